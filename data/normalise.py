@@ -1,0 +1,96 @@
+"""One normal form for text and for values, shared by linking, entities and metrics."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from datetime import datetime
+from functools import lru_cache
+
+MONTHS = (
+    "january february march april may june july august september october november december"
+).split()
+_MONTH = {name[:length]: i for i, name in enumerate(MONTHS, 1) for length in (3, len(name))}
+_MONTH["sept"] = 9
+_MONTH_PATTERN = "|".join(sorted(_MONTH, key=len, reverse=True))
+_DAY_MONTH_YEAR = re.compile(
+    rf"(\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?({_MONTH_PATTERN})\.?,?\s+(\d{{4}})"
+)
+_MONTH_DAY_YEAR = re.compile(rf"({_MONTH_PATTERN})\.?\s+(\d{{1,2}})(?:st|nd|rd|th)?,?\s+(\d{{4}})")
+_MONTH_YEAR = re.compile(rf"({_MONTH_PATTERN})\.?,?\s+(\d{{4}})")
+_ISO = re.compile(r'"?(\d{4})-(\d{2})-(\d{2})(?:t00:00:00z)?"?')
+_NUMBER = re.compile(r"[+−-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|[+−-]?\.\d+")
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_NOT_WORD = re.compile(r"[^\w\s]|_")
+
+
+@lru_cache(maxsize=1 << 16)
+def fold(text: str) -> str:
+    """Text in compatibility form, folded case, without accents, with single spaces."""
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    plain = "".join(char for char in decomposed if not unicodedata.combining(char))
+    return " ".join(unicodedata.normalize("NFKC", plain).split())
+
+
+def normalise_text(text: str) -> str:
+    """Folded text without punctuation and English articles; never empty unless the text is.
+
+    A text that is nothing but punctuation or articles ("The The", "?!") keeps its folded form, so
+    that two different ones do not become equal.
+    """
+    folded = fold(text)
+    bare = " ".join(_ARTICLES.sub(" ", _NOT_WORD.sub(" ", folded)).split())
+    return bare or folded
+
+
+def parse_date(text: str) -> str | None:
+    """ISO form of a text that is one date and nothing else, else None.
+
+    "2 October 2000", "October 2, 2000", "2nd of Oct. 2000", "2000-10-02" and Wikidata's
+    "2000-10-02T00:00:00Z" give "2000-10-02"; "October 2000" gives "2000-10". A bare year is a
+    number, not a date.
+    """
+    folded = fold(text)
+    for pattern, order in ((_DAY_MONTH_YEAR, "dmy"), (_MONTH_DAY_YEAR, "mdy"), (_ISO, "ymd")):
+        if match := pattern.fullmatch(folded):
+            part = dict(zip(order, match.groups(), strict=True))
+            month = _MONTH.get(part["m"]) or int(part["m"])
+            return _valid_date(int(part["y"]), month, int(part["d"]))
+    if match := _MONTH_YEAR.fullmatch(folded):
+        return f"{int(match[2]):04d}-{_MONTH[match[1]]:02d}"
+    return None
+
+
+def _valid_date(year: int, month: int, day: int) -> str | None:
+    try:
+        return datetime(year, month, day).date().isoformat()
+    except ValueError:  # the 31st of June is a text, not a date
+        return None
+
+
+def parse_number(text: str) -> str | None:
+    """Plain decimal form of a text that is one number and nothing else ("1,234.0" -> "1234")."""
+    folded = fold(text)
+    if not _NUMBER.fullmatch(folded):
+        return None
+    sign = "-" if folded[0] in "−-" else ""
+    whole, _, fraction = folded.lstrip("+−-").replace(",", "").partition(".")
+    fraction = fraction.rstrip("0")
+    whole = whole.lstrip("0") or "0"
+    sign = sign if (whole, fraction) != ("0", "") else ""
+    return f"{sign}{whole}.{fraction}" if fraction else sign + whole
+
+
+def normalise_value(text: str) -> str:
+    """The canonical form of a cell or an answer: ISO date, plain number, else normalised text.
+
+    Two spellings of one value get the same form, and a table's equal cells the same entity id.
+    """
+    return parse_date(text) or parse_number(text) or normalise_text(text)
+
+
+def answer_type(text: str) -> str:
+    """ "date", "number" or "string" of an answer's label (paper, table 3); a year is a date."""
+    if parse_date(text) or re.fullmatch(r"(?:1\d|20)\d\d", text.strip()):
+        return "date"
+    return "number" if parse_number(text) else "string"
