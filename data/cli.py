@@ -1,0 +1,22 @@
+"""How every command line of the project begins and fails."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+
+EXIT_BAD_INPUT = 2
+
+
+def run_cli(main: Callable[[], None]) -> None:
+    """Run a command: log to stderr; what a user gave wrong ends in one line and exit code 2."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
+    try:
+        main()
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(EXIT_BAD_INPUT) from None
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        raise SystemExit(130) from None
