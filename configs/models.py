@@ -1,4 +1,4 @@
-"""Where a model's name leads: a local folder, else an installed package that carries it, else the hub."""
+"""Where a model name leads: a local folder, an installed package that carries it, or the hub."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def resolve_model(name: str) -> str:
 
 
 def where_looked(name: str) -> str:
-    """Where ``resolve_model`` looked for a name, for the error when the hub has not got it either."""
+    """Where ``resolve_model`` looked for a name, for the error when nobody has it."""
     module = GGUF_PACKAGES.get(name) or FOLDER_PACKAGES.get(name, (None,))[0]
     package = f"the package {module} (not installed)" if module else "no known package"
     return f"looked for a folder {Path(name).absolute()}, {package}, and the hub"

@@ -39,8 +39,15 @@ def normalise_text(text: str) -> str:
     that two different ones do not become equal.
     """
     folded = fold(text)
-    bare = " ".join(_ARTICLES.sub(" ", _NOT_WORD.sub(" ", folded)).split())
+    bare = " ".join(_ARTICLES.sub(" ", _NOT_WORD.sub(_mark_or_space, folded)).split())
     return bare or folded
+
+
+def _mark_or_space(match: re.Match[str]) -> str:
+    """Keep vowel signs (Devanagari, Thai): they are no letters to ``re``, but part of the word."""
+    char = match[0]
+    keep = unicodedata.category(char) in ("Mn", "Mc") and not "\ufe00" <= char <= "\ufe0f"
+    return char if keep else " "
 
 
 def parse_date(text: str) -> str | None:

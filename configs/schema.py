@@ -1,0 +1,222 @@
+"""Every setting of a run, as frozen dataclasses that YAML and command line fill alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+def _check(holds: bool, name: str, value: object, must: str) -> None:
+    """Raise the error of a setting that cannot be."""
+    if not holds:
+        raise ValueError(f"config field {name}: {value!r} given, {must}")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which conversations are trained and evaluated on."""
+
+    train: str | None = None
+    """JSON Lines of conversations to train on."""
+    tune: str | None = None
+    """Conversations for evaluation while training; the best checkpoint is chosen on them."""
+    max_train_questions: int | None = None
+    """Train on this many questions, drawn by the seed; null takes all."""
+    max_tune_questions: int | None = 200
+    """Evaluate on this many questions, drawn by a seed of their own; null takes all."""
+    single_answers_only: bool = False
+    """Leave out questions whose answer is a list, as targets; they stay in the interaction."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_train_questions", "max_tune_questions"):
+            value = getattr(self, name)
+            _check(value is None or value > 0, f"data.{name}", value, "must be positive or null")
+
+
+@dataclass(frozen=True)
+class EvidenceConfig:
+    """From an evidence pool to the graph of one turn."""
+
+    ranker: Literal["bm25s", "rank_bm25"] = "bm25s"
+    """Library that ranks by BM25+; both rank alike."""
+    top_k: int = 30
+    """Pieces in E_t."""
+    max_query_words: int = 128
+    """Q_t keeps its last words; SBERT encoders cut from the wrong end."""
+    memory: Literal["none", "rerank", "random"] = "rerank"
+    """Evidence memory: none, reranked against Q_t, or drawn at random (the paper's control)."""
+    memory_share: float = 1 / 3
+    """Part of E_t, from its bottom, that gives way to M_t."""
+    memory_seed: int = 0
+    """For memory: random."""
+    embedder: str = "sentence-transformers/all-MiniLM-L6-v2"
+    """Sentence encoder that reranks M_t."""
+    max_nodes: int | None = None
+    """Token budget of the evidence; whole pieces go from the bottom of E_t. Null: no limit."""
+    chain: Literal["forward", "backward", "both"] = "forward"
+    """Direction of token chains; forward is w_1 -> w_2, as the paper draws it."""
+    entity_edges: Literal["star", "clique", "none"] = "star"
+    """star: O(m) edges for m spans of an entity; clique: all pairs."""
+    max_entity_share: float = 0.5
+    """An entity in more than this part of the pieces gets no edges."""
+
+    def __post_init__(self) -> None:
+        _check(self.top_k >= 1, "evidence.top_k", self.top_k, "must be at least 1")
+        _check(
+            self.max_query_words >= 1,
+            "evidence.max_query_words",
+            self.max_query_words,
+            "must be at least 1",
+        )
+        for name in ("memory_share", "max_entity_share"):
+            value = getattr(self, name)
+            _check(0 <= value <= 1, f"evidence.{name}", value, "must lie between 0 and 1")
+        _check(
+            self.max_nodes is None or self.max_nodes >= 16,
+            "evidence.max_nodes",
+            self.max_nodes,
+            "must be at least 16, or null",
+        )
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """The GATv2 over the evidence graph."""
+
+    num_layers: int = 2
+    """GATv2 layers."""
+    heads: int = 2
+    """Attention heads of the LM's width each, averaged."""
+    dropout: float = 0.5
+    """On attention weights, while training."""
+    residual: Literal["none", "gated"] = "gated"
+    """none: the paper's; gated: each layer's change is added through a gate that starts small."""
+    gate_init: float = 0.1
+    """Where the gates start (residual: gated)."""
+    node_embeddings: Literal["frozen", "trained"] = "frozen"
+    """Whether the encoder's own copy of the LM's token embeddings is trained."""
+
+    def __post_init__(self) -> None:
+        _check(self.num_layers >= 1, "encoder.num_layers", self.num_layers, "must be at least 1")
+        _check(self.heads >= 1, "encoder.heads", self.heads, "must be at least 1")
+        _check(0 <= self.dropout < 1, "encoder.dropout", self.dropout, "must lie in [0, 1)")
+
+
+@dataclass(frozen=True)
+class LoraConfig:
+    """Low-rank adaptation of the LM, by PEFT; field names are PEFT's."""
+
+    r: int = 128
+    """Rank."""
+    lora_alpha: int = 32
+    """Scale: updates are multiplied by lora_alpha / r."""
+    lora_dropout: float = 0.05
+    """Dropout before the low-rank matrices."""
+    target_modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
+    """Linear layers that are adapted."""
+
+    def __post_init__(self) -> None:
+        _check(self.r >= 1, "lora.r", self.r, "must be at least 1")
+        _check(
+            len(self.target_modules) > 0, "lora.target_modules", [], "must name at least one layer"
+        )
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The language model and how the evidence enters it."""
+
+    base_model: str = "mistralai/Mistral-7B-Instruct-v0.2"
+    """A local folder, a model that an installed package carries, or a name on the hub."""
+    evidence: Literal["graph", "text"] = "graph"
+    """graph: node states as a soft prompt; text: the same tokens as plain text."""
+    lora: LoraConfig | None = field(default_factory=LoraConfig)
+    """Null trains no part of the LM (zero-shot, or the encoder alone)."""
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    """Read where evidence is graph."""
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    """Of frozen weights and compute; trainable weights are float32."""
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """The loop. The defaults are the paper's (table 4) where it says them."""
+
+    learning_rate: float = 5e-5
+    """Of LoRA, for Adam."""
+    encoder_learning_rate: float = 5e-4
+    """Of the GATv2 layers, which start from nothing."""
+    gate_learning_rate: float = 5e-3
+    """Of the gates (residual: gated)."""
+    batch_size: int = 1
+    """Examples in one forward pass, per process."""
+    gradient_accumulation_steps: int = 4
+    """Forward passes in one step."""
+    num_epochs: float = 1.0
+    """Passes over the training questions."""
+    max_steps: int | None = None
+    """Stop after this many steps; 0 writes an untrained (zero-shot) checkpoint."""
+    warmup_steps: int = 10
+    """Linear warm-up; the rates then fall linearly to 0."""
+    max_grad_norm: float = 1.0
+    """Gradient norm is clipped here."""
+    eval_every: int | None = None
+    """Evaluate on tune after every so many steps; null: at the end only."""
+    eval_batch_size: int = 8
+    """Examples in one batch of generation."""
+    max_new_tokens: int = 48
+    """Longest answer in tokens."""
+    log_every: int = 1
+    """Log after every so many steps."""
+    seed: int = 0
+    """Of everything that is drawn."""
+    output: str = "runs/default"
+    """Folder of the run: best/, last/, log.jsonl, tensorboard/."""
+
+    def __post_init__(self) -> None:
+        positive = ("batch_size", "gradient_accumulation_steps", "eval_batch_size", "log_every")
+        for name in (*positive, "max_new_tokens", "num_epochs", "max_grad_norm"):
+            value = getattr(self, name)
+            _check(value > 0, f"training.{name}", value, "must be positive")
+        for name in ("learning_rate", "encoder_learning_rate", "gate_learning_rate"):
+            value = getattr(self, name)
+            _check(value >= 0, f"training.{name}", value, "must not be negative")
+        for name in ("max_steps", "warmup_steps"):
+            value = getattr(self, name)
+            _check(value is None or value >= 0, f"training.{name}", value, "must not be negative")
+        _check(
+            self.eval_every is None or self.eval_every > 0,
+            "training.eval_every",
+            self.eval_every,
+            "must be positive or null",
+        )
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run of train.py."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    """Conversations."""
+    evidence: EvidenceConfig = field(default_factory=EvidenceConfig)
+    """Retrieval, evidence memory, graph."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """Language model, LoRA, encoder."""
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    """The loop."""
+
+    def __post_init__(self) -> None:
+        steps = self.training.max_steps
+        _check(
+            steps == 0 or self.data.train is not None,
+            "data.train",
+            None,
+            "must name a file unless training.max_steps is 0",
+        )
+        trainable = self.model.lora is not None or self.model.evidence == "graph"
+        _check(
+            steps == 0 or trainable,
+            "model.lora",
+            None,
+            "with evidence: text there is nothing to train, set training.max_steps: 0",
+        )

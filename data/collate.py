@@ -1,0 +1,87 @@
+"""Examples to tensors; only tensors cross from ``data`` to ``model``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from data.examples import Example
+
+IGNORED_LABEL = -100
+
+
+@dataclass
+class Batch:
+    """B examples of up to T tokens, evidence tokens included.
+
+    Args:
+        input_ids: token ids of prefix, evidence, suffix and answer, [B, T].
+        attention_mask: False on padding, [B, T].
+        node_mask: True where the evidence stands, [B, T]; the k-th True in row-major order is
+            node k of the batch.
+        edge_index: edges between nodes of the batch, source row and target row, [2, E].
+        labels: the answer's ids at their own positions, -100 elsewhere, [B, T].
+    """
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    node_mask: Tensor
+    edge_index: Tensor
+    labels: Tensor
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on a device."""
+        return Batch(*(getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)))
+
+
+def collate(
+    examples: Sequence[Example],
+    padding_side: Literal["right", "left"],
+    with_target: bool,
+    pad_id: int = 0,
+) -> Batch:
+    """Pad examples into a batch.
+
+    Args:
+        examples: at least one.
+        padding_side: ``right`` to train, ``left`` to generate.
+        with_target: whether the gold answer stands behind the prompt, with labels.
+        pad_id: fills the padding; never read, as the mask hides it.
+
+    Raises:
+        ValueError: an example has no gold answer to train on.
+    """
+    lengths = [e.num_tokens - (0 if with_target else len(e.target_ids)) for e in examples]
+    shape = len(examples), max(lengths)
+    input_ids = np.full(shape, pad_id, np.int64)
+    labels = np.full(shape, IGNORED_LABEL, np.int64)
+    attention_mask, node_mask = np.zeros(shape, bool), np.zeros(shape, bool)
+    edges, num_nodes = [], 0
+    for row, (example, length) in enumerate(zip(examples, lengths, strict=True)):
+        start = 0 if padding_side == "right" else shape[1] - length
+        target = _target(example) if with_target else []
+        ids = [example.prefix_ids, example.graph.node_ids, example.suffix_ids, target]
+        input_ids[row, start : start + length] = np.concatenate(
+            [np.asarray(i, np.int64) for i in ids]
+        )
+        attention_mask[row, start : start + length] = True
+        first_node = start + len(example.prefix_ids)
+        node_mask[row, first_node : first_node + len(example.graph.node_ids)] = True
+        if target:
+            answer = slice(start + length - len(target), start + length)
+            labels[row, answer] = target
+        edges.append(example.graph.edge_index + num_nodes)
+        num_nodes += len(example.graph.node_ids)
+    arrays = (input_ids, attention_mask, node_mask, np.concatenate(edges, axis=1), labels)
+    return Batch(*map(torch.from_numpy, arrays))
+
+
+def _target(example: Example) -> list[int]:
+    if not example.target_ids:
+        raise ValueError(f"conversation {example.key[0]}, turn {example.key[1]}: no gold answer")
+    return example.target_ids

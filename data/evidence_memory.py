@@ -1,0 +1,102 @@
+"""M_t: the evidence that earlier turns retrieved, reranked at every turn (paper, section 4.2)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+
+from data.retrieve import Retrieved
+
+MemoryMode = Literal["none", "rerank", "random"]
+Embed = Callable[[Sequence[str]], np.ndarray]
+"""Texts to unit vectors, [len(texts), width]."""
+
+
+class EvidenceMemory:
+    """The memory of one conversation.
+
+    Equation 2: M_t is what BM25 gave at turns 1 to t-1. The lowest part of E_t gives way to the
+    best of M_t, where best is the cosine similarity to Q_t under a sentence encoder.
+
+    Args:
+        mode: ``none`` leaves E_t as it is; ``rerank`` is the paper's; ``random`` draws from M_t
+            without looking at the question, the paper's control.
+        share: the part of E_t that gives way, rounded down to whole pieces.
+        embed: the sentence encoder; needed for ``rerank`` only.
+        seed: for ``random``.
+    """
+
+    def __init__(
+        self,
+        mode: MemoryMode,
+        share: float = 1 / 3,
+        embed: Embed | None = None,
+        seed: int | str = 0,
+    ) -> None:
+        if mode == "rerank" and embed is None:
+            raise ValueError("memory 'rerank' needs an embedder")
+        self.mode, self.share, self.embed = mode, share, embed
+        self._random = random.Random(f"evidence memory {seed}")
+        self._pieces: dict[str, Retrieved] = {}
+        self._vectors: dict[str, np.ndarray] = {}
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def add(self, retrieved: Sequence[Retrieved]) -> None:
+        """Remember what BM25 gave at a turn; a piece that is known keeps its first turn."""
+        for item in retrieved:
+            self._pieces.setdefault(item.evidence.id, item)
+
+    def merge(
+        self, retrieved: Sequence[Retrieved], query: str, fits: Callable[[list[Retrieved]], bool]
+    ) -> list[Retrieved]:
+        """E_t with its lowest part replaced by the best of M_t.
+
+        Args:
+            retrieved: E_t, best first.
+            query: Q_t.
+            fits: whether a list of pieces stays within the node budget. A remembered piece that
+                does not fit is passed over for the next best; slots that M_t cannot fill go back
+                to the pieces of E_t that held them.
+
+        Returns:
+            As many pieces as ``retrieved`` at most, none twice.
+        """
+        num_slots = int(len(retrieved) * self.share + 1e-9)
+        if self.mode == "none" or not num_slots or not self._pieces:
+            return list(retrieved)
+        kept = list(retrieved[: len(retrieved) - num_slots])
+        kept_ids = {item.evidence.id for item in kept}
+        candidates = [item for id_, item in self._pieces.items() if id_ not in kept_ids]
+        for item in [*self._order(candidates, query), *retrieved[len(kept) :]]:
+            if len(kept) == len(retrieved):
+                break
+            if item.evidence.id not in kept_ids and fits([*kept, item]):
+                kept.append(item)
+                kept_ids.add(item.evidence.id)
+        return kept
+
+    def _order(self, candidates: list[Retrieved], query: str) -> list[Retrieved]:
+        if self.mode == "random":
+            return self._random.sample(candidates, len(candidates))
+        if not candidates:
+            return []
+        self._embed_new(candidates)
+        vector = self.embed([query])[0]
+        scores = np.stack([self._vectors[c.evidence.id] for c in candidates]) @ vector
+        order = np.argsort(-scores, kind="stable")
+        return [
+            Retrieved(candidates[i].evidence, float(scores[i]), candidates[i].from_turn)
+            for i in order
+        ]
+
+    def _embed_new(self, candidates: list[Retrieved]) -> None:
+        """Each piece is embedded once in a conversation."""
+        new = [c.evidence for c in candidates if c.evidence.id not in self._vectors]
+        if new:
+            vectors = self.embed([piece.text for piece in new])
+            self._vectors.update(zip((piece.id for piece in new), vectors, strict=True))

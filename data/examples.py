@@ -1,0 +1,231 @@
+"""One turn of a conversation, start to end: query, E_t, memory, spans, graph, token ids."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from configs.schema import EvidenceConfig
+from data.chain_graph import ChainGraph, TokenisedPiece, chain_graph
+from data.evidence_memory import Embed, EvidenceMemory
+from data.jsonlines import join_pools
+from data.link import entity_spans
+from data.metrics import answer_in_evidence
+from data.prompt import Prompt
+from data.retrieve import EvidenceIndex, Retrieved, cut_query
+from data.types import (
+    Conversation,
+    Evidence,
+    Interaction,
+    gold_interaction,
+    query,
+    target_answer,
+)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A turn as the model takes it, with what is needed to score its answer.
+
+    Args:
+        conversation: the conversation.
+        turn: the number of the turn, from 0.
+        prefix_ids: before the evidence.
+        graph: the evidence, as nodes and edges; its nodes are the tokens of the evidence text.
+        suffix_ids: behind the evidence, up to ``Answer:``.
+        target_ids: the gold answer and the end of the turn; empty where there is no gold answer.
+        evidence: E_t as given to the model, best first.
+        answer_sources: sources of the pieces of E_t that hold the gold answer; empty where E_t
+            does not hold all of it.
+    """
+
+    conversation: Conversation
+    turn: int
+    prefix_ids: list[int]
+    graph: ChainGraph
+    suffix_ids: list[int]
+    target_ids: list[int]
+    evidence: list[Retrieved]
+    answer_sources: list[str]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Conversation id and turn id."""
+        return self.conversation.id, self.conversation.turns[self.turn].id
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the whole input, answer included."""
+        parts = (self.prefix_ids, self.graph.node_ids, self.suffix_ids, self.target_ids)
+        return sum(map(len, parts))
+
+
+@dataclass
+class ExampleBuilder:
+    """Builds examples; holds what is computed once: pool indexes, tokens of pieces, counts.
+
+    Args:
+        prompt: prompt assembly for the model's tokenizer.
+        config: retrieval, memory and graph settings.
+        embed: the sentence encoder, for ``memory: rerank``.
+    """
+
+    prompt: Prompt
+    config: EvidenceConfig
+    embed: Embed | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    _indexes: dict[int, tuple[Any, EvidenceIndex]] = field(default_factory=dict)
+    _tokens: dict[str, tuple[str, TokenisedPiece]] = field(default_factory=dict)
+
+    def memory(self, conversation: Conversation) -> EvidenceMemory:
+        """An empty evidence memory for a conversation."""
+        config = self.config
+        seed = f"{config.memory_seed}/{conversation.id}"
+        return EvidenceMemory(config.memory, config.memory_share, self.embed, seed)
+
+    def conversation(self, conversation: Conversation) -> list[Example]:
+        """An example for every turn, with gold history."""
+        memory = self.memory(conversation)
+        return [
+            self.turn(conversation, turn, gold_interaction(conversation, turn), memory)
+            for turn in range(len(conversation.turns))
+        ]
+
+    def turn(
+        self,
+        conversation: Conversation,
+        turn: int,
+        interaction: Interaction,
+        memory: EvidenceMemory,
+        pool: tuple[Evidence, ...] | None = None,
+    ) -> Example:
+        """The example of one turn; what was retrieved for it enters the memory.
+
+        Args:
+            conversation: the conversation; its gold answers become target and statistics only.
+            turn: the number of the turn, from 0.
+            interaction: the finished turns, with gold or predicted answers.
+            memory: the conversation's memory, as the turns before left it.
+            pool: read instead of the conversation's own pool (the wrong-evidence control).
+        """
+        asked = conversation.turns[turn]
+        if pool is None:
+            pool = join_pools(conversation.evidence, asked.evidence)
+        q_t = cut_query(query(interaction, asked.question), self.config.max_query_words)
+        retrieved = self._index(pool).rank(q_t, self.config.top_k, turn)
+        within = self._cut_to_budget(retrieved)
+        evidence = memory.merge(within, q_t, self._fits)
+        memory.add(retrieved)
+        self._count(evidence, turn)
+        target = target_answer(asked.answers)
+        return Example(
+            conversation=conversation,
+            turn=turn,
+            prefix_ids=self.prompt.prefix_ids,
+            graph=self.graph([item.evidence for item in evidence]),
+            suffix_ids=self.prompt.suffix_ids(interaction, asked.question),
+            target_ids=self.prompt.target_ids(target) if asked.answers else [],
+            evidence=evidence,
+            answer_sources=answer_in_evidence(asked.answers, [i.evidence for i in evidence]),
+        )
+
+    def graph(self, pieces: Sequence[Evidence]) -> ChainGraph:
+        """The graph of some pieces, best first."""
+        safe_pieces, tokens = self._tokenise(pieces)
+        config = self.config
+        spans = entity_spans(safe_pieces)
+        graph = chain_graph(
+            tokens, spans, config.chain, config.entity_edges, config.max_entity_share
+        )
+        self.counts["entity edges"] += graph.num_entity_edges
+        self.counts["nodes"] += len(graph.node_ids)
+        self.counts["graphs"] += 1
+        return graph
+
+    def _index(self, pool: tuple[Evidence, ...]) -> EvidenceIndex:
+        """The pool's index, made once as long as the pool lives."""
+        known = self._indexes.get(id(pool))
+        if known is None or known[0] is not pool:
+            if len(self._indexes) >= 256:  # pools of finished conversations
+                self._indexes.clear()
+            known = pool, EvidenceIndex(pool, self.config.ranker)
+            self._indexes[id(pool)] = known
+        return known[1]
+
+    def _tokenise(self, pieces: Sequence[Evidence]) -> tuple[list[Evidence], list[TokenisedPiece]]:
+        """Pieces with prompt markers broken up, and their tokens within the node budget."""
+        if len(self._tokens) > 50_000:
+            self._tokens.clear()
+        new = list({p.text: None for p in pieces if p.text not in self._tokens})
+        plain = [self.prompt.plain(text) for text in new]
+        for text, safe, tokens in zip(new, plain, self.prompt.tokenise_pieces(plain), strict=True):
+            self._tokens[text] = safe, self._cut(tokens)
+        known = [self._tokens[piece.text] for piece in pieces]
+        safe_pieces = [
+            piece if safe == piece.text else Evidence(piece.id, safe, piece.source, piece.entities)
+            for piece, (safe, _) in zip(pieces, known, strict=True)
+        ]
+        return safe_pieces, [tokens for _, tokens in known]
+
+    def _cut(self, tokens: TokenisedPiece) -> TokenisedPiece:
+        """A single piece over the budget is cut there."""
+        limit = self.config.max_nodes
+        if limit is None or len(tokens.ids) <= limit:
+            return tokens
+        self.counts["pieces cut inside"] += 1
+        return TokenisedPiece(tokens.ids[:limit], tokens.ends[:limit], len(tokens.ids) - limit)
+
+    def _num_nodes(self, items: Sequence[Retrieved]) -> int:
+        return sum(len(tokens.ids) for tokens in self._tokenise([i.evidence for i in items])[1])
+
+    def _fits(self, items: Sequence[Retrieved]) -> bool:
+        limit = self.config.max_nodes
+        return limit is None or self._num_nodes(items) <= limit
+
+    def _cut_to_budget(self, retrieved: list[Retrieved]) -> list[Retrieved]:
+        """Whole pieces go from the bottom of E_t until the rest fits."""
+        limit = self.config.max_nodes
+        if limit is None:
+            return retrieved
+        total, kept = 0, 0
+        for tokens in self._tokenise([item.evidence for item in retrieved])[1]:
+            total += len(tokens.ids)
+            if total > limit:
+                break
+            kept += 1
+        self.counts["pieces cut whole"] += len(retrieved) - kept
+        return retrieved[:kept]
+
+    def _count(self, evidence: Sequence[Retrieved], turn: int) -> None:
+        self.counts["pieces"] += len(evidence)
+        self.counts["pieces from memory"] += sum(item.from_turn < turn for item in evidence)
+
+    def log_counts(self) -> None:
+        """Log what was built since the start: sizes, memory, cuts."""
+        counts = self.counts
+        num = max(counts["graphs"], 1)
+        logger.info(
+            "%d graphs: mean %.0f nodes, %.1f entity edges, %.1f pieces (%.1f from memory); "
+            "%d pieces cut whole and %d inside by max_nodes %s",
+            counts["graphs"],
+            counts["nodes"] / num,
+            counts["entity edges"] / num,
+            counts["pieces"] / num,
+            counts["pieces from memory"] / num,
+            counts["pieces cut whole"],
+            counts["pieces cut inside"],
+            self.config.max_nodes,
+        )
+
+
+def build_examples(
+    builder: ExampleBuilder, conversations: Iterable[Conversation]
+) -> Iterator[Example]:
+    """Examples of all turns of all conversations, with gold history, in order."""
+    for conversation in conversations:
+        yield from builder.conversation(conversation)

@@ -1,0 +1,120 @@
+"""Structure to text: how rows, infobox entries, facts and sentences read; and text to sentences.
+
+Nothing here knows a dataset. The forms follow ConvMix (Christmann et al. 2022): a statement opens
+with the title of what it is about, and its parts are joined by commas.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+# An abbreviation here is followed by more of its sentence, whatever the next letter's case.
+_ABBREVIATIONS = frozenset(
+    "mr mrs ms dr prof rev hon sr jr st mt ft gen col lt sgt capt cmdr maj adm gov sen rep pres "
+    "vs v no nos vol vols pp op ed eds cf ca c approx est fig al dept univ assn bros feat "
+    "jan feb mar apr jun jul aug sep sept oct nov dec mon tue wed thu fri sat sun "
+    "e.g i.e u.s.s a.k.a viz etc inc ltd co corp".split()
+)
+# These may as well close a sentence: they hold it open only before a word in lower case.
+_MAY_END = frozenset("etc inc ltd co corp jr sr al".split())
+_END = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？]+[」』”）]*")
+_LAST_WORD = re.compile(r"[\w.&'’-]+$")
+_INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")
+_OPENING = "\"'“‘«([„¿¡"
+
+
+def linearise_row(
+    title: str, headers: Sequence[str], cells: Sequence[str], caption: str | None = None
+) -> str:
+    """A table row as "Title, Caption, Header is Cell, Header is Cell"; empty cells are left out.
+
+    Args:
+        title: the page or file that the table stands in.
+        headers: one for each cell; "" gives the bare cell.
+        cells: the texts of the row.
+        caption: what tells this table from its neighbours, if it must be said in each row.
+    """
+    parts = [title, caption or ""]
+    for header, cell in zip(headers, cells, strict=True):
+        if cell:
+            parts.append(f"{header} is {cell}" if header else cell)
+    return _join(parts)
+
+
+def linearise_infobox(title: str, key: str, value: str, section: str | None = None) -> str:
+    """An infobox row as "Title, Key, Value"; ``section`` comes before the key where it is needed."""
+    return _join([title, section or "", key, value])
+
+
+def linearise_fact(
+    subject: str, relation: str, object_: str, qualifiers: Sequence[tuple[str, str]] = ()
+) -> str:
+    """A fact of a knowledge graph as "Subject, relation, object, qualifier, value, ...".
+
+    Args:
+        subject: label of the fact's subject.
+        relation: label of its relation.
+        object_: label of its object.
+        qualifiers: (relation, value) pairs that say more about the fact.
+    """
+    return _join([subject, relation, object_, *(part for pair in qualifiers for part in pair)])
+
+
+def linearise_sentence(title: str, sentence: str, section: str | None = None) -> str:
+    """A sentence as "Title, Sentence"; ``section`` stands between for an item of a list."""
+    return _join([title, section or "", sentence])
+
+
+def _join(parts: Sequence[str]) -> str:
+    return ", ".join(part for part in parts if part)
+
+
+def split_sentences(text: str) -> list[str]:
+    """The sentences of a text; abbreviations, initials and decimals do not end one."""
+    return [text[start:end] for start, end in sentence_spans(text)]
+
+
+def sentence_spans(text: str) -> list[tuple[int, int]]:
+    """Where the sentences of a text stand, in characters, without the space between them."""
+    spans: list[tuple[int, int]] = []
+    start = 0
+    for match in _END.finditer(text):
+        if _ends_sentence(text, start, match):
+            _append_span(spans, text, start, match.end())
+            start = match.end()
+    _append_span(spans, text, start, len(text))
+    return spans
+
+
+def _append_span(spans: list[tuple[int, int]], text: str, start: int, end: int) -> None:
+    while start < end and text[start].isspace():
+        start += 1
+    while start < end and text[end - 1].isspace():
+        end -= 1
+    if start < end:
+        spans.append((start, end))
+
+
+def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
+    following = text[match.end() : match.end() + 8].lstrip().lstrip(_OPENING)
+    if not following or following[0].islower() or match[0][0] in "。！？":
+        return not following or match[0][0] in "。！？"
+    if match[0] != ".":
+        return True
+    word = _LAST_WORD.search(text, max(start, match.start() - 40), match.start())
+    if word is None:
+        return True
+    last = word[0].lower()
+    if last in _MAY_END:
+        return True
+    if _INITIALS.fullmatch(word[0]) and (word[0][0].isupper() or "." in word[0]):
+        # "J. Smith" and "J.R.R. Tolkien" go on; after "in the U.S. The" a new sentence begins.
+        return "." in word[0] and following.split()[0] in _STARTERS
+    return last not in _ABBREVIATIONS
+
+
+_STARTERS = frozenset(
+    "The A An In On At He She It They This That These Those His Her Its Their But And However "
+    "After Before When While As For From With By There".split()
+)

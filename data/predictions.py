@@ -1,0 +1,124 @@
+"""Predictions as ``infer.py answer`` writes them: one line a turn, read with checks."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from data.jsonlines import Json, Place, field, iter_lines, records
+from data.types import Answer, Entity
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One line of a predictions file, as far as scoring reads it.
+
+    Args:
+        line: its number in the file, from 1.
+        conversation, turn: together the question's key.
+        answer: the generated text; "" where there was an error.
+        gold: the gold answers, at least one.
+        candidates: the entities nearest to the answer, as ``data.metrics.nearest_entities`` gives.
+        source: where the benchmark says the answer comes from; None where it does not.
+        domain: the conversation's.
+        turn_index: position in the conversation, from 0; None where the line does not say.
+        answer_in_evidence: the sources that hold the answer; None where the line does not say.
+        num_tokens, milliseconds: what the answer took; NaN where the line does not say.
+        error: why there is no answer; None where there is one.
+    """
+
+    line: int
+    conversation: str
+    turn: str
+    answer: str
+    gold: tuple[Answer, ...]
+    candidates: tuple[Entity, ...]
+    source: str | None
+    domain: str
+    turn_index: int | None
+    answer_in_evidence: tuple[str, ...] | None
+    num_tokens: float
+    milliseconds: float
+    error: str | None
+
+
+def read_predictions(path: str | Path) -> list[Prediction]:
+    """The predictions of a file, in its order.
+
+    Raises:
+        ValueError: a line is malformed, has no gold answer, or repeats a question; the message
+            names file, line and field.
+    """
+    predictions: list[Prediction] = []
+    lines: dict[tuple[str, str], int] = {}
+    for place, record in iter_lines(path):
+        one = _parse(record, place)
+        key = (one.conversation, one.turn)
+        if key in lines:
+            raise (place / "turn").error(f"this question is answered in line {lines[key]} already")
+        lines[key] = one.line
+        predictions.append(one)
+    if not predictions:
+        raise ValueError(f"{path}: no prediction in it")
+    return predictions
+
+
+def _parse(record: Json, place: Place) -> Prediction:
+    error = field(record, "error", str, place, None)
+    gold = tuple(
+        Answer(field(value, "label", str, at), field(value, "id", str, at, None))
+        for at, value in records(record, "gold", place)
+    )
+    if not gold:
+        raise (place / "gold").error("no gold answer: there is nothing to score against")
+    if error is None:
+        field(record, "candidates", list, place)  # without them H@1 would only be exact match
+    return Prediction(
+        line=place.line or 0,
+        conversation=field(record, "conversation", str, place),
+        turn=field(record, "turn", str, place),
+        answer=field(record, "answer", str, place) if error is None else "",
+        gold=gold,
+        candidates=_candidates(record, place) if error is None else (),
+        source=field(record, "source", str, place, None),
+        domain=field(record, "domain", str, place, ""),
+        turn_index=_turn_index(record, place),
+        answer_in_evidence=_sources(record, place),
+        num_tokens=_number(record, "num_tokens", place),
+        milliseconds=_number(record, "milliseconds", place),
+        error=error,
+    )
+
+
+def _candidates(record: Json, place: Place) -> tuple[Entity, ...]:
+    pairs = [
+        (field(value, "label", str, at), field(value, "id", str, at, None))
+        for at, value in records(record, "candidates", place)
+    ]
+    return tuple(Entity(label if id_ is None else id_, label) for label, id_ in pairs)
+
+
+def _sources(record: Json, place: Place) -> tuple[str, ...] | None:
+    sources = field(record, "answer_in_evidence", list, place, None)
+    for index, source in enumerate(sources or ()):
+        if not isinstance(source, str):
+            raise (place / "answer_in_evidence" / index).error("must be a string")
+    return None if sources is None else tuple(sources)
+
+
+def _turn_index(record: Json, place: Place) -> int | None:
+    value = _number(record, "turn_index", place)
+    if value % 1 > 0:
+        raise (place / "turn_index").error(f"must be a whole number, not {value}")
+    return None if math.isnan(value) else int(value)
+
+
+def _number(record: Json, name: str, place: Place) -> float:
+    value = record.get(name)
+    if value is None:
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise (place / name).error(f"must be a number from 0, not {json.dumps(value)[:40]}")
+    return float(value)

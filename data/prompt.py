@@ -1,0 +1,129 @@
+"""The prompt of the paper's figures 5 and 6, as token ids; the only place where it is put together.
+
+Instruction and evidence are the user's turn, dialogue and ``Answer:`` open the assistant's. The
+evidence stands between ``prefix`` and ``suffix``, as text or as node states: the same tokens, tags
+included, so that rows with and without a graph differ in nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from data.chain_graph import TokenisedPiece
+from data.types import Interaction
+
+logger = logging.getLogger(__name__)
+
+INSTRUCTION = (
+    "You are a helpful assistant. Using the following facts:\n",
+    "Answer the following conversational query as a simple key fact without description:",
+)
+OPEN_TAG, CLOSE_TAG = "<evidence>", "</evidence>\n"
+ANSWER = "Answer:"
+_EVIDENCE, _DIALOGUE = "\ue000evidence\ue000", "\ue000dialogue\ue000"  # private-use: never in data
+_MARKER = re.compile(r"\[/?[A-Z_]+\]|<[^<>\s]+>")
+_TAG = re.compile(r"</?evidence>")
+
+
+class Prompt:
+    """Prompt assembly for one tokenizer.
+
+    Args:
+        tokenizer: a fast tokenizer of transformers with a chat template; without one the parts
+            are joined plainly.
+
+    Raises:
+        ValueError: the tokenizer is not a fast one (offsets are needed), or its template drops
+            the content of a message.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        if not tokenizer.is_fast:
+            raise ValueError(f"tokenizer of {tokenizer.name_or_path}: a fast tokenizer is needed")
+        self.tokenizer = tokenizer
+        head, middle, self.end_text = self._template()
+        self._marker = self._template_markers(head + middle + self.end_text)
+        self.prefix_ids = self._encode(head, special=True)
+        self._middle_ids = self._encode(middle, special=True)
+        end_ids = self._encode(self.end_text, special=True)
+        if not end_ids and tokenizer.eos_token_id is None:
+            raise ValueError(f"tokenizer of {tokenizer.name_or_path}: no end-of-turn token")
+        self.end_id: int = end_ids[0] if end_ids else tokenizer.eos_token_id
+
+    def _template(self) -> tuple[str, str, str]:
+        """The template's text before the evidence, between it and the dialogue, and behind it."""
+        user = INSTRUCTION[0] + _EVIDENCE + INSTRUCTION[1]
+        if self.tokenizer.chat_template is None:
+            bos = self.tokenizer.bos_token or ""
+            return bos + INSTRUCTION[0], INSTRUCTION[1] + "\n", self.tokenizer.eos_token or ""
+        messages = [
+            {"role": "user", "content": user},
+            {"role": "assistant", "content": _DIALOGUE},
+        ]
+        render = self.tokenizer.apply_chat_template
+        text = render(messages, tokenize=False, continue_final_message=True)
+        closed = render(messages, tokenize=False)
+        parts = re.split(f"{_EVIDENCE}|{_DIALOGUE}", text)
+        if len(parts) != 3 or parts[2] or _DIALOGUE not in closed:
+            raise ValueError(
+                f"chat template of {self.tokenizer.name_or_path}: it does not keep the content of "
+                "a user's and an assistant's message, or cannot be continued in the last one"
+            )
+        return parts[0], parts[1], closed.split(_DIALOGUE)[1].strip()
+
+    def _template_markers(self, template: str) -> re.Pattern[str]:
+        """The template's markers that are ordinary text to the tokenizer ("[/INST]")."""
+        special = set(self.tokenizer.all_special_tokens)
+        markers = {m for m in _MARKER.findall(template) if m not in special}
+        return re.compile("|".join([_TAG.pattern, *map(re.escape, sorted(markers))]))
+
+    def _encode(self, text: str, special: bool = False) -> list[int]:
+        return self._encode_batch([text], special)[0].ids
+
+    def _encode_batch(self, texts: Sequence[str], special: bool = False) -> list[Any]:
+        """Encodings with offsets; unless ``special``, no special token id comes out of the text."""
+        backend = self.tokenizer.backend_tokenizer
+        backend.encode_special_tokens = not special
+        try:
+            return backend.encode_batch(list(texts), add_special_tokens=False)
+        finally:
+            backend.encode_special_tokens = False
+
+    def plain(self, text: str) -> str:
+        """Text from outside in which no marker of the template or evidence tag is left whole."""
+        if not self._marker.search(text):
+            return text
+        logger.warning("a prompt marker in the data was broken up: %.80r", text)
+        return self._marker.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
+
+    def tokenise_pieces(self, texts: Sequence[str]) -> list[TokenisedPiece]:
+        """Evidence texts, already ``plain``, as tokens with their tags."""
+        encodings = self._encode_batch([OPEN_TAG + text + CLOSE_TAG for text in texts])
+        shift = len(OPEN_TAG)
+        return [
+            TokenisedPiece(e.ids, [max(end - shift, 0) for _, end in e.offsets]) for e in encodings
+        ]
+
+    def suffix_ids(self, interaction: Interaction, question: str) -> list[int]:
+        """Everything from behind the evidence to ``Answer:``."""
+        turns = [f"Question: {q}\n{ANSWER} {a}\n" for q, a in interaction]
+        dialogue = "".join(turns) + f"Question: {question}\n{ANSWER}"
+        return self._middle_ids + self._encode(self.plain(dialogue))
+
+    def target_ids(self, answer: str) -> list[int]:
+        """The answer as it continues ``Answer:``, closed by the end-of-turn token."""
+        encoding = self._encode_batch([f"{ANSWER} {self.plain(answer)}"])[0]
+        ends = [end for _, end in encoding.offsets]
+        first = next((i for i, end in enumerate(ends) if end > len(ANSWER)), len(ends))
+        return [*encoding.ids[first:], self.end_id]
+
+    def answer_text(self, ids: Sequence[int]) -> str:
+        """Generated ids as an answer: up to the end of the turn or of the line."""
+        ids = list(ids)
+        stops = {self.end_id, self.tokenizer.eos_token_id}
+        end = next((i for i, token in enumerate(ids) if token in stops), len(ids))
+        text = self.tokenizer.decode(ids[:end], skip_special_tokens=True)
+        return text.strip().split("\n")[0].strip()

@@ -1,0 +1,249 @@
+"""Tables with spans: cells to a grid, the grid to rows under their headers.
+
+Nothing here knows HTML: a reader gives each table row as its list of cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+MAX_COLUMNS = 1000
+MAX_SLOTS = 500_000
+_MAX_GROUP_LABEL = 80
+
+
+@dataclass(slots=True)
+class Link:
+    """A link inside a text: where its anchor stands, in characters, and the page it names."""
+
+    start: int
+    end: int
+    target: str
+
+
+@dataclass(slots=True)
+class RichText:
+    """A text with its links and, where line breaks or list items part it, its lines."""
+
+    text: str
+    links: list[Link] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+
+    def sole_link(self) -> str | None:
+        """The target of the link that covers the whole text, if one does."""
+        for link in self.links:
+            if link.end - link.start == len(self.text):
+                return link.target
+        return None
+
+
+@dataclass(slots=True)
+class Cell:
+    """A cell as it is written: its text, and how many columns and rows it spans.
+
+    Args:
+        content: the text as a value.
+        header: the text as a header, which differs where lines are broken.
+        is_header: marked as one, or all of it bold.
+        colspan: columns that it covers.
+        rowspan: rows that it covers; 0 means all rows to the end.
+    """
+
+    content: RichText
+    header: str
+    is_header: bool
+    colspan: int = 1
+    rowspan: int = 1
+
+
+Grid = list[list[Cell | None]]
+
+
+@dataclass(slots=True)
+class Row:
+    """A row under its headers, one entry a cell (a cell that spans columns stands once).
+
+    Args:
+        index: the row's number in the grid, from 0.
+        headers: a header for each cell, "" where it has none.
+        cells: the cells that are not empty.
+        group: the full-width row above it ("Group A"), "" where there is none.
+    """
+
+    index: int
+    headers: list[str]
+    cells: list[Cell]
+    group: str = ""
+
+
+@dataclass(slots=True)
+class Note:
+    """A full-width row that is no group label: a text of its own."""
+
+    index: int
+    content: RichText
+
+
+def read_grid(rows: Sequence[Sequence[Cell]]) -> Grid:
+    """The grid of a table: each slot names the cell that covers it, None where none does.
+
+    Raises:
+        ValueError: the spans give more than ``MAX_SLOTS`` slots.
+    """
+    grid: Grid = []
+    open_cells: dict[int, tuple[Cell, int]] = {}
+    slots = 0
+    for number, cells in enumerate(rows):
+        line = _fill_row(cells, open_cells, len(rows) - number)
+        slots += len(line)
+        if slots > MAX_SLOTS:
+            raise ValueError(f"its spans give more than {MAX_SLOTS} cells")
+        grid.append(line)
+    width = max(map(len, grid), default=0)
+    for line in grid:
+        line.extend([None] * (width - len(line)))
+    return grid
+
+
+def _fill_row(
+    cells: Sequence[Cell], open_cells: dict[int, tuple[Cell, int]], rows_left: int
+) -> list[Cell | None]:
+    """One row of the grid; ``open_cells`` maps a column to the cell from above and its rows left."""
+    line: dict[int, Cell] = {}
+    for column, (cell, left) in list(open_cells.items()):
+        line[column] = cell
+        if left > 1:
+            open_cells[column] = (cell, left - 1)
+        else:
+            del open_cells[column]
+    column = 0
+    for cell in cells:
+        while column in line:
+            column += 1
+        rowspan = cell.rowspan or rows_left
+        for covered in range(column, min(column + cell.colspan, MAX_COLUMNS)):
+            line[covered] = cell
+            if rowspan > 1:
+                open_cells[covered] = (cell, rowspan - 1)
+        column += cell.colspan
+    return [line.get(column) for column in range(max(line, default=-1) + 1)]
+
+
+def iter_rows(grid: Grid, first_row_is_header: bool = False) -> Iterator[Row | Note]:
+    """The rows of a grid under their headers, multi-level ones joined ("Regular season GP").
+
+    A header row that comes again is left out, one that differs takes over for the rows below it,
+    and a short full-width row groups the rows below it.
+
+    Args:
+        grid: from ``read_grid``.
+        first_row_is_header: take the first row as header where no row is marked as one.
+    """
+    num_headers = count_header_rows(grid)
+    if first_row_is_header and all(map(_is_full_width, grid[:num_headers])):
+        num_headers = min(num_headers + 1, len(grid) - 1)
+    headers = _column_headers(grid[:num_headers])
+    group = _top_label(grid[:num_headers])
+    for index in range(num_headers, len(grid)):
+        line = grid[index]
+        cells = _distinct(line)
+        if not cells:
+            continue
+        if _is_full_width(line):
+            if _is_group_label(grid, index):
+                group = cells[0].header
+            else:
+                yield Note(index, cells[0].content)
+        elif _is_new_header(grid, index, headers):
+            headers = _column_headers([line])
+        elif not _repeats_header(line, headers):
+            yield _row(index, line, headers, group)
+
+
+def count_header_rows(grid: Grid) -> int:
+    """How many rows at the top are headers: marked as such, further ones only under a span."""
+    count = 0
+    while count < len(grid) - 1 and _all_headers(grid[count]):
+        if count and not _is_full_width(grid[count - 1]) and not _goes_on(grid, count):
+            break
+        count += 1
+    return count
+
+
+def _goes_on(grid: Grid, index: int) -> bool:
+    above, line = grid[index - 1], grid[index]
+    spans = any(cell.colspan > 1 for cell in _distinct(above))
+    return spans or any(a is b is not None for a, b in zip(above, line, strict=True))
+
+
+def _distinct(line: Sequence[Cell | None]) -> list[Cell]:
+    """The cells of a row that are not empty, each once."""
+    return list({id(cell): cell for cell in line if cell and cell.content.text}.values())
+
+
+def _all_headers(line: Sequence[Cell | None]) -> bool:
+    cells = _distinct(line)
+    return bool(cells) and all(cell.is_header for cell in cells)
+
+
+def _is_full_width(line: Sequence[Cell | None]) -> bool:
+    """One cell covers the row from end to end, and more than one column."""
+    first = line[0] if line else None
+    return len(line) > 1 and first is not None and all(cell is first for cell in line)
+
+
+def _is_group_label(grid: Grid, index: int) -> bool:
+    below = index + 1 < len(grid) and not _is_full_width(grid[index + 1])
+    cell = grid[index][0]
+    return below and cell is not None and len(cell.content.text) <= _MAX_GROUP_LABEL
+
+
+def _top_label(lines: Grid) -> str:
+    """The full-width label above the column headers."""
+    labels = [_distinct(line)[0].header for line in lines if _is_full_width(line) and _distinct(line)]
+    return labels[-1] if labels else ""
+
+
+def _column_headers(lines: Grid) -> list[str]:
+    """One header a column: the texts above it from top to bottom, each once."""
+    lines = [line for line in lines if not _is_full_width(line)]
+    headers = []
+    for column in range(len(lines[0]) if lines else 0):
+        cells = (line[column] for line in lines)
+        texts = dict.fromkeys(cell.header for cell in cells if cell and cell.header)
+        headers.append(" ".join(texts))
+    return headers
+
+
+def _is_new_header(grid: Grid, index: int, headers: Sequence[str]) -> bool:
+    """A row of headers in mid-table that says something new about the columns below it."""
+    line = grid[index]
+    if index + 1 >= len(grid) or not _all_headers(line) or _all_headers(grid[index + 1]):
+        return False
+    cells = _distinct(line)
+    numeric = any(char.isdigit() for cell in cells for char in cell.header)
+    fits = not numeric or not any(headers)  # a row of totals is often marked as a header too
+    return len(cells) > 1 and fits and not _repeats_header(line, headers)
+
+
+def _repeats_header(line: Sequence[Cell | None], headers: Sequence[str]) -> bool:
+    texts = [cell.header if cell else "" for cell in line]
+    return len(set(texts)) > 1 and texts == list(headers)
+
+
+def _row(index: int, line: Sequence[Cell | None], headers: Sequence[str], group: str) -> Row:
+    row = Row(index, [], [], group)
+    for cell in _distinct(line):
+        columns = [column for column, slot in enumerate(line) if slot is cell]
+        names = [headers[column] for column in columns if headers and headers[column]]
+        row.headers.append(_span_header(list(dict.fromkeys(names))))
+        row.cells.append(cell)
+    return row
+
+
+def _span_header(names: list[str]) -> str:
+    """The header of a cell that spans several columns: the first to the last of theirs."""
+    if len(names) <= 1:
+        return "".join(names)
+    return f"{names[0]} {'and' if len(names) == 2 else 'to'} {names[-1]}"

@@ -1,0 +1,197 @@
+"""How a fact about the world is worded: as kb, infobox, table row, sentence, and in questions."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass
+
+from data.types import Entity, Evidence, Source
+from data.worldfacts_facts import COMPASS, Fact
+
+WITH_ARTICLE = frozenset(
+    "Bahamas;Central African Republic;Comoros;Dominican Republic;DR Congo;Gambia;Maldives;"
+    "Netherlands;Philippines;Republic of the Congo;Solomon Islands;United Arab Emirates;"
+    "United Kingdom;United States".split(";")
+)
+STATE_WORD = re.compile(
+    r"\b(?:Republic|Kingdom|States?|Confederation|Union|Sultanate|Duchy|Federation|Commonwealth)\b"
+)
+FORMS: tuple[Source, ...] = ("kb", "text", "table", "infobox")
+SECOND_FORM = 0.4
+OFFICIAL_NAME = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """How one relation is called in evidence and in questions.
+
+    Args:
+        noun: the kb's predicate, and what a question calls it.
+        column: the infobox's label and the table's column.
+        sentences: templates of a sentence; ``{s}`` the subject, ``{v}`` the values.
+        questions: templates of a question about ``{s}``.
+        unit: stands behind the value in a table or an infobox.
+        verb: "is" or "are", as the noun wants it.
+    """
+
+    noun: str
+    column: str
+    sentences: tuple[str, ...]
+    questions: tuple[str, ...]
+    unit: str = ""
+    verb: str = "is"
+
+
+def _side(name: str) -> Relation:
+    return Relation(
+        f"neighbour to the {name}",
+        f"Neighbour to the {name}",
+        (
+            f"To the {name} of {{s}} lies {{v}}.",
+            f"On its {name} side, {{s}} borders on {{v}}.",
+            f"{{s}} has {{v}} as its neighbour to the {name}.",
+        ),
+        (f"Which country lies to the {name} of {{s}}?", f"Which country is {name} of {{s}}?"),
+    )
+
+
+RELATIONS: dict[str, Relation] = {
+    "capital": Relation(
+        "capital",
+        "Capital",
+        ("The capital of {s} is {v}.", "{v} is the capital of {s}.", "{s} is governed from {v}."),
+        ("What is the capital of {s}?", "Which city is the capital of {s}?"),
+    ),
+    "population": Relation(
+        "population",
+        "Population",
+        ("{s} has a population of {v}.", "{v} people live in {s}.", "{s} counts {v} inhabitants."),
+        ("What is the population of {s}?", "How many people live in {s}?"),
+    ),
+    "area": Relation(
+        "area",
+        "Area",
+        ("{s} covers an area of {v} square kilometres.", "The area of {s} is {v} km²."),
+        ("What is the area of {s}?", "How many square kilometres is the area of {s}?"),
+        unit=" km²",
+    ),
+    "currency": Relation(
+        "currency",
+        "Currency",
+        ("The currency of {s} is the {v}.", "People in {s} pay with the {v}."),
+        ("What is the currency of {s}?", "Which currency is used in {s}?"),
+    ),
+    "currency code": Relation(
+        "currency code",
+        "Currency code",
+        ("The money of {s} has the currency code {v}.", "{v} is the currency code of {s}."),
+        ("What is the currency code of {s}?", "Which currency code belongs to {s}?"),
+    ),
+    "languages": Relation(
+        "languages",
+        "Languages",
+        ("The languages of {s} are {v}.", "Languages spoken in {s} are {v}."),
+        ("What are the languages of {s}?", "Which languages are spoken in {s}?"),
+        verb="are",
+    ),
+    "language": Relation(
+        "language",
+        "Language",
+        ("The language of {s} is {v}.", "The language spoken in {s} is {v}."),
+        ("What is the language of {s}?", "Which language is spoken in {s}?"),
+    ),
+    "calling code": Relation(
+        "calling code",
+        "Calling code",
+        ("The calling code of {s} is {v}.", "A call to {s} starts with the calling code {v}."),
+        ("What is the calling code of {s}?", "Which calling code does {s} have?"),
+    ),
+    "numeric code": Relation(
+        "numeric code",
+        "Numeric code",
+        ("The numeric code of {s} is {v}.", "In the ISO list, {s} has the numeric code {v}."),
+        ("What is the numeric code of {s}?", "Which numeric code does {s} have?"),
+    ),
+    "letter code": Relation(
+        "three-letter code",
+        "Three-letter code",
+        ("The three-letter code of {s} is {v}.", "{s} is abbreviated by its three-letter code {v}."),
+        ("What is the three-letter code of {s}?", "Which three-letter code does {s} have?"),
+    ),
+    "demonym": Relation(
+        "demonym",
+        "Demonym",
+        ("The demonym of {s} is {v}.", "{v} is the demonym for somebody from {s}."),
+        ("What is the demonym of {s}?", "Which demonym is used for {s}?"),
+    ),
+    "region": Relation(
+        "region",
+        "Region",
+        ("{s} belongs to the region of {v}.", "The region of {s} is {v}."),
+        ("What is the region of {s}?", "Which region does {s} belong to?"),
+    ),
+    "neighbours": Relation(
+        "neighbours",
+        "Neighbours",
+        ("The neighbours of {s} are {v}.", "{s} shares its borders with the neighbours {v}."),
+        ("What are the neighbours of {s}?", "Which countries are the neighbours of {s}?"),
+        verb="are",
+    ),
+    **{name: _side(name) for name in COMPASS},
+    "city population": Relation(
+        "population",
+        "Population",
+        ("{s} has a population of {v}.", "{v} people live in the city of {s}."),
+        ("What is the population of {s}?", "How many people live in {s}?"),
+    ),
+    "city country": Relation(
+        "country",
+        "Country",
+        ("{s} is a city in {v}.", "The city of {s} lies in {v}."),
+        ("Which country is {s} in?", "In which country does {s} lie?"),
+    ),
+}
+
+
+def named(entity: Entity) -> str:
+    """The entity as a sentence names it: "the Netherlands", "Peru"."""
+    return f"the {entity.label}" if entity.label in WITH_ARTICLE else entity.label
+
+
+def sentence(text: str) -> str:
+    """Text with a capital letter at its start."""
+    return text[:1].upper() + text[1:]
+
+
+def render(fact: Fact, seed: int) -> list[Evidence]:
+    """The evidence that states a fact, in one or two of the four forms.
+
+    Which forms and words is fixed by the fact and the seed, as in a world where one page exists
+    and another does not.
+    """
+    rng = random.Random(f"{seed}/{fact.key}")
+    count = 2 if rng.random() < SECOND_FORM else 1
+    return [_render(fact, form, rng) for form in rng.sample(FORMS, count)]
+
+
+def _render(fact: Fact, form: Source, rng: random.Random) -> Evidence:
+    relation, values = RELATIONS[fact.relation], [value.label for value in fact.values]
+    named_here = [fact.subject, *fact.values]
+    if form == "kb":
+        text = ", ".join([fact.subject.label, relation.noun, *values])
+    elif form == "infobox":
+        text = f"{fact.subject.label}, {relation.column}, {', '.join(values)}{relation.unit}"
+    elif form == "table":
+        title = "Cities" if fact.subject.id.startswith("city:") else "Countries"
+        row = f"{title[:-3]}y is {fact.subject.label}" if title == "Cities" else (
+            f"Country is {fact.subject.label}"
+        )
+        named_here.append(fact.group)
+        verb = relation.verb
+        cell = f"{relation.column} {verb} {', '.join(values)}{relation.unit}"
+        text = f"{title} of {named(fact.group)}, {row}, {cell}"
+    else:
+        text = _render_sentence(fact, rng)
+    entities = tuple({entity.id: entity for entity in named_here}.values())
+    return Evidence(f"{fact.key}/{form}", text, form, entities)

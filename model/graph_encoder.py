@@ -1,0 +1,86 @@
+"""The evidence graph's encoder: GATv2 over the LM's token embeddings (paper, section 4.4).
+
+Shapes: N nodes, E edges, D LM width, H heads.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import GATv2Conv
+
+from configs.schema import EncoderConfig
+
+
+class GraphEncoder(nn.Module):
+    r"""Node states from token ids and edges.
+
+    Equations 3 to 5 of the paper, with :math:`\psi` of Brody et al. (2022):
+
+    .. math::
+        x_i' = \sigma \Big( \sum_{j \in \mathcal{N}_i} \alpha_{ij} W x_j \Big), \quad
+        \alpha_{ij} = \mathrm{softmax}_j \; a^\top \mathrm{LeakyReLU}(W [x_i \oplus x_j])
+
+    Where the paper is silent:
+
+    - Self-loops are added: without them the first token of a chain has no neighbour and loses
+      what it is, and no token could keep its own meaning.
+    - Heads are of the LM's width and averaged: concatenation would need a projection back to
+      the LM's embedding space, one more matrix between it and the token embeddings.
+    - :math:`\sigma` is ELU between layers, as in Velickovic et al. (2018), and none after the last:
+      LM embeddings are centred at zero, and a rectified output could not be.
+    - Dropout 0.5 acts on attention weights, where both GAT papers put it beside the input; on the
+      input it would erase half of every token that the LM has to copy.
+
+    Args:
+        token_embeddings: the LM's input embeddings, [vocabulary, D]; copied, so that the LM's own
+            stay as they are.
+        config: layers, heads, dropout, residual, node embeddings.
+    """
+
+    def __init__(self, token_embeddings: Tensor, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        width = token_embeddings.shape[1]
+        trained = config.node_embeddings == "trained"
+        copy = token_embeddings.detach().clone()
+        if trained:
+            copy = copy.float()
+        self.embeddings = nn.Embedding.from_pretrained(copy, freeze=not trained)
+        self.layers = nn.ModuleList(
+            GATv2Conv(width, width, config.heads, concat=False, dropout=config.dropout)
+            for _ in range(config.num_layers)
+        )
+        if config.residual == "gated":
+            self.gates = nn.Parameter(torch.full((config.num_layers,), config.gate_init))
+        self.relative_change: float = 0.0
+
+    def forward(self, node_ids: Tensor, edge_index: Tensor) -> Tensor:
+        """Encode a graph, or several at once as disjoint parts of one.
+
+        Args:
+            node_ids: token ids, [N].
+            edge_index: source row and target row, [2, E].
+
+        Returns:
+            Node states, [N, D], in float32 or the autocast type.
+        """
+        embedded = self.embeddings(node_ids).float()  # [N, D]
+        states = embedded
+        for number, layer in enumerate(self.layers):
+            inner = number + 1 < len(self.layers)
+            change = layer(states, edge_index).float()
+            change = nn.functional.elu(change) if inner else change
+            if self.config.residual == "none":
+                states = change
+            else:
+                states = states + self.gates[number] * change
+        if len(node_ids):
+            difference = (states - embedded).detach().norm(dim=1)
+            self.relative_change = float((difference / embedded.norm(dim=1).clamp_min(1e-6)).mean())
+        return states
+
+    def saved_state(self) -> dict[str, Tensor]:
+        """What a checkpoint holds: all but frozen node embeddings, which the base model has."""
+        frozen = self.config.node_embeddings == "frozen"
+        return {k: v for k, v in self.state_dict().items() if not (frozen and "embeddings" in k)}
