@@ -364,7 +364,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     Raises:
         ValueError: a file is missing or malformed.
     """
-    parser = argparse.ArgumentParser(prog="python -m data.convmix", description=main.__doc__)
+    description = (main.__doc__ or "").split("\n", 1)[0]
+    parser = argparse.ArgumentParser(prog="python -m data.convmix", description=description)
     parser.add_argument("--questions", required=True, metavar="FILE")
     parser.add_argument("--evidence", nargs="+", default=[], metavar="FILE", action="extend")
     parser.add_argument("--output", required=True, metavar="OUT.jsonl")

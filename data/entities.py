@@ -25,6 +25,7 @@ from data.types import Conversation, Entity, Evidence
 logger = logging.getLogger(__name__)
 
 MIN_DIGITS = 2  # a single digit equals too many others to mean the same thing
+MIN_LETTERS = 2
 MAX_CHARS = 100  # a longer cell is a text, not an entity
 MAX_TITLE_CHARS = 80
 
@@ -47,7 +48,7 @@ _BLANK = "\x1f"
 
 CONNECTORS = frozenset(
     "of the de del della di da do dos das du des la le les los las el al van von der den ter ten "
-    "zu zum zur y e et und af av bin ibn for in on at to with".split()
+    "zu zum zur af av bin ibn".split()
 )
 # Words with which English sentences begin and which are no names, even if the pool is too small
 # to show them in lower case.
@@ -58,7 +59,8 @@ FUNCTION_WORDS = frozenset(
     "not no yes all any both each every few many more most much other others several some such "
     "after again against before below between beyond during since though although because while "
     "however therefore moreover furthermore thus hence finally later today meanwhile instead also "
-    "additionally eventually first second third once only one two three now never often early "
+    "about around additionally eventually first second third once only one two three now never "
+    "often early "
     "is are was were be been has have had do does did can could may might must shall should will "
     "would unlike like despite due according".split()
 )
@@ -118,6 +120,12 @@ def find_entities(pieces: Sequence[Evidence], extend: bool = False) -> list[Evid
     return result
 
 
+def entity_of(text: str) -> Entity | None:
+    """A title, cell or link as an entity known by its normal form; None for chance or long text."""
+    text = text.strip()
+    return Entity(normalise_value(text), text) if _is_entity(text) else None
+
+
 def _titles(pieces: Iterable[Evidence]) -> set[str]:
     """What stands before the first comma of several pieces, unless it opens plain sentences."""
     total, as_title = Counter(), Counter()
@@ -140,7 +148,11 @@ def _split(piece: Evidence, titles: set[str]) -> tuple[list[str], list[str], lis
     if piece.source == "table" and len(cells := _CELL.split(piece.text)) > 1:
         title = head if head in titles else cells[0]
         return [title], [cell.partition(" is ")[2] for cell in cells[1:]], []
-    return ([head], [], [rest]) if head in titles else ([], [], [piece.text])
+    if head in titles:
+        return [head], [], [rest]
+    begins = rest.split(" ", 1)[0]  # "Peru, The capital": a title of one piece, then a sentence
+    is_sentence = begins[:1].isupper() and begins.casefold() in FUNCTION_WORDS
+    return [], [], [head, rest] if is_sentence else [piece.text]
 
 
 def _read_names(text: str) -> tuple[list[_Name], list[str]]:
@@ -168,7 +180,7 @@ def _runs(words: Sequence[re.Match[str]], text: str) -> Iterator[list[re.Match[s
                 yield _trim(run)
                 run = []
             run.append(word)
-        elif run and joined and not closed and _continues(word[0], run[-1][0]):
+        elif run and joined and not closed and _continues(word, run[-1][0]):
             run.append(word)
         elif run:
             yield _trim(run)
@@ -177,9 +189,10 @@ def _runs(words: Sequence[re.Match[str]], text: str) -> Iterator[list[re.Match[s
         yield _trim(run)
 
 
-def _continues(word: str, last: str) -> bool:
-    is_number = word.isdigit() and len(word) < 4 and last[0].isupper()
-    return is_number or word in CONNECTORS
+def _continues(word: re.Match[str], last: str) -> bool:
+    is_number = word[0].isdigit() and len(word[0]) < 4 and last[0].isupper()
+    is_whole = not re.match(r"[.,:]\d", word.string[word.end() : word.end() + 2])
+    return (is_number and is_whole) or word[0] in CONNECTORS
 
 
 def _is_possessive(word: str) -> bool:
@@ -221,10 +234,10 @@ def _choose(names: Iterable[_Name], seen: _Seen) -> Iterator[str]:
         elif alone:
             if name.words[0] in seen.inner_words or first in seen.inner_words:
                 yield name.text
-        elif is_function or (first.lower() in seen.lower and first not in seen.inner_words):
-            yield name.text[name.second :]
         else:
-            yield name.text
+            rest = name.text[name.second :]
+            is_role = first.lower() in seen.lower and rest in seen.inner_names  # "Singer Adele"
+            yield rest if is_function or is_role else name.text
 
 
 def _dates_numbers_quotes(text: str) -> tuple[list[str], str]:
@@ -250,7 +263,8 @@ def _is_number(text: str) -> bool:
 
 def _is_entity(text: str) -> bool:
     is_small = parse_number(text) is not None and not _is_number(text)
-    return len(text) <= MAX_CHARS and any(map(str.isalnum, text)) and not is_small
+    num_letters = sum(map(str.isalnum, text)) + (not text.isascii())  # one sign can be a word
+    return len(text) <= MAX_CHARS and num_letters >= MIN_LETTERS and not is_small
 
 
 def _known_entities(pieces: Iterable[Evidence]) -> dict[str, Entity]:
@@ -264,11 +278,10 @@ def _known_entities(pieces: Iterable[Evidence]) -> dict[str, Entity]:
 
 def _with_entities(piece: Evidence, labels: Iterable[str], known: dict[str, Entity]) -> Evidence:
     entities = {entity.id: entity for entity in piece.entities}
-    for label in filter(_is_entity, map(str.strip, labels)):
-        key = normalise_value(label)
-        entity = known.setdefault(key, Entity(key, label))
-        if fold(label) != fold(entity.label):
-            entity = replace(entity, mentions=(label,))
+    for found in filter(None, map(entity_of, labels)):
+        entity = known.setdefault(found.id, found)
+        if fold(found.label) != fold(entity.label):
+            entity = replace(entity, mentions=(found.label,))
         entities.setdefault(entity.id, entity)
     return replace(piece, entities=tuple(entities.values()))
 

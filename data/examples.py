@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,13 +89,42 @@ class ExampleBuilder:
         seed = f"{config.memory_seed}/{conversation.id}"
         return EvidenceMemory(config.memory, config.memory_share, self.embed, seed)
 
-    def conversation(self, conversation: Conversation) -> list[Example]:
-        """An example for every turn, with gold history."""
-        memory = self.memory(conversation)
-        return [
-            self.turn(conversation, turn, gold_interaction(conversation, turn), memory)
-            for turn in range(len(conversation.turns))
-        ]
+    def conversation(
+        self,
+        conversation: Conversation,
+        turns: Collection[int] | None = None,
+        pool: tuple[Evidence, ...] | None = None,
+    ) -> list[Example]:
+        """Examples of a conversation, with gold history.
+
+        Args:
+            conversation: its turns are retrieved for in order, so that the memory fills.
+            turns: numbers of the turns to build; None builds all.
+            pool: as for ``turn``.
+        """
+        memory, examples = self.memory(conversation), []
+        wanted = range(len(conversation.turns)) if turns is None else turns
+        for turn in range(max(wanted, default=-1) + 1):
+            interaction = gold_interaction(conversation, turn)
+            if turn in wanted:
+                examples.append(self.turn(conversation, turn, interaction, memory, pool))
+            else:
+                memory.add(self.retrieve(conversation, turn, interaction, pool)[1])
+        return examples
+
+    def retrieve(
+        self,
+        conversation: Conversation,
+        turn: int,
+        interaction: Interaction,
+        pool: tuple[Evidence, ...] | None = None,
+    ) -> tuple[str, list[Retrieved]]:
+        """Q_t and what BM25 gives for it."""
+        asked = conversation.turns[turn]
+        if pool is None:
+            pool = join_pools(conversation.evidence, asked.evidence)
+        q_t = cut_query(query(interaction, asked.question), self.config.max_query_words)
+        return q_t, self._index(pool).rank(q_t, self.config.top_k, turn)
 
     def turn(
         self,
@@ -114,24 +144,21 @@ class ExampleBuilder:
             pool: read instead of the conversation's own pool (the wrong-evidence control).
         """
         asked = conversation.turns[turn]
-        if pool is None:
-            pool = join_pools(conversation.evidence, asked.evidence)
-        q_t = cut_query(query(interaction, asked.question), self.config.max_query_words)
-        retrieved = self._index(pool).rank(q_t, self.config.top_k, turn)
-        within = self._cut_to_budget(retrieved)
-        evidence = memory.merge(within, q_t, self._fits)
+        q_t, retrieved = self.retrieve(conversation, turn, interaction, pool)
+        evidence = memory.merge(self._cut_to_budget(retrieved), q_t, self._fits)
         memory.add(retrieved)
         self._count(evidence, turn)
+        pieces = [item.evidence for item in evidence]
         target = target_answer(asked.answers)
         return Example(
             conversation=conversation,
             turn=turn,
             prefix_ids=self.prompt.prefix_ids,
-            graph=self.graph([item.evidence for item in evidence]),
+            graph=self.graph(pieces),
             suffix_ids=self.prompt.suffix_ids(interaction, asked.question),
             target_ids=self.prompt.target_ids(target) if asked.answers else [],
             evidence=evidence,
-            answer_sources=answer_in_evidence(asked.answers, [i.evidence for i in evidence]),
+            answer_sources=answer_in_evidence(asked.answers, pieces),
         )
 
     def graph(self, pieces: Sequence[Evidence]) -> ChainGraph:
@@ -223,9 +250,30 @@ class ExampleBuilder:
         )
 
 
-def build_examples(
-    builder: ExampleBuilder, conversations: Iterable[Conversation]
-) -> Iterator[Example]:
-    """Examples of all turns of all conversations, with gold history, in order."""
-    for conversation in conversations:
-        yield from builder.conversation(conversation)
+def choose_questions(
+    conversations: Sequence[Conversation], num: int | None, single_only: bool, seed: int
+) -> dict[int, list[int]]:
+    """Questions to train or evaluate on: number of the conversation -> numbers of its turns.
+
+    Args:
+        conversations: those without gold answers are left out.
+        num: how many questions to draw; None takes all.
+        single_only: leave out questions whose answer is a list.
+        seed: of the draw; the same seed draws the same, and a smaller draw is part of a larger.
+
+    Raises:
+        ValueError: there is no such question.
+    """
+    questions = [
+        (c, t)
+        for c, conversation in enumerate(conversations)
+        for t, turn in enumerate(conversation.turns)
+        if turn.answers and not (single_only and len(turn.answers) > 1)
+    ]
+    if not questions:
+        raise ValueError("no question with a gold answer" + " that is no list" * single_only)
+    random.Random(f"questions {seed}").shuffle(questions)
+    chosen: dict[int, list[int]] = {}
+    for c, t in sorted(questions[:num]):
+        chosen.setdefault(c, []).append(t)
+    return chosen

@@ -140,6 +140,15 @@ def table_groups(table: LexborNode) -> Iterator[tuple[bool, list[LexborNode]]]:
             yield group.tag == "thead", [row for row in children(group) if row.tag == "tr"]
 
 
+def outer_tables(node: LexborNode) -> Iterator[LexborNode]:
+    """The tables below an element that stand in no other table there."""
+    for child in children(node):
+        if child.tag == "table":
+            yield child
+        else:
+            yield from outer_tables(child)
+
+
 def read_cells(
     row: LexborNode, in_head: bool, unseen: Container[int]
 ) -> tuple[list[Cell], list[str]]:

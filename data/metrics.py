@@ -51,6 +51,10 @@ def split_answer(answer: str) -> list[str]:
     return [part for value, part in reversed(elements.items()) if value]
 
 
+def _values(answer: str) -> set[str]:
+    return {answer_value(element) for element in split_answer(answer)}
+
+
 def nearest_entities(
     answer: str, evidence: Sequence[Evidence], k: int = NUM_CANDIDATES
 ) -> list[Entity]:
@@ -140,8 +144,8 @@ def hit(
         gold: the gold answers; those with one label are one.
         k: how many candidates of each element are looked at; 0 gives exact match.
     """
-    if _same_value(answer, target_answer(gold)):  # a single label may hold "; " too
-        return True
+    if _values(answer) and _values(answer) == _values(target_answer(gold)):
+        return True  # decided before labels are told apart: a single one may hold "; " itself
     groups: dict[str, list[Answer]] = {}
     for one in gold:
         groups.setdefault(answer_value(one.label), []).append(one)
@@ -239,7 +243,7 @@ class _Index(NamedTuple):
     values: frozenset[str]
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 14)  # a few kilobytes each
 def _index(piece: Evidence) -> _Index:
     labels = frozenset(answer_value(entity.label) for entity in piece.entities)
     return _Index(searchable(piece.text), frozenset(e.id for e in piece.entities), labels)

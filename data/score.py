@@ -87,12 +87,10 @@ def score_predictions(path: str | Path) -> Scores:
 
 
 def _quality(one: Prediction) -> list[float]:
-    """The metrics of one question; in E_t it can be even where answering failed."""
+    """The metrics of one question; after an error the answer is "" and nothing is right but E_t."""
     found = math.nan if one.error is None else 0.0
     if one.answer_in_evidence is not None:
         found = float(bool(one.answer_in_evidence))
-    if one.error is not None:
-        return [0.0, 0.0, 0.0, 0.0, 0.0, found]
     return [
         float(hit(one.answer, one.candidates, one.gold, k=1)),
         float(hit(one.answer, one.candidates, one.gold, k=5)),

@@ -30,12 +30,20 @@ class RichText:
     links: list[Link] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
 
-    def sole_link(self) -> str | None:
-        """The target of the link that covers the whole text, if one does."""
-        for link in self.links:
-            if link.end - link.start == len(self.text):
-                return link.target
-        return None
+    def values(self) -> list[str]:
+        """What of it can be named or answered with: the whole, and each line where it has some."""
+        texts = [self.text, *self.lines] if len(self.lines) > 1 else [self.text]
+        return [text for text in texts if any(map(str.isalnum, text))]
+
+
+def anchors(rich: RichText, start: int = 0, end: int | None = None) -> list[tuple[str, str]]:
+    """(anchor text, target) of the links that begin between two places of a text."""
+    end = len(rich.text) if end is None else end
+    return [
+        (rich.text[link.start : link.end], link.target)
+        for link in rich.links
+        if start <= link.start < end
+    ]
 
 
 @dataclass(slots=True)

@@ -9,18 +9,18 @@ sections that only point elsewhere ("See also", "External links").
 from __future__ import annotations
 
 import logging
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from urllib.parse import unquote
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from data.linearise import linearise_infobox, linearise_row, linearise_sentence, sentence_spans
+from data.html_text import BLOCKS, TextWriter, children, inline_text, read_cells, table_groups
+from data.infobox import infobox_pieces
+from data.linearise import linearise_row, linearise_sentence, sentence_spans
 from data.page_entities import PageNames, Piece, resolve_entities
-from data.table_grid import Cell, Grid, Link, Note, RichText, Row, iter_rows, read_grid
-from data.types import Evidence
+from data.table_grid import Grid, Note, RichText, anchors, iter_rows, read_grid
+from data.types import Evidence, Source
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +35,10 @@ LEFT_OUT = {
 # Parts of a text that no reader sees or that are not part of it: never counted.
 _UNSEEN = (
     "script, style, noscript, template, sup.reference, .Inline-Template, .editsection, "
-    ".mw-editsection, .magnify, [style*='display:none'], [style*='display: none'], "
-    "[style*='visibility:hidden'], [style*='visibility: hidden'], .sortkey"
+    ".mw-editsection, .magnify, .sortkey, "
+    # A script lets the reader open a NavContent.
+    "[style*='display:none']:not(.NavContent), [style*='display: none']:not(.NavContent), "
+    "[style*='visibility:hidden'], [style*='visibility: hidden']"
 )
 _POINTING = frozenset(
     {"see also", "external links", "references", "further reading", "footnotes", "citations"}
@@ -140,43 +142,167 @@ class _Reader:
     def __init__(self, page: RawPage, tree: LexborHTMLParser) -> None:
         self.page = page
         self.unseen = {node.mem_id for node in tree.css(_UNSEEN)}
-        self.left_out: dict[int, str] = {}
         for kind, selector in LEFT_OUT.items():
-            self.left_out |= {node.mem_id: kind for node in tree.css(selector)}
-        self.unseen.update(self.left_out)
-        wikitables = tree.css("table.wikitable")
-        self.wikitables = {node.mem_id: number for number, node in enumerate(wikitables)}
+            found = {node.mem_id for node in tree.css(selector)}
+            self.unseen |= found
+            page.left_out[kind] += len(found)
+        wikitables = [node.mem_id for node in tree.css("table.wikitable")]
+        self.wikitables = {mem_id: number for number, mem_id in enumerate(wikitables)}
+        self.wraps_block = set(_inline_wrappers(tree))
         self.section = ""
-        self.numbers: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
 
     def walk(self, node: LexborNode) -> None:
         """Write the pieces of a container: its blocks, and the texts between them."""
         writer = TextWriter(False, self.unseen)
         for child in children(node):
-            if child.tag not in BLOCKS and not self._holds_table(child):
-                writer.inline(child)
-            else:
+            if child.tag in BLOCKS or child.mem_id in self.wraps_block:
                 self._sentences(writer.finish())
                 self._block(child)
+            else:
+                writer.inline(child)
         self._sentences(writer.finish())
-
-    def _holds_table(self, node: LexborNode) -> bool:
-        return node.child is not None and node.tag != "a" and node.css_first("table, ul") is not None
 
     def _block(self, node: LexborNode) -> None:
         if node.mem_id in self.unseen:
-            if kind := self.left_out.get(node.mem_id):
-                self.page.left_out[kind] += 1
-        elif node.tag in _HEADINGS:
+            return
+        if node.tag in _HEADINGS:
             self.section = inline_text(node, self.unseen).text
-        elif self.section.lower() in _POINTING and node.tag != "table":
-            self.page.left_out["sections that point elsewhere"] += node.tag in _LISTS
-        elif node.tag in _LISTS:
-            self._list(node, self.section)
         elif node.tag == "table":
             self._table(node)
+        elif node.tag in _LISTS:
+            self._list(node, self.section)
         else:
             self.walk(node)
 
-    def _piece(self, kind: str, text: str, content: list[RichText], values: list[str]) -> None:
-        pass
+    def _sentences(self, rich: RichText, context: str = "") -> None:
+        for start, end in sentence_spans(rich.text):
+            sentence = rich.text[start:end]
+            if not any(map(str.isalnum, sentence)):
+                continue
+            if self.section.lower() in _POINTING:
+                self.page.left_out["lines of sections that point elsewhere"] += 1
+                continue
+            text = linearise_sentence(self.page.title, sentence, context)
+            self._add(self._next("s"), text, "text", anchors(rich, start, end), [])
+
+    def _next(self, kind: str) -> str:
+        self.counts[kind] += 1
+        return f"{kind}{self.counts[kind] - 1}"
+
+    def _add(
+        self, id_: str, text: str, source: Source, links: list[tuple[str, str]], values: list[str]
+    ) -> None:
+        self.page.pieces.append(Piece(id_, text, source, links, values))
+
+    def _list(self, node: LexborNode, context: str) -> None:
+        term = ""
+        for item in children(node):
+            if item.mem_id in self.unseen:
+                continue
+            if item.tag == "dt":
+                term = inline_text(item, self.unseen).text
+            elif item.tag in ("li", "dd"):
+                self._item(item, term or context)
+            elif item.tag in BLOCKS:
+                self._block(item)
+        if term and node.last_child is not None and node.css_first("dd") is None:
+            self.section = term  # a bold line that stands for a heading
+
+    def _item(self, node: LexborNode, context: str) -> None:
+        writer = TextWriter(False, self.unseen)
+        nested = []
+        for child in children(node):
+            if child.tag in _LISTS or child.tag == "table":
+                nested.append(child)
+            else:
+                writer.inline(child)
+        rich = writer.finish()
+        self._sentences(rich, context)
+        below = rich.text if rich.text and len(rich.text) <= _MAX_CONTEXT else context
+        for child in nested:
+            if child.tag == "table":
+                self._block(child)
+            elif child.mem_id not in self.unseen:
+                self._list(child, below)
+
+    def _table(self, node: LexborNode) -> None:
+        classes = (node.attributes.get("class") or "").split()
+        if "infobox" in classes and node.mem_id not in self.wikitables:
+            is_first = not self.counts["i"]
+            name = self._next("i")
+            self.page.pieces += infobox_pieces(
+                node, self.page.title, name, self.unseen, is_first
+            )
+        elif self._is_layout(node, classes):
+            for _, rows in table_groups(node):
+                for cell in (cell for row in rows for cell in children(row)):
+                    if cell.mem_id not in self.unseen:
+                        self.walk(cell)
+        else:
+            self._data_table(node)
+
+    def _is_layout(self, node: LexborNode, classes: list[str]) -> bool:
+        """A table that only places other blocks on the page."""
+        nested = [table.mem_id for table in node.css("table") if table.mem_id != node.mem_id]
+        if node.mem_id in self.wikitables:
+            return any(mem_id in self.wikitables for mem_id in nested)
+        rows = [row for _, rows in table_groups(node) for row in rows]
+        widths = [sum(cell.tag in ("td", "th") for cell in children(row)) for row in rows]
+        if nested or "multicol" in classes or max(widths, default=0) <= 1:
+            return True
+        return len(rows) == 1 and node.css_first("ul, ol, p") is not None
+
+    def _data_table(self, node: LexborNode) -> None:
+        name = self._next("t")
+        rows = []
+        for in_head, nodes in table_groups(node):
+            for row in nodes:
+                if row.mem_id not in self.unseen:
+                    cells, bad = read_cells(row, in_head, self.unseen)
+                    rows.append(cells)
+                    for span in bad:
+                        self.page.report(f"table {name}, row {len(rows)}: {span} read as 1")
+        try:
+            grid = read_grid(rows)
+        except ValueError as error:
+            self.page.report(f"table {name} cannot be read: {error}")
+            return
+        texts = [[slot.content.text if slot else "" for slot in line] for line in grid]
+        wikitable = self.wikitables.get(node.mem_id)
+        self.page.tables.append(PageTable(name, wikitable, texts))
+        self._rows(name, grid, self._caption(node), wikitable is not None)
+
+    def _caption(self, node: LexborNode) -> str:
+        """What tells the table from others: its caption, else its section where there are more."""
+        caption = next((child for child in children(node) if child.tag == "caption"), None)
+        text = inline_text(caption, self.unseen).text if caption is not None else ""
+        if text and len(text) <= _MAX_CONTEXT:
+            return text
+        if text:
+            self._sentences(inline_text(caption, self.unseen))
+        return self.section if len(self.wikitables) > 1 else ""
+
+    def _rows(self, name: str, grid: Grid, caption: str, first_row_is_header: bool) -> None:
+        for row in iter_rows(grid, first_row_is_header):
+            id_ = f"{name}r{row.index}"
+            if isinstance(row, Note):
+                text = linearise_sentence(self.page.title, row.content.text)
+                self._add(id_, text, "table", anchors(row.content), [row.content.text])
+                continue
+            about = ", ".join(dict.fromkeys(filter(None, (caption, row.group))))
+            contents = [cell.content for cell in row.cells]
+            texts = [content.text for content in contents]
+            text = linearise_row(self.page.title, row.headers, texts, about)
+            links = [pair for content in contents for pair in anchors(content)]
+            self._add(id_, text, "table", links, [text for content in contents for text in content.values()])
+
+
+
+def _inline_wrappers(tree: LexborHTMLParser) -> Iterator[int]:
+    """``mem_id`` of inline elements that hold a table or a list (a span around a whole block)."""
+    for node in tree.css("table, ul, ol, dl"):
+        parent = node.parent
+        while parent is not None and parent.tag not in BLOCKS:
+            yield parent.mem_id
+            parent = parent.parent

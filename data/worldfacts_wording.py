@@ -18,6 +18,7 @@ STATE_WORD = re.compile(
     r"\b(?:Republic|Kingdom|States?|Confederation|Union|Sultanate|Duchy|Federation|Commonwealth)\b"
 )
 FORMS: tuple[Source, ...] = ("kb", "text", "table", "infobox")
+TABLES = {"country": ("Countries", "Country"), "city": ("Cities", "City")}
 SECOND_FORM = 0.4
 OFFICIAL_NAME = 0.25
 
@@ -60,7 +61,11 @@ RELATIONS: dict[str, Relation] = {
     "capital": Relation(
         "capital",
         "Capital",
-        ("The capital of {s} is {v}.", "{v} is the capital of {s}.", "{s} is governed from {v}."),
+        (
+            "The capital of {s} is {v}.",
+            "{v} is the capital of {s}.",
+            "{v} is the capital city of {s}.",
+        ),
         ("What is the capital of {s}?", "Which city is the capital of {s}?"),
     ),
     "population": Relation(
@@ -91,7 +96,7 @@ RELATIONS: dict[str, Relation] = {
     "languages": Relation(
         "languages",
         "Languages",
-        ("The languages of {s} are {v}.", "Languages spoken in {s} are {v}."),
+        ("The languages of {s} are {v}.", "The languages spoken in {s} are {v}."),
         ("What are the languages of {s}?", "Which languages are spoken in {s}?"),
         verb="are",
     ),
@@ -116,13 +121,16 @@ RELATIONS: dict[str, Relation] = {
     "letter code": Relation(
         "three-letter code",
         "Three-letter code",
-        ("The three-letter code of {s} is {v}.", "{s} is abbreviated by its three-letter code {v}."),
+        (
+            "The three-letter code of {s} is {v}.",
+            "{s} is abbreviated by its three-letter code {v}.",
+        ),
         ("What is the three-letter code of {s}?", "Which three-letter code does {s} have?"),
     ),
     "demonym": Relation(
         "demonym",
         "Demonym",
-        ("The demonym of {s} is {v}.", "{v} is the demonym for somebody from {s}."),
+        ("The demonym of {s} is {v}.", "{v} is the demonym used for {s}."),
         ("What is the demonym of {s}?", "Which demonym is used for {s}?"),
     ),
     "region": Relation(
@@ -142,7 +150,11 @@ RELATIONS: dict[str, Relation] = {
     "city population": Relation(
         "population",
         "Population",
-        ("{s} has a population of {v}.", "{v} people live in the city of {s}."),
+        (
+            "{s} has a population of {v}.",
+            "{v} people live in the city of {s}.",
+            "{s}, a city in {g}, has a population of {v}.",
+        ),
         ("What is the population of {s}?", "How many people live in {s}?"),
     ),
     "city country": Relation(
@@ -176,22 +188,40 @@ def render(fact: Fact, seed: int) -> list[Evidence]:
 
 
 def _render(fact: Fact, form: Source, rng: random.Random) -> Evidence:
-    relation, values = RELATIONS[fact.relation], [value.label for value in fact.values]
-    named_here = [fact.subject, *fact.values]
+    relation, labels = RELATIONS[fact.relation], [value.label for value in fact.values]
+    entities = [fact.subject, *fact.values]
     if form == "kb":
-        text = ", ".join([fact.subject.label, relation.noun, *values])
+        text = ", ".join([fact.subject.label, relation.noun, *labels])
     elif form == "infobox":
-        text = f"{fact.subject.label}, {relation.column}, {', '.join(values)}{relation.unit}"
+        text = f"{fact.subject.label}, {relation.column}, {', '.join(labels)}{relation.unit}"
     elif form == "table":
-        title = "Cities" if fact.subject.id.startswith("city:") else "Countries"
-        row = f"{title[:-3]}y is {fact.subject.label}" if title == "Cities" else (
-            f"Country is {fact.subject.label}"
-        )
-        named_here.append(fact.group)
-        verb = relation.verb
-        cell = f"{relation.column} {verb} {', '.join(values)}{relation.unit}"
-        text = f"{title} of {named(fact.group)}, {row}, {cell}"
+        title, column = TABLES[fact.subject.id.split(":")[0]]
+        cell = f"{relation.column} {relation.verb} {', '.join(labels)}{relation.unit}"
+        text = f"{title} of {named(fact.group)}, {column} is {fact.subject.label}, {cell}"
+        entities.append(fact.group)
     else:
-        text = _render_sentence(fact, rng)
-    entities = tuple({entity.id: entity for entity in named_here}.values())
-    return Evidence(f"{fact.key}/{form}", text, form, entities)
+        template = rng.choice(relation.sentences)
+        last = named(fact.values[-1])
+        values = " and ".join(filter(None, [", ".join(labels[:-1]), last]))
+        subject = _official(fact.subject, rng)
+        text = sentence(template.format(s=subject, v=values, g=named(fact.group)))
+        entities += [fact.group] if "{g}" in template else []
+    distinct = {entity.id: entity for entity in entities}
+    return Evidence(f"{fact.key}/{form}", text, form, tuple(distinct.values()))
+
+
+def _official(entity: Entity, rng: random.Random) -> str:
+    """Now and then the official name, so that entities have to be found by their mentions."""
+    official = [name for name in entity.mentions if STATE_WORD.search(name)]
+    return f"the {official[-1]}" if official and rng.random() < OFFICIAL_NAME else named(entity)
+
+
+def ask(rng: random.Random, relation: str, subject: str) -> str:
+    """A question about a subject that stands in it: "What is the currency of Peru?"."""
+    return rng.choice(RELATIONS[relation].questions).format(s=subject)
+
+
+def ask_elliptically(rng: random.Random, relation: str, templates: tuple[str, ...]) -> str:
+    """A question that leaves its subject to the turns before: "And its currency?"."""
+    words = RELATIONS[relation]
+    return rng.choice(templates).format(noun=words.noun, verb=words.verb)

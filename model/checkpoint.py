@@ -30,6 +30,8 @@ def save_weights(model: GraphLM, folder: Path) -> None:
     """Write adapter and encoder into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(model.lm, PeftModel):
+        # PEFT would write the local path that the name led to
+        model.lm.peft_config["default"].base_model_name_or_path = model.config.base_model
         model.lm.save_pretrained(str(folder / ADAPTER), save_embedding_layers=False)
         (folder / ADAPTER / "README.md").unlink(missing_ok=True)  # PEFT's empty model card
     if model.encoder is not None:

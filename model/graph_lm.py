@@ -100,14 +100,20 @@ class GraphLM(nn.Module):
             [B, K, V].
         """
         positions = (batch.attention_mask.long().cumsum(1) - 1).clamp_min(0)
-        output = self.lm(
-            inputs_embeds=self.input_embeddings(batch),
-            attention_mask=batch.attention_mask.long(),
-            position_ids=positions,
-            use_cache=False,
-            logits_to_keep=keep,
-        )
+        with self._autocast():
+            output = self.lm(
+                inputs_embeds=self.input_embeddings(batch),
+                attention_mask=batch.attention_mask.long(),
+                position_ids=positions,
+                use_cache=False,
+                logits_to_keep=keep,
+            )
         return output.logits
+
+    def _autocast(self) -> torch.autocast:
+        """Compute in bf16 where the config says so; trainable weights stay in float32."""
+        low = self.config.dtype == "bfloat16"
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=low)
 
     def forward(self, batch: BatchLike) -> Loss:
         """Cross-entropy of the answer tokens (equation 8); logits only where there are labels.
@@ -133,18 +139,19 @@ class GraphLM(nn.Module):
         known = self.lm.generation_config.eos_token_id
         known = [known] if isinstance(known, int) else list(known or [])
         ends = torch.tensor(sorted({end_id, *known}), device=batch.input_ids.device)
-        output = self.lm.generate(
-            inputs_embeds=self.input_embeddings(batch),
-            attention_mask=batch.attention_mask.long(),
-            max_new_tokens=max_new_tokens,
-            do_sample=False,
-            num_beams=1,
-            repetition_penalty=1.0,
-            eos_token_id=ends.tolist(),
-            pad_token_id=end_id,
-            return_dict_in_generate=True,
-            output_logits=True,
-        )
+        with self._autocast():
+            output = self.lm.generate(
+                inputs_embeds=self.input_embeddings(batch),
+                attention_mask=batch.attention_mask.long(),
+                max_new_tokens=max_new_tokens,
+                do_sample=False,
+                num_beams=1,
+                repetition_penalty=1.0,
+                eos_token_id=ends.tolist(),
+                pad_token_id=end_id,
+                return_dict_in_generate=True,
+                output_logits=True,
+            )
         return Generated(output.sequences, _logprobs(output.sequences, output.logits, ends))
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
@@ -155,15 +162,6 @@ class GraphLM(nn.Module):
                 part = "gate" if name == "encoder.gates" else name.partition(".")[0]
                 groups["lora" if part == "lm" else part].append(parameter)
         return {name: parameters for name, parameters in groups.items() if parameters}
-
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write the trained weights: ``adapter/`` in PEFT's format, ``graph_encoder.safetensors``.
-
-        ``model.checkpoint.save_checkpoint`` adds config and manifest around them.
-        """
-        from model.checkpoint import save_weights
-
-        save_weights(self, Path(folder))
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, base_model: str | None = None) -> GraphLM:

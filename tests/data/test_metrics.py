@@ -39,9 +39,10 @@ CAPITALS = [piece("Lima", "Peru"), piece("Bogotá", "Colombia"), piece("La Paz",
 
 
 def test_nearest_entities_by_plain_distance_on_normalised_labels():
-    found = nearest_entities("bogota city", CAPITALS)
-    # distances: bogota 5, bolivia 8, la paz 9, lima 9, colombia 10, peru 11
-    assert [e.label for e in found] == ["Bogotá", "Bolivia", "Lima", "La Paz", "Colombia"]
+    pieces = [piece("dog", "Sitting", "mitten"), piece("KITTENS", "kitchen", "elephants")]
+    found = nearest_entities("Kitten.", pieces)
+    # distances to "kitten": mitten 1, kittens 1, kitchen 2, sitting 3, dog 6, elephants 7
+    assert [e.label for e in found] == ["mitten", "KITTENS", "kitchen", "Sitting", "dog"]
 
 
 def test_ties_go_to_the_entity_that_the_evidence_names_first():
@@ -72,10 +73,8 @@ def test_without_evidence_there_is_no_candidate():
 
 
 def test_k_candidates_for_each_element_of_a_list():
-    found = nearest_entities("Limma; Boggota", CAPITALS, k=2)
-    assert [e.label for e in found[0::2]] == ["Lima", "Peru"]
-    assert found[1].label == "Bogotá"
-    assert len(found) == 4
+    found = nearest_entities("kitten; hat", [piece("mitten", "bat", "bitten", "cat")], k=2)
+    assert [e.label for e in found] == ["mitten", "bat", "bitten", "cat"]
 
 
 def test_dates_and_numbers_are_near_in_any_spelling():
@@ -192,7 +191,7 @@ def test_a_superfluous_element_makes_a_single_answer_wrong():
 
 def test_a_label_may_hold_the_list_separator():
     assert hit("Tom; Jerry", [], gold("Tom; Jerry"), 1)
-    assert hit("Tom; Jerry; Spike", [], gold("Spike", "Tom; Jerry"), 1) is False
+    assert not hit("Tom; Spike", [], gold("Spike", "Tom; Jerry"), 1)
     assert hit("Spike; Tom; Jerry", [], gold("Spike", "Tom; Jerry"), 1)
 
 

@@ -1,0 +1,351 @@
+"""Answer with a checkpoint: ``python infer.py answer | score | chat``."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from tqdm import tqdm
+from transformers import AutoTokenizer
+
+from configs.models import resolve_model, where_looked
+from configs.schema import Config
+from data.cli import run_cli
+from data.collate import collate
+from data.entities import complete_entities, find_entities
+from data.evidence_memory import Embed, EvidenceMemory
+from data.examples import Example, ExampleBuilder, choose_questions
+from data.jsonlines import dump, join_pools, read_conversations, read_pool, whole_file
+from data.metrics import hit, nearest_entities
+from data.prompt import Prompt
+from data.score import GROUPINGS, score_files
+from data.types import Conversation, Evidence, Turn
+from model.checkpoint import checkpoint_config
+from model.graph_lm import GraphLM
+
+logger = logging.getLogger("infer")
+Json = dict[str, Any]
+DRAW_SEED = 1
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parse the command line and run one of the commands."""
+    parser = argparse.ArgumentParser(prog="infer.py", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    answer = commands.add_parser("answer", help="answer every turn of a file of conversations")
+    add_model_options(answer)
+    answer.add_argument("--input", required=True, help="conversations, JSON Lines")
+    answer.add_argument("--output", required=True, help="predictions, JSON Lines")
+    answer.add_argument(
+        "--history",
+        choices=("gold", "predicted"),
+        default="gold",
+        help="which answers fill the interaction",
+    )
+    answer.add_argument(
+        "--evidence_of",
+        choices=("own", "other"),
+        default="own",
+        help="other: each conversation gets another one's evidence, a control",
+    )
+    answer.add_argument(
+        "--single_answers_only",
+        action="store_true",
+        help="leave out questions whose gold answer is a list",
+    )
+    answer.add_argument("--max_questions", type=int, help="answer a fixed draw of so many")
+    answer.add_argument("--batch_size", type=int, default=8, help="examples in one batch")
+    answer.set_defaults(run=answer_command)
+
+    score = commands.add_parser("score", help="score predictions against their gold answers")
+    score.add_argument("--predictions", nargs="+", required=True, help="files of infer.py answer")
+    score.add_argument("--by", nargs="*", default=[], choices=GROUPINGS, help="breakdowns")
+    score.add_argument("--output_json", help="write the numbers here, too")
+    score.set_defaults(run=lambda args: score_files(args.predictions, args.by, args.output_json))
+
+    chat = commands.add_parser("chat", help="ask questions about an evidence pool")
+    add_model_options(chat)
+    chat.add_argument("--evidence", required=True, help="evidence pool, JSON Lines")
+    chat.set_defaults(run=chat_command)
+
+    args = parser.parse_args(argv)
+    args.run(args)
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Options of every command that loads a checkpoint."""
+    parser.add_argument("--checkpoint", required=True, help="a folder that train.py wrote")
+    parser.add_argument("--base_model", help="where the base model is now, if it has moved")
+    parser.add_argument("--device", help="cpu, cuda, ...; the first GPU where there is one")
+    parser.add_argument("--max_new_tokens", type=int, default=48, help="longest answer, in tokens")
+
+
+def load(args: argparse.Namespace) -> tuple[GraphLM, ExampleBuilder]:
+    """Model and example builder of a checkpoint."""
+    model = GraphLM.from_pretrained(args.checkpoint, args.base_model)
+    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    logger.info("checkpoint %s on %s", args.checkpoint, device)
+    config = checkpoint_config(args.checkpoint)
+    return model.to(device), load_builder(config, args.base_model)
+
+
+def load_builder(config: Config, base_model: str | None = None) -> ExampleBuilder:
+    """The example builder of a config, with tokenizer and sentence encoder.
+
+    Raises:
+        ValueError: tokenizer or sentence encoder cannot be found.
+    """
+    name = base_model or config.model.base_model
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(resolve_model(name))
+    except OSError as error:
+        raise ValueError(f"tokenizer of {name!r}: {where_looked(name)}") from error
+    needs_encoder = config.evidence.memory == "rerank"
+    embed = load_embedder(config.evidence.embedder) if needs_encoder else None
+    return ExampleBuilder(Prompt(tokenizer), config.evidence, embed)
+
+
+def load_embedder(name: str) -> Embed:
+    """A sentence encoder as a function from texts to unit vectors.
+
+    Raises:
+        ValueError: it cannot be found.
+    """
+    from sentence_transformers import SentenceTransformer  # seconds, and only reranking needs it
+
+    try:
+        encoder = SentenceTransformer(resolve_model(name))
+    except OSError as error:
+        raise ValueError(f"sentence encoder {name!r}: {where_looked(name)}") from error
+    return lambda texts: encoder.encode(
+        list(texts), normalize_embeddings=True, show_progress_bar=False
+    )
+
+
+def answer_command(args: argparse.Namespace) -> None:
+    """``infer.py answer``: predictions for a file of conversations, in its order."""
+    conversations = complete_entities(read_conversations(args.input))
+    model, builder = load(args)
+    pools = None if args.evidence_of == "own" else other_pools(conversations)
+    if args.history == "predicted":
+        if args.max_questions or args.single_answers_only:
+            raise ValueError(
+                "--history predicted answers every turn: take away --max_questions "
+                "and --single_answers_only"
+            )
+        records = answer_with_predicted_history(model, builder, conversations, pools, args)
+    else:
+        chosen = all_turns(conversations)
+        if args.max_questions or args.single_answers_only:
+            chosen = choose_questions(
+                conversations, args.max_questions, args.single_answers_only, DRAW_SEED
+            )
+        examples = [
+            example
+            for number, turns in tqdm(chosen.items(), desc="graphs")
+            for example in builder.conversation(
+                conversations[number], turns, pools[number] if pools else None
+            )
+        ]
+        records = answer_examples(
+            model, builder.prompt, examples, args.batch_size, args.max_new_tokens
+        )
+    with whole_file(args.output) as file:
+        for record in records:
+            file.write(dump(record) + "\n")
+    builder.log_counts()
+    logger.info("wrote %s", args.output)
+
+
+def all_turns(conversations: Sequence[Conversation]) -> dict[int, list[int]]:
+    """Every turn of every conversation."""
+    return {number: list(range(len(c.turns))) for number, c in enumerate(conversations)}
+
+
+def other_pools(conversations: Sequence[Conversation]) -> list[tuple[Evidence, ...]]:
+    """For each conversation the evidence of the next one that has another pool.
+
+    Raises:
+        ValueError: all conversations share one pool.
+    """
+    own = [join_pools(c.evidence, *(t.evidence for t in c.turns)) for c in conversations]
+    found = []
+    for number, pool in enumerate(own):
+        later = own[number + 1 :] + own[:number]
+        other = next((p for p in later if p is not pool and p != pool), None)
+        if other is None:
+            raise ValueError("--evidence_of other: all conversations have the same evidence")
+        found.append(other)
+    return found
+
+
+def answer_examples(
+    model: GraphLM,
+    prompt: Prompt,
+    examples: Sequence[Example],
+    batch_size: int,
+    max_new_tokens: int,
+    progress: bool = True,
+) -> Iterator[Json]:
+    """Prediction records of examples, in their order; batches hold examples of like length."""
+    by_length = sorted(range(len(examples)), key=lambda i: -examples[i].num_tokens)
+    records: dict[int, Json] = {}
+    with tqdm(total=len(examples), desc="answers", disable=not progress) as bar:
+        for start in range(0, len(by_length), batch_size):
+            numbers = by_length[start : start + batch_size]
+            batch = [examples[number] for number in numbers]
+            answered = answer_batch(model, prompt, batch, max_new_tokens)
+            records.update(zip(numbers, answered, strict=True))
+            bar.update(len(numbers))
+    return (records[number] for number in range(len(examples)))
+
+
+def answer_batch(
+    model: GraphLM, prompt: Prompt, examples: Sequence[Example], max_new_tokens: int
+) -> list[Json]:
+    """Prediction records of one batch."""
+    began = time.monotonic()
+    batch = collate(examples, "left", with_target=False).to(model.device)
+    generated = model.generate(batch, max_new_tokens, prompt.end_id)
+    milliseconds = 1000 * (time.monotonic() - began) / len(examples)
+    return [
+        prediction_record(example, prompt.answer_text(ids), logprob, milliseconds)
+        for example, ids, logprob in zip(
+            examples, generated.ids.tolist(), generated.logprobs.tolist(), strict=True
+        )
+    ]
+
+
+def prediction_record(example: Example, answer: str, logprob: float, milliseconds: float) -> Json:
+    """One line of a predictions file; the candidates never look at the gold answer."""
+    turn = example.conversation.turns[example.turn]
+    pieces = [item.evidence for item in example.evidence]
+    candidates = nearest_entities(answer, pieces)
+    record: Json = {
+        "conversation": example.conversation.id,
+        "turn": turn.id,
+        "turn_index": example.turn,
+        "domain": example.conversation.domain,
+        "question": turn.question,
+        "answer": answer,
+        "candidates": [{"id": entity.id, "label": entity.label} for entity in candidates],
+        "logprob": round(logprob, 4),
+        "evidence": [
+            {
+                "id": item.evidence.id,
+                "source": item.evidence.source,
+                "score": round(item.score, 4),
+                "from_turn": item.from_turn,
+            }
+            for item in example.evidence
+        ],
+        "num_tokens": example.num_tokens - len(example.target_ids),
+        "milliseconds": round(milliseconds, 2),
+    }
+    if turn.source is not None:
+        record["source"] = turn.source
+    if turn.answers:
+        record["gold"] = [
+            {"label": a.label} | ({"id": a.id} if a.id is not None else {}) for a in turn.answers
+        ]
+        record["answer_in_evidence"] = example.answer_sources
+        record["hit_at_1"] = hit(answer, candidates, turn.answers, 1)
+        record["hit_at_5"] = hit(answer, candidates, turn.answers, 5)
+    return record
+
+
+def answer_with_predicted_history(
+    model: GraphLM,
+    builder: ExampleBuilder,
+    conversations: Sequence[Conversation],
+    pools: Sequence[tuple[Evidence, ...]] | None,
+    args: argparse.Namespace,
+) -> list[Json]:
+    """Prediction records where each turn sees the model's own earlier answers.
+
+    The first turns of all conversations are answered together, then the second ones, and so on.
+    """
+    memories = [builder.memory(conversation) for conversation in conversations]
+    interactions: list[list[tuple[str, str]]] = [[] for _ in conversations]
+    records: dict[tuple[int, int], Json] = {}
+    for turn in range(max(len(c.turns) for c in conversations)):
+        numbers = [n for n, c in enumerate(conversations) if turn < len(c.turns)]
+        examples = [
+            builder.turn(
+                conversations[n], turn, interactions[n], memories[n], pools[n] if pools else None
+            )
+            for n in numbers
+        ]
+        answered = answer_examples(
+            model, builder.prompt, examples, args.batch_size, args.max_new_tokens
+        )
+        for n, record in zip(numbers, answered, strict=True):
+            records[n, turn] = record
+            interactions[n].append((record["question"], record["answer"]))
+    return [records[key] for key in sorted(records)]
+
+
+def chat_command(args: argparse.Namespace) -> None:
+    """``infer.py chat``: one question a line, from a terminal or a pipe; the evidence beneath."""
+    pool = tuple(find_entities(read_pool(args.evidence)))
+    model, builder = load(args)
+    console = Console()
+    interactive = sys.stdin.isatty()
+    if interactive:
+        console.print("One question a line; an empty line or Ctrl-D ends.")
+    conversation = Conversation("chat", "", (), pool)
+    memory, interaction = builder.memory(conversation), []
+    while question := read_question(console, interactive):
+        turns = (*conversation.turns, Turn(str(len(conversation.turns)), question))
+        conversation = Conversation("chat", "", turns, pool)
+        record, example = ask(model, builder, conversation, interaction, memory, args)
+        interaction.append((question, record["answer"]))
+        show_answer(console, None if interactive else question, record, example)
+
+
+def read_question(console: Console, interactive: bool) -> str:
+    """The next question; "" at the end of the input."""
+    try:
+        return (console.input("[bold]> [/]") if interactive else input()).strip()
+    except EOFError:
+        return ""
+
+
+def ask(
+    model: GraphLM,
+    builder: ExampleBuilder,
+    conversation: Conversation,
+    interaction: Sequence[tuple[str, str]],
+    memory: EvidenceMemory,
+    args: argparse.Namespace,
+) -> tuple[Json, Example]:
+    """Answer the last turn of a conversation."""
+    example = builder.turn(conversation, len(conversation.turns) - 1, interaction, memory)
+    return answer_batch(model, builder.prompt, [example], args.max_new_tokens)[0], example
+
+
+def show_answer(
+    console: Console, question: str | None, record: Json, example: Example, num_pieces: int = 3
+) -> None:
+    """Print an answer and the best pieces of evidence that it was given."""
+    if question is not None:
+        console.print(f"[bold]> {escape(question)}[/]")
+    console.print(f"[green]{escape(record['answer']) or '(no answer)'}[/]")
+    answer = record["answer"].casefold()
+    shown = sorted(example.evidence, key=lambda item: answer not in item.evidence.text.casefold())
+    for item in shown[:num_pieces]:
+        origin = "new" if item.from_turn == example.turn else f"from turn {item.from_turn + 1}"
+        text = escape(f"[{item.evidence.source}, {item.score:.2f}, {origin}] {item.evidence.text}")
+        console.print(f"  [dim]{text}[/]", highlight=False)
+
+
+if __name__ == "__main__":
+    run_cli(main)

@@ -1,0 +1,151 @@
+"""Normal forms: what is equal, what only looks equal, and what stays as it is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data.normalise import (
+    answer_type,
+    fold,
+    normalise_text,
+    normalise_value,
+    parse_date,
+    parse_number,
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2 October 2000",
+        "02 October 2000",
+        "2 october 2000",
+        "2nd October 2000",
+        "2nd of October, 2000",
+        "2 Oct 2000",
+        "2 Oct. 2000",
+        "October 2, 2000",
+        "October 2nd, 2000",
+        "OCT. 2 2000",
+        "  October   2,  2000 ",
+        "2000-10-02",
+        "2000-10-02T00:00:00Z",
+        '"2000-10-02T00:00:00Z"',
+        "２ October ２０００",
+    ],
+)
+def test_one_day_in_all_its_spellings(text: str) -> None:
+    assert parse_date(text) == "2000-10-02"
+    assert normalise_value(text) == "2000-10-02"
+    assert answer_type(text) == "date"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("October 2000", "2000-10"),
+        ("Sept. 1999", "1999-09"),
+        ("29 February 2000", "2000-02-29"),
+        ("29 February 1900", None),
+        ("31 June 2000", None),
+        ("2000", None),
+        ("2 October", None),
+        ("on 2 October 2000", None),
+        ("2 Octobers 2000", None),
+        ("2000-13-02", None),
+        ("", None),
+    ],
+)
+def test_what_is_one_date_and_what_is_not(text: str, expected: str | None) -> None:
+    assert parse_date(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1,234", "1234"),
+        ("1234", "1234"),
+        ("1,234.0", "1234"),
+        ("1234.50", "1234.5"),
+        ("0012", "12"),
+        ("+5", "5"),
+        ("-5", "-5"),
+        ("−5", "-5"),
+        ("-0.0", "0"),
+        (".5", "0.5"),
+        ("10,151,000", "10151000"),
+        ("12,34", None),
+        ("1,2345", None),
+        ("1.234.567", None),
+        ("5th", None),
+        ("5 km", None),
+        ("١٢x", None),
+        ("", None),
+    ],
+)
+def test_numbers(text: str, expected: str | None) -> None:
+    assert parse_number(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("The Beatles", "beatles"),
+        ("José Sánchez-Gavito", "jose sanchez gavito"),
+        ("Straße", "STRASSE"),
+        ("ﬁve", "five"),
+        ("Rock  'n'\u00a0Roll", "rock n roll"),
+        ("snake_case", "snake case"),
+        ("U.S.", "u s"),
+    ],
+)
+def test_spellings_of_one_text(one: str, other: str) -> None:
+    assert normalise_text(one) == normalise_text(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("The The", "A An"),
+        ("?!", "!?"),
+        ("C++", "C plus"),
+        ("1,234", "1.234"),
+        ("May 2000", "May 2001"),
+        ("-5", "5"),
+        ("10", "1.0"),
+        ("theatre", "atre"),
+        ("日本", "日木"),
+    ],
+)
+def test_near_misses_stay_apart(one: str, other: str) -> None:
+    assert normalise_value(one) != normalise_value(other)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1959", "date"), ("959", "number"), ("2,000", "number"), ("3.5", "number"), ("Lima", "string")],
+)
+def test_answer_type(text: str, expected: str) -> None:
+    assert answer_type(text) == expected
+
+
+@given(st.text())
+def test_normal_forms_are_stable_and_never_empty(text: str) -> None:
+    value = normalise_value(text)
+    assert normalise_value(value) == value
+    assert bool(value) == bool(fold(text))
+
+
+@given(st.integers(-(10**12), 10**12))
+def test_thousands_separators_change_nothing(number: int) -> None:
+    assert parse_number(f"{number:,}") == parse_number(str(number)) == str(number)
+
+
+@given(st.dates())
+def test_every_day_is_read_in_each_form(day) -> None:
+    year = f"{day.year:04d}"
+    assert parse_date(f"{day.day} {day:%B} {year}") == day.isoformat()
+    assert parse_date(f"{day:%B} {day.day}, {year}") == day.isoformat()
+    assert parse_date(day.isoformat()) == day.isoformat()
