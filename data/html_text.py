@@ -24,6 +24,7 @@ _NAMESPACES = re.compile(
 )
 _WIKI_PATH = re.compile(r"/wiki/([^?#]+)")
 _MISSING_PAGE = " (page does not exist)"
+_INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200e\u200f\u2060\ufeff"))
 _NO_COMMA_AFTER = " ,;:([–—-/&.!?"
 _NO_COMMA_BEFORE = ",;:.)]([–—-/&"
 
@@ -67,7 +68,7 @@ class TextWriter:
 
     def add(self, raw: str) -> None:
         """Add the text of a text node."""
-        words = raw.split()
+        words = raw.translate(_INVISIBLE).split()
         if not words or raw[0].isspace():
             self.gap = self.gap or " "
         if not words:

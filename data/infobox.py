@@ -8,7 +8,7 @@ from data.html_text import outer_tables, read_cells, table_groups
 from data.linearise import linearise_infobox, linearise_row
 from data.normalise import normalise_text
 from data.page_entities import Piece
-from data.table_grid import Cell, RichText, anchors
+from data.table_grid import Cell, RichText, anchors, is_value
 
 _BULLETS = "•·–—- "
 
@@ -51,7 +51,7 @@ class _Infobox:
                     self.read(inner)
 
     def _row(self, cells: list[Cell]) -> None:
-        cells = [cell for cell in cells if any(map(str.isalnum, cell.content.text))]
+        cells = [cell for cell in cells if is_value(cell.content.text)]
         contents = [cell.content for cell in cells]
         if len(cells) == 1:
             self._single(cells[0])

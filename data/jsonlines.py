@@ -95,7 +95,11 @@ def field(record: Json, name: str, kind: type, place: Place, default: Any = ...)
         return str(value)
     if not isinstance(value, kind):
         raise (place / name).error(f"must be {_KIND[kind]}, not {json.dumps(value)[:40]}")
-    return value.encode("utf-8", "replace").decode("utf-8") if kind is str else value
+    return _well_formed(value) if kind is str else value
+
+
+def _well_formed(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def records(record: Json, name: str, place: Place) -> Iterator[tuple[Place, Json]]:
@@ -256,7 +260,8 @@ def _parse_entity(record: Json, place: Place) -> Entity:
     for index, mention in enumerate(mentions):
         if not isinstance(mention, str):
             raise (place / "mentions" / index).error("must be a string")
-    return Entity(field(record, "id", str, place, label), label, tuple(mentions))
+    mentions = tuple(map(_well_formed, mentions))
+    return Entity(field(record, "id", str, place, label), label, mentions)
 
 
 def read_pool(path: str | Path) -> tuple[Evidence, ...]:

@@ -43,7 +43,7 @@ def linearise_row(
 
 
 def linearise_infobox(title: str, key: str, value: str, section: str | None = None) -> str:
-    """An infobox row as "Title, Key, Value"; ``section`` comes before the key where it is needed."""
+    """An infobox row as "Title, Key, Value"; ``section`` stands before a key that needs it."""
     return _join([title, section or "", key, value])
 
 

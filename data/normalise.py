@@ -30,8 +30,16 @@ def fold(text: str) -> str:
     if text.isascii():  # nothing to decompose: several times faster, the same result
         return " ".join(text.casefold().split())
     decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
-    plain = "".join(char for char in decomposed if not unicodedata.combining(char))
+    plain = "".join(char for char in decomposed if not _is_accent(char))
     return " ".join(unicodedata.normalize("NFKC", plain).split())
+
+
+def _is_accent(char: str) -> bool:
+    """A mark of Latin, Greek, Cyrillic, Hebrew or Arabic; in later scripts it makes another word.
+
+    Without its marks the Japanese for "bus" would be that for "pass".
+    """
+    return char < "\u0900" and unicodedata.combining(char) > 0
 
 
 def normalise_text(text: str) -> str:

@@ -12,6 +12,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import ahocorasick
 
@@ -21,6 +22,7 @@ from data.types import Entity, Evidence, Source
 VALUE = "value:"
 MIN_NUMBER_LENGTH = 3
 MIN_NAME_LENGTH = 3
+_normal = lru_cache(maxsize=1 << 16)(normalise_value)  # cells and links come again and again
 _DISAMBIGUATION = re.compile(r"\s*\([^()]*\)$")
 _MONTH = "|".join(name.capitalize() for name in MONTHS)
 _DATE = re.compile(
@@ -60,7 +62,7 @@ class PageNames:
 
     def value_id(self, text: str) -> str:
         """The entity id of a cell, an infobox value or a gold answer."""
-        return self.ids.get(norm := normalise_value(text), VALUE + norm)
+        return self.ids.get(norm := _normal(text), VALUE + norm)
 
 
 def strip_disambiguation(title: str) -> str:
@@ -84,12 +86,12 @@ def _page_names(title: str, pieces: Sequence[Piece]) -> PageNames:
     anchors: dict[str, set[str]] = {}
     for piece in pieces:
         for anchor, target in piece.links:
-            anchors.setdefault(normalise_value(anchor), set()).add(target)
+            anchors.setdefault(_normal(anchor), set()).add(target)
     targets = sorted({target for found in anchors.values() for target in found} | {title})
     titles: dict[str, set[str]] = {}
     for target in targets:
         for form in {target, strip_disambiguation(target)}:
-            titles.setdefault(normalise_value(form), set()).add(target)
+            titles.setdefault(_normal(form), set()).add(target)
     ids = {
         norm: min(found)
         for norm, found in (titles | anchors).items()
@@ -111,12 +113,13 @@ def _labels(
     labels = {id_: texts.most_common(1)[0][0] for id_, texts in shown.items()}
     for target in targets:
         short = strip_disambiguation(target)
-        is_anchor = target in anchors.get(normalise_value(short), ())
+        is_anchor = target in anchors.get(_normal(short), ())
         labels.setdefault(target, short if is_anchor else target)
     labels[names.title] = names.title
     return labels
 
 
+@lru_cache(maxsize=1 << 16)
 def _is_plain_value(norm: str) -> bool:
     return bool(parse_number(norm) or parse_date(norm))
 
@@ -151,7 +154,7 @@ class _ValueFinder:
         self.plain: set[str] = set()
         self.automaton = ahocorasick.Automaton()
         for text in dict.fromkeys(values):
-            norm = normalise_value(text)
+            norm = _normal(text)
             if _is_plain_value(norm):
                 self.plain.add(norm)
             elif _is_name(text):

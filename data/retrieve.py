@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from data.normalise import fold
 from data.types import Evidence
 
 Ranker = Literal["bm25s", "rank_bm25"]
+
+logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index at DEBUG
 
 K1, B, DELTA = 1.5, 0.75, 1.0
 # Scores of equal pieces differ in the last bits, by the order of the sums; ties go by position.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 MAX_COLUMNS = 1000
 MAX_SLOTS = 500_000
 _MAX_GROUP_LABEL = 80
+_DASHES = "-‐‑‒–—―−⁃ "  # a cell of dashes is Wikipedia's empty cell
 
 
 @dataclass(slots=True)
@@ -33,7 +34,12 @@ class RichText:
     def values(self) -> list[str]:
         """What of it can be named or answered with: the whole, and each line where it has some."""
         texts = [self.text, *self.lines] if len(self.lines) > 1 else [self.text]
-        return [text for text in texts if any(map(str.isalnum, text))]
+        return list(filter(is_value, texts))
+
+
+def is_value(text: str) -> bool:
+    """Whether a text can be an entity: it has a letter or a digit."""
+    return any(map(str.isalnum, text))
 
 
 def anchors(rich: RichText, start: int = 0, end: int | None = None) -> list[tuple[str, str]]:
@@ -66,16 +72,20 @@ class Cell:
 
 
 Grid = list[list[Cell | None]]
+Headers = list[list[Cell]]
 
 
 @dataclass(slots=True)
 class Row:
     """A row under its headers, one entry a cell (a cell that spans columns stands once).
 
+    What the cell before has already said of a header is left out: under "Peak positions" over
+    "GER" and "UK" the headers are "Peak positions GER" and "UK".
+
     Args:
         index: the row's number in the grid, from 0.
         headers: a header for each cell, "" where it has none.
-        cells: the cells that are not empty.
+        cells: the cells that are not empty and no mere dash.
         group: the full-width row above it ("Group A"), "" where there is none.
     """
 
@@ -117,7 +127,7 @@ def read_grid(rows: Sequence[Sequence[Cell]]) -> Grid:
 def _fill_row(
     cells: Sequence[Cell], open_cells: dict[int, tuple[Cell, int]], rows_left: int
 ) -> list[Cell | None]:
-    """One row of the grid; ``open_cells`` maps a column to the cell from above and its rows left."""
+    """One row of the grid; ``open_cells`` is, by column, the cell from above and its rows left."""
     line: dict[int, Cell] = {}
     for column, (cell, left) in list(open_cells.items()):
         line[column] = cell
@@ -166,7 +176,9 @@ def iter_rows(grid: Grid, first_row_is_header: bool = False) -> Iterator[Row | N
         elif _is_new_header(grid, index, headers):
             headers = _column_headers([line])
         elif not _repeats_header(line, headers):
-            yield _row(index, line, headers, group)
+            row = _row(index, line, headers, group)
+            if row.cells:
+                yield row
 
 
 def count_header_rows(grid: Grid) -> int:
@@ -209,22 +221,18 @@ def _is_group_label(grid: Grid, index: int) -> bool:
 
 def _top_label(lines: Grid) -> str:
     """The full-width label above the column headers."""
-    labels = [_distinct(line)[0].header for line in lines if _is_full_width(line) and _distinct(line)]
+    labels = [cell.header for line in lines if _is_full_width(line) for cell in _distinct(line)]
     return labels[-1] if labels else ""
 
 
-def _column_headers(lines: Grid) -> list[str]:
-    """One header a column: the texts above it from top to bottom, each once."""
+def _column_headers(lines: Grid) -> Headers:
+    """The header cells above each column from top to bottom, each once and none without text."""
     lines = [line for line in lines if not _is_full_width(line)]
-    headers = []
-    for column in range(len(lines[0]) if lines else 0):
-        cells = (line[column] for line in lines)
-        texts = dict.fromkeys(cell.header for cell in cells if cell and cell.header)
-        headers.append(" ".join(texts))
-    return headers
+    width = len(lines[0]) if lines else 0
+    return [_distinct([line[column] for line in lines]) for column in range(width)]
 
 
-def _is_new_header(grid: Grid, index: int, headers: Sequence[str]) -> bool:
+def _is_new_header(grid: Grid, index: int, headers: Headers) -> bool:
     """A row of headers in mid-table that says something new about the columns below it."""
     line = grid[index]
     if index + 1 >= len(grid) or not _all_headers(line) or _all_headers(grid[index + 1]):
@@ -235,19 +243,38 @@ def _is_new_header(grid: Grid, index: int, headers: Sequence[str]) -> bool:
     return len(cells) > 1 and fits and not _repeats_header(line, headers)
 
 
-def _repeats_header(line: Sequence[Cell | None], headers: Sequence[str]) -> bool:
+def _repeats_header(line: Sequence[Cell | None], headers: Headers) -> bool:
     texts = [cell.header if cell else "" for cell in line]
-    return len(set(texts)) > 1 and texts == list(headers)
+    above = [_header_text(levels) for levels in headers]
+    return len(set(texts)) > 1 and texts == above
 
 
-def _row(index: int, line: Sequence[Cell | None], headers: Sequence[str], group: str) -> Row:
+def _header_text(levels: Sequence[Cell]) -> str:
+    return " ".join(dict.fromkeys(cell.header for cell in levels))
+
+
+def _row(index: int, line: Sequence[Cell | None], headers: Headers, group: str) -> Row:
     row = Row(index, [], [], group)
+    said: list[Cell] = []
     for cell in _distinct(line):
-        columns = [column for column, slot in enumerate(line) if slot is cell]
-        names = [headers[column] for column in columns if headers and headers[column]]
-        row.headers.append(_span_header(list(dict.fromkeys(names))))
+        if not cell.content.text.strip(_DASHES):
+            continue
+        columns = [column for column, slot in enumerate(line) if slot is cell] if headers else []
+        levels = headers[columns[0]] if columns else []
+        names = [_header_text(_unsaid(levels, said))]
+        names += [headers[column][-1].header for column in columns[1:] if headers[column]]
+        row.headers.append(_span_header([name for name in dict.fromkeys(names) if name]))
         row.cells.append(cell)
+        said = levels
     return row
+
+
+def _unsaid(levels: list[Cell], said: list[Cell]) -> list[Cell]:
+    """The header levels that the cell before has not named: "Peak GER is 44, UK is 91"."""
+    same = 0
+    while same < min(len(levels), len(said)) and levels[same] is said[same]:
+        same += 1
+    return levels[same:]
 
 
 def _span_header(names: list[str]) -> str:

@@ -19,7 +19,7 @@ from data.html_text import BLOCKS, TextWriter, children, inline_text, read_cells
 from data.infobox import infobox_pieces
 from data.linearise import linearise_row, linearise_sentence, sentence_spans
 from data.page_entities import PageNames, Piece, resolve_entities
-from data.table_grid import Grid, Note, RichText, anchors, iter_rows, read_grid
+from data.table_grid import Grid, Note, RichText, anchors, is_value, iter_rows, read_grid
 from data.types import Evidence, Source
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 LEFT_OUT = {
     "navigation boxes": ".navbox, .vertical-navbox, .navbar, .sidebar, .portal, .infobox .noprint",
     "tables of contents": "#toc, .toc, .toclimit",
-    "notices": ".metadata, .ambox, .mbox-small, .dablink, .hatnote, .rellink, .stub, .sistersitebox",
+    "notices": ".metadata, .ambox, .mbox-small, .dablink, .hatnote, .rellink, .stub",
     "hidden metadata": ".persondata, #coordinates, .Z3988",
     "reference lists": "ol.references, .reflist, .refbegin",
 }
@@ -178,7 +178,7 @@ class _Reader:
     def _sentences(self, rich: RichText, context: str = "") -> None:
         for start, end in sentence_spans(rich.text):
             sentence = rich.text[start:end]
-            if not any(map(str.isalnum, sentence)):
+            if not is_value(sentence):
                 continue
             if self.section.lower() in _POINTING:
                 self.page.left_out["lines of sections that point elsewhere"] += 1
@@ -231,9 +231,7 @@ class _Reader:
         if "infobox" in classes and node.mem_id not in self.wikitables:
             is_first = not self.counts["i"]
             name = self._next("i")
-            self.page.pieces += infobox_pieces(
-                node, self.page.title, name, self.unseen, is_first
-            )
+            self.page.pieces += infobox_pieces(node, self.page.title, name, self.unseen, is_first)
         elif self._is_layout(node, classes):
             for _, rows in table_groups(node):
                 for cell in (cell for row in rows for cell in children(row)):
@@ -295,8 +293,8 @@ class _Reader:
             texts = [content.text for content in contents]
             text = linearise_row(self.page.title, row.headers, texts, about)
             links = [pair for content in contents for pair in anchors(content)]
-            self._add(id_, text, "table", links, [text for content in contents for text in content.values()])
-
+            values = [value for content in contents for value in content.values()]
+            self._add(id_, text, "table", links, values)
 
 
 def _inline_wrappers(tree: LexborHTMLParser) -> Iterator[int]:

@@ -19,8 +19,8 @@ from tqdm import tqdm
 from data.cli import run_cli
 from data.jsonlines import write_conversations
 from data.types import Answer, Conversation, Evidence, Turn
-from data.worldfacts_dialogue import Asked, make_dialogue
-from data.worldfacts_facts import Country, Fact, load_world
+from data.worldfacts_dialogue import SCRIPTS, Asked, make_dialogue
+from data.worldfacts_facts import COMPASS, Country, Fact, load_world
 from data.worldfacts_wording import render
 
 logger = logging.getLogger(__name__)
@@ -28,8 +28,9 @@ logger = logging.getLogger(__name__)
 SHARES = {"test": 0.22, "tune": 0.12, "train": 1.0}
 CLUSTER = 6
 POOL_SIZE = (40, 48)
-PARALLELS = 3
-MAX_TRIES = 400
+PARALLELS = 4
+TRIES_PER_SCRIPT = 300
+MAX_TRIES = 30 * TRIES_PER_SCRIPT
 
 
 def split_countries(world: dict[str, Country], seed: int) -> dict[str, dict[str, Country]]:
@@ -57,7 +58,10 @@ def _cluster(world: dict[str, Country], left: list[str], size: int) -> list[str]
     """The first country that is left, and its neighbours, and theirs."""
     cluster = left[:1]
     for code in cluster:
+        facts = world[code].facts
+        beside = {facts[side].values[0].id for side in COMPASS if side in facts}
         new = [n for n in world[code].near if n in left and n not in cluster]
+        new.sort(key=lambda n: f"country:{n}" not in beside)
         cluster += new[: size - len(cluster)]
     return cluster
 
@@ -115,7 +119,9 @@ def _distractors(
     topics = {code: c for code, c in countries.items() if c.entity.id in subjects}
     relations = {fact.relation: None for asked in dialogue for fact in asked.facts}
     parallels = [f for name in relations for f in _parallels(rng, countries, topics, name)]
-    own = [fact for country in topics.values() for fact in _all_facts(country)]
+    own = [fact for country in topics.values() for fact in country.facts.values()]
+    towns = [town for country in topics.values() for town in country.cities.values()]
+    own += [fact for town in rng.sample(towns, len(towns) // 3) for fact in town.values()]
     others = [fact for code, c in countries.items() if code not in topics for fact in _all_facts(c)]
     for group in (parallels, own, others):
         rng.shuffle(group)
@@ -189,9 +195,12 @@ def build_conversation(
     """
     rng = random.Random(f"{seed}/{id_}")
     for attempt in range(MAX_TRIES):
-        # A country with few facts may carry no script; then another one begins.
-        code = first if attempt < MAX_TRIES // 2 else rng.choice(sorted(countries))
-        dialogue = make_dialogue(rng, countries, countries[code])
+        # Not every country has the facts for every script, nor has every part.
+        if attempt % TRIES_PER_SCRIPT == 0:
+            script = rng.choice(SCRIPTS)
+        keep = attempt % TRIES_PER_SCRIPT < TRIES_PER_SCRIPT // 2
+        code = first if keep else rng.choice(sorted(countries))
+        dialogue = make_dialogue(rng, countries, countries[code], script)
         if dialogue and (pool := make_pool(rng, countries, dialogue, seed)):
             turns = tuple(_turn(str(n), asked, pool) for n, asked in enumerate(dialogue))
             return Conversation(id_, "worldfacts", turns, pool), dialogue

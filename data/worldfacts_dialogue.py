@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from data.types import Entity
@@ -17,43 +17,34 @@ WEIGHTS = {
     "calling code": 3.0,
     "currency": 3.0,
     "numeric code": 2.0,
-    "languages": 3.0,
-    "neighbours": 3.0,
+    "languages": 6.0,
+    "neighbours": 6.0,
     "capital": 2.0,
     "currency code": 1.0,
-    "language": 0.7,
-    "region": 0.7,
-    "demonym": 0.7,
-    "letter code": 0.7,
+    "language": 0.5,
+    "region": 0.5,
+    "demonym": 0.5,
+    "letter code": 0.5,
 }
-ITS = (
-    "What {verb} its {noun}?",
-    "And its {noun}?",
-    "Its {noun}?",
-    "What about its {noun}?",
-)
-THAT = ("What {verb} the {noun} of that country?", "And that country's {noun}?")
-BACK = (
-    "Back to {{s}}: what {verb} its {noun}?",
-    "{{s}} again: what {verb} its {noun}?",
-    "Going back to {{s}}, what {verb} the {noun}?",
-)
+ITS = ("And its {noun}?", "Its {noun}?", "What about its {noun}?", "Which {noun} does it have?")
+THAT = ("And that country's {noun}?", "Which {noun} does that country have?")
+BACK = ("Back to {{s}}: its {noun}?", "{{s}} again: which {noun}?", "And again {{s}}: its {noun}?")
 FIRST = (
-    "And the {noun} of the first country?",
-    "What {verb} the {noun} of the first country?",
-    "For the country we started with, what {verb} the {noun}?",
+    "And the first country: its {noun}?",
+    "Which {noun} does the first country have?",
+    "Back to the country we started with: its {noun}?",
 )
 SAME = ("And of {s}?", "What about {s}?", "And {s}?", "The same for {s}?")
 TOWARD = ("the country to its {side}", "its neighbour to the {side}")
-CITY = ("Its population?", "What is its population?", "How many people live there?")
+CITY = ("Its population?", "And its population?", "How many people live there?")
 CAPITAL_PEOPLE = (
-    "What is the population of its capital?",
+    "What population does its capital have?",
     "And the population of its capital?",
-    "How many people live in its capital?",
+    "Its capital's population?",
 )
 CITY_COUNTRY = ("Which country is it in?", "In which country does it lie?")
 BRIDGES = {
-    "capital": "the country whose capital is {v}",
+    "capital": "the country with the capital {v}",
     "calling code": "the country with the calling code {v}",
     "numeric code": "the country with the numeric code {v}",
     "city country": "the country where {v} lies",
@@ -322,11 +313,10 @@ SCRIPTS: tuple[tuple[Move, ...], ...] = (
 
 
 def make_dialogue(
-    rng: random.Random, countries: dict[str, Country], topic: Country
+    rng: random.Random, countries: dict[str, Country], topic: Country, script: Sequence[Move]
 ) -> list[Asked] | None:
-    """Five questions that begin with a country; None where it lacks a fact that they need."""
-    talk = Talk(rng, countries, topic)
-    script, asked = rng.choice(SCRIPTS), []
+    """Questions after a script that begin with a country; None where it lacks a needed fact."""
+    talk, asked = Talk(rng, countries, topic), []
     if script[0] is not _bridge:
         talk.turn_to(topic)
     for move in script:

@@ -106,6 +106,8 @@ def load_world() -> dict[str, Country]:
     entities = {code: _country_entity(records[code]) for code in kept}
     names = [{fold(city["name"]) for city in cities[code]} for code in kept]
     names += [{fold(n) for n in (entity.label, *entity.mentions)} for entity in entities.values()]
+    names += [{fold(money.name), fold(money.alpha_3)} for money in pycountry.currencies]
+    names += [{fold(record["iso3"])} for record in records.values()]
     uses = Counter(name for group in names for name in group)
     towns = {code: [c for c in cities[code] if _plain_name(c["name"], uses)] for code in kept}
     return {code: _country(records, code, towns[code], entities) for code in kept}
@@ -177,7 +179,7 @@ def _country(
     if capital := _capital(record, cities):
         values["capital"] = (_city_entity(capital),)
     agreed = sorted(near) == sorted(_alpha2(records, info.get("borders", ())))
-    if agreed and 1 <= len(near) <= MAX_LISTED and all(n in entities for n in near):
+    if agreed and 2 <= len(near) <= MAX_LISTED and all(n in entities for n in near):
         listed = sorted((entities[n] for n in near), key=lambda e: e.label)
         values["neighbours"] = tuple(listed)
     for side, other in _sides(records, code, near).items():

@@ -19,6 +19,8 @@ STATE_WORD = re.compile(
 )
 FORMS: tuple[Source, ...] = ("kb", "text", "table", "infobox")
 TABLES = {"country": ("Countries", "Country"), "city": ("Cities", "City")}
+# Their value is the table's own title.
+NOT_IN_TABLES = ("city country", "region")
 SECOND_FORM = 0.4
 OFFICIAL_NAME = 0.25
 
@@ -66,57 +68,57 @@ RELATIONS: dict[str, Relation] = {
             "{v} is the capital of {s}.",
             "{v} is the capital city of {s}.",
         ),
-        ("What is the capital of {s}?", "Which city is the capital of {s}?"),
+        ("What is the capital of {s}?", "Which capital does {s} have?"),
     ),
     "population": Relation(
         "population",
         "Population",
         ("{s} has a population of {v}.", "{v} people live in {s}.", "{s} counts {v} inhabitants."),
-        ("What is the population of {s}?", "How many people live in {s}?"),
+        ("What population does {s} have?", "How large a population does {s} have?"),
     ),
     "area": Relation(
         "area",
         "Area",
         ("{s} covers an area of {v} square kilometres.", "The area of {s} is {v} km²."),
-        ("What is the area of {s}?", "How many square kilometres is the area of {s}?"),
+        ("What area does {s} cover?", "How large an area does {s} cover?"),
         unit=" km²",
     ),
     "currency": Relation(
         "currency",
         "Currency",
         ("The currency of {s} is the {v}.", "People in {s} pay with the {v}."),
-        ("What is the currency of {s}?", "Which currency is used in {s}?"),
+        ("Which currency does {s} use?", "What currency do people use in {s}?"),
     ),
     "currency code": Relation(
         "currency code",
         "Currency code",
         ("The money of {s} has the currency code {v}.", "{v} is the currency code of {s}."),
-        ("What is the currency code of {s}?", "Which currency code belongs to {s}?"),
+        ("Which currency code does {s} use?", "What currency code does {s} have?"),
     ),
     "languages": Relation(
         "languages",
         "Languages",
         ("The languages of {s} are {v}.", "The languages spoken in {s} are {v}."),
-        ("What are the languages of {s}?", "Which languages are spoken in {s}?"),
+        ("Which languages do people speak in {s}?", "What languages does {s} have?"),
         verb="are",
     ),
     "language": Relation(
         "language",
         "Language",
         ("The language of {s} is {v}.", "The language spoken in {s} is {v}."),
-        ("What is the language of {s}?", "Which language is spoken in {s}?"),
+        ("Which language do people speak in {s}?", "What language does {s} have?"),
     ),
     "calling code": Relation(
         "calling code",
         "Calling code",
         ("The calling code of {s} is {v}.", "A call to {s} starts with the calling code {v}."),
-        ("What is the calling code of {s}?", "Which calling code does {s} have?"),
+        ("Which calling code does {s} have?", "What calling code does {s} use?"),
     ),
     "numeric code": Relation(
         "numeric code",
         "Numeric code",
         ("The numeric code of {s} is {v}.", "In the ISO list, {s} has the numeric code {v}."),
-        ("What is the numeric code of {s}?", "Which numeric code does {s} have?"),
+        ("Which numeric code does {s} have?", "What numeric code does {s} use?"),
     ),
     "letter code": Relation(
         "three-letter code",
@@ -125,25 +127,25 @@ RELATIONS: dict[str, Relation] = {
             "The three-letter code of {s} is {v}.",
             "{s} is abbreviated by its three-letter code {v}.",
         ),
-        ("What is the three-letter code of {s}?", "Which three-letter code does {s} have?"),
+        ("Which three-letter code does {s} have?", "What three-letter code does {s} use?"),
     ),
     "demonym": Relation(
         "demonym",
         "Demonym",
         ("The demonym of {s} is {v}.", "{v} is the demonym used for {s}."),
-        ("What is the demonym of {s}?", "Which demonym is used for {s}?"),
+        ("Which demonym does {s} have?", "What demonym do people use for {s}?"),
     ),
     "region": Relation(
         "region",
         "Region",
         ("{s} belongs to the region of {v}.", "The region of {s} is {v}."),
-        ("What is the region of {s}?", "Which region does {s} belong to?"),
+        ("Which region does {s} belong to?", "To what region does {s} belong?"),
     ),
     "neighbours": Relation(
         "neighbours",
         "Neighbours",
         ("The neighbours of {s} are {v}.", "{s} shares its borders with the neighbours {v}."),
-        ("What are the neighbours of {s}?", "Which countries are the neighbours of {s}?"),
+        ("Which neighbours does {s} have?", "What countries does {s} have as neighbours?"),
         verb="are",
     ),
     **{name: _side(name) for name in COMPASS},
@@ -155,7 +157,7 @@ RELATIONS: dict[str, Relation] = {
             "{v} people live in the city of {s}.",
             "{s}, a city in {g}, has a population of {v}.",
         ),
-        ("What is the population of {s}?", "How many people live in {s}?"),
+        ("What population does {s} have?", "How many people live in {s}?"),
     ),
     "city country": Relation(
         "country",
@@ -184,7 +186,8 @@ def render(fact: Fact, seed: int) -> list[Evidence]:
     """
     rng = random.Random(f"{seed}/{fact.key}")
     count = 2 if rng.random() < SECOND_FORM else 1
-    return [_render(fact, form, rng) for form in rng.sample(FORMS, count)]
+    forms = [f for f in FORMS if f != "table" or fact.relation not in NOT_IN_TABLES]
+    return [_render(fact, form, rng) for form in rng.sample(forms, count)]
 
 
 def _render(fact: Fact, form: Source, rng: random.Random) -> Evidence:
