@@ -155,7 +155,7 @@ class Run:
                 bar.update()
                 if self.step % settings.log_every == 0:
                     self.log(loss, float(norm), scheduler.get_last_lr(), batches, began, bar)
-                if settings.eval_every and self.step % settings.eval_every == 0:
+                if self.tune and settings.eval_every and self.step % settings.eval_every == 0:
                     self.evaluate()
 
     def accumulate(self, model: torch.nn.Module, batches: list[list[Example]]) -> float:

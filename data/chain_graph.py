@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -90,10 +90,16 @@ def _span_nodes(
     nodes: dict[str, list[tuple[int, int]]] = {}
     for number, (piece, found) in enumerate(zip(pieces, spans, strict=True)):
         for span in found:
-            token = bisect_left(piece.ends, span.end)
+            token = _last_token(piece.ends, span.end)
             if token < len(piece.ids):  # else the piece was cut before the span's end
                 nodes.setdefault(span.entity, []).append((number, int(starts[number]) + token))
     return nodes
+
+
+def _last_token(ends: Sequence[int], end: int) -> int:
+    """The last token of a span; of several that end with it (bytes of one character) the last."""
+    last = bisect_right(ends, end) - 1
+    return last if last >= 0 and ends[last] == end else bisect_left(ends, end)
 
 
 def _entity_edges(
@@ -102,7 +108,7 @@ def _entity_edges(
     pairs: set[tuple[int, int]] = set()
     for places in nodes.values() if kind != "none" else ():
         in_pieces = {number for number, _ in places}
-        if len(in_pieces) < 2 or len(in_pieces) > max_share * num_pieces:
+        if len(in_pieces) < 2 or len(in_pieces) / num_pieces > max_share:
             continue
         joins = (
             ((places[0], other) for other in places[1:])

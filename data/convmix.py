@@ -277,7 +277,7 @@ def _turn(record: Json, place: Place, found: _Found) -> Turn:
 
 
 def _read_evidence(path: str | Path, wanted: Collection[str], found: _Found) -> None:
-    lines = tqdm(iter_records(path), desc=Path(path).name, unit=" records", mininterval=1)
+    lines = tqdm(iter_records(path), desc=Path(path).name, unit=" records", delay=2)
     for place, record in lines:
         for at, turn in _evidence_turns(record, place):
             id_ = get(turn, "question_id", str, at)

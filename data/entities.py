@@ -111,6 +111,8 @@ def find_entities(pieces: Sequence[Evidence], extend: bool = False) -> list[Evid
         for found, lower in name_lists:
             _look_at(found, lower, seen)
     known = _known_entities(pieces)
+    given = [name for heads, values, _ in split for name in heads + values]
+    seen.inner_words.update(given, (entity.label for entity in known.values()))
     result = list(pieces)
     for index, (heads, values, free), name_lists in zip(chosen, split, names, strict=True):
         labels = heads + values

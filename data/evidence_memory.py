@@ -47,9 +47,12 @@ class EvidenceMemory:
         return len(self._pieces)
 
     def add(self, retrieved: Sequence[Retrieved]) -> None:
-        """Remember what BM25 gave at a turn; a piece that is known keeps its first turn."""
+        """Remember what BM25 gave at a turn; a piece that is known keeps its first turn.
+
+        A piece is known by its text: ids may repeat from one turn's pool to the next's.
+        """
         for item in retrieved:
-            self._pieces.setdefault(item.evidence.id, item)
+            self._pieces.setdefault(item.evidence.text, item)
 
     def merge(
         self, retrieved: Sequence[Retrieved], query: str, fits: Callable[[list[Retrieved]], bool]
@@ -70,14 +73,14 @@ class EvidenceMemory:
         if self.mode == "none" or not num_slots or not self._pieces:
             return list(retrieved)
         kept = list(retrieved[: len(retrieved) - num_slots])
-        kept_ids = {item.evidence.id for item in kept}
-        candidates = [item for id_, item in self._pieces.items() if id_ not in kept_ids]
+        known = {item.evidence.text for item in kept}
+        candidates = [item for text, item in self._pieces.items() if text not in known]
         for item in [*self._order(candidates, query), *retrieved[len(kept) :]]:
             if len(kept) == len(retrieved):
                 break
-            if item.evidence.id not in kept_ids and fits([*kept, item]):
+            if item.evidence.text not in known and fits([*kept, item]):
                 kept.append(item)
-                kept_ids.add(item.evidence.id)
+                known.add(item.evidence.text)
         return kept
 
     def _order(self, candidates: list[Retrieved], query: str) -> list[Retrieved]:
@@ -87,7 +90,7 @@ class EvidenceMemory:
             return []
         self._embed_new(candidates)
         vector = self.embed([query])[0]
-        scores = np.stack([self._vectors[c.evidence.id] for c in candidates]) @ vector
+        scores = np.stack([self._vectors[c.evidence.text] for c in candidates]) @ vector
         order = np.argsort(-scores, kind="stable")
         return [
             Retrieved(candidates[i].evidence, float(scores[i]), candidates[i].from_turn)
@@ -96,7 +99,6 @@ class EvidenceMemory:
 
     def _embed_new(self, candidates: list[Retrieved]) -> None:
         """Each piece is embedded once in a conversation."""
-        new = [c.evidence for c in candidates if c.evidence.id not in self._vectors]
+        new = [c.evidence.text for c in candidates if c.evidence.text not in self._vectors]
         if new:
-            vectors = self.embed([piece.text for piece in new])
-            self._vectors.update(zip((piece.id for piece in new), vectors, strict=True))
+            self._vectors.update(zip(new, self.embed(new), strict=True))

@@ -172,6 +172,8 @@ class ExampleBuilder:
         self.counts["entity edges"] += graph.num_entity_edges
         self.counts["nodes"] += len(graph.node_ids)
         self.counts["graphs"] += 1
+        self.counts["pieces cut inside"] += sum(piece.num_cut > 0 for piece in tokens)
+        self.counts["tokens cut inside"] += sum(piece.num_cut for piece in tokens)
         return graph
 
     def _index(self, pool: tuple[Evidence, ...]) -> EvidenceIndex:
@@ -204,7 +206,6 @@ class ExampleBuilder:
         limit = self.config.max_nodes
         if limit is None or len(tokens.ids) <= limit:
             return tokens
-        self.counts["pieces cut inside"] += 1
         return TokenisedPiece(tokens.ids[:limit], tokens.ends[:limit], len(tokens.ids) - limit)
 
     def _num_nodes(self, items: Sequence[Retrieved]) -> int:
@@ -238,7 +239,7 @@ class ExampleBuilder:
         num = max(counts["graphs"], 1)
         logger.info(
             "%d graphs: mean %.0f nodes, %.1f entity edges, %.1f pieces (%.1f from memory); "
-            "%d pieces cut whole and %d inside by max_nodes %s",
+            "%d pieces cut whole and %d inside (%d tokens) by max_nodes %s",
             counts["graphs"],
             counts["nodes"] / num,
             counts["entity edges"] / num,
@@ -246,6 +247,7 @@ class ExampleBuilder:
             counts["pieces from memory"] / num,
             counts["pieces cut whole"],
             counts["pieces cut inside"],
+            counts["tokens cut inside"],
             self.config.max_nodes,
         )
 

@@ -23,6 +23,7 @@ _NAMESPACES = re.compile(
     re.IGNORECASE,
 )
 _WIKI_PATH = re.compile(r"/wiki/([^?#]+)")
+_FILE_NAME = re.compile(r"\.(?:jpe?g|png|svg|gif|tiff?|webp)$", re.IGNORECASE)
 _MISSING_PAGE = " (page does not exist)"
 _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200e\u200f\u2060\ufeff"))
 _NO_COMMA_AFTER = " ,;:([–—-/&.!?"
@@ -59,6 +60,9 @@ class TextWriter:
 
     def __init__(self, comma: bool, unseen: Container[int]) -> None:
         self.comma, self.unseen = comma, unseen
+        self._clear()
+
+    def _clear(self) -> None:
         self.parts: list[str] = []
         self.length = 0
         self.last = ""
@@ -122,7 +126,7 @@ class TextWriter:
             links.append(Link(start, end, target))
         ends = [*self.line_starts[1:], len(text)]
         lines = [text[a:b].strip(", ") for a, b in zip(self.line_starts, ends, strict=True)]
-        self.__init__(self.comma, self.unseen)
+        self._clear()
         return RichText(text, links, [line for line in lines if line])
 
 
@@ -161,12 +165,32 @@ def read_cells(
             attributes = node.attributes
             spans = [_span(attributes.get(name), name, bad) for name in ("colspan", "rowspan")]
             content = inline_text(node, unseen, comma=True)
+            if not content.text:
+                content = RichText(_image_text(node, unseen))
             header = content.text
             if len(content.lines) > 1:
                 header = inline_text(node, unseen).text
             is_header = in_head or node.tag == "th" or _is_bold(node, content.text, unseen)
             cells.append(Cell(content, header, is_header, spans[0] or 1, spans[1]))
     return cells, bad
+
+
+def _image_text(cell: LexborNode, unseen: Container[int]) -> str:
+    """What a cell of images says ("Yellow card", "Yes"); nothing where that is a file's name."""
+    texts = []
+    for image in cell.css("img"):
+        text = " ".join((image.attributes.get("alt") or "").split())
+        if text and not _FILE_NAME.search(text) and not _is_unseen(image, cell, unseen):
+            texts.append(text)
+    return ", ".join(dict.fromkeys(texts))
+
+
+def _is_unseen(node: LexborNode, top: LexborNode, unseen: Container[int]) -> bool:
+    while node.mem_id != top.mem_id:
+        if node.mem_id in unseen:
+            return True
+        node = node.parent
+    return False
 
 
 def _span(value: str | None, name: str, bad: list[str]) -> int:

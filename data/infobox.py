@@ -11,6 +11,7 @@ from data.page_entities import Piece
 from data.table_grid import Cell, RichText, anchors, is_value
 
 _BULLETS = "•·–—- "
+_MIN_STATEMENT_WORDS = 3  # a heading that says something itself: "Studio album by The Beatles"
 
 
 def infobox_pieces(
@@ -71,13 +72,12 @@ class _Infobox:
         text = cell.content.text
         if not self.has_heading and (cell.is_header or not self.pieces):
             self.has_heading = True
-            self.about = "" if self.is_first else text
-            if normalise_text(text) == normalise_text(self.title):
-                return
-            self._add("", "", text, [cell.content], 0)
+            if normalise_text(text) != normalise_text(self.title):
+                self._add("", "", text, [cell.content], 0)
+                self.about = "" if self.is_first else text
         elif cell.is_header:
-            self.section, self.headers = cell.header, []
-            if cell.content.links:  # "Studio album by The Beatles" says something itself
+            self.section = cell.header
+            if cell.content.links and len(text.split()) >= _MIN_STATEMENT_WORDS:
                 self._add("", "", text, [cell.content], 0)
         else:
             self._add(self.section, "", text, [cell.content], 0)

@@ -6,6 +6,7 @@ of E_t are searched in every piece, so that a sentence that names a table's cell
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,11 +14,14 @@ from functools import lru_cache
 
 import ahocorasick
 
+from data.normalise import UNSPACED, is_accent
 from data.types import Evidence
 
 # A mention shorter than this is believed only in a piece that lists its entity: "12" or "US" as
 # cells of one row would otherwise be found in every other.
 MIN_LETTERS, MIN_DIGITS = 3, 4
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+_VARIANT = re.compile("[\ufe00-\ufe0f]")  # emoji or text style: the word is the same without it
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,52 +33,72 @@ class EntitySpan:
     end: int
 
 
-@lru_cache(maxsize=1 << 14)
-def _fold_char(char: str) -> str:
-    decomposed = unicodedata.normalize("NFKD", char.casefold())
-    return "".join(c for c in decomposed.casefold() if not unicodedata.combining(c))
+class _FoldTable(dict[int, str]):
+    """For ``str.translate``: a character's folded form, decomposed so that no other joins it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.uneven: set[str] = set()  # characters that fold to none or to several
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        form = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", char).casefold())
+        form = "".join(" " if c.isspace() else c for c in form if not is_accent(c))
+        if len(form) != 1:
+            self.uneven.add(char)
+        self[code] = form
+        return form
+
+
+_FOLD = _FoldTable()
 
 
 def _fold_with_offsets(text: str) -> tuple[str, list[int] | None]:
     """Folded text and, where characters moved, the place in ``text`` of each folded one."""
-    if text.isascii():
-        return text.lower(), None
-    folded, offsets = [], []
+    folded = text.translate(_FOLD)
+    if "  " not in folded and _FOLD.uneven.isdisjoint(text):
+        return folded, None
+    forms: list[str] = []
+    offsets: list[int] = []
     for index, char in enumerate(text):
-        form = _fold_char(char)
-        folded.append(form)
-        offsets.extend([index] * len(form))
-    offsets.append(len(text))
-    return "".join(folded), offsets
+        form = _FOLD[ord(char)]
+        if not (form == " " and forms and forms[-1] == " "):
+            forms.extend(form)
+            offsets.extend([index] * len(form))
+    return "".join(forms), [*offsets, len(text)]
 
 
 @lru_cache(maxsize=1 << 16)
 def _fold_mention(mention: str) -> str:
-    return " ".join(_fold_with_offsets(mention)[0].split())
+    return " ".join(mention.translate(_FOLD).split())
 
 
-def _spaceless(char: str) -> bool:
-    """Whether a character belongs to a script that writes words without spaces between."""
-    return (
-        "\u0e00" <= char <= "\u0eff" or "\u3040" <= char <= "\u9fff" or "\uf900" <= char <= "\ufaff"
-    )
+def _cuts_word(text: str, at: int) -> bool:
+    """Whether the place before a character of a text is in the middle of a word."""
+    if at in (0, len(text)):
+        return False
+    left, right = text[at - 1], text[at]
+    if right.isascii():
+        return right.isalnum() and _is_wordy(left) and not _UNSPACED.match(left)
+    if _is_mark(right):
+        return True
+    spaced = not (_UNSPACED.match(left) or _UNSPACED.match(right))
+    return spaced and right.isalnum() and _is_wordy(left)
 
 
-def _inside_word(text: str, start: int, end: int) -> bool:
-    """Whether a match begins or ends in the middle of a word."""
-    return any(
-        0 <= outer < len(text)
-        and text[outer].isalnum()
-        and text[inner].isalnum()
-        and not (_spaceless(text[outer]) or _spaceless(text[inner]))
-        for outer, inner in ((start - 1, start), (end, end - 1))
-    )
+def _is_wordy(char: str) -> bool:
+    return char.isalnum() or _is_mark(char)
+
+
+def _is_mark(char: str) -> bool:
+    """Whether a character is a vowel sign or the like, which belongs to the letter before it."""
+    return char > "\u02ff" and unicodedata.category(char)[0] == "M" and not _VARIANT.match(char)
 
 
 def _trusted_anywhere(mention: str) -> bool:
     letters = sum(char.isalpha() for char in mention)
     digits = sum(char.isdigit() for char in mention)
-    return letters >= MIN_LETTERS or digits >= MIN_DIGITS or any(map(_spaceless, mention))
+    return letters >= MIN_LETTERS or digits >= MIN_DIGITS or bool(_UNSPACED.search(mention))
 
 
 def _automaton(pieces: Sequence[Evidence]) -> ahocorasick.Automaton | None:
@@ -118,8 +142,11 @@ def _piece_spans(piece: Evidence, automaton: ahocorasick.Automaton) -> list[Enti
     for last, (length, ids, trusted) in automaton.iter(text):
         start, end = last - length + 1, last + 1
         entity = next((id_ for id_ in ids if id_ in own), ids[0] if trusted else None)
-        if entity is not None and not _inside_word(text, start, end):
-            found.append((start, end, entity))
+        if entity is None or _cuts_word(text, start) or _cuts_word(text, end):
+            continue
+        if offsets and (_cuts_char(offsets, start) or _cuts_char(offsets, end)):
+            continue
+        found.append((start, end, entity))
     found.sort(key=lambda match: (match[0] - match[1], match[0]))
     taken = bytearray(len(text))
     spans = []
@@ -130,6 +157,9 @@ def _piece_spans(piece: Evidence, automaton: ahocorasick.Automaton) -> list[Enti
     spans.sort()
     if offsets is None:
         return [EntitySpan(entity, start, end) for start, end, entity in spans]
-    return [
-        EntitySpan(entity, offsets[start], offsets[end - 1] + 1) for start, end, entity in spans
-    ]
+    return [EntitySpan(entity, offsets[start], offsets[end]) for start, end, entity in spans]
+
+
+def _cuts_char(offsets: Sequence[int], at: int) -> bool:
+    """Whether a place in folded text lies inside one character of the text: "1" in "½"."""
+    return at > 0 and offsets[at - 1] == offsets[at]

@@ -22,6 +22,10 @@ _ISO = re.compile(r'"?(\d{4})-(\d{2})-(\d{2})(?:t00:00:00z)?"?')
 _NUMBER = re.compile(r"[+−-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|[+−-]?\.\d+")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _NOT_WORD = re.compile(r"[^\w\s]|_")
+UNSPACED = (  # scripts that write no space between words, as the inside of a character class
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
+)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -30,11 +34,11 @@ def fold(text: str) -> str:
     if text.isascii():  # nothing to decompose: several times faster, the same result
         return " ".join(text.casefold().split())
     decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
-    plain = "".join(char for char in decomposed if not _is_accent(char))
+    plain = "".join(char for char in decomposed if not is_accent(char))
     return " ".join(unicodedata.normalize("NFKC", plain).split())
 
 
-def _is_accent(char: str) -> bool:
+def is_accent(char: str) -> bool:
     """A mark of Latin, Greek, Cyrillic, Hebrew or Arabic; in later scripts it makes another word.
 
     Without its marks the Japanese for "bus" would be that for "pass".

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,10 +45,13 @@ class Prompt:
         if not tokenizer.is_fast:
             raise ValueError(f"tokenizer of {tokenizer.name_or_path}: a fast tokenizer is needed")
         self.tokenizer = tokenizer
+        self._anchor = ""
         head, middle, self.end_text = self._template()
         self._marker = self._template_markers(head + middle + self.end_text)
         self.prefix_ids = self._encode(head, special=True)
-        self._middle_ids = self._encode(middle, special=True)
+        self._anchor = self._find_anchor()
+        self._gap = middle[len(middle.rstrip(" ")) :]
+        self._middle_ids = self._encode(middle.rstrip(" "), special=True)
         end_ids = self._encode(self.end_text, special=True)
         if not end_ids and tokenizer.eos_token_id is None:
             raise ValueError(f"tokenizer of {tokenizer.name_or_path}: no end-of-turn token")
@@ -80,17 +84,39 @@ class Prompt:
         markers = {m for m in _MARKER.findall(template) if m not in special}
         return re.compile("|".join([_TAG.pattern, *map(re.escape, sorted(markers))]))
 
-    def _encode(self, text: str, special: bool = False) -> list[int]:
-        return self._encode_batch([text], special)[0].ids
+    def _find_anchor(self) -> str:
+        """What is set before a text that continues another, and taken off its tokens again.
 
-    def _encode_batch(self, texts: Sequence[str], special: bool = False) -> list[Any]:
-        """Encodings with offsets; unless ``special``, no special token id comes out of the text."""
+        SentencePiece tokenizers (Mistral) put a space before every text; behind a line break, which
+        ends the text before, it is theirs and not the text's.
+        """
+        first = self.tokenizer.convert_ids_to_tokens(self._encode("a")[:1])
+        return "\n" if "".join(first).startswith(("▁", "Ġ")) else ""
+
+    def _encode(self, text: str, special: bool = False) -> list[int]:
+        return self._encode_batch([text], special)[0][0]
+
+    def _encode_batch(
+        self, texts: Sequence[str], special: bool = False
+    ) -> list[tuple[list[int], list[int]]]:
+        """Token ids and, in characters, token ends of texts that continue others.
+
+        Unless ``special``, no special token id comes out of them.
+        """
         backend = self.tokenizer.backend_tokenizer
         backend.encode_special_tokens = not special
         try:
-            return backend.encode_batch(list(texts), add_special_tokens=False)
+            encodings = backend.encode_batch(
+                [self._anchor + text for text in texts], add_special_tokens=False
+            )
         finally:
             backend.encode_special_tokens = False
+        shift, batch = len(self._anchor), []
+        for encoding in encodings:
+            ends = [end - shift for _, end in encoding.offsets]
+            first = bisect_right(ends, 0) if shift else 0
+            batch.append((encoding.ids[first:], ends[first:]))
+        return batch
 
     def plain(self, text: str) -> str:
         """Text from outside in which no marker of the template or evidence tag is left whole."""
@@ -104,21 +130,20 @@ class Prompt:
         encodings = self._encode_batch([OPEN_TAG + text + CLOSE_TAG for text in texts])
         shift = len(OPEN_TAG)
         return [
-            TokenisedPiece(e.ids, [max(end - shift, 0) for _, end in e.offsets]) for e in encodings
+            TokenisedPiece(ids, [end - shift if end > shift else 0 for end in ends])
+            for ids, ends in encodings
         ]
 
     def suffix_ids(self, interaction: Interaction, question: str) -> list[int]:
         """Everything from behind the evidence to ``Answer:``."""
         turns = [f"Question: {q}\n{ANSWER} {a}\n" for q, a in interaction]
         dialogue = "".join(turns) + f"Question: {question}\n{ANSWER}"
-        return self._middle_ids + self._encode(self.plain(dialogue))
+        return self._middle_ids + self._encode(self._gap + self.plain(dialogue))
 
     def target_ids(self, answer: str) -> list[int]:
         """The answer as it continues ``Answer:``, closed by the end-of-turn token."""
-        encoding = self._encode_batch([f"{ANSWER} {self.plain(answer)}"])[0]
-        ends = [end for _, end in encoding.offsets]
-        first = next((i for i, end in enumerate(ends) if end > len(ANSWER)), len(ends))
-        return [*encoding.ids[first:], self.end_id]
+        ids, ends = self._encode_batch([f"{ANSWER} {self.plain(answer)}"])[0]
+        return [*ids[bisect_right(ends, len(ANSWER)) :], self.end_id]
 
     def answer_text(self, ids: Sequence[int]) -> str:
         """Generated ids as an answer: up to the end of the turn or of the line."""

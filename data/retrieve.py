@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -12,7 +13,7 @@ import bm25s
 import numpy as np
 from rank_bm25 import BM25Plus
 
-from data.normalise import fold
+from data.normalise import UNSPACED, fold
 from data.types import Evidence
 
 Ranker = Literal["bm25s", "rank_bm25"]
@@ -22,9 +23,9 @@ logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index at D
 K1, B, DELTA = 1.5, 0.75, 1.0
 # Scores of equal pieces differ in the last bits, by the order of the sums; ties go by position.
 SCORE_DECIMALS = 6
-# Scripts that put no space between words are indexed by character.
-_SPACELESS = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-_WORD = re.compile(rf"[{_SPACELESS}]|[^\W{_SPACELESS}]+")
+# Vowel signs (Devanagari) are no letters to ``re``, but part of the word.
+_MARKS = "".join(c for c in map(chr, range(0x900, 0x2000)) if unicodedata.category(c)[0] == "M")
+_WORD = re.compile(rf"[{UNSPACED}]|(?:[^\W{UNSPACED}][{_MARKS}]*)+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +49,9 @@ def words(text: str) -> list[str]:
 
 
 def cut_query(query: str, max_words: int) -> str:
-    """The last ``max_words`` white-space separated words of a query: what is oldest goes first."""
-    parts = query.split()
-    return query if len(parts) <= max_words else " ".join(parts[-max_words:])
+    """A query from its last ``max_words`` words, as BM25 counts them: what is oldest goes first."""
+    starts = [match.start() for match in _WORD.finditer(query)]
+    return query if len(starts) <= max_words else query[starts[-max_words] :]
 
 
 class EvidenceIndex:

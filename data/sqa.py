@@ -2,8 +2,8 @@
 
 The questions' tables are CSV files in plain ASCII, the pages the saved HTML of WikiTableQuestions.
 The pool of a conversation is its page; the gold table is the page's own, found by the number that
-the page's JSON file gives and by its rows. Answers keep the benchmark's spelling, and their id is
-that of the page's cell.
+the page's JSON file gives and by its rows. SQA's gold answers are cells: each takes the spelling of
+its cell on the page ("Ásmundur", which the CSV has as "Asmundur"), and that cell's entity id.
 """
 
 from __future__ import annotations
@@ -262,10 +262,11 @@ def _conversation(
 
 def _answers(question: Question, page: SqaPage) -> tuple[Answer, ...]:
     """The answers in order, equal ones once (SQA lists a value as often as cells hold it)."""
-    found = [page.answers[cell] for cell in question.cells]
-    distinct = {normalise_value(answer.label): answer for answer in reversed(found)}
-    kept = set(map(id, distinct.values()))
-    return tuple(answer for answer in found if answer.label and id(answer) in kept)
+    distinct: dict[str, Answer] = {}
+    for answer in (page.answers[cell] for cell in question.cells):
+        if answer.label:
+            distinct.setdefault(normalise_value(answer.label), answer)
+    return tuple(distinct.values())
 
 
 def log_counts(conversations: Sequence[Conversation], left_out: Counter[str]) -> None:

@@ -25,7 +25,7 @@ MIN_SHARED_CELLS = 0.5
 _TABLE_FILE = re.compile(r"(\w+)_(\w+)\.csv")
 # The CSV files are ASCII: what has no accent to lose was spelled out.
 _ASCII = {"ø": "o", "ł": "l", "đ": "d", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th", "ı": "i"}
-_ASCII |= {"°": "deg", "£": "ps", "€": "eur"}
+_ASCII |= {"°": "deg", "£": "ps", "€": "eur", "×": "x"}
 _TO_ASCII = str.maketrans(_ASCII)
 _NOT_ALPHANUMERIC = re.compile(r"[^a-z0-9]+")
 
@@ -59,7 +59,8 @@ class SqaPage:
         table: as in the task.
         evidence: the pool.
         answers: each answer as the page spells it, with its entity id where the pool names it.
-        answerable: the answers that stand in the pool, as an entity or in a text.
+        answerable: with the gold table hidden, the answers that stand in the pool all the same,
+            as an entity or in a text.
         counts: what could not be read or was left out.
     """
 
@@ -97,9 +98,7 @@ def read_sqa_page(task: SqaPageTask) -> SqaPage:
     return result
 
 
-def _report_missing_rows(
-    rows: Sequence[Sequence[str]], gold: _GoldCells, result: SqaPage
-) -> None:
+def _report_missing_rows(rows: Sequence[Sequence[str]], gold: _GoldCells, result: SqaPage) -> None:
     for index, row in enumerate(rows[1:]):
         if index not in gold.rows and any(map(ascii_key, row)):
             logger.warning("%s: row %d is not in the page's table", result.table, index + 1)
@@ -197,18 +196,27 @@ def align_rows(rows: Sequence[Sequence[str]], grid: Sequence[Sequence[str]]) -> 
 def align_columns(
     rows: Sequence[Sequence[str]], grid: Sequence[Sequence[str]], aligned: dict[int, int]
 ) -> dict[int, int]:
-    """For each CSV column the grid column that has its text in most rows, and at least in half."""
+    """For each CSV column the grid column that has its text in most rows, and at least in half.
+
+    A column whose text is lost in ASCII ("東京" became "Dong Jing") lies between its neighbours.
+    """
     votes: dict[int, Counter[int]] = {}
     for row, place in aligned.items():
         keys = [ascii_key(slot) for slot in grid[place]]
         for column, text in enumerate(rows[row]):
             counter = votes.setdefault(column, Counter())
             counter.update(i for i, key in enumerate(keys) if key == ascii_key(text))
-    columns = {}
+    columns: dict[int, int] = {}
     for column, counter in votes.items():
         for place, count in counter.most_common(1):
             if 2 * count >= len(aligned):
                 columns[column] = place
+    width = max(map(len, grid), default=0)
+    for column in set(votes) - set(columns):
+        left = columns.get(column - 1, -1 if column == 0 else None)
+        right = columns.get(column + 1, width if column + 1 == len(votes) else None)
+        if left is not None and right == left + 2:
+            columns[column] = left + 1
     return columns
 
 
@@ -224,21 +232,21 @@ class _GoldCells:
         """The page's spelling of a CSV cell; the CSV's where the page's cell cannot be told."""
         if row not in self.rows:
             return text
-        line = self.grid[self.rows[row]]
+        line, key = self.grid[self.rows[row]], ascii_key(text)
         place = self.columns.get(column)
-        if key := ascii_key(text):
-            same = [slot for slot in line if ascii_key(slot) == key]
-            if place is not None and line[place] in same:
-                return line[place]
-            if same:
-                return same[0]
-        return line[place] or text if place is not None else text
+        there = line[place] if place is not None else ""
+        if key and ascii_key(there) != key:
+            there = next((slot for slot in line if ascii_key(slot) == key), there)
+        spelled_otherwise = any(char.isalnum() and not char.isascii() for char in there)
+        return there if spelled_otherwise or (key and ascii_key(there) == key) else text
 
 
 def _find_answers(task: SqaPageTask, result: SqaPage, page: Page, gold: _GoldCells) -> None:
     """Fill in the answers, and which of them the pool can answer."""
     known = {entity.id for piece in result.evidence for entity in piece.entities}
-    texts = " | ".join(normalise_text(piece.text) for piece in result.evidence)
+    texts = ""
+    if task.hide_gold_table:
+        texts = " | ".join(normalise_text(piece.text) for piece in result.evidence)
     for cell in task.cells:
         label = " ".join(gold.text(*cell).split())
         ids = [page.names.value_id(text) for text in (label, cell[2]) if is_value(text)]

@@ -5,11 +5,13 @@ Nothing here knows HTML: a reader gives each table row as its list of cells.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 MAX_COLUMNS = 1000
 MAX_SLOTS = 500_000
+_YEARS = re.compile(r"(?:1\d|20)\d\d(?:[–-]\d{2,4})?")
 _MAX_GROUP_LABEL = 80
 _DASHES = "-‐‑‒–—―−⁃ "  # a cell of dashes is Wikipedia's empty cell
 
@@ -156,11 +158,11 @@ def iter_rows(grid: Grid, first_row_is_header: bool = False) -> Iterator[Row | N
 
     Args:
         grid: from ``read_grid``.
-        first_row_is_header: take the first row as header where no row is marked as one.
+        first_row_is_header: where no row is marked as header, take the first if it has no numbers.
     """
     num_headers = count_header_rows(grid)
     if first_row_is_header and all(map(_is_full_width, grid[:num_headers])):
-        num_headers = min(num_headers + 1, len(grid) - 1)
+        num_headers += _looks_like_header(grid, num_headers)
     headers = _column_headers(grid[:num_headers])
     group = _top_label(grid[:num_headers])
     for index in range(num_headers, len(grid)):
@@ -208,15 +210,25 @@ def _all_headers(line: Sequence[Cell | None]) -> bool:
 
 
 def _is_full_width(line: Sequence[Cell | None]) -> bool:
-    """One cell covers the row from end to end, and more than one column."""
-    first = line[0] if line else None
-    return len(line) > 1 and first is not None and all(cell is first for cell in line)
+    """One cell stands alone in the row and covers most of it, more than one column."""
+    cells = _distinct(line)
+    covered = sum(slot is cells[0] for slot in line) if len(cells) == 1 else 0
+    return covered > 1 and 2 * covered > len(line)
+
+
+def _looks_like_header(grid: Grid, index: int) -> bool:
+    """A row that nothing marks as header: several texts without numbers, or years but the first."""
+    if index + 1 >= len(grid):
+        return False
+    texts = [cell.header for cell in _distinct(grid[index])]
+    numbers = any(char.isdigit() for text in texts for char in text)
+    years = sum(_YEARS.fullmatch(text) is not None for text in texts[-len(texts) + 1 :])
+    return len(texts) > 1 and (not numbers or 2 <= years >= len(texts) - 1)
 
 
 def _is_group_label(grid: Grid, index: int) -> bool:
     below = index + 1 < len(grid) and not _is_full_width(grid[index + 1])
-    cell = grid[index][0]
-    return below and cell is not None and len(cell.content.text) <= _MAX_GROUP_LABEL
+    return below and len(_distinct(grid[index])[0].content.text) <= _MAX_GROUP_LABEL
 
 
 def _top_label(lines: Grid) -> str:

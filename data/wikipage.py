@@ -35,7 +35,7 @@ LEFT_OUT = {
 # Parts of a text that no reader sees or that are not part of it: never counted.
 _UNSEEN = (
     "script, style, noscript, template, sup.reference, .Inline-Template, .editsection, "
-    ".mw-editsection, .magnify, .sortkey, "
+    ".mw-editsection, .magnify, .sortkey, a.autonumber, "
     # A script lets the reader open a NavContent.
     "[style*='display:none']:not(.NavContent), [style*='display: none']:not(.NavContent), "
     "[style*='visibility:hidden'], [style*='visibility: hidden']"
@@ -45,6 +45,7 @@ _POINTING = frozenset(
 )
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _LISTS = frozenset({"ul", "ol", "dl"})
+_BELOW_HEADINGS = 7
 _MAX_CONTEXT = 60
 
 
@@ -149,11 +150,13 @@ class _Reader:
         wikitables = [node.mem_id for node in tree.css("table.wikitable")]
         self.wikitables = {mem_id: number for number, mem_id in enumerate(wikitables)}
         self.wraps_block = set(_inline_wrappers(tree))
-        self.section = ""
+        self.headings: dict[int, str] = {}
         self.counts: Counter[str] = Counter()
 
     def walk(self, node: LexborNode) -> None:
         """Write the pieces of a container: its blocks, and the texts between them."""
+        if node.mem_id in self.unseen:
+            return
         writer = TextWriter(False, self.unseen)
         for child in children(node):
             if child.tag in BLOCKS or child.mem_id in self.wraps_block:
@@ -167,7 +170,7 @@ class _Reader:
         if node.mem_id in self.unseen:
             return
         if node.tag in _HEADINGS:
-            self.section = inline_text(node, self.unseen).text
+            self._heading(int(node.tag[1]), inline_text(node, self.unseen).text)
         elif node.tag == "table":
             self._table(node)
         elif node.tag in _LISTS:
@@ -175,12 +178,21 @@ class _Reader:
         else:
             self.walk(node)
 
+    def _heading(self, level: int, text: str) -> None:
+        self.headings = {above: name for above, name in self.headings.items() if above < level}
+        self.headings[level] = text
+
+    @property
+    def section(self) -> str:
+        """The nearest heading."""
+        return self.headings[max(self.headings)] if self.headings else ""
+
     def _sentences(self, rich: RichText, context: str = "") -> None:
         for start, end in sentence_spans(rich.text):
             sentence = rich.text[start:end]
             if not is_value(sentence):
                 continue
-            if self.section.lower() in _POINTING:
+            if any(text.lower() in _POINTING for text in self.headings.values()):
                 self.page.left_out["lines of sections that point elsewhere"] += 1
                 continue
             text = linearise_sentence(self.page.title, sentence, context)
@@ -196,18 +208,21 @@ class _Reader:
         self.page.pieces.append(Piece(id_, text, source, links, values))
 
     def _list(self, node: LexborNode, context: str) -> None:
-        term = ""
+        term, explained = "", True
         for item in children(node):
             if item.mem_id in self.unseen:
                 continue
             if item.tag == "dt":
-                term = inline_text(item, self.unseen).text
+                if not explained:
+                    self._sentences(RichText(term), context)
+                term, explained = inline_text(item, self.unseen).text, False
             elif item.tag in ("li", "dd"):
                 self._item(item, term or context)
+                explained = True
             elif item.tag in BLOCKS:
                 self._block(item)
-        if term and node.last_child is not None and node.css_first("dd") is None:
-            self.section = term  # a bold line that stands for a heading
+        if not explained:  # a bold line that stands for a heading
+            self._heading(_BELOW_HEADINGS, term)
 
     def _item(self, node: LexborNode, context: str) -> None:
         writer = TextWriter(False, self.unseen)
@@ -233,10 +248,9 @@ class _Reader:
             name = self._next("i")
             self.page.pieces += infobox_pieces(node, self.page.title, name, self.unseen, is_first)
         elif self._is_layout(node, classes):
-            for _, rows in table_groups(node):
-                for cell in (cell for row in rows for cell in children(row)):
-                    if cell.mem_id not in self.unseen:
-                        self.walk(cell)
+            for part in children(node):
+                for row in [part] if part.tag == "caption" else children(part):
+                    self.walk(row)
         else:
             self._data_table(node)
 

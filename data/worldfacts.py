@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 SHARES = {"test": 0.22, "tune": 0.12, "train": 1.0}
 CLUSTER = 6
 POOL_SIZE = (40, 48)
-PARALLELS = 4
+PARALLELS, SURE_PARALLELS = 5, 2
 TRIES_PER_SCRIPT = 300
 MAX_TRIES = 30 * TRIES_PER_SCRIPT
 
@@ -118,7 +118,8 @@ def _distractors(
     }
     topics = {code: c for code, c in countries.items() if c.entity.id in subjects}
     relations = {fact.relation: None for asked in dialogue for fact in asked.facts}
-    parallels = [f for name in relations for f in _parallels(rng, countries, topics, name)]
+    sorts = [_parallels(rng, countries, topics, name) for name in relations]
+    parallels = [fact for facts in sorts for fact in facts[SURE_PARALLELS:]]
     own = [fact for country in topics.values() for fact in country.facts.values()]
     towns = [town for country in topics.values() for town in country.cities.values()]
     own += [fact for town in rng.sample(towns, len(towns) // 3) for fact in town.values()]
@@ -126,7 +127,8 @@ def _distractors(
     for group in (parallels, own, others):
         rng.shuffle(group)
     mixed = [fact for pair in zip(parallels, own, strict=False) for fact in pair]
-    return mixed + parallels[len(own) :] + own[len(parallels) :] + others
+    sure = [fact for facts in sorts for fact in facts[:SURE_PARALLELS]]
+    return sure + mixed + parallels[len(own) :] + own[len(parallels) :] + others
 
 
 def _all_facts(country: Country) -> list[Fact]:
@@ -142,13 +144,11 @@ def _parallels(
     """The same relation of a few other countries or cities, close ones first."""
     regions = {country.region.id for country in topics.values()}
     near = {code for country in topics.values() for code in country.near}
-    order = list(countries.values())
+    order = [country for code, country in countries.items() if code not in topics]
     rng.shuffle(order)
-    order.sort(
-        key=lambda c: (c.code in topics, c.code in near, c.region.id in regions), reverse=True
-    )
-    facts = [f for c in order for f in _all_facts(c) if f.relation == relation]
-    return facts[: PARALLELS + len(topics)]
+    order.sort(key=lambda c: (c.code in near, c.region.id in regions), reverse=True)
+    groups = ([f for f in _all_facts(c) if f.relation == relation][:2] for c in order)
+    return [fact for group in groups for fact in group][:PARALLELS]
 
 
 def build_worldfacts(
@@ -223,6 +223,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--num_tune", type=int, default=30, help="conversations")
     parser.add_argument("--num_test", type=int, default=60, help="conversations")
     args = parser.parse_args(argv)
+    if args.output.exists() and not args.output.is_dir():
+        raise ValueError(f"{args.output}: --output must be a folder, this is a file")
     parts = build_worldfacts(args.seed, args.num_train, args.num_tune, args.num_test)
     for part, conversations in parts.items():
         write_conversations(args.output / f"{part}.jsonl", conversations)

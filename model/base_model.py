@@ -8,8 +8,9 @@ import hashlib
 import torch
 from peft import LoraConfig as PeftLoraConfig
 from peft import PeftModel, get_peft_model
-from torch import nn
+from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from configs.models import resolve_model, where_looked
 from configs.schema import LoraConfig
@@ -29,11 +30,22 @@ def load_base_model(name: str, dtype: str) -> PreTrainedModel:
     """
     path = resolve_model(name)
     try:
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
+        model = AutoModelForCausalLM.from_pretrained(
+            path,
+            dtype=getattr(torch, dtype),
+            use_safetensors=True,  # no pickle is ever loaded
+        )
     except (OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ValueError(f"model {name!r}: {where_looked(name)}: {reason}") from error
     return model.eval()
+
+
+@torch.no_grad()
+def all_embeddings(base: PreTrainedModel) -> Tensor:
+    """What the LM reads for every token, [V, D]; some LMs scale their embeddings' weights."""
+    table = base.get_input_embeddings()
+    return table(torch.arange(table.num_embeddings, device=table.weight.device))
 
 
 def add_lora(base: PreTrainedModel, config: LoraConfig) -> PeftModel:
@@ -42,7 +54,8 @@ def add_lora(base: PreTrainedModel, config: LoraConfig) -> PeftModel:
     Raises:
         ValueError: a name of ``target_modules`` is no linear layer; the message lists them.
     """
-    linear = {name for name, module in base.named_modules() if isinstance(module, nn.Linear)}
+    kinds = nn.Linear, Conv1D  # GPT-2's linear layers are Conv1D
+    linear = {name for name, module in base.named_modules() if isinstance(module, kinds)}
     endings = {name.rpartition(".")[2] for name in linear}
     for name in config.target_modules:
         if name not in linear and not any(layer.endswith("." + name) for layer in linear):
@@ -62,10 +75,12 @@ def fingerprint(model: PreTrainedModel) -> str:
     loaded in bfloat16 or float32. Adapters are left out.
     """
     digest = hashlib.sha256()
-    for name, parameter in sorted(model.named_parameters()):
-        if "lora_" in name:
-            continue
-        name = name.removeprefix("base_model.model.").replace(".base_layer.", ".")
+    parameters = {
+        name.removeprefix("base_model.model.").replace(".base_layer.", "."): parameter
+        for name, parameter in model.named_parameters()
+        if "lora_" not in name
+    }
+    for name, parameter in sorted(parameters.items()):
         flat = parameter.detach().reshape(-1)
         step = max(flat.numel() // FINGERPRINT_SAMPLES, 1)
         sample = flat[::step][:FINGERPRINT_SAMPLES].to(torch.bfloat16).float().cpu()

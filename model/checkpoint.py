@@ -81,7 +81,11 @@ def _replace(new: Path, folder: Path) -> None:
     old = folder.with_name(f".{folder.name}-old")
     shutil.rmtree(old, ignore_errors=True)
     os.rename(folder, old)
-    os.rename(new, folder)
+    try:
+        os.rename(new, folder)
+    except OSError:
+        os.rename(old, folder)
+        raise
     shutil.rmtree(old)
 
 
@@ -117,7 +121,7 @@ def check_manifest(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{folder}: not a checkpoint, it has no {MANIFEST}")
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-        files, version = manifest["files"], manifest["format"]
+        files, version = dict(manifest["files"]), manifest["format"]
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{path}: damaged, not a manifest of a checkpoint") from None
     if version != FORMAT:
@@ -130,9 +134,9 @@ def check_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def checkpoint_config(folder: Path) -> Config:
+def checkpoint_config(folder: str | Path) -> Config:
     """The config that a checkpoint was trained with."""
-    return read_config(folder / CONFIG)
+    return read_config(Path(folder) / CONFIG)
 
 
 def load_checkpoint(folder: Path, base_model: str | None = None) -> GraphLM:

@@ -14,7 +14,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from configs.schema import ModelConfig
-from model.base_model import add_lora, load_base_model
+from model.base_model import add_lora, all_embeddings, load_base_model
 from model.graph_encoder import GraphEncoder
 
 IGNORED_LABEL = -100
@@ -60,7 +60,7 @@ class GraphLM(nn.Module):
         self.config = config
         base = base if base is not None else load_base_model(config.base_model, config.dtype)
         base.requires_grad_(False)
-        embeddings = base.get_input_embeddings().weight
+        embeddings = all_embeddings(base)
         self.lm = add_lora(base, config.lora) if config.lora is not None else base
         self.encoder = (
             GraphEncoder(embeddings, config.encoder) if config.evidence == "graph" else None
@@ -82,8 +82,9 @@ class GraphLM(nn.Module):
         """
         table = self.lm.get_input_embeddings()
         embedded = table(batch.input_ids)  # [B, T, D]
-        if self.encoder is None or not batch.node_mask.any():
+        if self.encoder is None:
             return embedded
+        # without nodes as well: under data parallelism every process needs the encoder's gradients
         states = self.encoder(batch.input_ids[batch.node_mask], batch.edge_index)  # [N, D]
         embedded = embedded.clone()
         embedded[batch.node_mask] = states.to(embedded.dtype)

@@ -91,6 +91,13 @@ def test_bad_count_on_the_command_line_exits_with_2(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_an_output_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(ValueError, match="--output must be a folder"):
+        main(["--output", str(tmp_path / "file"), "--num_train", "1"])
+    assert (tmp_path / "file").read_text() == "kept"
+
+
 def test_parts_share_no_country_and_no_city(parts: Parts) -> None:
     named = {p: set().union(*(places(c.evidence) for c, _ in pairs)) for p, pairs in parts.items()}
     assert all(named.values())
@@ -343,3 +350,21 @@ def test_a_pool_that_would_give_a_joined_answer_away_is_not_made() -> None:
     asked = Asked("?", (capital, capital), anchor=country.entity)
     assert worldfacts._gives_away(piece, [asked])
     assert not worldfacts._gives_away(piece, [Asked("?", (capital,))])
+
+
+def test_pronouns_mean_what_was_said_before(everything: list) -> None:
+    said = Counter()
+    for conversation, dialogue in everything:
+        for number, (turn, asked) in enumerate(zip(conversation.turns, dialogue, strict=True)):
+            subject = asked.facts[-1].subject.id
+            before = conversation.turns[number - 1].answers
+            if "that country" in turn.question:
+                assert [answer.id for answer in before] == [subject], turn.question
+                said["that country"] += 1
+            elif "live there" in turn.question:
+                assert [answer.id for answer in before] == [subject], turn.question
+                said["there"] += 1
+            elif "first country" in turn.question or "started with" in turn.question:
+                assert subject == dialogue[0].facts[-1].subject.id, turn.question
+                said["first"] += 1
+    assert min(said["that country"], said["there"], said["first"]) >= 2

@@ -1,0 +1,72 @@
+"""Structure to text, and text to sentences."""
+
+import pytest
+
+from data.linearise import (
+    linearise_fact,
+    linearise_infobox,
+    linearise_row,
+    linearise_sentence,
+    sentence_spans,
+    split_sentences,
+)
+
+
+def test_row_reads_as_in_convmix():
+    headers = ["Season", "Time slot", "Rank"]
+    cells = ["4 (1963)", "Thursday at 9:00 pm", ""]
+    row = linearise_row("The Twilight Zone (1959 TV series)", headers, cells)
+    assert row == (
+        "The Twilight Zone (1959 TV series), Season is 4 (1963), Time slot is Thursday at 9:00 pm"
+    )
+
+
+def test_row_with_caption_and_bare_cell():
+    row = linearise_row("Oslo", ["", "Year"], ["Total", "1990"], "Population")
+    assert row == "Oslo, Population, Total, Year is 1990"
+
+
+def test_row_refuses_headers_that_do_not_fit():
+    with pytest.raises(ValueError, match="zip"):
+        linearise_row("Oslo", ["Year"], ["1990", "1991"])
+
+
+def test_infobox_fact_and_sentence():
+    assert linearise_infobox("Oslo", "Mayor", "Anne") == "Oslo, Mayor, Anne"
+    assert linearise_infobox("Oslo", "Total", "12", "Area") == "Oslo, Area, Total, 12"
+    assert linearise_infobox("Oslo", "", "A view") == "Oslo, A view"
+    assert linearise_fact("Oslo", "capital of", "Norway") == "Oslo, capital of, Norway"
+    fact = linearise_fact("Oslo", "population", "700000", [("point in time", "2020")])
+    assert fact == "Oslo, population, 700000, point in time, 2020"
+    assert linearise_sentence("Oslo", "It is a city.") == "Oslo, It is a city."
+    assert linearise_sentence("Oslo", "Frogner", "Boroughs") == "Oslo, Boroughs, Frogner"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("He won. She lost.", ["He won.", "She lost."]),
+        ("Dr. Smith met J. R. R. Tolkien.", ["Dr. Smith met J. R. R. Tolkien."]),
+        ("It cost 3.5 million. It sank.", ["It cost 3.5 million.", "It sank."]),
+        ("Born in St. Louis on Jan. 5, 1990.", ["Born in St. Louis on Jan. 5, 1990."]),
+        ("He left the U.S. The war was over.", ["He left the U.S.", "The war was over."]),
+        ("The U.S. Army came.", ["The U.S. Army came."]),
+        ("Apple Inc. Its rival fell.", ["Apple Inc.", "Its rival fell."]),
+        ("Apple Inc. was big.", ["Apple Inc. was big."]),
+        ('"Stop!" He ran? Yes.', ['"Stop!"', "He ran?", "Yes."]),
+        ('He said "no." Then he left.', ['He said "no."', "Then he left."]),
+        ("see www.example.org for more", ["see www.example.org for more"]),
+        ("Note: 1. Unofficial; 2. Shared.", ["Note: 1. Unofficial; 2. Shared."]),
+        ("It ended in 1990. Nobody won.", ["It ended in 1990.", "Nobody won."]),
+        ("東京は首都です。人口は多い。", ["東京は首都です。", "人口は多い。"]),
+        ("", []),
+        ("  \n ", []),
+    ],
+)
+def test_sentences(text, sentences):
+    assert split_sentences(text) == sentences
+
+
+def test_spans_point_into_the_text():
+    text = "  One is. Two is!  "
+    assert [text[start:end] for start, end in sentence_spans(text)] == ["One is.", "Two is!"]

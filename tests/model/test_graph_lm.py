@@ -1,0 +1,348 @@
+"""The language model with its soft prompt: parities, padding, labels, generation, learning."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from configs.schema import EncoderConfig, LoraConfig, TrainingConfig
+from data.collate import Batch, collate
+from data.examples import Example
+from model.graph_lm import IGNORED_LABEL, GraphLM
+from tests.tiny import (
+    ARCHITECTURES,
+    END_ID,
+    stir,
+    text_ids,
+    tiny_base,
+    tiny_builder,
+    tiny_conversation,
+    tiny_examples,
+    tiny_model,
+    with_edges,
+)
+from train import make_optimizer
+
+CLOSED = EncoderConfig(gate_init=0.0)
+
+
+def prompt_batch(examples: list[Example], side: Any = "left") -> Batch:
+    return collate(examples, side, with_target=False)
+
+
+def training_batch(examples: list[Example]) -> Batch:
+    return collate(examples, "right", with_target=True)
+
+
+@torch.no_grad()
+def last_logits(model: GraphLM, examples: list[Example]) -> Tensor:
+    return model.logits(prompt_batch(examples))[:, -1]
+
+
+@torch.no_grad()
+def plain_logits(architecture: str, ids: list[int]) -> Tensor:
+    """The untouched base model's logits behind a sequence of tokens."""
+    return tiny_base(architecture)(input_ids=torch.tensor([ids])).logits[0, -1]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_closed_gates_and_fresh_lora_are_the_base_model_on_the_text(architecture: str) -> None:
+    (example,) = tiny_examples(1)
+    assert len(example.graph.node_ids) > 10
+    found = last_logits(tiny_model(architecture, encoder=CLOSED), [example])[0]
+    assert torch.allclose(found, plain_logits(architecture, text_ids(example)), atol=1e-5)
+
+
+def test_open_gates_are_not_the_base_model() -> None:
+    (example,) = tiny_examples(1)
+    found = last_logits(tiny_model(), [example])[0]
+    assert not torch.allclose(found, plain_logits("llama", text_ids(example)), atol=1e-2)
+
+
+def test_a_fresh_adapter_is_the_base_model() -> None:
+    (example,) = tiny_examples(1)
+    model = tiny_model(evidence="text")
+    assert model.encoder is None
+    expected = plain_logits("llama", text_ids(example))
+    assert torch.allclose(last_logits(model, [example])[0], expected, atol=1e-5)
+    assert not torch.allclose(last_logits(stir(model), [example])[0], expected, atol=1e-2)
+
+
+def test_without_lora_nothing_of_the_lm_is_trained() -> None:
+    model = tiny_model(lora=None)
+    assert set(model.parameter_groups()) == {"encoder", "gate"}
+    assert not any(parameter.requires_grad for parameter in model.lm.parameters())
+
+
+def test_an_empty_graph_is_plain_token_input() -> None:
+    conversation = replace(tiny_conversation(0), evidence=())
+    example = tiny_builder().conversation(conversation)[1]
+    assert len(example.graph.node_ids) == 0
+    model = tiny_model()
+    expected = plain_logits("llama", [*example.prefix_ids, *example.suffix_ids])
+    assert torch.allclose(last_logits(model, [example])[0], expected, atol=1e-5)
+    beside = last_logits(model, [*tiny_examples(2), example])[2]
+    assert torch.allclose(beside, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_padding_and_batch_size_change_nothing(architecture: str) -> None:
+    examples = tiny_examples(4)
+    assert len({example.num_tokens for example in examples}) > 2
+    model = stir(tiny_model(architecture))
+    alone = torch.cat([last_logits(model, [example]) for example in examples])
+    assert torch.allclose(last_logits(model, examples), alone, atol=2e-4)
+    with torch.no_grad():
+        right = model.logits(prompt_batch(examples, "right"))
+    ends = [len(text_ids(example)) - 1 for example in examples]
+    assert torch.allclose(right[range(4), ends], alone, atol=2e-4)
+
+
+@pytest.mark.parametrize("evidence", ["graph", "text"])
+def test_the_loss_of_a_batch_is_the_sum_of_its_examples(evidence: str) -> None:
+    examples = tiny_examples(4)
+    model = stir(tiny_model(evidence=evidence))
+    together = model(training_batch(examples))
+    alone = [model(training_batch([example])) for example in examples]
+    assert together.total.item() == pytest.approx(sum(a.total.item() for a in alone), rel=1e-5)
+    assert together.num_tokens == sum(a.num_tokens for a in alone)
+    assert together.num_tokens == sum(len(example.target_ids) for example in examples)
+
+
+def test_the_loss_is_the_cross_entropy_of_answer_and_end_of_turn() -> None:
+    examples = tiny_examples(3)
+    model = stir(tiny_model(evidence="text"))
+    expected = 0.0
+    for example in examples:
+        assert example.target_ids[-1] == END_ID
+        prompt, target = text_ids(example), torch.tensor(example.target_ids)
+        with torch.no_grad():
+            logits = model.lm(input_ids=torch.tensor([[*prompt, *example.target_ids]])).logits[0]
+        predicting = logits[len(prompt) - 1 : -1]  # the token before predicts the next one
+        expected += functional.cross_entropy(predicting, target, reduction="sum").item()
+    assert model(training_batch(examples)).total.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_logits_are_computed_only_where_there_are_labels() -> None:
+    examples = tiny_examples(4)
+    model, batch, shapes = tiny_model(), training_batch(examples), []
+    head = model.lm.get_output_embeddings()
+    head.register_forward_hook(lambda _, __, output: shapes.append(tuple(output.shape)))
+    model(batch)
+    columns = (batch.labels[:, 1:] != IGNORED_LABEL).any(0).sum().item()
+    assert shapes == [(4, columns, 480)]
+    assert columns < batch.input_ids.shape[1] / 2
+
+
+def test_labels_are_masked_by_position_not_by_token() -> None:
+    (example,) = tiny_examples(1)
+    example = replace(example, target_ids=[0, END_ID, 0, END_ID])  # 0 pads a batch
+    longer = tiny_examples(3)[2]
+    batch = training_batch([example, longer])
+    labelled = batch.labels[0] != IGNORED_LABEL
+    assert batch.labels[0][labelled].tolist() == [0, END_ID, 0, END_ID]
+    assert tiny_model()(batch).num_tokens == 4 + len(longer.target_ids)
+
+
+def test_a_batch_without_labels_has_no_loss() -> None:
+    batch = training_batch(tiny_examples(2))
+    batch.labels.fill_(IGNORED_LABEL)
+    loss = tiny_model()(batch)
+    assert loss.total.item() == 0
+    assert loss.num_tokens == 0
+
+
+def test_no_example_sees_its_neighbours_evidence() -> None:
+    examples = tiny_examples(3)
+    model = stir(tiny_model())
+    before = last_logits(model, examples)
+    nodes = len(examples[1].graph.node_ids)
+    other_edges = with_edges(examples[1], [(0, nodes - 1), (3, nodes - 1), (nodes - 1, 5)])
+    ids = examples[1].graph.node_ids[::-1].copy()
+    other_nodes = replace(examples[1], graph=replace(examples[1].graph, node_ids=ids))
+    fewer = replace(other_edges, graph=replace(other_edges.graph, node_ids=ids[: nodes - 2]))
+    fewer = with_edges(fewer, [(0, 1)])
+    for changed in (other_edges, other_nodes, fewer):
+        after = last_logits(model, [examples[0], changed, examples[2]])
+        assert torch.allclose(after[[0, 2]], before[[0, 2]], atol=1e-4)
+        assert not torch.allclose(after[1], before[1], atol=1e-2)
+
+
+def test_entity_edges_reach_the_answer() -> None:
+    linked, unlinked = (tiny_examples(1, entity_edges=kind)[0] for kind in ("star", "none"))
+    assert linked.graph.num_entity_edges > 0
+    assert text_ids(linked) == text_ids(unlinked)
+    model = tiny_model()
+    assert not torch.allclose(last_logits(model, [linked]), last_logits(model, [unlinked]))
+
+
+@pytest.fixture(scope="module")
+def answers() -> tuple[GraphLM, list[Example], list[tuple[list[int], float]]]:
+    """A model, 16 examples, and what it answers to each of them alone."""
+    model = stir(tiny_model())
+    examples = tiny_examples(16)
+    alone = [model.generate(prompt_batch([example]), 8, END_ID) for example in examples]
+    return model, examples, [(a.ids[0].tolist(), a.logprobs.item()) for a in alone]
+
+
+@pytest.mark.parametrize("size", [3, 16])
+def test_batches_of_any_size_generate_the_same(size: int, answers: Any) -> None:
+    model, examples, alone = answers
+    assert len({tuple(ids) for ids, _ in alone}) > 4
+    for start in range(0, len(examples), size):
+        batch = examples[start : start + size]
+        together = model.generate(prompt_batch(batch), 8, END_ID)
+        for row, (ids, logprob) in enumerate(alone[start : start + size]):
+            found = together.ids[row].tolist()
+            assert found[: len(ids)] == ids
+            assert set(found[len(ids) :]) <= {END_ID}
+            assert together.logprobs[row].item() == pytest.approx(logprob, abs=1e-3)
+
+
+def test_generation_is_the_greedy_continuation_of_the_training_pass(answers: Any) -> None:
+    model, examples, alone = answers
+    ids, _ = alone[0]
+    batch = training_batch([replace(examples[0], target_ids=ids)])
+    with torch.no_grad():
+        logits = model.logits(batch)[0, -len(ids) - 1 : -1]
+    assert logits.argmax(-1).tolist() == ids
+
+
+def test_logprob_is_that_of_a_teacher_forced_pass(answers: Any) -> None:
+    model, examples, alone = answers
+    for example, (ids, logprob) in zip(examples[:4], alone[:4], strict=True):
+        loss = model(training_batch([replace(example, target_ids=ids)]))
+        assert logprob == pytest.approx(-loss.total.item(), abs=1e-3)
+
+
+def test_generation_settings_of_the_base_model_do_not_matter(answers: Any) -> None:
+    model, examples, alone = answers
+    other = stir(tiny_model())
+    settings = other.lm.generation_config
+    settings.do_sample, settings.temperature, settings.top_k = True, 5.0, 50
+    settings.repetition_penalty, settings.max_length = 3.0, 20
+    found = other.generate(prompt_batch(examples[:2]), 8, END_ID).ids
+    assert [row.tolist() for row in found] == [ids for ids, _ in alone[:2]]
+
+
+def test_an_answer_ends_with_its_turn() -> None:
+    model, plan = tiny_model(), [[7, 8], [END_ID, 9], [30, END_ID], [31, 31]]
+    steps = iter(plan)
+
+    def write(_: Any, __: Any, output: Tensor) -> Tensor:
+        chosen = functional.one_hot(torch.tensor(next(steps)), output.shape[-1])
+        return 5.0 * chosen[:, None].expand(-1, output.shape[1], -1).float()
+
+    model.lm.get_output_embeddings().register_forward_hook(write)
+    generated = model.generate(prompt_batch(tiny_examples(2)), 4, END_ID)
+    assert generated.ids.tolist() == [[7, END_ID, END_ID], [8, 9, END_ID]]
+    step = functional.log_softmax(5.0 * functional.one_hot(torch.tensor(0), 480), -1)[0].item()
+    assert generated.logprobs.tolist() == pytest.approx([2 * step, 3 * step], abs=1e-4)
+
+
+def test_the_prompts_end_token_ends_an_answer_even_if_the_base_model_has_another() -> None:
+    model = tiny_model()
+    model.lm.generation_config.eos_token_id = [77]
+    for end in (END_ID, 77):
+        steps = iter([[7], [end], [8]])
+
+        def write(_: Any, __: Any, output: Tensor, steps: Any = steps) -> Tensor:
+            chosen = functional.one_hot(torch.tensor(next(steps)), output.shape[-1])
+            return 5.0 * chosen[:, None].float()
+
+        handle = model.lm.get_output_embeddings().register_forward_hook(write)
+        generated = model.generate(prompt_batch(tiny_examples(1)), 3, END_ID)
+        handle.remove()
+        assert generated.ids.tolist() == [[7, end]]
+
+
+def test_lora_names_that_do_not_exist_are_an_error_that_lists_the_layers() -> None:
+    wrong = LoraConfig(r=4, target_modules=("q_proj", "query"))
+    with pytest.raises(ValueError, match=r"target_modules.*'query'.*down_proj.*k_proj.*q_proj"):
+        tiny_model(lora=wrong)
+    with pytest.raises(ValueError, match="norm"):  # a layer, but not a linear one
+        tiny_model(lora=LoraConfig(r=4, target_modules=("norm",)))
+
+
+def test_lora_may_name_one_layer_in_full() -> None:
+    name = "model.layers.1.self_attn.v_proj"
+    model = tiny_model(lora=LoraConfig(r=4, target_modules=(name,)))
+    trained = {n for n, p in model.lm.named_parameters() if p.requires_grad}
+    assert {n.split(".lora_")[0] for n in trained} == {f"base_model.model.{name}"}
+
+
+def test_parameter_groups_hold_each_trainable_parameter_once() -> None:
+    model = tiny_model(encoder=EncoderConfig(node_embeddings="trained"))
+    groups = model.parameter_groups()
+    assert set(groups) == {"lora", "encoder", "gate"}
+    grouped = [id(parameter) for group in groups.values() for parameter in group]
+    trainable = {id(p) for p in model.parameters() if p.requires_grad}
+    assert len(grouped) == len(trainable)
+    assert set(grouped) == trainable
+    assert [id(p) for p in groups["gate"]] == [id(model.encoder.gates)]
+    assert id(model.encoder.embeddings.weight) in {id(p) for p in groups["encoder"]}
+
+
+def test_low_precision_is_for_what_is_frozen() -> None:
+    base = tiny_base().bfloat16()
+    config = replace(tiny_model().config, dtype="bfloat16")
+    model = GraphLM(config, base)
+    dtypes = {p.requires_grad: set() for p in model.parameters()}
+    for parameter in model.parameters():
+        dtypes[parameter.requires_grad].add(parameter.dtype)
+    assert dtypes == {True: {torch.float32}, False: {torch.bfloat16}}
+
+    optimizer = make_optimizer(model, TrainingConfig())
+    before = [p.detach().clone() for p in model.parameters() if p.requires_grad]
+    assert model.logits(training_batch(tiny_examples(1))).dtype == torch.bfloat16
+    model(training_batch(tiny_examples(2))).total.backward()
+    optimizer.step()
+    moments = [state["exp_avg"].dtype for state in optimizer.state.values()]
+    assert len(moments) == len(before)
+    assert set(moments) == {torch.float32}
+    after = [p for p in model.parameters() if p.requires_grad]
+    assert any(not torch.equal(a, b) for a, b in zip(after, before, strict=True))
+    assert {p.dtype for p in after} == {torch.float32}
+
+
+def test_low_precision_is_close_to_full_precision() -> None:
+    examples = tiny_examples(2)
+    exact = tiny_model()
+    rounded = GraphLM(replace(exact.config, dtype="bfloat16"), tiny_base().bfloat16()).eval()
+    rounded.encoder.load_state_dict(exact.encoder.state_dict())
+    expected = exact(training_batch(examples)).total.item()
+    assert rounded(training_batch(examples)).total.item() == pytest.approx(expected, rel=0.05)
+
+
+def test_the_graph_is_used() -> None:
+    """Same text, other edges, other answer: learned on one small batch."""
+    (example,) = tiny_examples(1)
+    nodes = len(example.graph.node_ids)
+    chain = [(i, i + 1) for i in range(nodes - 1)]
+    variants = []
+    for number in range(4):  # the last node hears of one of four others
+        edges = [*chain, (5 + 4 * number, nodes - 1), (nodes - 1, 5 + 4 * number)]
+        target = [100 + number, END_ID]
+        variants.append(replace(with_edges(example, edges), target_ids=target))
+    assert len({tuple(text_ids(variant)) for variant in variants}) == 1
+
+    model = tiny_model(encoder=EncoderConfig(dropout=0.0, gate_init=0.5))
+    settings = TrainingConfig(
+        learning_rate=1e-2, encoder_learning_rate=1e-2, gate_learning_rate=1e-2
+    )
+    optimizer, batch = make_optimizer(model, settings), training_batch(variants)
+    for _ in range(300):
+        optimizer.zero_grad()
+        loss = model(batch)
+        (loss.total / loss.num_tokens).backward()
+        optimizer.step()
+        if loss.total < 0.1:
+            break
+    answers = model.generate(prompt_batch(variants), 4, END_ID).ids.tolist()
+    assert answers == [variant.target_ids for variant in variants]
+    assert last_logits(model, [with_edges(example, chain)]).isfinite().all()

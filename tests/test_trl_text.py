@@ -1,0 +1,234 @@
+"""TRL trains on the ids and labels of our loop, and ends at the weights of our loop."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate.state import AcceleratorState
+from safetensors.torch import load_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+import infer
+import train
+from benchmarks import trl_text
+from configs.load import load_config
+from data.collate import collate
+from data.examples import Example
+
+ROLE_MARKS = ("<|im_start|>", "<|im_end|>")
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+)
+CITIES = {"Peru": "Lima", "Kenya": "Nairobi", "Nepal": "Kathmandu", "Chad": "N’Djamena"}
+
+
+@pytest.fixture(scope="module")
+def base_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random two-layer Llama with a tokenizer of single bytes."""
+    folder = tmp_path_factory.mktemp("base_model")
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Tokenizer(models.BPE({token: i for i, token in enumerate(alphabet)}, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        bos_token=ROLE_MARKS[0],
+        eos_token=ROLE_MARKS[1],
+        pad_token=ROLE_MARKS[1],
+        chat_template=TEMPLATE,
+    )
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        initializer_range=0.2,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def conversations(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Seven questions whose answers differ in length."""
+    path = tmp_path_factory.mktemp("conversations") / "train.jsonl"
+    with open(path, "w", encoding="utf-8") as file:
+        for country, city in CITIES.items():
+            turns = [
+                {"id": "0", "question": f"Capital of {country}?", "answers": [{"label": city}]},
+                {"id": "1", "question": "How large?", "answers": [{"label": str(len(city)) * 3}]},
+            ]
+            text = f"{city} is the capital of {country} and has {str(len(city)) * 3} people."
+            record = {
+                "id": country,
+                "domain": "cities",
+                "turns": turns[: 1 if country == "Chad" else 2],
+                "evidence": [{"id": "e", "text": text, "source": "text"}],
+            }
+            file.write(json.dumps(record) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fresh_accelerator() -> Iterator[None]:
+    """Accelerate keeps device and precision of the first run of a process; TRL changes them."""
+    before = dict(os.environ)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def options(base_model: Path, conversations: Path, output: Path) -> list[str]:
+    """Two epochs of 7 examples in 4 steps, the last across the epochs' border, and clipping."""
+    values = {
+        "data.train": conversations,
+        "evidence.memory": "none",
+        "model.base_model": base_model,
+        "model.evidence": "text",
+        "model.dtype": "float32",
+        "model.lora.r": 4,
+        "model.lora.lora_alpha": 8,
+        "model.lora.lora_dropout": 0.0,
+        "training.batch_size": 2,
+        "training.gradient_accumulation_steps": 2,
+        "training.num_epochs": 2,
+        "training.learning_rate": 0.01,
+        "training.warmup_steps": 2,
+        "training.max_grad_norm": 0.5,
+        "training.seed": 3,
+        "training.output": output,
+    }
+    return [text for name, value in values.items() for text in (f"--{name}", str(value))]
+
+
+def examples_of(argv: list[str]) -> list[Example]:
+    config = load_config(argv)
+    return train.load_examples(config, infer.load_builder(config))[0]
+
+
+def test_ids_and_labels_are_those_of_our_loop(
+    base_model: Path, conversations: Path, tmp_path: Path
+) -> None:
+    examples = examples_of(options(base_model, conversations, tmp_path))
+    assert len(examples) == 7
+    for example in examples:
+        row = trl_text.ids_and_labels(example)
+        prompt = [*example.prefix_ids, *example.graph.node_ids, *example.suffix_ids]
+        assert row["input_ids"] == [*prompt, *example.target_ids]
+        assert row["labels"] == [-100] * len(prompt) + example.target_ids
+        assert len(example.target_ids) > 1
+
+
+def test_trl_sees_our_batches_in_our_order(
+    base_model: Path, conversations: Path, tmp_path: Path
+) -> None:
+    argv = options(base_model, conversations, tmp_path)
+    config, examples = load_config(argv), examples_of(argv)
+    args = trl_text.trainer_arguments(config)
+    builder = infer.load_builder(config)
+    dataset = trl_text.training_set(examples, config, 16)
+    model = trl_text.GraphLM(config.model)
+    tokenizer = builder.prompt.tokenizer
+    trainer = trl_text.make_trainer(model, config, args, dataset, tokenizer, num_steps=4)
+
+    steps = train.step_batches(examples, config.training, rank=0, world=1)
+    ours = [batch for _, step in zip(range(4), steps, strict=False) for batch in step]
+    theirs = list(trainer.get_train_dataloader())
+    assert len(theirs) == len(ours) == 8
+    for batch, given in zip(ours, theirs, strict=True):
+        expected = collate(batch, "right", with_target=True, pad_id=tokenizer.pad_token_id)
+        assert given["input_ids"].tolist() == expected.input_ids.tolist()
+        assert given["labels"].tolist() == expected.labels.tolist()
+        assert given["attention_mask"].tolist() == expected.attention_mask.long().tolist()
+
+
+@pytest.fixture(scope="module")
+def trained(
+    base_model: Path, conversations: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Path]:
+    """Runs of train.py and of TRL on one config."""
+    runs = tmp_path_factory.mktemp("ours"), tmp_path_factory.mktemp("trl")
+    train.main(options(base_model, conversations, runs[0]))
+    trl_text.main(options(base_model, conversations, runs[1]))
+    return runs
+
+
+def log_of(run: Path) -> list[dict[str, float]]:
+    lines = (run / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    return [record for line in lines if "loss" in (record := json.loads(line))]
+
+
+def test_losses_and_gradients_agree(trained: tuple[Path, Path]) -> None:
+    ours, theirs = map(log_of, trained)
+    assert [record["step"] for record in theirs] == [1, 2, 3, 4]
+    assert min(record["gradient_norm"] for record in ours) > 0.5  # clipping acted
+    for name in ("loss", "gradient_norm"):
+        expected = [record[name] for record in ours]
+        assert [record[name] for record in theirs] == pytest.approx(expected, rel=1e-5)
+
+
+def test_rates_start_above_0(trained: tuple[Path, Path]) -> None:
+    rates = [record["learning_rate"] for record in log_of(trained[1])]
+    assert rates == pytest.approx([0.005, 0.01, 0.01, 0.005])
+
+
+def test_weights_agree(trained: tuple[Path, Path]) -> None:
+    ours, theirs = (
+        load_file(run / "last" / "adapter" / "adapter_model.safetensors") for run in trained
+    )
+    assert ours.keys() == theirs.keys()
+    for name, weight in ours.items():
+        torch.testing.assert_close(theirs[name], weight, atol=1e-5, rtol=0)
+    moved = [weight.abs().max() for name, weight in theirs.items() if "lora_B" in name]
+    assert min(moved) > 0.01
+
+
+def test_checkpoint_answers_as_ours(
+    trained: tuple[Path, Path], conversations: Path, tmp_path: Path
+) -> None:
+    files = [sorted(str(p.relative_to(run)) for p in (run / "last").rglob("*")) for run in trained]
+    assert files[0] == files[1]
+    assert {p.name for p in trained[1].iterdir()} == {"last", "log.jsonl"}
+    answers = []
+    for number, run in enumerate(trained):
+        output = tmp_path / f"{number}.jsonl"
+        argv = ["answer", "--checkpoint", str(run / "last"), "--input", str(conversations)]
+        infer.main([*argv, "--output", str(output), "--max_new_tokens", "4"])
+        records = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+        answers.append([(r["question"], r["answer"], r["num_tokens"]) for r in records])
+    assert len(answers[0]) == 7
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize(
+    ("field", "changes"),
+    [
+        ("model.evidence", {"model.evidence": "graph"}),
+        ("model.lora", {"model.lora": "null"}),
+        ("model.lora", {"model.lora": "null", "training.max_steps": "0"}),
+        ("training.max_steps", {"training.max_steps": "0"}),
+    ],
+)
+def test_a_config_that_trl_cannot_train_is_refused(
+    conversations: Path, tmp_path: Path, field: str, changes: dict[str, str]
+) -> None:
+    values = {"data.train": str(conversations), "model.evidence": "text"} | changes
+    values["training.output"] = str(tmp_path / "run")
+    argv = [text for name, value in values.items() for text in (f"--{name}", value)]
+    with pytest.raises(ValueError, match=f"config field {field}: "):
+        trl_text.main(argv)
+    assert not (tmp_path / "run").exists()
