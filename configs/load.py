@@ -7,7 +7,8 @@ import difflib
 import types
 import typing
 from argparse import ArgumentError
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,15 @@ import jsonargparse
 import yaml
 
 from configs.schema import Config
+
+_KINDS = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    types.NoneType: "null",
+    tuple[str, ...]: "a list of texts",
+}
 
 
 def load_config(argv: Sequence[str]) -> Config:
@@ -31,15 +41,25 @@ def load_config(argv: Sequence[str]) -> Config:
     parser.add_class_arguments(Config)
     _check_names(argv)
     try:
-        namespace = parser.parse_args(list(argv))
-        groups = (
-            parser.instantiate(namespace)
-            if hasattr(parser, "instantiate")
-            else (parser.instantiate_classes(namespace))
-        )
+        values = parser.parse_args(list(argv)).as_dict()
     except ArgumentError as error:
-        raise ValueError(f"config: {error}") from None
-    return Config(**{field.name: groups[field.name] for field in dataclasses.fields(Config)})
+        raise ValueError(f"config: {' '.join(str(error).split())}") from None
+    values.pop("config")
+    return _build(Config, values)
+
+
+def _build(class_: Any, values: dict[str, Any], prefix: str = "") -> Any:
+    """A dataclass out of nested plain values."""
+    built: dict[str, Any] = {}
+    for name, hint in typing.get_type_hints(class_).items():
+        value = values[name]
+        if wanted := _mismatch(value, hint):
+            raise ValueError(f"config field {prefix}{name}: {value!r} given, must be {wanted}")
+        inner = next(filter(dataclasses.is_dataclass, _options(hint)), None)
+        if inner is not None and value is not None:
+            value = _build(inner, value, f"{prefix}{name}.")
+        built[name] = tuple(value) if isinstance(value, list) else value
+    return class_(**built)
 
 
 def read_config(path: str | Path, *overrides: str) -> Config:
@@ -64,49 +84,99 @@ def _plain(value: Any) -> Any:
 
 def _check_names(argv: Sequence[str]) -> None:
     """Unknown fields, in a YAML file or as options, with the nearest known name."""
-    known = set(_field_names(Config))
+    known = dict(_field_types(Config))
     for index, option in enumerate(argv):
-        name, _, value = option.removeprefix("--").partition("=")
+        name, equals, value = option.removeprefix("--").partition("=")
         if not option.startswith("--") or name in ("help", "print_config"):
             continue
         if name == "config":
-            path = value or (argv[index + 1] if index + 1 < len(argv) else "")
-            _check_file(Path(path), known)
+            if not equals and index + 1 == len(argv):
+                raise ValueError("option --config: a file is needed")
+            _check_file(Path(value if equals else argv[index + 1]), known)
         elif name not in known:
             raise ValueError(f"unknown option --{name}{_nearest(name, known)}")
 
 
-def _check_file(path: Path, known: set[str]) -> None:
+def _check_file(path: Path, known: dict[str, Any]) -> None:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        if not isinstance(tree, yaml.MappingNode):
+            raise ValueError(f"config {path}: a mapping of fields is needed")
+        _check_entries(path, tree, known)
     except OSError as error:
         raise ValueError(f"config {path}: {error.strerror}") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"config {path}: not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"config {path}: a mapping of fields is needed")
-    for name in _mapping_names(content):
+
+
+def _check_entries(path: Path, tree: yaml.MappingNode, known: dict[str, Any]) -> None:
+    seen = set()
+    for name, line, node in _entries(tree):
+        place = f"config {path}, line {line}, field {name}"
         if name not in known:
-            raise ValueError(f"{path}, field {name}: unknown{_nearest(name, known)}")
+            raise ValueError(f"{place}: unknown{_nearest(name, known)}")
+        if name in seen:
+            raise ValueError(f"{place}: given twice")
+        seen.add(name)
+        value = {} if isinstance(node, yaml.MappingNode) else _value(node)
+        if wanted := _mismatch(value, known[name]):
+            raise ValueError(f"{place}: {value!r} given, must be {wanted}")
 
 
-def _mapping_names(content: dict[Any, Any], prefix: str = "") -> Iterator[str]:
-    for key, value in content.items():
-        yield f"{prefix}{key}"
-        if isinstance(value, dict):
-            yield from _mapping_names(value, f"{prefix}{key}.")
+def _value(node: yaml.Node) -> Any:
+    value = yaml.SafeLoader("").construct_object(node, deep=True)
+    if isinstance(value, str) and node.style is None and value.lstrip("+-.")[:1].isdigit():
+        with suppress(ValueError):
+            return float(value)  # to YAML 1.1, and so to PyYAML, 5e-5 without a point is a text
+    return value
 
 
-def _field_names(class_: type, prefix: str = "") -> Iterator[str]:
+def _entries(tree: yaml.MappingNode, prefix: str = "") -> Iterator[tuple[str, int, yaml.Node]]:
+    """The fields of a YAML mapping: full name, line, value."""
+    for key, node in tree.value:
+        yield f"{prefix}{key.value}", key.start_mark.line + 1, node
+        if isinstance(node, yaml.MappingNode):
+            yield from _entries(node, f"{prefix}{key.value}.")
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+
+
+def _mismatch(value: Any, hint: Any) -> str:
+    """What a value of that type must be, or "" where it is."""
+    if any(_is(value, option) for option in _options(hint)):
+        return ""
+    return " or ".join(
+        _KINDS[option]
+        if option in _KINDS
+        else "a mapping of fields"
+        if dataclasses.is_dataclass(option)
+        else "one of " + ", ".join(typing.get_args(option))
+        for option in _options(hint)
+    )
+
+
+def _is(value: Any, option: Any) -> bool:
+    if dataclasses.is_dataclass(option):
+        return isinstance(value, dict)
+    if typing.get_origin(option) is typing.Literal:
+        return value in typing.get_args(option)
+    if option == tuple[str, ...]:
+        return isinstance(value, list | tuple) and all(isinstance(v, str) for v in value)
+    if isinstance(value, bool):
+        return option is bool
+    return isinstance(value, int | float if option is float else option)
+
+
+def _field_types(class_: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, hint in typing.get_type_hints(class_).items():
-        yield prefix + name
-        options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-        for option in options:
-            if dataclasses.is_dataclass(option):
-                yield from _field_names(option, f"{prefix}{name}.")
+        yield prefix + name, hint
+        for option in filter(dataclasses.is_dataclass, _options(hint)):
+            yield from _field_types(option, f"{prefix}{name}.")
 
 
-def _nearest(name: str, known: set[str]) -> str:
+def _nearest(name: str, known: Iterable[str]) -> str:
     """The known field most like a wrong one: by its whole name, else by its last part."""
     if close := difflib.get_close_matches(name, sorted(known), 1, 0.6):
         return f"; did you mean {close[0]}?"

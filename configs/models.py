@@ -32,10 +32,11 @@ def resolve_model(name: str) -> str:
     Raises:
         ValueError: the name looks like a path, and there is no model in it.
     """
-    if (Path(name) / "config.json").is_file():
-        return name
-    if name.startswith((".", "/", "~")) or Path(name).is_dir():
-        raise ValueError(f"model {name!r}: no folder with a config.json at {Path(name).absolute()}")
+    folder = Path(name).expanduser()
+    if (folder / "config.json").is_file():
+        return str(folder)
+    if name.startswith((".", "/", "~")) or folder.is_dir():
+        raise ValueError(f"model {name!r}: no folder with a config.json at {folder.absolute()}")
     if (package := _package_folder(GGUF_PACKAGES.get(name))) is not None:
         return str(_converted(name, package))
     module, inside = FOLDER_PACKAGES.get(name, (None, ""))

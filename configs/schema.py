@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Literal
 
 
@@ -97,9 +98,14 @@ class EncoderConfig:
     """Whether the encoder's own copy of the LM's token embeddings is trained."""
 
     def __post_init__(self) -> None:
-        _check(self.num_layers >= 1, "encoder.num_layers", self.num_layers, "must be at least 1")
-        _check(self.heads >= 1, "encoder.heads", self.heads, "must be at least 1")
-        _check(0 <= self.dropout < 1, "encoder.dropout", self.dropout, "must lie in [0, 1)")
+        _check(
+            self.num_layers >= 1, "model.encoder.num_layers", self.num_layers, "must be at least 1"
+        )
+        _check(self.heads >= 1, "model.encoder.heads", self.heads, "must be at least 1")
+        _check(0 <= self.dropout < 1, "model.encoder.dropout", self.dropout, "must lie in [0, 1)")
+        _check(
+            isfinite(self.gate_init), "model.encoder.gate_init", self.gate_init, "must be finite"
+        )
 
 
 @dataclass(frozen=True)
@@ -116,9 +122,15 @@ class LoraConfig:
     """Linear layers that are adapted."""
 
     def __post_init__(self) -> None:
-        _check(self.r >= 1, "lora.r", self.r, "must be at least 1")
+        _check(self.r >= 1, "model.lora.r", self.r, "must be at least 1")
+        _check(self.lora_alpha >= 1, "model.lora.lora_alpha", self.lora_alpha, "must be at least 1")
+        dropout = self.lora_dropout
+        _check(0 <= dropout < 1, "model.lora.lora_dropout", dropout, "must lie in [0, 1)")
         _check(
-            len(self.target_modules) > 0, "lora.target_modules", [], "must name at least one layer"
+            len(self.target_modules) > 0,
+            "model.lora.target_modules",
+            [],
+            "must name at least one layer",
         )
 
 
@@ -184,6 +196,7 @@ class TrainingConfig:
         for name in ("max_steps", "warmup_steps"):
             value = getattr(self, name)
             _check(value is None or value >= 0, f"training.{name}", value, "must not be negative")
+        _check(0 <= self.seed < 2**32, "training.seed", self.seed, "must lie in [0, 2^32)")
         _check(
             self.eval_every is None or self.eval_every > 0,
             "training.eval_every",

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from accelerate.state import AcceleratorState
 from safetensors.torch import load_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import infer
 import train
@@ -20,43 +19,15 @@ from benchmarks import trl_text
 from configs.load import load_config
 from data.collate import collate
 from data.examples import Example
-
-ROLE_MARKS = ("<|im_start|>", "<|im_end|>")
-TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
-)
-CITIES = {"Peru": "Lima", "Kenya": "Nairobi", "Nepal": "Kathmandu", "Chad": "N’Djamena"}
+from data.jsonlines import write_conversations
+from tests.tiny import save_tiny, tiny_conversation
 
 
 @pytest.fixture(scope="module")
 def base_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random two-layer Llama with a tokenizer of single bytes."""
+    """A random tiny LM."""
     folder = tmp_path_factory.mktemp("base_model")
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    backend = Tokenizer(models.BPE({token: i for i, token in enumerate(alphabet)}, []))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        bos_token=ROLE_MARKS[0],
-        eos_token=ROLE_MARKS[1],
-        pad_token=ROLE_MARKS[1],
-        chat_template=TEMPLATE,
-    )
-    tokenizer.save_pretrained(folder)
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        initializer_range=0.2,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=tokenizer.bos_token_id,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
+    save_tiny(folder)
     return folder
 
 
@@ -64,20 +35,8 @@ def base_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def conversations(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Seven questions whose answers differ in length."""
     path = tmp_path_factory.mktemp("conversations") / "train.jsonl"
-    with open(path, "w", encoding="utf-8") as file:
-        for country, city in CITIES.items():
-            turns = [
-                {"id": "0", "question": f"Capital of {country}?", "answers": [{"label": city}]},
-                {"id": "1", "question": "How large?", "answers": [{"label": str(len(city)) * 3}]},
-            ]
-            text = f"{city} is the capital of {country} and has {str(len(city)) * 3} people."
-            record = {
-                "id": country,
-                "domain": "cities",
-                "turns": turns[: 1 if country == "Chad" else 2],
-                "evidence": [{"id": "e", "text": text, "source": "text"}],
-            }
-            file.write(json.dumps(record) + "\n")
+    first, second, third = map(tiny_conversation, range(3))
+    write_conversations(path, [first, second, replace(third, turns=third.turns[:1])])
     return path
 
 

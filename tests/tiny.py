@@ -81,7 +81,6 @@ def tiny_base(architecture: str = "llama", seed: int = 0, vocabulary: int = 480)
         initializer_range=0.2,
         bos_token_id=None,
         eos_token_id=END_ID,
-        pad_token_id=END_ID,
         **settings,
     )
     torch.manual_seed(seed)
