@@ -57,6 +57,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         help="other: each conversation gets another one's evidence, a control",
     )
     answer.add_argument(
+        "--cut_edges",
+        choices=("nothing", "entity", "all"),
+        default="nothing",
+        help="edges to leave out of every graph: what the trained model owes to them",
+    )
+    answer.add_argument(
         "--single_answers_only",
         action="store_true",
         help="leave out questions whose gold answer is a list",
@@ -134,6 +140,7 @@ def answer_command(args: argparse.Namespace) -> None:
     """``infer.py answer``: predictions for a file of conversations, in its order."""
     conversations = complete_entities(read_conversations(args.input))
     model, builder = load(args)
+    builder.cut = args.cut_edges
     pools = None if args.evidence_of == "own" else other_pools(conversations)
     if args.history == "predicted":
         if args.max_questions or args.single_answers_only:

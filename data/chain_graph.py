@@ -14,6 +14,7 @@ from data.link import EntitySpan
 
 ChainDirection = Literal["forward", "backward", "both"]
 EntityEdges = Literal["star", "clique", "none"]
+CutEdges = Literal["nothing", "entity", "all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,14 @@ def chain_graph(
     chains = _chain_edges(starts, chain)
     edge_index = np.concatenate([chains, joined], axis=1)
     return ChainGraph(node_ids, edge_index, joined.shape[1])
+
+
+def cut_edges(graph: ChainGraph, cut: CutEdges) -> ChainGraph:
+    """The graph without its entity edges, or without any: what a trained model owes to them."""
+    num_edges = graph.edge_index.shape[1]
+    kept = {"nothing": num_edges, "entity": num_edges - graph.num_entity_edges, "all": 0}[cut]
+    num_entity_edges = graph.num_entity_edges if cut == "nothing" else 0
+    return ChainGraph(graph.node_ids, graph.edge_index[:, :kept], num_entity_edges)
 
 
 def _chain_edges(starts: np.ndarray, chain: ChainDirection) -> np.ndarray:

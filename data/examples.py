@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from configs.schema import EvidenceConfig
-from data.chain_graph import ChainGraph, TokenisedPiece, chain_graph
+from data.chain_graph import ChainGraph, CutEdges, TokenisedPiece, chain_graph, cut_edges
 from data.evidence_memory import Embed, EvidenceMemory
 from data.jsonlines import join_pools
 from data.link import entity_spans
@@ -74,11 +74,13 @@ class ExampleBuilder:
         prompt: prompt assembly for the model's tokenizer.
         config: retrieval, memory and graph settings.
         embed: the sentence encoder, for ``memory: rerank``.
+        cut: edges that are left out of every graph, to see what they are worth.
     """
 
     prompt: Prompt
     config: EvidenceConfig
     embed: Embed | None = None
+    cut: CutEdges = "nothing"
     counts: Counter[str] = field(default_factory=Counter)
     _indexes: dict[int, tuple[Any, EvidenceIndex]] = field(default_factory=dict)
     _tokens: dict[str, tuple[str, TokenisedPiece]] = field(default_factory=dict)
@@ -169,6 +171,7 @@ class ExampleBuilder:
         graph = chain_graph(
             tokens, spans, config.chain, config.entity_edges, config.max_entity_share
         )
+        graph = cut_edges(graph, self.cut)
         self.counts["entity edges"] += graph.num_entity_edges
         self.counts["nodes"] += len(graph.node_ids)
         self.counts["graphs"] += 1
