@@ -1,12 +1,21 @@
-"""Where the tests find the real benchmarks, and a count of what was skipped for want of them."""
+"""Where the tests find the real benchmarks, with a count of what was skipped, and tokenizers."""
 
 from __future__ import annotations
 
 import os
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import settings
+from tokenizers import Tokenizer, decoders, models, normalizers, trainers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from configs.models import resolve_model
+
+settings.register_profile("same_each_time", deadline=None, derandomize=True)
+settings.load_profile("same_each_time")
 
 MISSING = "TURNGRAPH_DATA does not name a folder with the real benchmarks"
 
@@ -32,6 +41,40 @@ def sqa_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def convmix_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The unpacked ConvMix development questions and evidence sample."""
     return _unpack("convmix", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def smollm2_tokenizer() -> Any:
+    """The tokenizer of SmolLM2-135M-Instruct, out of the package that carries the model."""
+    return AutoTokenizer.from_pretrained(resolve_model("HuggingFaceTB/SmolLM2-135M-Instruct"))
+
+
+@pytest.fixture(scope="session")
+def inst_tokenizer() -> Any:
+    """A tokenizer of SentencePiece's manner whose template marks turns by the plain text [INST]."""
+    texts = ["Using the following facts: <evidence>Lima, capital of Peru</evidence>"] * 4
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
+    spaces = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    tokenizer.normalizer = normalizers.Sequence(spaces)
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    special = ["<unk>", "<s>", "</s>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=420,
+        special_tokens=[*special, *(f"<0x{byte:02X}>" for byte in range(256))],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
+    )
+    fast.chat_template = (
+        "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}"
+        "[INST] {{ message['content'] }} [/INST]"
+        "{% else %} {{ message['content'] }}{{ eos_token }}{% endif %}{% endfor %}"
+    )
+    return fast
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
