@@ -20,7 +20,7 @@ from configs.schema import Config
 from data.cli import run_cli
 from data.collate import collate
 from data.entities import complete_entities, find_entities
-from data.evidence_memory import Embed, EvidenceMemory
+from data.evidence_memory import Embed, EvidenceMemory, cached
 from data.examples import Example, ExampleBuilder, choose_questions
 from data.jsonlines import dump, join_pools, read_conversations, read_pool, whole_file
 from data.metrics import hit, nearest_entities
@@ -67,8 +67,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         action="store_true",
         help="leave out questions whose gold answer is a list",
     )
-    answer.add_argument("--max_questions", type=int, help="answer a fixed draw of so many")
-    answer.add_argument("--batch_size", type=int, default=8, help="examples in one batch")
+    answer.add_argument("--max_questions", type=positive, help="answer a fixed draw of so many")
+    answer.add_argument("--batch_size", type=positive, default=8, help="examples in one batch")
     answer.set_defaults(run=answer_command)
 
     score = commands.add_parser("score", help="score predictions against their gold answers")
@@ -91,7 +91,16 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", required=True, help="a folder that train.py wrote")
     parser.add_argument("--base_model", help="where the base model is now, if it has moved")
     parser.add_argument("--device", help="cpu, cuda, ...; the first GPU where there is one")
-    parser.add_argument("--max_new_tokens", type=int, default=48, help="longest answer, in tokens")
+    parser.add_argument(
+        "--max_new_tokens", type=positive, default=48, help="longest answer, in tokens"
+    )
+
+
+def positive(text: str) -> int:
+    """A whole number from 1, for ``argparse``."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} given, must be a whole number from 1")
+    return int(text)
 
 
 def load(args: argparse.Namespace) -> tuple[GraphLM, ExampleBuilder]:
@@ -131,8 +140,10 @@ def load_embedder(name: str) -> Embed:
         encoder = SentenceTransformer(resolve_model(name))
     except OSError as error:
         raise ValueError(f"sentence encoder {name!r}: {where_looked(name)}") from error
-    return lambda texts: encoder.encode(
-        list(texts), normalize_embeddings=True, show_progress_bar=False
+    return cached(
+        lambda texts: encoder.encode(
+            list(texts), normalize_embeddings=True, show_progress_bar=False
+        )
     )
 
 
@@ -152,9 +163,12 @@ def answer_command(args: argparse.Namespace) -> None:
     else:
         chosen = all_turns(conversations)
         if args.max_questions or args.single_answers_only:
-            chosen = choose_questions(
-                conversations, args.max_questions, args.single_answers_only, DRAW_SEED
-            )
+            try:
+                chosen = choose_questions(
+                    conversations, args.max_questions, args.single_answers_only, DRAW_SEED
+                )
+            except ValueError as error:
+                raise ValueError(f"{args.input}: {error}") from None
         examples = [
             example
             for number, turns in tqdm(chosen.items(), desc="graphs")

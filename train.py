@@ -84,7 +84,10 @@ def _examples(
     builder: ExampleBuilder, path: str, num: int | None, data: Any, seed: int
 ) -> list[Example]:
     conversations = complete_entities(read_conversations(path))
-    chosen = choose_questions(conversations, num, data.single_answers_only, seed)
+    try:
+        chosen = choose_questions(conversations, num, data.single_answers_only, seed)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
     builder.counts.clear()
     examples = [
         example
@@ -149,12 +152,13 @@ class Run:
                 if not math.isfinite(loss) or not torch.isfinite(norm):
                     keys = [example.key for batch in batches for example in batch]
                     raise ValueError(f"step {self.step}: loss {loss}, norm {norm}, batch {keys}")
+                rates = scheduler.get_last_lr()
                 optimizer.step()
                 scheduler.step()
                 optimizer.zero_grad()
                 bar.update()
                 if self.step % settings.log_every == 0:
-                    self.log(loss, float(norm), scheduler.get_last_lr(), batches, began, bar)
+                    self.log(loss, float(norm), rates, batches, began, bar)
                 if self.tune and settings.eval_every and self.step % settings.eval_every == 0:
                     self.evaluate()
 

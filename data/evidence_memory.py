@@ -15,6 +15,26 @@ Embed = Callable[[Sequence[str]], np.ndarray]
 """Texts to unit vectors, [len(texts), width]."""
 
 
+def cached(embed: Embed, max_texts: int = 100_000) -> Embed:
+    """A sentence encoder that remembers: conversations over one page share its pieces.
+
+    Args:
+        embed: the encoder.
+        max_texts: how many vectors are kept before all are forgotten; 1.5 kB each at width 384.
+    """
+    vectors: dict[str, np.ndarray] = {}
+
+    def remembering(texts: Sequence[str]) -> np.ndarray:
+        if len(vectors) + len(texts) > max_texts:
+            vectors.clear()
+        new = [text for text in dict.fromkeys(texts) if text not in vectors]
+        if new:
+            vectors.update(zip(new, embed(new), strict=True))
+        return np.stack([vectors[text] for text in texts])
+
+    return remembering
+
+
 class EvidenceMemory:
     """The memory of one conversation.
 

@@ -142,8 +142,7 @@ class Prompt:
 
     def target_ids(self, answer: str) -> list[int]:
         """The answer as it continues ``Answer:``, closed by the end-of-turn token."""
-        ids, ends = self._encode_batch([f"{ANSWER} {self.plain(answer)}"])[0]
-        return [*ids[bisect_right(ends, len(ANSWER)) :], self.end_id]
+        return [*self._encode(f" {self.plain(answer)}"), self.end_id]
 
     def answer_text(self, ids: Sequence[int]) -> str:
         """Generated ids as an answer: up to the end of the turn or of the line."""

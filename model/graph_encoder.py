@@ -77,7 +77,8 @@ class GraphEncoder(nn.Module):
                 states = states + self.gates[number] * change
         if len(node_ids):
             difference = (states - embedded).detach().norm(dim=1)
-            self.relative_change = float((difference / embedded.norm(dim=1).clamp_min(1e-6)).mean())
+            size = embedded.detach().norm(dim=1).clamp_min(1e-6)
+            self.relative_change = float((difference / size).mean())
         return states
 
     def saved_state(self) -> dict[str, Tensor]:

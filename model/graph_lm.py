@@ -60,11 +60,9 @@ class GraphLM(nn.Module):
         self.config = config
         base = base if base is not None else load_base_model(config.base_model, config.dtype)
         base.requires_grad_(False)
-        embeddings = all_embeddings(base)
         self.lm = add_lora(base, config.lora) if config.lora is not None else base
-        self.encoder = (
-            GraphEncoder(embeddings, config.encoder) if config.evidence == "graph" else None
-        )
+        graph = config.evidence == "graph"
+        self.encoder = GraphEncoder(all_embeddings(base), config.encoder) if graph else None
 
     @property
     def device(self) -> torch.device:

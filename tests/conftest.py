@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from tokenizers import Tokenizer, decoders, models, normalizers, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from configs.models import resolve_model
@@ -52,20 +52,23 @@ def smollm2_tokenizer() -> Any:
 @pytest.fixture(scope="session")
 def inst_tokenizer() -> Any:
     """A tokenizer of SentencePiece's manner whose template marks turns by the plain text [INST]."""
-    texts = ["Using the following facts: <evidence>Lima, capital of Peru</evidence>"] * 4
-    tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
-    spaces = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
-    tokenizer.normalizer = normalizers.Sequence(spaces)
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-    )
+    texts = ["Using the following facts evidence Lima , capital of Peru Question Answer"] * 4
+    trained = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
+    trained.pre_tokenizer = pre_tokenizers.Metaspace()  # no merges beyond a word
     special = ["<unk>", "<s>", "</s>"]
     trainer = trainers.BpeTrainer(
         vocab_size=420,
         special_tokens=[*special, *(f"<0x{byte:02X}>" for byte in range(256))],
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    trained.train_from_iterator(texts, trainer)
+    tokenizer = Tokenizer(trained.model)
+    tokenizer.add_special_tokens(special)
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    spaces = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    tokenizer.normalizer = normalizers.Sequence(spaces)
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
     )
@@ -82,3 +85,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     skipped = [r for r in terminalreporter.stats.get("skipped", []) if MISSING in str(r.longrepr)]
     if skipped:
         terminalreporter.write_line(f"{len(skipped)} tests skipped: {MISSING}")
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with a random tiny language model and its tokenizer."""
+    from tests.tiny import save_tiny  # torch: seconds that the tests of data/ need not wait
+
+    return save_tiny(tmp_path_factory.mktemp("models") / "tiny")

@@ -32,6 +32,7 @@ COUNTRIES = (
     ("Cuba", "Havana", "peso"),
 )
 END_ID = 1
+LORA = LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=("q_proj", "up_proj"))
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
     "{{ message['content'] }}<|im_end|>\n{% endfor %}"

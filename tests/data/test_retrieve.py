@@ -11,7 +11,9 @@ from data.retrieve import EvidenceIndex, Ranker, cut_query, words
 from data.types import Evidence
 
 RANKERS: tuple[Ranker, ...] = ("bm25s", "rank_bm25")
-VOCABULARY = st.sampled_from("lima peru capital the river 1967 日本 किताब Ärger ARGER ... 😀".split())
+VOCABULARY = st.sampled_from(
+    "lima peru capital the river 1967 日本 किताब Ärger ARGER ... 😀".split()
+)
 TEXTS = st.lists(VOCABULARY, max_size=12).map(" ".join)
 
 

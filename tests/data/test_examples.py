@@ -1,0 +1,310 @@
+"""One turn from conversation to token ids: the golden example, budgets, memory, counts."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from configs.schema import EvidenceConfig
+from data.examples import Example, ExampleBuilder, choose_questions
+from data.prompt import Prompt
+from data.retrieve import EvidenceIndex
+from data.types import Answer, Conversation, Entity, Evidence, Turn
+from tests.data import golden
+
+
+@pytest.fixture(scope="module")
+def prompt(smollm2_tokenizer: Any) -> Prompt:
+    return Prompt(smollm2_tokenizer)
+
+
+def builder_of(prompt: Prompt, embed: Any = golden.embed, **evidence: Any) -> ExampleBuilder:
+    return ExampleBuilder(prompt, EvidenceConfig(**evidence), embed)
+
+
+def texts_conversation(*texts: str, turns: int = 1) -> Conversation:
+    """A pool of these texts, best ranked first for turns that match nothing."""
+    pool = tuple(Evidence(f"e{i}", text, "text") for i, text in enumerate(texts))
+    asked = tuple(Turn(str(i), "?", (Answer("a"),)) for i in range(turns))
+    return Conversation("c", "", asked, pool)
+
+
+def ids(example: Example) -> list[str]:
+    return [item.evidence.id for item in example.evidence]
+
+
+def num_nodes(prompt: Prompt, *texts: str) -> int:
+    return sum(len(piece.ids) for piece in prompt.tokenise_pieces(texts))
+
+
+def test_golden(smollm2_tokenizer: Any) -> None:
+    """Exact text, spans, edges, ids and labels; how to write it anew stands in golden.py."""
+    expected = json.loads(golden.GOLDEN.read_text(encoding="utf-8"))
+    found = json.loads(json.dumps(golden.record(smollm2_tokenizer)))
+    for before, now in zip(expected["turns"], found["turns"], strict=True):
+        assert now == before
+    assert found == expected
+
+
+def test_golden_holds_what_it_is_there_for() -> None:
+    record = json.loads(golden.GOLDEN.read_text(encoding="utf-8"))
+    nodes = record["turns"][2]["nodes"]
+    assert "<|im_end|> or < /evidence>" in nodes
+    assert 2 not in record["turns"][2]["node_ids"]  # the id of <|im_end|>
+    assert any(first < 2 for _, _, first in record["turns"][2]["evidence"])
+    assert all(turn["entity_edges"] and turn["target_ids"][-1] == 2 for turn in record["turns"])
+
+
+def test_chosen_turns_are_the_same_as_among_all(prompt: Prompt) -> None:
+    conversation = golden.conversation()
+    every = builder_of(prompt, top_k=7).conversation(conversation)
+    (last,) = builder_of(prompt, top_k=7).conversation(conversation, [2])
+    assert (last.turn, ids(last)) == (2, ids(every[2]))
+    assert last.target_ids == every[2].target_ids
+    assert builder_of(prompt).conversation(conversation, []) == []
+
+
+def test_an_example_does_not_depend_on_what_was_built_before(prompt: Prompt) -> None:
+    builder = builder_of(prompt, top_k=7)
+    first, again = (builder.conversation(golden.conversation()) for _ in range(2))
+    for a, b in zip(first, again, strict=True):
+        assert ids(a) == ids(b)
+        assert np.array_equal(a.graph.node_ids, b.graph.node_ids)
+        assert np.array_equal(a.graph.edge_index, b.graph.edge_index)
+
+
+def test_gold_answers_of_a_turn_change_nothing_but_its_target(prompt: Prompt) -> None:
+    conversation = golden.conversation()
+    blind_turn = replace(conversation.turns[2], answers=())
+    blind = replace(conversation, turns=(*conversation.turns[:2], blind_turn))
+    seen, unseen = (builder_of(prompt).conversation(c, [2])[0] for c in (conversation, blind))
+    assert ids(seen) == ids(unseen)
+    assert np.array_equal(seen.graph.edge_index, unseen.graph.edge_index)
+    assert seen.suffix_ids == unseen.suffix_ids
+    assert unseen.target_ids == []
+    assert seen.num_tokens - unseen.num_tokens == len(seen.target_ids)
+
+
+def test_predicted_answers_fill_query_and_suffix(prompt: Prompt) -> None:
+    builder, conversation = builder_of(prompt, top_k=1), golden.conversation()
+    interaction = [("When was Kid A released?", "Abingdon-on-Thames Thames Thames")]
+    example = builder.turn(conversation, 1, interaction, builder.memory(conversation))
+    assert ids(example) == ["e4"]
+    assert "Thames Thames" in prompt.tokenizer.decode(example.suffix_ids)
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["", " ", "日本 😀"]])
+def test_evidence_of_nothing_or_anything(prompt: Prompt, texts: list[str]) -> None:
+    (example,) = builder_of(prompt).conversation(texts_conversation(*texts))
+    assert len(example.evidence) == len(texts)
+    assert example.graph.edge_index.shape[0] == 2
+    assert (len(example.graph.node_ids) == 0) == (not texts)
+
+
+def test_whole_pieces_go_from_the_bottom_first(prompt: Prompt) -> None:
+    texts = [f"piece number {'one two three four five'.split()[i]} of evidence" for i in range(5)]
+    limit = num_nodes(prompt, *texts[:3]) + num_nodes(prompt, texts[3]) - 1
+    builder = builder_of(prompt, max_nodes=limit)
+    (example,) = builder.conversation(texts_conversation(*texts))
+    assert ids(example) == ["e0", "e1", "e2"]
+    assert len(example.graph.node_ids) == num_nodes(prompt, *texts[:3])
+    assert builder.counts["pieces cut whole"] == 2
+    exact = builder_of(prompt, max_nodes=limit + 1)
+    assert len(exact.conversation(texts_conversation(*texts))[0].evidence) == 4
+
+
+def test_a_short_piece_below_one_that_does_not_fit_is_cut_too(prompt: Prompt) -> None:
+    builder = builder_of(prompt, max_nodes=40)
+    (example,) = builder.conversation(texts_conversation("short", "long " * 60, "short too"))
+    assert ids(example) == ["e0"]
+
+
+def test_a_single_piece_over_the_budget_is_cut_there(
+    prompt: Prompt, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = "word " * 200
+    builder = builder_of(prompt, max_nodes=50)
+    (example,) = builder.conversation(texts_conversation(text, "second"))
+    assert len(example.graph.node_ids) == 50
+    assert example.graph.node_ids.tolist() == prompt.tokenise_pieces([text])[0].ids[:50]
+    assert builder.counts["pieces cut inside"] == 1
+    assert builder.counts["tokens cut inside"] == num_nodes(prompt, text) - 50
+    with caplog.at_level(logging.INFO):
+        builder.log_counts()
+    assert "1 pieces cut whole and 1 inside" in caplog.text
+    assert "max_nodes 50" in caplog.text
+
+
+def test_cuts_are_counted_every_time(prompt: Prompt) -> None:
+    builder = builder_of(prompt, max_nodes=50, memory="none")
+    builder.conversation(texts_conversation("word " * 200, turns=3))
+    assert builder.counts["pieces cut inside"] == 3
+
+
+def test_evidence_of_100_000_tokens(prompt: Prompt) -> None:
+    conversation = texts_conversation("Peru and Lima. " * 25_000)
+    (example,) = builder_of(prompt, max_nodes=1000).conversation(conversation)
+    assert len(example.graph.node_ids) == 1000
+    (whole,) = builder_of(prompt).conversation(conversation)
+    assert len(whole.graph.node_ids) > 100_000
+
+
+def test_memory_takes_its_third_of_what_is_left_and_stays_in_the_budget(prompt: Prompt) -> None:
+    old = [f"old piece number {i} here" for i in range(6)]
+    new = [f"new piece number {i} here" for i in range(9)]
+    limit = num_nodes(prompt, *new[:6])
+    builder = builder_of(prompt, memory="random", max_nodes=limit)
+    conversation = texts_conversation(turns=2)
+    memory = builder.memory(conversation)
+    pools = [texts_conversation(*texts).evidence for texts in (old, new)]
+    builder.turn(conversation, 0, [], memory, pools[0])
+    example = builder.turn(conversation, 1, [], memory, pools[1])
+    assert [item.evidence.text for item in example.evidence[:4]] == new[:4]
+    assert [item.from_turn for item in example.evidence] == [1, 1, 1, 1, 0, 0]
+    assert len(example.graph.node_ids) <= limit
+    assert builder.counts["pieces from memory"] == 2
+
+
+def test_memory_never_breaks_the_budget_with_long_pieces(prompt: Prompt) -> None:
+    builder = builder_of(prompt, memory="random", max_nodes=60)
+    conversation = texts_conversation(turns=2)
+    memory = builder.memory(conversation)
+    builder.turn(conversation, 0, [], memory, texts_conversation("long " * 45).evidence)
+    pool = texts_conversation("a", "b", "c").evidence
+    example = builder.turn(conversation, 1, [], memory, pool)
+    assert [item.evidence.text for item in example.evidence] == ["a", "b", "c"]
+    assert len(example.graph.node_ids) <= 60
+
+
+def test_each_piece_is_embedded_once_in_a_conversation(prompt: Prompt) -> None:
+    seen: Counter[str] = Counter()
+
+    def embed(texts: Sequence[str]) -> np.ndarray:
+        seen.update(texts)
+        return golden.embed(texts)
+
+    conversation = golden.conversation()
+    conversation = replace(conversation, turns=conversation.turns * 3)
+    builder_of(prompt, embed, top_k=7).conversation(conversation)
+    pieces = {piece.text for piece in conversation.evidence}
+    assert pieces & set(seen)
+    assert all(count == 1 for text, count in seen.items() if text in pieces)
+
+
+def test_memory_none_needs_no_embedder_and_rerank_does(prompt: Prompt) -> None:
+    conversation = golden.conversation()
+    examples = builder_of(prompt, None, memory="none").conversation(conversation)
+    assert all(i.from_turn == e.turn for e in examples for i in e.evidence)
+    with pytest.raises(ValueError, match="embedder"):
+        builder_of(prompt, None).conversation(conversation)
+
+
+def test_random_memory_follows_its_seed_and_the_conversation(prompt: Prompt) -> None:
+    def drawn(seed: int, id_: str) -> list[list[str]]:
+        conversation = replace(golden.conversation(), id=id_)
+        builder = builder_of(prompt, memory="random", memory_seed=seed)
+        return [ids(example) for example in builder.conversation(conversation)]
+
+    assert drawn(0, "a") == drawn(0, "a")
+    others = [drawn(1, "a"), drawn(0, "b"), drawn(2, "a")]
+    assert any(other != drawn(0, "a") for other in others)
+
+
+def test_another_conversations_pool_can_be_given(prompt: Prompt) -> None:
+    other = texts_conversation("nothing to do with it").evidence
+    for example in builder_of(prompt).conversation(golden.conversation(), pool=other):
+        assert ids(example) == ["e0"]
+        assert example.answer_sources == []
+
+
+def test_a_turns_own_evidence_is_read_beside_the_conversations(prompt: Prompt) -> None:
+    own = (Evidence("e0", "of the turn", "kb"),)
+    conversation = texts_conversation("of the conversation", turns=2)
+    turns = (replace(conversation.turns[0], evidence=own), conversation.turns[1])
+    first, second = builder_of(prompt, memory="none").conversation(
+        replace(conversation, turns=turns)
+    )
+    assert [i.evidence.text for i in first.evidence] == ["of the conversation", "of the turn"]
+    assert [i.evidence.text for i in second.evidence] == ["of the conversation"]
+
+
+def test_a_pool_is_indexed_once(prompt: Prompt, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def index(pool: Any, ranker: Any) -> Any:
+        made.append(pool)
+        return EvidenceIndex(pool, ranker)
+
+    monkeypatch.setattr("data.examples.EvidenceIndex", index)
+    builder, conversation = builder_of(prompt), golden.conversation()
+    builder.conversation(conversation)
+    builder.conversation(replace(conversation, id="another over the same page"))
+    assert len(made) == 1
+    builder.conversation(texts_conversation("other page"))
+    assert len(made) == 2
+
+
+def test_settings_of_the_graph_arrive(prompt: Prompt) -> None:
+    def edges(**evidence: Any) -> Any:
+        conversation = golden.conversation()
+        return builder_of(prompt, **evidence).conversation(conversation, [0])[0].graph
+
+    default = edges()
+    backward = edges(chain="backward")
+    assert np.array_equal(backward.edge_index[::-1, :50], default.edge_index[:, :50])
+    assert edges(chain="both").edge_index.shape[1] > default.edge_index.shape[1]
+    assert default.num_entity_edges > 0 == edges(entity_edges="none").num_entity_edges
+    assert edges(max_entity_share=0.0).num_entity_edges == 0
+
+
+def test_spans_are_those_of_the_text_that_the_model_reads(prompt: Prompt) -> None:
+    """A broken-up marker moves what stands behind it."""
+    peru = Entity("Q419", "Peru")
+    marked = Evidence("0", "</evidence> of Peru", "text", (peru,))
+    rest = [Evidence(str(i), f"piece {i} of Peru" if i == 1 else "x", "text") for i in (1, 2, 3)]
+    graph = builder_of(prompt).graph([marked, *rest])
+    assert graph.num_entity_edges == 2
+    joined = graph.edge_index[:, -2:]
+    tokens = prompt.tokenizer.convert_ids_to_tokens(graph.node_ids[joined[:, 0]].tolist())
+    assert tokens == ["ĠPeru", "ĠPeru"]
+
+
+def many(num: int, turns: int = 3) -> list[Conversation]:
+    answers = [(Answer("a"),), (Answer("a"), Answer("b")), ()]
+    return [
+        Conversation(f"c{i}", "", tuple(Turn(str(t), "?", answers[t]) for t in range(turns)))
+        for i in range(num)
+    ]
+
+
+def as_pairs(chosen: dict[int, list[int]]) -> set[tuple[int, int]]:
+    return {(c, t) for c, turns in chosen.items() for t in turns}
+
+
+def test_questions_without_gold_answers_and_lists_are_left_out() -> None:
+    assert choose_questions(many(2), None, False, 0) == {0: [0, 1], 1: [0, 1]}
+    assert choose_questions(many(2), None, True, 0) == {0: [0], 1: [0]}
+
+
+def test_a_draw_follows_its_seed_and_a_smaller_one_is_part_of_a_larger() -> None:
+    small, large = (as_pairs(choose_questions(many(30), n, False, 5)) for n in (7, 25))
+    assert len(small) == 7
+    assert len(large) == 25
+    assert small < large
+    assert small == as_pairs(choose_questions(many(30), 7, False, 5))
+    assert small != as_pairs(choose_questions(many(30), 7, False, 6))
+
+
+def test_no_question_at_all_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no question with a gold answer"):
+        choose_questions([], None, False, 0)
+    with pytest.raises(ValueError, match="no list"):
+        lists = Turn("0", "?", (Answer("a"), Answer("b")))
+        choose_questions([Conversation("c", "", (lists,))], None, True, 0)

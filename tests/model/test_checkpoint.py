@@ -1,0 +1,309 @@
+"""Checkpoints: what is in the folder, what comes back, what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+import model.base_model
+import model.checkpoint
+from configs.load import read_config
+from configs.schema import Config, EncoderConfig, LoraConfig, ModelConfig, TrainingConfig
+from data.collate import collate
+from model.base_model import fingerprint, load_base_model
+from model.checkpoint import check_manifest, checkpoint_config, commit, save_checkpoint
+from model.graph_lm import GraphLM
+from tests.tiny import END_ID, LORA, save_tiny, stir, tiny_base, tiny_examples
+
+NO_TRAINING = TrainingConfig(max_steps=0)
+
+
+def run_config(base_model: str, **settings: Any) -> Config:
+    defaults: dict[str, Any] = {"dtype": "float32", "lora": LORA}
+    return Config(
+        model=ModelConfig(base_model=base_model, **defaults | settings), training=NO_TRAINING
+    )
+
+
+def trained(config: Config) -> GraphLM:
+    """A model whose trainable weights are not where they started."""
+    return stir(GraphLM(config.model)).eval()
+
+
+def logits(model: GraphLM) -> torch.Tensor:
+    with torch.no_grad():
+        return model.logits(collate(tiny_examples(3), "left", with_target=False))
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def saved(tiny_folder: str, tmp_path: Path) -> tuple[GraphLM, Path]:
+    config = run_config(tiny_folder)
+    lm = trained(config)
+    save_checkpoint(lm, config, {"hit_at_1": 0.5}, tmp_path / "best")
+    return lm, tmp_path / "best"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"encoder": EncoderConfig(node_embeddings="trained", num_layers=3, heads=1)},
+        {"encoder": EncoderConfig(residual="none")},
+        {"evidence": "text"},
+        {"lora": None},
+        {"lora": None, "evidence": "text"},
+        {"dtype": "bfloat16"},
+    ],
+    ids=["graph", "trained", "ungated", "text", "encoder_only", "zero_shot", "bfloat16"],
+)
+def test_save_load_and_the_logits_are_equal(
+    settings: dict[str, Any], tiny_folder: str, tmp_path: Path
+) -> None:
+    config = run_config(tiny_folder, **settings)
+    lm = trained(config)
+    save_checkpoint(lm, config, {}, tmp_path / "last")
+    again = GraphLM.from_pretrained(tmp_path / "last")
+    assert torch.equal(logits(again), logits(lm))
+    assert not again.training
+    batch = collate(tiny_examples(2), "left", with_target=False)
+    assert torch.equal(again.generate(batch, 4, END_ID).ids, lm.generate(batch, 4, END_ID).ids)
+    trainable = {name for name, p in again.named_parameters() if p.requires_grad}
+    assert trainable == {name for name, p in lm.named_parameters() if p.requires_grad}
+
+
+def test_the_folder_holds_what_the_design_says(saved: tuple[GraphLM, Path]) -> None:
+    _, folder = saved
+    assert files(folder) == {
+        "config.yaml",
+        "manifest.json",
+        "metrics.json",
+        "graph_encoder.safetensors",
+        "adapter/adapter_config.json",
+        "adapter/adapter_model.safetensors",
+    }
+    assert json.loads((folder / "metrics.json").read_text()) == {"hit_at_1": 0.5}
+    assert [path.name for path in folder.parent.iterdir()] == ["best"]  # nothing left beside it
+    pickled = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
+    for name in files(folder):
+        assert not (folder / name).read_bytes().startswith(pickled)
+
+
+def test_parts_that_a_row_has_not_got_are_not_there(tiny_folder: str, tmp_path: Path) -> None:
+    config = run_config(tiny_folder, lora=None, evidence="text")
+    save_checkpoint(GraphLM(config.model), config, {}, tmp_path / "zero")
+    assert files(tmp_path / "zero") == {"config.yaml", "manifest.json", "metrics.json"}
+    config = run_config(tiny_folder, evidence="text")
+    save_checkpoint(GraphLM(config.model), config, {}, tmp_path / "text")
+    assert "graph_encoder.safetensors" not in files(tmp_path / "text")
+
+
+def test_the_manifest_says_what_the_checkpoint_came_from(saved: tuple[GraphLM, Path]) -> None:
+    lm, folder = saved
+    manifest = check_manifest(folder)
+    assert set(manifest["files"]) == files(folder) - {"manifest.json"}
+    assert manifest["base_model_fingerprint"] == fingerprint(lm.lm)
+    assert manifest["commit"] == commit()
+    assert manifest["versions"]["torch"] == torch.__version__
+    assert {"transformers", "peft", "torch-geometric"} <= set(manifest["versions"])
+
+
+def test_the_config_comes_back_whole(saved: tuple[GraphLM, Path]) -> None:
+    lm, folder = saved
+    config = read_config(folder / "config.yaml")
+    assert config == replace(Config(training=NO_TRAINING), model=lm.config)
+    assert checkpoint_config(folder) == checkpoint_config(str(folder)) == config
+
+
+def test_frozen_node_embeddings_are_not_saved_and_trained_ones_are(
+    saved: tuple[GraphLM, Path], tiny_folder: str, tmp_path: Path
+) -> None:
+    assert "embeddings.weight" not in load_file(saved[1] / "graph_encoder.safetensors")
+    config = run_config(tiny_folder, encoder=EncoderConfig(node_embeddings="trained"))
+    lm = trained(config)
+    save_checkpoint(lm, config, {}, tmp_path / "trained")
+    weights = load_file(tmp_path / "trained" / "graph_encoder.safetensors")
+    assert torch.equal(weights["embeddings.weight"], lm.encoder.embeddings.weight)
+    assert not torch.equal(weights["embeddings.weight"], lm.lm.get_input_embeddings().weight)
+
+
+def test_plain_peft_loads_the_adapter(saved: tuple[GraphLM, Path], tiny_folder: str) -> None:
+    lm, folder = saved
+    base = AutoModelForCausalLM.from_pretrained(tiny_folder, dtype=torch.float32)
+    theirs = peft.PeftModel.from_pretrained(base, folder / "adapter").eval()
+    ids = torch.tensor([[5, 6, 7, 8]])
+    with torch.no_grad():
+        assert torch.allclose(theirs(input_ids=ids).logits, lm.lm(input_ids=ids).logits, atol=1e-6)
+        assert not torch.allclose(
+            theirs(input_ids=ids).logits, tiny_base()(input_ids=ids).logits, atol=1e-2
+        )
+
+
+def test_a_hub_name_stays_a_name(
+    tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder that a name led to on this machine means nothing on another."""
+    monkeypatch.setattr(model.base_model, "resolve_model", lambda name: tiny_folder)
+    config = run_config("someone/tiny-lm")
+    save_checkpoint(trained(config), config, {}, tmp_path / "best")
+    adapter = json.loads((tmp_path / "best/adapter/adapter_config.json").read_text())
+    assert adapter["base_model_name_or_path"] == "someone/tiny-lm"
+    for name in files(tmp_path / "best"):
+        content = (tmp_path / "best" / name).read_bytes()
+        assert tiny_folder.encode() not in content
+        assert str(Path.home()).encode() + b"/" not in content
+
+
+def test_the_base_model_may_have_moved(saved: tuple[GraphLM, Path], tmp_path: Path) -> None:
+    lm, folder = saved
+    elsewhere = save_tiny(tmp_path / "elsewhere")
+    again = GraphLM.from_pretrained(folder, base_model=elsewhere)
+    assert again.config.base_model == elsewhere
+    assert torch.equal(logits(again), logits(lm))
+
+
+@pytest.mark.parametrize("name", ["graph_encoder.safetensors", "adapter/adapter_model.safetensors"])
+@pytest.mark.parametrize("harm", ["truncated", "changed", "missing"])
+def test_harmed_weights_are_refused_by_name(
+    name: str, harm: str, saved: tuple[GraphLM, Path]
+) -> None:
+    path = saved[1] / name
+    content = path.read_bytes()
+    if harm == "truncated":
+        path.write_bytes(content[:-100])
+    elif harm == "changed":
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    else:
+        path.unlink()
+    with pytest.raises(ValueError, match=rf"best/{name}: .*(missing|SHA-256)"):
+        GraphLM.from_pretrained(saved[1])
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "metrics.json", "adapter/adapter_config.json"])
+def test_every_file_is_under_the_hash(name: str, saved: tuple[GraphLM, Path]) -> None:
+    path = saved[1] / name
+    path.write_bytes(path.read_bytes() + b"\n")
+    with pytest.raises(ValueError, match=rf"best/{name}: changed"):
+        GraphLM.from_pretrained(saved[1])
+
+
+@pytest.mark.parametrize(
+    "text", ["", '{"format": 1, "fi', "[]", '{"format": 1}', '{"format": 1, "files": [1]}', "\xff"]
+)
+def test_a_damaged_manifest_is_refused(text: str, saved: tuple[GraphLM, Path]) -> None:
+    (saved[1] / "manifest.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(ValueError, match=r"manifest\.json.*damaged"):
+        GraphLM.from_pretrained(saved[1])
+
+
+def test_another_format_is_refused(saved: tuple[GraphLM, Path]) -> None:
+    path = saved[1] / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
+    with pytest.raises(ValueError, match="format: 99"):
+        GraphLM.from_pretrained(saved[1])
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_is_no_checkpoint_is_refused(there: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "nothing"
+    if there:
+        folder.mkdir()
+    with pytest.raises(ValueError, match=r"nothing: not a checkpoint"):
+        GraphLM.from_pretrained(folder)
+
+
+def test_another_base_model_is_refused_by_fingerprint(
+    saved: tuple[GraphLM, Path], tmp_path: Path
+) -> None:
+    other = save_tiny(tmp_path / "other", seed=1)  # the same shapes
+    with pytest.raises(ValueError, match=r"another base model .*other.*fingerprint"):
+        GraphLM.from_pretrained(saved[1], base_model=other)
+
+
+def test_the_fingerprint_is_that_of_the_weights(tiny_folder: str, tmp_path: Path) -> None:
+    base = tiny_base()
+    expected = fingerprint(base)
+    elsewhere = save_tiny(tmp_path / "elsewhere")
+    assert fingerprint(load_base_model(elsewhere, "float32")) == expected
+    assert fingerprint(load_base_model(tiny_folder, "bfloat16")) == expected
+    base.save_pretrained(tmp_path / "shards", max_shard_size="20KB")
+    assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 1
+    assert fingerprint(load_base_model(str(tmp_path / "shards"), "float32")) == expected
+    half = tiny_base().bfloat16()
+    half.save_pretrained(tmp_path / "half")
+    for dtype in ("bfloat16", "float32"):
+        assert fingerprint(load_base_model(str(tmp_path / "half"), dtype)) == expected
+
+
+def test_the_fingerprint_leaves_adapters_out(tiny_folder: str) -> None:
+    expected = fingerprint(tiny_base())
+    layers = ("q_proj", "k_proj", "up_proj", "down_proj")
+    config = ModelConfig(tiny_folder, lora=LoraConfig(r=4, target_modules=layers), dtype="float32")
+    assert fingerprint(stir(GraphLM(config)).lm) == expected
+
+
+@pytest.mark.parametrize("name", ["model.embed_tokens.weight", "model.layers.1.mlp.up_proj.weight"])
+def test_the_fingerprint_sees_a_change_in_any_layer(name: str) -> None:
+    base = tiny_base()
+    before = fingerprint(base)
+    with torch.no_grad():
+        dict(base.named_parameters())[name].mul_(1.05)
+    assert fingerprint(base) != before
+
+
+def fail_to_hash(path: Path) -> str:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_save_that_fails_leaves_the_checkpoint_before(
+    saved: tuple[GraphLM, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lm, folder = saved
+    before = {name: (folder / name).read_bytes() for name in files(folder)}
+    stir(lm, seed=1)
+    monkeypatch.setattr(model.checkpoint, "_sha256", fail_to_hash)
+    with pytest.raises(OSError, match="No space left"):
+        save_checkpoint(lm, run_config(lm.config.base_model), {}, folder)
+    assert {name: (folder / name).read_bytes() for name in files(folder)} == before
+    assert [path.name for path in folder.parent.iterdir()] == ["best"]
+
+
+def test_a_rename_that_fails_leaves_the_checkpoint_before(
+    saved: tuple[GraphLM, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lm, folder = saved
+    expected, rename = logits(lm), model.checkpoint.os.rename
+    stir(lm, seed=1)
+
+    def refuse(source: Any, target: Any) -> None:
+        if Path(target) == folder and not str(source).endswith("-old"):
+            raise OSError(13, "Permission denied")
+        rename(source, target)
+
+    monkeypatch.setattr(model.checkpoint.os, "rename", refuse)
+    with pytest.raises(OSError, match="Permission denied"):
+        save_checkpoint(lm, run_config(lm.config.base_model), {}, folder)
+    assert torch.equal(logits(GraphLM.from_pretrained(folder)), expected)
+
+
+def test_a_second_save_replaces_the_first_whole(
+    saved: tuple[GraphLM, Path], tiny_folder: str
+) -> None:
+    _, folder = saved
+    config = run_config(tiny_folder, evidence="text")
+    lm = trained(config)
+    save_checkpoint(lm, config, {"step": 2}, folder)
+    assert "graph_encoder.safetensors" not in files(folder)
+    assert torch.equal(logits(GraphLM.from_pretrained(folder)), logits(lm))
+    assert [path.name for path in folder.parent.iterdir()] == ["best"]

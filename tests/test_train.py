@@ -1,0 +1,386 @@
+"""The training loop: what a step computes, what a run writes, and the two as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator
+from torch.nn import functional
+
+import train
+from configs.load import load_config
+from configs.schema import Config, EncoderConfig, ModelConfig, TrainingConfig
+from data.examples import Example
+from data.jsonlines import write_conversations
+from model.checkpoint import check_manifest
+from model.graph_lm import GraphLM
+from tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_examples
+from train import Run, count_steps, epochs, make_optimizer, schedule, step_batches
+
+ROOT = Path(__file__).resolve().parent.parent
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """train.jsonl and tune.jsonl about different countries."""
+    folder = tmp_path_factory.mktemp("data")
+    write_conversations(folder / "train.jsonl", [tiny_conversation(n) for n in range(4)])
+    write_conversations(folder / "tune.jsonl", [tiny_conversation(n) for n in (4, 5)])
+    return folder
+
+
+def options(base: str, data: Path, output: Path, **changes: Any) -> list[str]:
+    """A small, fast run as command line options."""
+    values = {
+        "data.train": data / "train.jsonl",
+        "data.tune": data / "tune.jsonl",
+        "evidence.memory": "none",
+        "evidence.top_k": 4,
+        "model.base_model": base,
+        "model.dtype": "float32",
+        "model.lora.r": 4,
+        "training.learning_rate": 1e-3,
+        "training.gradient_accumulation_steps": 2,
+        "training.max_steps": 3,
+        "training.warmup_steps": 0,
+        "training.max_new_tokens": 4,
+        "training.output": output,
+    }
+    named = {name.replace("__", "."): value for name, value in changes.items()}
+    return [f"--{name}={value}" for name, value in (values | named).items()]
+
+
+def lines(output: Path) -> list[Json]:
+    return [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
+
+
+def losses(output: Path) -> list[float]:
+    return [line["loss"] for line in lines(output) if "loss" in line]
+
+
+def quiet_run(tmp_path: Path, base: str, **training: Any) -> Run:
+    """A run without dropout over a fresh model."""
+    config = Config(
+        model=ModelConfig(base, lora=LORA, encoder=EncoderConfig(dropout=0.0), dtype="float32"),
+        training=TrainingConfig(max_steps=0, **training),
+    )
+    torch.manual_seed(0)
+    model = stir(GraphLM(config.model)).train()
+    return Run(config, Accelerator(), model, tiny_builder(), [], tmp_path / "run")
+
+
+def gradients(run: Run, batches: list[list[Example]]) -> tuple[float, dict[str, torch.Tensor]]:
+    run.model.zero_grad()
+    loss = run.accumulate(run.model, batches)
+    parameters = run.model.named_parameters()
+    return loss, {name: p.grad.clone() for name, p in parameters if p.grad is not None}
+
+
+def unequal_examples() -> list[Example]:
+    """Four examples whose answers have different lengths."""
+    examples = tiny_examples(4)
+    long = replace(examples[1], target_ids=[*range(20, 32), *examples[1].target_ids])
+    short = replace(examples[2], target_ids=examples[2].target_ids[-1:])
+    return [examples[0], long, short, examples[3]]
+
+
+def test_accumulating_four_times_one_is_a_batch_of_four(tmp_path: Path, tiny_folder: str) -> None:
+    run, examples = quiet_run(tmp_path, tiny_folder), unequal_examples()
+    assert len({len(example.target_ids) for example in examples}) >= 3
+    loss, expected = gradients(run, [examples])
+    assert set(expected) == {n for n, p in run.model.named_parameters() if p.requires_grad}
+    for batches in ([[e] for e in examples], [examples[:1], examples[1:]]):
+        other, found = gradients(run, batches)
+        assert other == pytest.approx(loss, rel=1e-5)
+        for name, gradient in expected.items():
+            assert torch.allclose(found[name], gradient, rtol=1e-3, atol=1e-5), name
+
+
+def test_the_loss_of_a_step_is_the_mean_over_its_answer_tokens(
+    tmp_path: Path, tiny_folder: str
+) -> None:
+    run, examples = quiet_run(tmp_path, tiny_folder), unequal_examples()
+    loss, _ = gradients(run, [[e] for e in examples])
+    total = sum(run.model(train.collate([e], "right", True)).total.item() for e in examples)
+    assert loss == pytest.approx(total / sum(len(e.target_ids) for e in examples), rel=1e-5)
+
+
+def test_examples_without_evidence_are_trained_on(tmp_path: Path, tiny_folder: str) -> None:
+    bare = tiny_builder().conversation(replace(tiny_conversation(0), evidence=()))
+    loss, found = gradients(quiet_run(tmp_path, tiny_folder), [bare])
+    assert loss > 0
+    assert not found["encoder.gates"].any()  # there, so that processes can add them up
+
+
+def test_each_part_has_its_own_learning_rate(tiny_folder: str) -> None:
+    model = GraphLM(ModelConfig(tiny_folder, lora=LORA, dtype="float32"))
+    settings = TrainingConfig(
+        learning_rate=1e-5, encoder_learning_rate=2e-4, gate_learning_rate=3e-3
+    )
+    optimizer = make_optimizer(model, settings)
+    rates = {group["name"]: group["lr"] for group in optimizer.param_groups}
+    assert rates == {"lora": 1e-5, "encoder": 2e-4, "gate": 3e-3}
+    assert isinstance(optimizer, torch.optim.Adam)
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    assert held == {id(p) for p in model.parameters() if p.requires_grad}
+
+
+def test_the_rate_warms_up_and_falls_to_nothing() -> None:
+    factor = schedule(TrainingConfig(warmup_steps=4), 12)
+    assert [factor(step) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert [factor(step) for step in (8, 11, 12)] == [0.5, 0.125, 0.0]
+    assert schedule(TrainingConfig(warmup_steps=0), 4)(0) == 1.0
+    assert schedule(TrainingConfig(warmup_steps=100), 4)(3) == 1.0
+
+
+def test_the_number_of_steps() -> None:
+    settings = TrainingConfig(batch_size=2, gradient_accumulation_steps=4, num_epochs=1.5)
+    assert count_steps(settings, 16, 1) == 3
+    assert count_steps(settings, 17, 1) == 4
+    assert count_steps(settings, 16, 2) == 2
+    assert count_steps(replace(settings, max_steps=2), 16, 1) == 2
+    assert count_steps(replace(settings, max_steps=9), 16, 1) == 3
+
+
+def test_every_epoch_has_every_example_in_an_order_of_its_own() -> None:
+    drawn = list(islice(epochs(10, seed=3), 30))
+    parts = [drawn[:10], drawn[10:20], drawn[20:]]
+    assert all(sorted(part) == list(range(10)) for part in parts)
+    assert len({tuple(part) for part in parts}) == 3
+    assert list(islice(epochs(10, seed=3), 30)) == drawn
+    assert list(islice(epochs(10, seed=4), 10)) != parts[0]
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_a_step_is_the_same_for_any_number_of_processes(world: int) -> None:
+    numbers: list[Any] = list(range(11))
+    alone = TrainingConfig(batch_size=2, gradient_accumulation_steps=4)
+    shared = replace(alone, gradient_accumulation_steps=4 // world)
+    expected = [
+        Counter(n for batch in step for n in batch)
+        for step in islice(step_batches(numbers, alone, 0, 1), 5)
+    ]
+    for number in range(5):
+        together: Counter[int] = Counter()
+        for rank in range(world):
+            step = next(islice(step_batches(numbers, shared, rank, world), number, None))
+            assert [len(batch) for batch in step] == [2] * (4 // world)
+            together.update(n for batch in step for n in batch)
+        assert together == expected[number]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, data: Path, tiny_folder: str) -> Path:
+    """The output of one run of three steps, evaluated after the second and at the end."""
+    output = tmp_path_factory.mktemp("run") / "out"
+    train.main(options(tiny_folder, data, output, training__eval_every=2))
+    return output
+
+
+def test_a_run_writes_what_the_design_says(finished: Path) -> None:
+    assert {path.name for path in finished.iterdir()} == {
+        "best",
+        "last",
+        "log.jsonl",
+        "tensorboard",
+    }
+    assert list((finished / "tensorboard").iterdir())
+    for name in ("best", "last"):
+        check_manifest(finished / name)
+    metrics = json.loads((finished / "last" / "metrics.json").read_text())
+    assert metrics["steps"] == metrics["step"] == 3
+    assert metrics["questions"] == 6
+    assert 0 <= metrics["hit_at_1"] <= metrics["hit_at_5"] <= 1
+
+
+def test_the_log_has_losses_rates_gates_and_evaluations(finished: Path) -> None:
+    steps = [line for line in lines(finished) if "loss" in line]
+    assert [line["step"] for line in steps] == [1, 2, 3]
+    for line in steps:
+        assert line["loss"] > 0
+        assert line["gradient_norm"] > 0
+        assert line["relative_change"] > 0
+        assert line["tokens_per_second"] > 0
+    rates = [line["learning_rate"] for line in steps]
+    assert rates == pytest.approx([1e-3, 1e-3 * 2 / 3, 1e-3 / 3])  # as taken, not as planned
+    gates = [[line["gate_0"], line["gate_1"]] for line in steps]
+    assert len({tuple(pair) for pair in gates}) == 3  # they learn
+    evaluated = [line["step"] for line in lines(finished) if "tune_hit_at_1" in line]
+    assert evaluated == [2, 3]
+
+
+def test_training_changes_all_that_is_trained_and_nothing_else(
+    finished: Path, tiny_folder: str
+) -> None:
+    model = GraphLM.from_pretrained(finished / "last")
+    config = load_config(["--config", str(finished / "last" / "config.yaml")])
+    train.set_seed(config.training.seed)
+    fresh = dict(GraphLM(config.model).named_parameters())
+    for name, parameter in model.named_parameters():
+        changed = not torch.equal(parameter, fresh[name])
+        assert changed == parameter.requires_grad, name
+
+
+def test_a_seed_gives_the_same_losses_to_the_last_bit(
+    finished: Path, data: Path, tiny_folder: str, tmp_path: Path
+) -> None:
+    for seed in (0, 1):
+        output = tmp_path / str(seed)
+        train.main(options(tiny_folder, data, output, data__tune="null", training__seed=seed))
+    assert losses(tmp_path / "0") == losses(finished)  # evaluation draws nothing
+    assert losses(tmp_path / "1") != losses(finished)
+
+
+def test_training_learns(data: Path, tiny_folder: str, tmp_path: Path) -> None:
+    changes = {
+        "training__max_steps": 40,
+        "training__num_epochs": 20,
+        "training__learning_rate": 5e-3,
+        "training__gradient_accumulation_steps": 1,
+        "training__batch_size": 6,
+        "data__tune": "null",
+    }
+    train.main(options(tiny_folder, data, tmp_path / "out", **changes))
+    found = losses(tmp_path / "out")
+    assert sum(found[-5:]) / 5 < 0.75 * sum(found[:5]) / 5
+
+
+def test_best_is_the_best_on_tune_and_last_the_last(
+    data: Path, tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates = iter([0.0, 1.0, 0.5])
+
+    def answers(_: Any, __: Any, examples: list[Example], *___: Any, **____: Any) -> list[Json]:
+        rate = next(rates)
+        return [{"hit_at_1": rate, "hit_at_5": rate} for _ in examples]
+
+    monkeypatch.setattr(train, "answer_examples", answers)
+    train.main(options(tiny_folder, data, tmp_path / "out", training__eval_every=1))
+    found = {
+        name: json.loads((tmp_path / "out" / name / "metrics.json").read_text())
+        for name in ("best", "last")
+    }
+    assert (found["best"]["step"], found["best"]["hit_at_1"]) == (2, 1.0)
+    assert (found["last"]["step"], found["last"]["hit_at_1"]) == (3, 0.5)
+    best, last = (GraphLM.from_pretrained(tmp_path / "out" / name) for name in ("best", "last"))
+    assert not torch.equal(best.encoder.gates, last.encoder.gates)
+
+
+def test_without_tune_best_is_the_last(data: Path, tiny_folder: str, tmp_path: Path) -> None:
+    changes = {"data__tune": "null", "training__eval_every": 1}
+    train.main(options(tiny_folder, data, tmp_path / "out", **changes))
+    best, last = (GraphLM.from_pretrained(tmp_path / "out" / name) for name in ("best", "last"))
+    assert torch.equal(best.encoder.gates, last.encoder.gates)
+
+
+def test_no_steps_give_a_checkpoint_of_the_untrained_model(
+    data: Path, tiny_folder: str, tmp_path: Path
+) -> None:
+    changes = {
+        "model__lora": "null",
+        "model__evidence": "text",
+        "training__max_steps": 0,
+        "data__train": "null",
+    }
+    argv = [o for o in options(tiny_folder, data, tmp_path / "out", **changes) if "lora.r" not in o]
+    train.main(argv)
+    metrics = json.loads((tmp_path / "out" / "last" / "metrics.json").read_text())
+    assert metrics["steps"] == 0
+    assert metrics["questions"] == 6
+    model = GraphLM.from_pretrained(tmp_path / "out" / "last")
+    assert model.encoder is None
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_names_the_questions(
+    tmp_path: Path, tiny_folder: str
+) -> None:
+    run = quiet_run(tmp_path, tiny_folder)
+    run.config = replace(run.config, data=replace(run.config.data, train="some.jsonl"))
+    run.config = replace(run.config, training=replace(run.config.training, max_steps=2))
+    with torch.no_grad():
+        run.model.encoder.gates.fill_(float("nan"))
+    before = [p.detach().clone() for p in run.model.encoder.layers.parameters()]
+    with pytest.raises(ValueError, match=r"step 1: loss nan.*c0"):
+        run.train(tiny_examples(3))
+    after = run.model.encoder.layers.parameters()
+    assert all(torch.equal(a, b) for a, b in zip(after, before, strict=True))
+
+
+def test_gradients_are_clipped_together(tmp_path: Path, tiny_folder: str) -> None:
+    run = quiet_run(tmp_path, tiny_folder)
+    gradients(run, [tiny_examples(2)])
+    norm = run.accelerator.clip_grad_norm_(run.model.parameters(), 0.01)
+    flat = torch.cat([p.grad.flatten() for p in run.model.parameters() if p.grad is not None])
+    assert norm > 0.01
+    assert functional.normalize(flat, dim=0).norm() == pytest.approx(1, abs=1e-4)
+    assert flat.norm().item() == pytest.approx(0.01, rel=1e-3)
+
+
+def command(*arguments: object, text: str | None = None, **environment: str) -> str:
+    """Run a command as a user does, in the repository; its standard output."""
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=ROOT,
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        env=os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"} | environment,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_as_a_user_runs_it(tiny_folder: str, tmp_path: Path) -> None:
+    """Benchmark, training, answers, scores and chat, each by its own command."""
+    data, run = tmp_path / "data", tmp_path / "run"
+    counts = ("--num_train", 6, "--num_tune", 2, "--num_test", 2)
+    command("-m", "data.worldfacts", "--output", data, *counts)
+    changes = {"training__max_steps": 2, "evidence__memory": "rerank", "evidence__top_k": 6}
+    command("train.py", *options(tiny_folder, data, run, **changes))
+    assert len(losses(run)) == 2
+
+    test, found = data / "test.jsonl", tmp_path / "predictions.jsonl"
+    arguments = ("--checkpoint", run / "best", "--max_new_tokens", 6)
+    command("infer.py", "answer", *arguments, "--input", test, "--output", found)
+    records = [json.loads(line) for line in found.read_text().splitlines()]
+    assert len(records) == 10
+    assert any(item["from_turn"] < r["turn_index"] for r in records for item in r["evidence"])
+
+    scored = command("infer.py", "score", "--predictions", found, "--by", "source", "turn")
+    assert "H@1" in scored
+    assert "infobox" in scored
+
+    pool = tmp_path / "pool.jsonl"
+    pieces = json.loads(test.read_text().splitlines()[0])["evidence"]
+    pool.write_text("".join(json.dumps(piece) + "\n" for piece in pieces))
+    asked = "What is the capital of Peru?\nAnd its population?\n"
+    said = command("infer.py", "chat", *arguments, "--evidence", pool, text=asked)
+    assert said.count(", new]") >= 2
+
+
+def test_two_processes_train_as_one(data: Path, tiny_folder: str, tmp_path: Path) -> None:
+    """As under ``accelerate launch``: the same global batch gives the same losses."""
+    bare = replace(tiny_conversation(0, "bare"), evidence=())
+    conversations = [bare, *(tiny_conversation(n) for n in range(3))]
+    write_conversations(tmp_path / "train.jsonl", conversations)
+    changes = {"data__tune": "null", "model__encoder__dropout": 0, "model__lora__lora_dropout": 0}
+    changes |= {"training__gradient_accumulation_steps": 4}
+    train.main(options(tiny_folder, tmp_path, tmp_path / "one", **changes))
+    changes |= {"training__gradient_accumulation_steps": 2}
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", 2)
+    argv = options(tiny_folder, tmp_path, tmp_path / "two", **changes)
+    command(*launch, "train.py", *argv, ACCELERATE_USE_CPU="true")
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
