@@ -119,10 +119,11 @@ def load_builder(config: Config, base_model: str | None = None) -> ExampleBuilde
         ValueError: tokenizer or sentence encoder cannot be found.
     """
     name = base_model or config.model.base_model
+    path = resolve_model(name)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(resolve_model(name))
-    except OSError as error:
-        raise ValueError(f"tokenizer of {name!r}: {where_looked(name)}") from error
+        tokenizer = AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"tokenizer of {name!r}: {where_looked(name)}: {error}") from error
     needs_encoder = config.evidence.memory == "rerank"
     embed = load_embedder(config.evidence.embedder) if needs_encoder else None
     return ExampleBuilder(Prompt(tokenizer), config.evidence, embed)
@@ -136,10 +137,11 @@ def load_embedder(name: str) -> Embed:
     """
     from sentence_transformers import SentenceTransformer  # seconds, and only reranking needs it
 
+    path = resolve_model(name)
     try:
-        encoder = SentenceTransformer(resolve_model(name))
-    except OSError as error:
-        raise ValueError(f"sentence encoder {name!r}: {where_looked(name)}") from error
+        encoder = SentenceTransformer(path)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"sentence encoder {name!r}: {where_looked(name)}: {error}") from error
     return cached(
         lambda texts: encoder.encode(
             list(texts), normalize_embeddings=True, show_progress_bar=False

@@ -15,7 +15,8 @@ def run_cli(main: Callable[[], None]) -> None:
     try:
         main()
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
+        message = " ".join(str(error).split("\n"))  # some libraries' reasons have several lines
+        print(f"error: {message}", file=sys.stderr)
         raise SystemExit(EXIT_BAD_INPUT) from None
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)

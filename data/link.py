@@ -96,9 +96,11 @@ def _is_mark(char: str) -> bool:
 
 
 def _trusted_anywhere(mention: str) -> bool:
-    letters = sum(char.isalpha() for char in mention)
-    digits = sum(char.isdigit() for char in mention)
-    return letters >= MIN_LETTERS or digits >= MIN_DIGITS or bool(_UNSPACED.search(mention))
+    return (
+        sum(map(str.isalpha, mention)) >= MIN_LETTERS
+        or sum(map(str.isdigit, mention)) >= MIN_DIGITS
+        or bool(_UNSPACED.search(mention))
+    )
 
 
 def _automaton(pieces: Sequence[Evidence]) -> ahocorasick.Automaton | None:
@@ -151,7 +153,7 @@ def _piece_spans(piece: Evidence, automaton: ahocorasick.Automaton) -> list[Enti
     taken = bytearray(len(text))
     spans = []
     for start, end, entity in found:
-        if not any(taken[start:end]):
+        if taken.find(1, start, end) < 0:
             taken[start:end] = b"\x01" * (end - start)
             spans.append((start, end, entity))
     spans.sort()

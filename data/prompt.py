@@ -25,7 +25,7 @@ INSTRUCTION = (
 OPEN_TAG, CLOSE_TAG = "<evidence>", "</evidence>\n"
 ANSWER = "Answer:"
 _EVIDENCE, _DIALOGUE = "\ue000evidence\ue000", "\ue000dialogue\ue000"  # private-use: never in data
-_MARKER = re.compile(r"\[/?[A-Z_]+\]|<[^<>\s]+>")
+_MARKER = re.compile(r"\[/?[A-Z_]+\]|<[^<>\s]+>|\b[A-Z]{2,}:|#{2,} ?\w[\w ]*:")  # as in templates
 _TAG = re.compile(r"</?evidence>")
 
 

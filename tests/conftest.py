@@ -7,6 +7,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import pytest
 from hypothesis import settings
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -16,6 +17,9 @@ from configs.models import resolve_model
 
 settings.register_profile("same_each_time", deadline=None, derandomize=True)
 settings.load_profile("same_each_time")
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # tests need nothing but what is installed
+huggingface_hub.constants.HF_HUB_OFFLINE = True  # in this process, which has read the variable
 
 MISSING = "TURNGRAPH_DATA does not name a folder with the real benchmarks"
 

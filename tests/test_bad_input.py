@@ -28,9 +28,8 @@ Refuse = Callable[..., str]
 
 
 @pytest.fixture
-def refuse(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Refuse:
+def refuse(capsys: pytest.CaptureFixture[str]) -> Refuse:
     """Run a command that must be refused; returns its one line of error."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
     def run(main: Callable[[Any], None], *arguments: object) -> str:
         capsys.readouterr()
@@ -301,7 +300,7 @@ def as_a_user(*arguments: object) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         timeout=900,
-        env=os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
 
 

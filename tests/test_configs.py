@@ -39,19 +39,65 @@ def error_of(path: Path, *overrides: str) -> str:
     return message
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
-def test_every_shipped_yaml_parses_and_names_every_field(path: Path) -> None:
-    config = read_config(path)
-    given = yaml.safe_load(path.read_text(encoding="utf-8"))
-    assert given == yaml.safe_load(write_config(config)) or _names(given) == _names(
-        yaml.safe_load(write_config(config))
-    )
-
-
-def _names(value: Any, prefix: str = "") -> set[str]:
+def flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """The fields of nested mappings by their full names."""
     if not isinstance(value, dict):
-        return {prefix}
-    return set().union(*(_names(inner, f"{prefix}.{key}") for key, inner in value.items()))
+        return {prefix: value}
+    inner = [flat(v, f"{prefix}.{key}" if prefix else key) for key, v in value.items()]
+    return {name: v for fields in inner for name, v in fields.items()}
+
+
+def shipped(name: str) -> dict[str, Any]:
+    """All fields of a shipped config, what it does not say as well."""
+    return flat(yaml.safe_load(write_config(read_config(CONFIGS / f"{name}.yaml"))))
+
+
+def differences(one: str, other: str) -> set[str]:
+    a, b = shipped(one), shipped(other)
+    return {name for name in {*a, *b} if a.get(name) != b.get(name)} - {"training.output"}
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.relative_to(CONFIGS).as_posix())
+def test_every_shipped_yaml_parses_and_is_commented(path: Path, write: Any) -> None:
+    config = read_config(path)
+    assert read_config(write(write_config(config))) == config
+    assert "#" in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("study", ["sqa", "convmix"])
+def test_neighbouring_rows_of_a_study_differ_in_one_thing(study: str) -> None:
+    for one, other in (
+        ("text", "text_memory"), ("graph", "graph_memory"), ("graph_memory", "graph_random_memory")
+    ):  # fmt: skip
+        assert differences(f"{study}/{one}", f"{study}/{other}") == {"evidence.memory"}
+    for one, other in (("text", "graph"), ("text_memory", "graph_memory")):
+        found = differences(f"{study}/{one}", f"{study}/{other}")
+        assert {n for n in found if not n.startswith("model.encoder.")} == {"model.evidence"}
+
+
+def test_rows_of_a_study_write_to_folders_of_their_own() -> None:
+    outputs = [read_config(path).training.output for path in SHIPPED]
+    assert len(set(outputs)) == len(outputs)
+
+
+def test_the_rows_with_mistral_take_the_papers_table_4() -> None:
+    paper = {
+        "model.base_model": "mistralai/Mistral-7B-Instruct-v0.2",
+        "model.encoder.num_layers": 2,
+        "model.encoder.heads": 2,
+        "model.encoder.dropout": 0.5,
+        "model.lora.r": 128,
+        "model.lora.lora_alpha": 32,
+        "model.lora.lora_dropout": 0.05,
+        "model.lora.target_modules": ["q_proj", "k_proj", "v_proj"],
+        "training.learning_rate": 5e-5,
+        "training.batch_size": 1,
+        "training.gradient_accumulation_steps": 4,
+        "evidence.memory": "rerank",
+    }
+    found = shipped("convmix/graph_memory")
+    assert {name: found[name] for name in paper} == paper
+    assert shipped("sqa/graph_memory")["evidence.top_k"] >= 20
 
 
 def test_there_are_yamls() -> None:
@@ -188,9 +234,7 @@ def test_training_needs_a_file_and_an_untrained_checkpoint_none(write: Any) -> N
         ("data: {train: !!python/object/apply:os.getcwd []}\n", "not YAML"),
     ],
 )
-def test_what_is_no_yaml_mapping_is_refused(
-    write: Any, text: str | bytes, message: str
-) -> None:
+def test_what_is_no_yaml_mapping_is_refused(write: Any, text: str | bytes, message: str) -> None:
     path = write(text)
     error = error_of(path)
     assert message in error

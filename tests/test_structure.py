@@ -13,9 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("configs", "data", "model")
-FILES = {
-    package: sorted(path for path in (ROOT / package).rglob("*.py")) for package in PACKAGES
-}
+FILES = {package: sorted(path for path in (ROOT / package).rglob("*.py")) for package in PACKAGES}
 CODE = [*(f for files in FILES.values() for f in files), ROOT / "train.py", ROOT / "infer.py"]
 OURS = {"configs": {"configs"}, "data": {"configs", "data"}, "model": {"configs", "model"}}
 THEIRS = {
@@ -122,8 +120,8 @@ def test_house_style(path: Path) -> None:
         assert function.end_lineno - function.lineno < MAX_FUNCTION_LINES, place
         if not function.name.startswith("_"):
             arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-            untyped = [a.arg for a in arguments if a.annotation is None and a.arg != "self"]
-            assert not untyped, place
+            untyped = {a.arg for a in arguments if a.annotation is None}
+            assert untyped <= {"self", "cls"}, place
             assert function.returns is not None, place
     for node in ast.walk(tree_of(path)):
         assert not (isinstance(node, ast.ExceptHandler) and node.type is None), name_of(path)

@@ -172,6 +172,16 @@ def test_memory_takes_its_third_of_what_is_left_and_stays_in_the_budget(prompt: 
     assert builder.counts["pieces from memory"] == 2
 
 
+def test_what_gave_way_is_remembered_too(prompt: Prompt) -> None:
+    builder, conversation = builder_of(prompt, memory="random"), texts_conversation(turns=2)
+    memory = builder.memory(conversation)
+    first, second = (texts_conversation(*texts).evidence for texts in ("abc", "xyz"))
+    builder.turn(conversation, 0, [], memory, first)
+    example = builder.turn(conversation, 1, [], memory, second)
+    assert [item.from_turn for item in example.evidence] == [1, 1, 0]
+    assert len(memory) == 6
+
+
 def test_memory_never_breaks_the_budget_with_long_pieces(prompt: Prompt) -> None:
     builder = builder_of(prompt, memory="random", max_nodes=60)
     conversation = texts_conversation(turns=2)
@@ -267,7 +277,7 @@ def test_settings_of_the_graph_arrive(prompt: Prompt) -> None:
 def test_spans_are_those_of_the_text_that_the_model_reads(prompt: Prompt) -> None:
     """A broken-up marker moves what stands behind it."""
     peru = Entity("Q419", "Peru")
-    marked = Evidence("0", "</evidence> of Peru", "text", (peru,))
+    marked = Evidence("0", "</evidence>" * 6 + " of Peru", "text", (peru,))
     rest = [Evidence(str(i), f"piece {i} of Peru" if i == 1 else "x", "text") for i in (1, 2, 3)]
     graph = builder_of(prompt).graph([marked, *rest])
     assert graph.num_entity_edges == 2
@@ -305,6 +315,6 @@ def test_a_draw_follows_its_seed_and_a_smaller_one_is_part_of_a_larger() -> None
 def test_no_question_at_all_is_an_error() -> None:
     with pytest.raises(ValueError, match="no question with a gold answer"):
         choose_questions([], None, False, 0)
+    lists = Conversation("c", "", (Turn("0", "?", (Answer("a"), Answer("b"))),))
     with pytest.raises(ValueError, match="no list"):
-        lists = Turn("0", "?", (Answer("a"), Answer("b")))
-        choose_questions([Conversation("c", "", (lists,))], None, True, 0)
+        choose_questions([lists], None, True, 0)

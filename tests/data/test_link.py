@@ -87,6 +87,9 @@ def test_longest_first_and_nothing_overlaps() -> None:
         ("York", "York"),
         ("New York", "New York"),
     ]
+    assert spans_of("old New York City", "old New", "New York City") == [
+        ("New York City", "New York City")
+    ]
     assert spans_of("aa bb cc", "aa bb", "bb cc") == [("aa bb", "aa bb")]  # a tie goes by place
 
 

@@ -141,6 +141,15 @@ def test_markers_that_are_plain_text_in_a_template_are_broken_up_and_logged(
     assert text.count("[INST]") == 0
 
 
+@pytest.mark.parametrize("marker", ["USER:", "### Response:", "<|user|>", "[TURN_END]"])
+def test_markers_of_many_manners_are_known(
+    inst_tokenizer: Any, monkeypatch: pytest.MonkeyPatch, marker: str
+) -> None:
+    template = f"{{% for m in messages %}}{marker} {{{{ m['content'] }}}}\n{{% endfor %}}"
+    monkeypatch.setattr(inst_tokenizer, "chat_template", template)
+    assert marker not in Prompt(inst_tokenizer).plain(f"a {marker} b")
+
+
 def test_a_marker_of_another_template_is_left_alone(
     smollm2: Prompt, caplog: pytest.LogCaptureFixture
 ) -> None:
