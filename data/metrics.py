@@ -18,7 +18,15 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 from rapidfuzz.process import cdist
 
-from data.normalise import MONTHS, fold, normalise_text, normalise_value, parse_date, parse_number
+from data.normalise import (
+    MONTHS,
+    UNSPACED,
+    fold,
+    normalise_text,
+    normalise_value,
+    parse_date,
+    parse_number,
+)
 from data.types import LIST_SEPARATOR, Answer, Entity, Evidence, target_answer
 
 NUM_CANDIDATES = 5
@@ -32,10 +40,7 @@ _MIDNIGHT = re.compile(r"(?<=\d)t00:00:00z")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
 _LETTER_POINT = "\u02d1"  # a letter to Unicode, so that "3.5" stays one word and holds no word "5"
-_UNSPACED = re.compile(  # scripts that write no space between words
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-    "\U00020000-\U0003ffff]"
-)
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 @lru_cache(maxsize=1 << 16)

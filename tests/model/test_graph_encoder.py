@@ -61,6 +61,7 @@ def test_layer_is_the_documented_equation(heads: int) -> None:
     layer = encoder(heads=heads).layers[0]
     states = torch.randn(len(NODES), WIDTH)
     assert torch.allclose(layer(states, EDGES), by_hand(layer, states, EDGES), atol=1e-6)
+    assert not torch.equal(layer.lin_l.weight, layer.lin_r.weight)  # W [x_i + x_j] has two halves
 
 
 @pytest.mark.parametrize("residual", ["none", "gated"])
