@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.chain_graph import ChainGraph, TokenisedPiece, chain_graph
+from data.chain_graph import ChainGraph, TokenisedPiece, chain_graph, cut_edges
 from data.link import EntitySpan
 
 
@@ -183,3 +183,16 @@ def test_star_is_linear_and_clique_is_all_pairs() -> None:
     spans = [spans_at(Q=1) if i < 20 else [] for i in range(40)]
     assert build(pieces, spans, entity_edges="star").num_entity_edges == 2 * 19
     assert build(pieces, spans, entity_edges="clique").num_entity_edges == 20 * 19
+
+
+def test_cutting_takes_the_entity_edges_or_all_and_leaves_the_nodes() -> None:
+    spans = [spans_at(x=1), spans_at(x=2)]
+    graph = build([letters("ab"), letters("cd")], spans, max_entity_share=1.0)
+    assert graph.num_entity_edges == 2
+    assert cut_edges(graph, "nothing").edge_index.tolist() == graph.edge_index.tolist()
+    entity = cut_edges(graph, "entity")
+    assert pairs(entity) == [(0, 1), (2, 3)]
+    assert entity.num_entity_edges == 0
+    nothing_left = cut_edges(graph, "all")
+    assert nothing_left.edge_index.shape == (2, 0)
+    assert nothing_left.node_ids.tolist() == graph.node_ids.tolist()
