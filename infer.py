@@ -107,9 +107,13 @@ def load(args: argparse.Namespace) -> tuple[GraphLM, ExampleBuilder]:
     """Model and example builder of a checkpoint."""
     model = GraphLM.from_pretrained(args.checkpoint, args.base_model)
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        model.to(device)
+    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
+        raise ValueError(f"--device {device!r}: {error}") from None
     logger.info("checkpoint %s on %s", args.checkpoint, device)
     config = checkpoint_config(args.checkpoint)
-    return model.to(device), load_builder(config, args.base_model)
+    return model, load_builder(config, args.base_model)
 
 
 def load_builder(config: Config, base_model: str | None = None) -> ExampleBuilder:
@@ -152,45 +156,51 @@ def load_embedder(name: str) -> Embed:
 def answer_command(args: argparse.Namespace) -> None:
     """``infer.py answer``: predictions for a file of conversations, in its order."""
     conversations = complete_entities(read_conversations(args.input))
-    model, builder = load(args)
-    builder.cut = args.cut_edges
+    chosen = chosen_turns(conversations, args)
     pools = None if args.evidence_of == "own" else other_pools(conversations)
-    if args.history == "predicted":
-        if args.max_questions or args.single_answers_only:
-            raise ValueError(
-                "--history predicted answers every turn: take away --max_questions "
-                "and --single_answers_only"
-            )
-        records = answer_with_predicted_history(model, builder, conversations, pools, args)
-    else:
-        chosen = all_turns(conversations)
-        if args.max_questions or args.single_answers_only:
-            try:
-                chosen = choose_questions(
-                    conversations, args.max_questions, args.single_answers_only, DRAW_SEED
+    with whole_file(args.output) as file:  # opened first: hours of answers need a place
+        model, builder = load(args)
+        builder.cut = args.cut_edges
+        if args.history == "predicted":
+            records = answer_with_predicted_history(model, builder, conversations, pools, args)
+        else:
+            examples = [
+                example
+                for number, turns in tqdm(chosen.items(), desc="graphs")
+                for example in builder.conversation(
+                    conversations[number], turns, pools[number] if pools else None
                 )
-            except ValueError as error:
-                raise ValueError(f"{args.input}: {error}") from None
-        examples = [
-            example
-            for number, turns in tqdm(chosen.items(), desc="graphs")
-            for example in builder.conversation(
-                conversations[number], turns, pools[number] if pools else None
+            ]
+            records = answer_examples(
+                model, builder.prompt, examples, args.batch_size, args.max_new_tokens
             )
-        ]
-        records = answer_examples(
-            model, builder.prompt, examples, args.batch_size, args.max_new_tokens
-        )
-    with whole_file(args.output) as file:
         for record in records:
             file.write(dump(record) + "\n")
     builder.log_counts()
     logger.info("wrote %s", args.output)
 
 
-def all_turns(conversations: Sequence[Conversation]) -> dict[int, list[int]]:
-    """Every turn of every conversation."""
-    return {number: list(range(len(c.turns))) for number, c in enumerate(conversations)}
+def chosen_turns(
+    conversations: Sequence[Conversation], args: argparse.Namespace
+) -> dict[int, list[int]]:
+    """Number of the conversation -> numbers of the turns to answer, as the options say.
+
+    Raises:
+        ValueError: no turn is left, or turns are left out where later ones need their answers.
+    """
+    if not args.max_questions and not args.single_answers_only:
+        return {number: list(range(len(c.turns))) for number, c in enumerate(conversations)}
+    if args.history == "predicted":
+        raise ValueError(
+            "--history predicted answers every turn: take away --max_questions "
+            "and --single_answers_only"
+        )
+    try:
+        return choose_questions(
+            conversations, args.max_questions, args.single_answers_only, DRAW_SEED
+        )
+    except ValueError as error:
+        raise ValueError(f"{args.input}: {error}") from None
 
 
 def other_pools(conversations: Sequence[Conversation]) -> list[tuple[Evidence, ...]]:

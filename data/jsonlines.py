@@ -7,6 +7,7 @@ a line ``{"pool": ID, "evidence": [...]}`` gives the pool, and a conversation be
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -279,12 +280,22 @@ def read_pool(path: str | Path) -> tuple[Evidence, ...]:
 
 @contextmanager
 def whole_file(path: str | Path) -> Iterator[IO[str]]:
-    """A text file for writing that appears under its name only when all of it is written."""
+    """A text file for writing that appears under its name only when all of it is written.
+
+    Raises:
+        ValueError: a folder has that name, or nothing may be written there.
+    """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial{os.getpid()}")
     try:
-        with open(partial, "w", encoding="utf-8") as file:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = partial.open("w", encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be written: {error.strerror}") from None
+    try:
+        with file:
             yield file
         os.replace(partial, path)
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -246,17 +247,6 @@ def test_a_model_folder_that_is_incomplete_is_refused(
     assert not (tmp_path / "run").exists()
 
 
-def test_lora_names_that_do_not_exist_are_refused(
-    refuse: Refuse, tmp_path: Path, tiny_folder: str
-) -> None:
-    write_conversations(tmp_path / "train.jsonl", [tiny_conversation(0)])
-    changes = {"model__lora__target_modules": '["query"]'}
-    message = refuse(train.main, *run_options(tiny_folder, tmp_path, **changes))
-    assert "model.lora.target_modules" in message
-    assert "q_proj" in message
-    assert not (tmp_path / "run").exists()
-
-
 def answer_options(checkpoint: Path, tmp_path: Path) -> list[object]:
     write_conversations(tmp_path / "in.jsonl", [tiny_conversation(0)])
     return [
@@ -286,11 +276,6 @@ def test_a_truncated_checkpoint_is_refused(
     message = refuse(infer.main, *answer_options(checkpoint, tmp_path))
     assert message.startswith(str(path))
     assert not (tmp_path / "out.jsonl").exists()
-
-
-def test_a_folder_that_is_no_checkpoint_is_refused(refuse: Refuse, tmp_path: Path) -> None:
-    message = refuse(infer.main, *answer_options(tmp_path / "nowhere", tmp_path))
-    assert message.startswith(f"{tmp_path / 'nowhere'}: not a checkpoint")
 
 
 def as_a_user(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -403,8 +388,6 @@ def test_a_chat_over_odd_evidence(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    import io
-
     write_pool(tmp_path / "pool.jsonl", tiny_conversation(0).evidence)
     with open(tmp_path / "pool.jsonl", "a", encoding="utf-8") as file:
         file.write('{"text": "[bold]not markup[/bold] [/] 👍"}\n')

@@ -258,6 +258,26 @@ def test_a_run_that_breaks_off_leaves_the_predictions_before(
     assert {path.name for path in tmp_path.iterdir()} == {"input.jsonl", "predictions.jsonl"}
 
 
+def test_a_place_that_cannot_be_written_is_found_before_the_first_answer(
+    checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_conversations(tmp_path / "conversations.jsonl", [tiny_conversation(0, "one")])
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(infer, "load", lambda args: pytest.fail("the model was loaded first"))
+    command = ["answer", "--checkpoint", checkpoint, "--output", str(tmp_path / "out")]
+    with pytest.raises(ValueError, match="cannot be written"):
+        infer.main([*command, "--input", str(tmp_path / "conversations.jsonl")])
+
+
+def test_a_device_that_is_not_there_is_one_error(checkpoint: str, tmp_path: Path) -> None:
+    write_conversations(tmp_path / "conversations.jsonl", [tiny_conversation(0, "one")])
+    command = ["answer", "--checkpoint", checkpoint, "--output", str(tmp_path / "out.jsonl")]
+    command += ["--input", str(tmp_path / "conversations.jsonl"), "--device", "nonsense"]
+    with pytest.raises(ValueError, match="--device 'nonsense'"):
+        infer.main(command)
+    assert not (tmp_path / "out.jsonl").exists()
+
+
 def chat(
     checkpoint: str, pool: Path, text: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> str:
