@@ -11,7 +11,6 @@ import dataclasses
 import json
 import logging
 import time
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--num_questions", type=int, default=100, help="questions to score on")
     parser.add_argument("--output_json", help="write the table's numbers here, too")
     args = parser.parse_args(argv)
-    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     console, began = Console(), time.monotonic()
     output = Path(args.output)
     data = output / "data"
