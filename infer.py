@@ -333,7 +333,7 @@ def chat_command(args: argparse.Namespace) -> None:
     console = Console()
     interactive = sys.stdin.isatty()
     if interactive:
-        console.print("One question a line; an empty line or Ctrl-D ends.")
+        console.print("One question a line; Ctrl-D ends.")
     conversation = Conversation("chat", "", (), pool)
     memory, interaction = builder.memory(conversation), []
     while question := read_question(console, interactive):
@@ -345,11 +345,13 @@ def chat_command(args: argparse.Namespace) -> None:
 
 
 def read_question(console: Console, interactive: bool) -> str:
-    """The next question; "" at the end of the input."""
+    """The next question, blank lines passed over; "" at the end of the input."""
     try:
-        return (console.input("[bold]> [/]") if interactive else input()).strip()
+        while not (line := (console.input("[bold]> [/]") if interactive else input()).strip()):
+            pass
     except EOFError:
         return ""
+    return line
 
 
 def ask(

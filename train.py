@@ -9,6 +9,7 @@ import json
 import logging
 import math
 import random
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -96,7 +97,10 @@ def _examples(
     ]
     builder.log_counts()
     held = sum(bool(example.answer_sources) for example in examples)
-    logger.info("%s: %d questions, E_t holds the answer of %d", path, len(examples), held)
+    total = sum(bool(turn.answers) for c in conversations for turn in c.turns)
+    logger.info(
+        "%s: %d of %d questions, E_t holds the answer of %d", path, len(examples), total, held
+    )
     return examples
 
 
@@ -130,6 +134,7 @@ class Run:
         if accelerator.is_main_process:
             output.mkdir(parents=True, exist_ok=True)
             (output / "log.jsonl").unlink(missing_ok=True)
+            shutil.rmtree(output / "tensorboard", ignore_errors=True)  # an earlier run's curves
             self.writer = SummaryWriter(str(output / "tensorboard"))
 
     def train(self, examples: list[Example]) -> None:
@@ -248,7 +253,8 @@ class Run:
         self.save("last")
         if self.best is None:
             self.save("best")
-        logger.info("done: %s, best on tune: %s", self.output, self.best)
+        logger.info("done; best on tune: %s", self.best)
+        logger.info("answer with: python infer.py answer --checkpoint %s", self.output / "best")
 
     def save(self, name: str) -> None:
         """Write a checkpoint under a name in the output folder."""

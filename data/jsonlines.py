@@ -11,6 +11,7 @@ import errno
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,8 @@ from data.types import SOURCES, Answer, Conversation, Entity, Evidence, Turn
 logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
+CONVERSATION_FIELDS = {"id", "domain", "turns", "evidence", "pool"}
+TURN_FIELDS = {"id", "question", "answers", "source", "evidence"}
 _KIND = {str: "a string", list: "a list", dict: "an object"}
 
 
@@ -60,7 +63,7 @@ def iter_lines(path: str | Path) -> Iterator[tuple[Place, Json]]:
             except UnicodeDecodeError as error:
                 raise place.error(f"not UTF-8 at byte {error.start + 1}") from None
             if text.strip():
-                yield place, _parse(text, place)
+                yield place, _parse(text.rstrip("\r\n"), place)
 
 
 def _parse(text: str, place: Place) -> Json:
@@ -125,18 +128,37 @@ def read_conversations(path: str | Path) -> list[Conversation]:
     """
     pools: dict[str, tuple[Evidence, ...]] = {}
     conversations: list[Conversation] = []
+    unknown: Counter[str] = Counter()
     for place, record in iter_lines(path):
+        unknown.update(_unknown_fields(record))
         if "turns" not in record and "pool" in record:
             pools[field(record, "pool", str, place)] = parse_pool(record, place)
         else:
             conversations.append(_parse_conversation(record, place, pools))
     if not conversations:
         raise ValueError(f"{path}: no conversation in it")
+    if unknown:
+        names = ", ".join(f"{name} ({count} times)" for name, count in unknown.most_common(5))
+        logger.warning("%s: unknown fields are not read: %s", path, names)
+    bare = sum(not c.evidence and not any(t.evidence for t in c.turns) for c in conversations)
+    if bare:
+        logger.warning(
+            "%s: %d of %d conversations have no evidence", path, bare, len(conversations)
+        )
     ids = unique_ids([c.id for c in conversations], f"{path}: conversation")
     return [
         c if c.id == new else Conversation(new, c.domain, c.turns, c.evidence)
         for c, new in zip(conversations, ids, strict=True)
     ]
+
+
+def _unknown_fields(record: Json) -> Iterator[str]:
+    """Names of fields of a conversation and its turns that the format has not got."""
+    yield from record.keys() - CONVERSATION_FIELDS
+    turns = record.get("turns")
+    for turn in turns if isinstance(turns, list) else ():
+        if isinstance(turn, dict):
+            yield from (f"turns.{name}" for name in turn.keys() - TURN_FIELDS)
 
 
 def unique_ids(ids: list[str], what: str) -> list[str]:

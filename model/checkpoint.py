@@ -117,8 +117,12 @@ def check_manifest(folder: Path) -> dict[str, Any]:
         ValueError: no checkpoint, a missing or changed file, or an unknown format.
     """
     path = folder / MANIFEST
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: no such folder")
     if not path.is_file():
-        raise ValueError(f"{folder}: not a checkpoint, it has no {MANIFEST}")
+        inside = [entry.parent.name for entry in sorted(folder.glob(f"*/{MANIFEST}"))]
+        hint = f"; did you mean {folder / inside[0]}?" if inside else ""
+        raise ValueError(f"{folder}: not a checkpoint, it has no {MANIFEST}{hint}")
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         files, version = dict(manifest["files"]), manifest["format"]

@@ -263,3 +263,20 @@ def test_nothing_is_half_written(tmp_path: Path) -> None:
         write_pool(path, pieces())
     assert [p.name for p in tmp_path.iterdir()] == ["pool.jsonl"]
     assert read_pool(path)[0].text == "before"
+
+
+def test_what_is_not_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "c.jsonl"
+    turn = {"question": "Who?", "answer": "Anna"}
+    path.write_text(json.dumps({"id": "c", "evidense": [], "turns": [turn, turn]}))
+    read_conversations(path)
+    assert "evidense (1 times)" in caplog.text
+    assert "turns.answer (2 times)" in caplog.text
+    assert "1 of 1 conversations have no evidence" in caplog.text
+
+
+def test_a_line_cut_at_its_end_is_wrong_there(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_text('{"id": "c",\n')
+    with pytest.raises(ValueError, match=r"line 1: .*column 12"):
+        read_conversations(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -219,8 +220,17 @@ def test_what_is_no_checkpoint_is_refused(there: bool, tmp_path: Path) -> None:
     folder = tmp_path / "nothing"
     if there:
         folder.mkdir()
-    with pytest.raises(ValueError, match=r"nothing: not a checkpoint"):
+    reason = "not a checkpoint" if there else "no such folder"
+    with pytest.raises(ValueError, match=f"nothing: {reason}"):
         GraphLM.from_pretrained(folder)
+
+
+def test_the_folder_of_a_run_names_the_checkpoint_in_it(
+    saved: tuple[GraphLM, Path], tmp_path: Path
+) -> None:
+    shutil.copytree(saved[1], tmp_path / "run" / "best")
+    with pytest.raises(ValueError, match=r"did you mean .*best\?"):
+        GraphLM.from_pretrained(tmp_path / "run")
 
 
 def test_another_base_model_is_refused_by_fingerprint(
