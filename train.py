@@ -294,7 +294,7 @@ def schedule(settings: TrainingConfig, num_steps: int) -> Callable[[int], float]
 
 def count_steps(settings: TrainingConfig, num_examples: int, num_processes: int) -> int:
     """Steps of a run: epochs times examples over the global batch, or ``max_steps`` if fewer."""
-    size = settings.batch_size * settings.gradient_accumulation_steps * num_processes
+    size = settings.batch_size * settings.batches_per_step * num_processes
     steps = max(1, math.ceil(num_examples * settings.num_epochs / size))
     return steps if settings.max_steps is None else min(steps, settings.max_steps)
 
@@ -306,7 +306,7 @@ def step_batches(
 
     The global batch of a step is the same for any number of processes that divides it.
     """
-    size = settings.batch_size * settings.gradient_accumulation_steps * world
+    size = settings.batch_size * settings.batches_per_step * world
     order = epochs(len(examples), settings.seed)
     while True:
         chosen = [examples[next(order)] for _ in range(size)]

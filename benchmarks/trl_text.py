@@ -79,7 +79,7 @@ def trainer_arguments(config: Config) -> SFTConfig:
         output_dir=settings.output,
         num_train_epochs=1,  # the data set holds all epochs, in our order
         per_device_train_batch_size=settings.batch_size,
-        gradient_accumulation_steps=settings.gradient_accumulation_steps,
+        gradient_accumulation_steps=settings.batches_per_step,
         max_grad_norm=settings.max_grad_norm,
         seed=settings.seed,
         bf16=config.model.dtype == "bfloat16",

@@ -27,11 +27,14 @@ class DataConfig:
     """Evaluate on this many questions, drawn by a seed of their own; null takes all."""
     single_answers_only: bool = False
     """Leave out questions whose answer is a list, as targets; they stay in the interaction."""
+    num_workers: int = 0
+    """Processes that retrieve, build graphs and tokenise before training; 0: the training's own."""
 
     def __post_init__(self) -> None:
         for name in ("max_train_questions", "max_tune_questions"):
             value = getattr(self, name)
             _check(value is None or value > 0, f"data.{name}", value, "must be positive or null")
+        _check(self.num_workers >= 0, "data.num_workers", self.num_workers, "must not be negative")
 
 
 @dataclass(frozen=True)
@@ -148,6 +151,16 @@ class ModelConfig:
     """Read where evidence is graph."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Of frozen weights and compute; trainable weights are float32."""
+    quantization: Literal["none", "4bit"] = "none"
+    """Of the base model's frozen weights: 4bit is QLoRA's NF4, by bitsandbytes."""
+    attn_implementation: Literal[
+        "sdpa", "eager", "flex_attention", "flash_attention_2", "flash_attention_3"
+    ] = "sdpa"
+    """The LM's attention; flex and flash do not compute what packing masks out."""
+    gradient_checkpointing: bool = False
+    """Recompute the LM's layers in the backward pass: less memory, a third more time."""
+    compile: bool = False
+    """torch.compile the LM's layers: minutes at the start, faster steps on GPUs."""
 
 
 @dataclass(frozen=True)
@@ -160,10 +173,15 @@ class TrainingConfig:
     """Of the GATv2 layers, which start from nothing."""
     gate_learning_rate: float = 5e-3
     """Of the gates (residual: gated)."""
-    batch_size: int = 1
-    """Examples in one forward pass, per process."""
-    gradient_accumulation_steps: int = 4
-    """Forward passes in one step."""
+    batch_size: int | None = 1
+    """Examples in one forward pass; null where batch_tokens says it."""
+    batch_tokens: int | None = None
+    """Tokens in one forward pass, padding included; examples are then grouped by length."""
+    batches_per_step: int = 4
+    """Batches in one optimizer step, shared among the processes: a step is the same on any
+    number of them that divides it."""
+    packing: bool = False
+    """Examples of a batch one behind the other in one row, without padding."""
     num_epochs: float = 1.0
     """Passes over the training questions."""
     max_steps: int | None = None
@@ -174,6 +192,12 @@ class TrainingConfig:
     """Gradient norm is clipped here."""
     eval_every: int | None = None
     """Evaluate on tune after every so many steps; null: at the end only."""
+    save_every: int | None = None
+    """Write a checkpoint to resume from after every so many steps; null: when it stops."""
+    keep_last: int = 2
+    """How many checkpoints to resume from are kept."""
+    max_minutes: float | None = None
+    """Stop with a checkpoint after so long; the same command then goes on."""
     eval_batch_size: int = 8
     """Examples in one batch of generation."""
     max_new_tokens: int = 48
@@ -186,10 +210,22 @@ class TrainingConfig:
     """Folder of the run: best/, last/, log.jsonl, tensorboard/."""
 
     def __post_init__(self) -> None:
-        positive = ("batch_size", "gradient_accumulation_steps", "eval_batch_size", "log_every")
+        positive = ("batches_per_step", "eval_batch_size", "log_every", "keep_last")
         for name in (*positive, "max_new_tokens", "num_epochs", "max_grad_norm"):
             value = getattr(self, name)
             _check(value > 0, f"training.{name}", value, "must be positive")
+        for name in ("batch_size", "batch_tokens", "eval_every", "save_every", "max_minutes"):
+            value = getattr(self, name)
+            _check(
+                value is None or value > 0, f"training.{name}", value, "must be positive or null"
+            )
+        given = (self.batch_size, self.batch_tokens)
+        _check(
+            given.count(None) == 1,
+            "training.batch_size and training.batch_tokens",
+            given,
+            "exactly one of them must be null",
+        )
         for name in ("learning_rate", "encoder_learning_rate", "gate_learning_rate"):
             value = getattr(self, name)
             _check(value >= 0, f"training.{name}", value, "must not be negative")
@@ -197,12 +233,6 @@ class TrainingConfig:
             value = getattr(self, name)
             _check(value is None or value >= 0, f"training.{name}", value, "must not be negative")
         _check(0 <= self.seed < 2**32, "training.seed", self.seed, "must lie in [0, 2^32)")
-        _check(
-            self.eval_every is None or self.eval_every > 0,
-            "training.eval_every",
-            self.eval_every,
-            "must be positive or null",
-        )
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def options(base: str, data: Path, output: Path, **changes: Any) -> list[str]:
         "model.dtype": "float32",
         "model.lora.r": 4,
         "training.learning_rate": 1e-3,
-        "training.gradient_accumulation_steps": 2,
+        "training.batches_per_step": 2,
         "training.max_steps": 3,
         "training.warmup_steps": 0,
         "training.max_new_tokens": 4,
@@ -145,7 +145,7 @@ def test_the_rate_warms_up_and_falls_to_nothing() -> None:
 
 
 def test_the_number_of_steps() -> None:
-    settings = TrainingConfig(batch_size=2, gradient_accumulation_steps=4, num_epochs=1.5)
+    settings = TrainingConfig(batch_size=2, batches_per_step=4, num_epochs=1.5)
     assert count_steps(settings, 16, 1) == 3
     assert count_steps(settings, 17, 1) == 4
     assert count_steps(settings, 16, 2) == 2
@@ -165,8 +165,8 @@ def test_every_epoch_has_every_example_in_an_order_of_its_own() -> None:
 @pytest.mark.parametrize("world", [1, 2, 4])
 def test_a_step_is_the_same_for_any_number_of_processes(world: int) -> None:
     numbers: list[Any] = list(range(11))
-    alone = TrainingConfig(batch_size=2, gradient_accumulation_steps=4)
-    shared = replace(alone, gradient_accumulation_steps=4 // world)
+    alone = TrainingConfig(batch_size=2, batches_per_step=4)
+    shared = replace(alone, batches_per_step=4 // world)
     expected = [
         Counter(n for batch in step for n in batch)
         for step in islice(step_batches(numbers, alone, 0, 1), 5)
@@ -247,7 +247,7 @@ def test_training_learns(data: Path, tiny_folder: str, tmp_path: Path) -> None:
         "training__max_steps": 40,
         "training__num_epochs": 20,
         "training__learning_rate": 5e-3,
-        "training__gradient_accumulation_steps": 1,
+        "training__batches_per_step": 1,
         "training__batch_size": 6,
         "data__tune": "null",
     }
@@ -379,9 +379,9 @@ def test_two_processes_train_as_one(data: Path, tiny_folder: str, tmp_path: Path
     conversations = [bare, *(tiny_conversation(n) for n in range(3))]
     write_conversations(tmp_path / "train.jsonl", conversations)
     changes = {"data__tune": "null", "model__encoder__dropout": 0, "model__lora__lora_dropout": 0}
-    changes |= {"training__gradient_accumulation_steps": 4}
+    changes |= {"training__batches_per_step": 4}
     train.main(options(tiny_folder, tmp_path, tmp_path / "one", **changes))
-    changes |= {"training__gradient_accumulation_steps": 2}
+    changes |= {"training__batches_per_step": 2}
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", 2)
     argv = options(tiny_folder, tmp_path, tmp_path / "two", **changes)
     command(*launch, "train.py", *argv, ACCELERATE_USE_CPU="true")

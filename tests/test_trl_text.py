@@ -63,7 +63,7 @@ def options(base_model: Path, conversations: Path, output: Path) -> list[str]:
         "model.lora.lora_alpha": 8,
         "model.lora.lora_dropout": 0.0,
         "training.batch_size": 2,
-        "training.gradient_accumulation_steps": 2,
+        "training.batches_per_step": 2,
         "training.num_epochs": 2,
         "training.learning_rate": 0.01,
         "training.warmup_steps": 2,
