@@ -45,7 +45,7 @@ class EvidenceMemory:
         mode: ``none`` leaves E_t as it is; ``rerank`` is the paper's; ``random`` draws from M_t
             without looking at the question, the paper's control.
         share: the part of E_t that gives way, rounded down to whole pieces.
-        embed: the sentence encoder; needed for ``rerank`` only.
+        embed: the sentence encoder, ``cached``; needed for ``rerank`` only.
         seed: for ``random``.
     """
 
@@ -61,7 +61,6 @@ class EvidenceMemory:
         self.mode, self.share, self.embed = mode, share, embed
         self._random = random.Random(f"evidence memory {seed}")
         self._pieces: dict[str, Retrieved] = {}
-        self._vectors: dict[str, np.ndarray] = {}
 
     def __len__(self) -> int:
         return len(self._pieces)
@@ -108,17 +107,10 @@ class EvidenceMemory:
             return self._random.sample(candidates, len(candidates))
         if not candidates:
             return []
-        self._embed_new(candidates)
-        vector = self.embed([query])[0]
-        scores = np.stack([self._vectors[c.evidence.text] for c in candidates]) @ vector
+        vectors = self.embed([query, *(c.evidence.text for c in candidates)])
+        scores = vectors[1:] @ vectors[0]
         order = np.argsort(-scores, kind="stable")
         return [
             Retrieved(candidates[i].evidence, float(scores[i]), candidates[i].from_turn)
             for i in order
         ]
-
-    def _embed_new(self, candidates: list[Retrieved]) -> None:
-        """Each piece is embedded once in a conversation."""
-        new = [c.evidence.text for c in candidates if c.evidence.text not in self._vectors]
-        if new:
-            self._vectors.update(zip(new, self.embed(new), strict=True))

@@ -267,7 +267,9 @@ def test_every_field_has_a_docstring() -> None:
     source = (CONFIGS / "schema.py").read_text(encoding="utf-8")
     for class_ in (Config, *(typing.get_type_hints(Config).values())):
         for field in dataclasses.fields(class_):
-            assert re.search(rf'^    {field.name}: (.*|.*\[\n.*\n    \].*)\n    """', source, re.M), field.name
+            assert re.search(
+                rf'^    {field.name}: (.*|.*\[\n.*\n    \].*)\n    """', source, re.M
+            ), field.name
 
 
 def model_folder(folder: Path) -> str:

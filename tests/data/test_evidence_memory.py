@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.evidence_memory import EvidenceMemory
+from data.evidence_memory import EvidenceMemory, cached
 from data.retrieve import Retrieved
 from data.types import Evidence
 
@@ -112,7 +112,7 @@ def test_the_same_text_under_another_id_is_the_same_piece() -> None:
 
 def test_each_piece_is_embedded_once_in_a_conversation() -> None:
     embed = Embedder()
-    filled = memory("rerank", "m1", "m2", "m3", embed=embed)
+    filled = memory("rerank", "m1", "m2", "m3", embed=cached(embed))
     for turn in range(1, 6):
         retrieved = found("a", "b", f"c{turn}", turn=turn)
         filled.merge(retrieved, f"Q{turn}", always)
