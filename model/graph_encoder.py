@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GATv2Conv
 
 from configs.schema import EncoderConfig
+from model.gatv2 import GATv2Layer
 
 
 class GraphEncoder(nn.Module):
@@ -21,7 +21,7 @@ class GraphEncoder(nn.Module):
         x_i' = \sigma \Big( \sum_{j \in \mathcal{N}_i} \alpha_{ij} W x_j \Big), \quad
         \alpha_{ij} = \mathrm{softmax}_j \; a^\top \mathrm{LeakyReLU}(W [x_i \oplus x_j])
 
-    Where the paper is silent:
+    A layer is ``model.gatv2.GATv2Layer``. Where the paper is silent:
 
     - Self-loops are added: without them the first token of a chain has no neighbour and loses
       what it is, and no token could keep its own meaning.
@@ -48,7 +48,7 @@ class GraphEncoder(nn.Module):
             copy = copy.float()
         self.embeddings = nn.Embedding.from_pretrained(copy, freeze=not trained)
         self.layers = nn.ModuleList(
-            GATv2Conv(width, width, config.heads, concat=False, dropout=config.dropout)
+            GATv2Layer(width, width, config.heads, concat=False, dropout=config.dropout)
             for _ in range(config.num_layers)
         )
         if config.residual == "gated":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from itertools import pairwise
 from typing import Any
 
@@ -9,11 +10,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import GATv2Conv
 
 from configs.schema import EncoderConfig
+from model.gatv2 import GATv2Layer
 from model.graph_encoder import GraphEncoder
 
 WIDTH, VOCABULARY = 6, 11
@@ -25,14 +27,14 @@ def encoder(seed: int = 0, **settings: Any) -> GraphEncoder:
     torch.manual_seed(seed)
     embeddings = torch.randn(VOCABULARY, WIDTH)
     made = GraphEncoder(embeddings, EncoderConfig(**{"dropout": 0.0} | settings)).eval()
-    with torch.no_grad():  # PyTorch Geometric starts biases at zero, where they would hide
+    with torch.no_grad():  # one bias starts at zero, where it would hide
         for layer in made.layers:
             for bias in (layer.bias, layer.lin_l.bias, layer.lin_r.bias):
                 bias.copy_(torch.randn(bias.shape))
     return made
 
 
-def by_hand(layer: GATv2Conv, states: Tensor, edge_index: Tensor) -> Tensor:
+def by_hand(layer: GATv2Layer, states: Tensor, edge_index: Tensor) -> Tensor:
     """Equations 3 to 5 for one layer, node by node and head by head, in plain torch."""
     heads = layer.heads
     source = layer.lin_l(states).view(len(states), heads, WIDTH)  # W [. + x_j]
@@ -77,12 +79,33 @@ def test_whole_encoder_by_hand(residual: str) -> None:
     assert torch.allclose(model(NODES, EDGES), expected, atol=1e-5)
 
 
-def test_layers_are_pyg_layers_with_its_parameters() -> None:
-    model = encoder(num_layers=1, residual="none", heads=2)
-    theirs = GATv2Conv(WIDTH, WIDTH, heads=2, concat=False)
-    theirs.load_state_dict(model.layers[0].state_dict())
-    expected = theirs(model.embeddings.weight[NODES], EDGES)
-    assert torch.equal(model(NODES, EDGES), expected)
+def with_pyg_layers(model: GraphEncoder) -> GraphEncoder:
+    """The same encoder with PyTorch Geometric's layers, which take its parameters as they are."""
+    theirs = deepcopy(model)
+    theirs.layers = nn.ModuleList(
+        GATv2Conv(WIDTH, WIDTH, layer.heads, concat=False, dropout=layer.dropout)
+        for layer in model.layers
+    )
+    theirs.load_state_dict(model.state_dict())
+    return theirs.train(model.training)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("residual", ["none", "gated"])
+def test_whole_encoder_is_one_of_pyg_layers(residual: str, training: bool) -> None:
+    model = encoder(residual=residual, dropout=0.5, node_embeddings="trained")
+    ours = model.train(training)
+    theirs = with_pyg_layers(ours)
+    torch.manual_seed(1)
+    states = ours(NODES, EDGES)
+    torch.manual_seed(1)  # the same attention weights are dropped
+    expected = theirs(NODES, EDGES)
+    assert torch.allclose(states, expected, rtol=1e-5, atol=1e-5)
+    states.square().sum().backward()
+    expected.square().sum().backward()
+    names = dict(theirs.named_parameters())
+    for name, parameter in ours.named_parameters():
+        assert torch.allclose(parameter.grad, names[name].grad, rtol=1e-4, atol=1e-4), name
 
 
 def test_number_of_layers_and_heads_come_from_the_config() -> None:

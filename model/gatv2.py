@@ -1,0 +1,360 @@
+"""A GATv2 layer that keeps no edge's features for the backward pass (Brody et al., 2022).
+
+The usual way keeps three tensors of E x H x C from forward to backward. Here a score or a gradient
+of an edge is made from its two nodes' rows whenever it is needed, a block of edges at a time, so
+that memory is O(N x H x C + E x H). Sums over edges run node by node in a fixed order, without
+atomics, so that the same input gives the same bits.
+
+Shapes: N nodes, E edges (self-loops counted), H heads, C width of a head, F width of the input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+CPU_BLOCK, GPU_BLOCK = 2**18, 2**22
+"""Elements of a block of edges' rows: few enough for the cache, enough for all threads."""
+
+
+class GATv2Layer(nn.Module):
+    r"""One layer of graph attention, with the parameters of PyTorch Geometric's ``GATv2Conv``.
+
+    .. math::
+        x_i' = \sum_{j \in \mathcal{N}_i} \alpha_{ij} W_l x_j + b, \quad
+        \alpha_{ij} = \mathrm{softmax}_j \; a^\top \mathrm{LeakyReLU}(W_l x_j + W_r x_i)
+
+    (equation 7 of Brody et al., 2022), per head. Names, shapes and initial values of the
+    parameters, for a seed, are those of ``GATv2Conv``, and so is what a seed drops out.
+
+    Args:
+        in_channels: F.
+        out_channels: C.
+        heads: H.
+        concat: lay the heads side by side; False averages them.
+        negative_slope: of LeakyReLU.
+        dropout: share of attention weights set to zero while training.
+        add_self_loops: join each node to itself, once, whatever self-loops there are.
+        bias: add b, and biases to both linear maps.
+        share_weights: W_l is W_r.
+
+    Raises:
+        ValueError: heads or dropout out of range.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        heads: int = 1,
+        concat: bool = True,
+        negative_slope: float = 0.2,
+        dropout: float = 0.0,
+        add_self_loops: bool = True,
+        bias: bool = True,
+        share_weights: bool = False,
+    ) -> None:
+        super().__init__()
+        if heads < 1:
+            raise ValueError(f"GATv2Layer: heads={heads}, must be at least 1")
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"GATv2Layer: dropout={dropout}, must lie between 0 and 1")
+        self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
+        self.concat, self.negative_slope, self.dropout = concat, negative_slope, dropout
+        self.add_self_loops = add_self_loops
+        self.lin_l = nn.Linear(in_channels, heads * out_channels, bias=bias)
+        self.lin_r = self.lin_l
+        if not share_weights:
+            self.lin_r = nn.Linear(in_channels, heads * out_channels, bias=bias)
+        self.att = nn.Parameter(torch.empty(1, heads, out_channels))
+        width = heads * out_channels if concat else out_channels
+        self.bias = nn.Parameter(torch.empty(width)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new values: Glorot's for weights, zero for b, and a Linear's own for its bias."""
+        for linear in (self.lin_l, self.lin_r):  # twice the same if shared, as GATv2Conv draws
+            _glorot(linear.weight)
+            if linear.bias is not None:
+                bound = self.in_channels**-0.5
+                nn.init.uniform_(linear.bias, -bound, bound)
+        _glorot(self.att)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """New node states.
+
+        Args:
+            x: node states, [N, F].
+            edge_index: source row and target row, [2, edges].
+
+        Returns:
+            [N, C], or [N, H * C] for ``concat``.
+
+        Raises:
+            IndexError: an edge names a node that is not there (on a CPU).
+        """
+        return self._attend(x, edge_index)[0]
+
+    def forward_with_attention(
+        self, x: Tensor, edge_index: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """New node states and what each edge had a part in them.
+
+        Returns:
+            What ``forward`` returns, and (edges with self-loops, [2, E]; attention weights after
+            dropout, [E, H], without gradient).
+        """
+        out, attention, edges = self._attend(x, edge_index)
+        return out, (edges, attention)
+
+    def _attend(self, x: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Output, attention weights, edges with self-loops."""
+        shape = (-1, self.heads, self.out_channels)
+        left = self.lin_l(x).view(shape)  # [N, H, C]
+        right = left if self.lin_r is self.lin_l else self.lin_r(x).view(shape)
+        edges = with_self_loops(edge_index, len(x)) if self.add_self_loops else edge_index
+        kept = None
+        if self.training and self.dropout > 0:
+            ones = torch.ones(edges.shape[1], self.heads, dtype=_exact(left.dtype), device=x.device)
+            kept = functional.dropout(ones, self.dropout)  # 0 or 1 / (1 - dropout), [E, H]
+        out, attention = _Attention.apply(
+            left, right, self.att[0], kept, edges, self.negative_slope, self.concat
+        )
+        return out if self.bias is None else out + self.bias, attention, edges
+
+    def extra_repr(self) -> str:
+        """Sizes, as ``print`` shows them."""
+        return f"{self.in_channels}, {self.out_channels}, heads={self.heads}, concat={self.concat}"
+
+
+def with_self_loops(edge_index: Tensor, num_nodes: int) -> Tensor:
+    """The edges between different nodes, then one self-loop for each node.
+
+    Args:
+        edge_index: source row and target row, [2, edges].
+        num_nodes: N.
+
+    Returns:
+        [2, E].
+    """
+    between = edge_index[:, edge_index[0] != edge_index[1]]
+    loops = torch.arange(num_nodes, device=edge_index.device).expand(2, -1)
+    return torch.cat([between, loops], dim=1)
+
+
+def _glorot(parameter: nn.Parameter) -> None:
+    bound = math.sqrt(6 / (parameter.shape[-2] + parameter.shape[-1]))
+    nn.init.uniform_(parameter, -bound, bound)
+
+
+def _exact(kind: torch.dtype) -> torch.dtype:
+    """The type that sums and softmax are computed in: float32 at least."""
+    return torch.promote_types(kind, torch.float32)
+
+
+class _Grouped(NamedTuple):
+    """Edges sorted by one of their ends, the owner."""
+
+    order: Tensor  # where each edge stood before, [E]
+    owners: Tensor  # ascending, [E]
+    others: Tensor  # the other ends, [E]
+    starts: Tensor  # first edge of each owner, and E at the end, [N + 1]
+
+
+def _group(owners: Tensor, others: Tensor, num_nodes: int) -> _Grouped:
+    owners, order = owners.sort(stable=True)
+    nodes = torch.arange(num_nodes + 1, device=owners.device)
+    return _Grouped(order, owners, others[order], torch.searchsorted(owners, nodes))
+
+
+class _Attention(torch.autograd.Function):
+    """Scores, softmax, dropout and weighted sum; the backward pass makes its edges' rows anew."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        left: Tensor,
+        right: Tensor,
+        att: Tensor,
+        kept: Tensor | None,
+        edges: Tensor,
+        slope: float,
+        concat: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """From [N, H, C] twice, [H, C], [E, H] and [2, E] to output and weights, [E, H]."""
+        num_nodes, heads, width = left.shape
+        by_target = _group(edges[1], edges[0], num_nodes)
+        exact = _exact(left.dtype)
+        sources, targets, vectors = (t.detach().to(exact) for t in (left, right, att))
+        with torch.autocast(left.device.type, enabled=False):
+            scores = _scores(sources, targets, vectors, slope, by_target)
+            alpha = _softmax(scores, by_target)  # [E, H]
+            kept = None if kept is None else kept[by_target.order]
+            weights = alpha if kept is None else alpha * kept
+            out = sources.new_zeros(num_nodes, heads if concat else 1, width)
+            for head in range(heads):
+                out[:, head % out.shape[1]] += _sums(sources, by_target, weights, head)
+            out = out if concat else out.div_(heads)
+        ctx.save_for_backward(left, right, att, alpha, kept, *by_target)
+        ctx.slope, ctx.concat = slope, concat
+        attention = torch.empty_like(weights).index_copy_(0, by_target.order, weights)
+        ctx.mark_non_differentiable(attention)
+        return out.flatten(1).to(torch.promote_types(left.dtype, att.dtype)), attention
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of left, right and att; they have none themselves."""
+        # torch's once_differentiable lets second derivatives pass, as zero, if grad needs none
+        if torch.is_grad_enabled():
+            raise RuntimeError("GATv2Layer has no second derivative (create_graph=True)")
+        left, right, att, alpha, kept, *grouped = ctx.saved_tensors
+        by_target = _Grouped(*grouped)
+        sources, targets, vectors = (t.to(alpha.dtype) for t in (left, right, att))
+        num_nodes, heads, width = left.shape
+        grad_shape = (num_nodes, heads if ctx.concat else 1, width)
+        grad = grad.to(alpha.dtype).reshape(grad_shape).contiguous()
+        scaled = alpha if ctx.concat else alpha / heads
+        scaled = scaled if kept is None else scaled * kept  # how an output follows a message
+        with torch.autocast(left.device.type, enabled=False):
+            along = _edge_values(sources, grad, by_target, lambda j, i, _: j.mul_(i).sum(1))
+            along *= scaled
+            grad_scores = along - alpha * _node_sums(along, by_target)[by_target.owners]
+            grads = _gradients(
+                sources, targets, vectors, grad, scaled, grad_scores, by_target, ctx.slope
+            )
+        kinds = (left.dtype, right.dtype, att.dtype)
+        return *(g.to(kind) for g, kind in zip(grads, kinds, strict=True)), None, None, None, None
+
+
+def _gradients(
+    sources: Tensor,
+    targets: Tensor,
+    att: Tensor,
+    grad: Tensor,
+    weights: Tensor,
+    grad_scores: Tensor,
+    by_target: _Grouped,
+    slope: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of the rows as sources, of the rows as targets, and of the attention vectors.
+
+    A score is a LeakyReLU(z) with z = x_j + x_i, and LeakyReLU(z) = LeakyReLU'(z) z. The sum of
+    its gradient times LeakyReLU'(z) over the edges of a node therefore gives both: times a, the
+    gradient of the node's row; times the row, the node's part in the gradient of a.
+    """
+    by_source = _group(by_target.others, by_target.owners, len(sources))
+    weights = weights[by_source.order]
+    grad_sources, grad_targets = torch.empty_like(sources), torch.empty_like(targets)
+    grad_att = torch.zeros_like(att)
+    sides = (
+        (sources, targets, by_source, grad_scores[by_source.order], grad_sources),
+        (targets, sources, by_target, grad_scores, grad_targets),
+    )
+    for head in range(len(att)):
+        for own, other, graph, flow, result in sides:
+            slopes = _slope_sums(own, other, graph, flow[:, head], slope, head)  # [N, C]
+            grad_att[head] += (slopes * own[:, head]).sum(0)
+            result[:, head] = slopes.mul_(att[head])
+        grad_sources[:, head] += _sums(grad, by_source, weights, head)
+    return grad_sources, grad_targets, grad_att
+
+
+def _blocks(graph: _Grouped, rows: Tensor) -> Iterator[slice]:
+    """The edges in blocks whose rows together have at most so many elements."""
+    elements = CPU_BLOCK if rows.device.type == "cpu" else GPU_BLOCK
+    step = max(1, elements // max(1, rows.shape[-1]))
+    for start in range(0, len(graph.owners), step):
+        yield slice(start, min(start + step, len(graph.owners)))
+
+
+def _flat(rows: Tensor, nodes: Tensor, head: int) -> tuple[Tensor, Tensor]:
+    """[N, H, C] or [N, 1, C] as a plain matrix, and where the nodes' rows of one head are in it."""
+    per_node = rows.shape[1]
+    return rows.flatten(0, 1), nodes * per_node + head % per_node
+
+
+def _edge_values(
+    of_others: Tensor,
+    of_owners: Tensor,
+    graph: _Grouped,
+    value: Callable[[Tensor, Tensor, int], Tensor],
+) -> Tensor:
+    """A number for each edge and head from its ends' rows, which it may overwrite, [E, H]."""
+    heads = of_others.shape[1]
+    values = of_others.new_empty(len(graph.owners), heads)
+    for head in range(heads):
+        others, others_at = _flat(of_others, graph.others, head)
+        owners, owners_at = _flat(of_owners, graph.owners, head)
+        for block in _blocks(graph, of_others):
+            other = others.index_select(0, others_at[block])
+            owner = owners.index_select(0, owners_at[block])
+            values[block, head] = value(other, owner, head)
+    return values
+
+
+def _scores(
+    sources: Tensor, targets: Tensor, att: Tensor, slope: float, by_target: _Grouped
+) -> Tensor:
+    """Each edge's attention before the softmax, [E, H]."""
+
+    def score(source: Tensor, target: Tensor, head: int) -> Tensor:
+        return functional.leaky_relu_(source.add_(target), slope) @ att[head]
+
+    return _edge_values(sources, targets, by_target, score)
+
+
+def _softmax(scores: Tensor, by_target: _Grouped) -> Tensor:
+    """Softmax over the edges of each target, [E, H]."""
+    highest = torch.segment_reduce(scores, "max", offsets=by_target.starts, unsafe=True)
+    powers = (scores - highest[by_target.owners]).exp_()
+    return powers / _node_sums(powers, by_target)[by_target.owners]
+
+
+def _node_sums(values: Tensor, graph: _Grouped) -> Tensor:
+    """Sums over each owner's edges, [N, H]."""
+    return torch.segment_reduce(values, "sum", offsets=graph.starts, unsafe=True)
+
+
+def _sums(rows: Tensor, graph: _Grouped, weights: Tensor, head: int) -> Tensor:
+    """Weighted sums of the others' rows over each owner's edges, [N, C]."""
+    matrix, at = _flat(rows, graph.others, head)
+    return _bags(matrix, at, graph.starts, weights[:, head])
+
+
+def _bags(matrix: Tensor, at: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
+    """Weighted sums of rows, each from one start to the next, one after the other."""
+    return functional.embedding_bag(
+        at,
+        matrix,
+        starts,
+        mode="sum",
+        per_sample_weights=weights.contiguous(),
+        include_last_offset=True,
+    )
+
+
+def _slope_sums(
+    own: Tensor, other: Tensor, graph: _Grouped, flow: Tensor, slope: float, head: int
+) -> Tensor:
+    """Sums of flow, [E], times LeakyReLU'(own + other) over each owner's edges, [N, C]."""
+    sums = own.new_zeros(len(own), own.shape[2])  # of what flows where the pair is positive
+    owners, owners_at = _flat(own, graph.owners, head)
+    others, others_at = _flat(other, graph.others, head)
+    blocks = list(_blocks(graph, own))
+    ends = [end for block in blocks for end in (block.start, block.stop - 1)]
+    nodes = graph.owners[ends].tolist()  # all at once: a GPU is waited for only here
+    for block, first, last in zip(blocks, nodes[::2], nodes[1::2], strict=True):
+        pairs = owners.index_select(0, owners_at[block])
+        pairs += others.index_select(0, others_at[block])
+        starts = graph.starts[first : last + 2].clamp(block.start, block.stop) - block.start
+        each = torch.arange(len(pairs), device=pairs.device)
+        sums[first : last + 1] += _bags(pairs.gt_(0), each, starts, flow[block])
+    plain = _node_sums(flow[:, None], graph)  # [N, 1]
+    return sums.mul_(1 - slope).add_(plain, alpha=slope)
