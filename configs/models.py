@@ -45,6 +45,18 @@ def resolve_model(name: str) -> str:
     return name
 
 
+def local_folder(name: str) -> Path | None:
+    """The folder with a model's files, the hub's cache included; None where they are not here."""
+    if (folder := Path(resolve_model(name))).is_dir():
+        return folder
+    from transformers.utils import cached_file  # seconds, where a local folder needs none
+
+    try:
+        return Path(cached_file(name, "config.json", local_files_only=True)).parent
+    except OSError:
+        return None
+
+
 def where_looked(name: str) -> str:
     """Where ``resolve_model`` looked for a name, for the error when nobody has it."""
     module = GGUF_PACKAGES.get(name) or FOLDER_PACKAGES.get(name, (None,))[0]

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 EXIT_BAD_INPUT = 2
+EXIT_GO_ON = 75
+"""Stopped early with all work saved; the same command goes on (EX_TEMPFAIL of sysexits.h)."""
 
 
 def run_cli(main: Callable[[], None]) -> None:
@@ -25,3 +31,39 @@ def run_cli(main: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+class StopRequest:
+    """Notices that the work should end soon: a signal, or time that is up.
+
+    SIGTERM is what schedulers send before they kill, SIGUSR1 what SLURM can be asked to send some
+    time before. As a context manager it puts back the handlers that it found.
+
+    Args:
+        max_minutes: stop after so long, counted from here; None: no limit.
+    """
+
+    SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+
+    def __init__(self, max_minutes: float | None = None) -> None:
+        self.reason: str | None = None
+        self.max_minutes = max_minutes
+        self.started = time.monotonic()
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> StopRequest:
+        self._before = {number: signal.signal(number, self._notice) for number in self.SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _notice(self, number: int, _: FrameType | None) -> None:
+        self.reason = signal.Signals(number).name
+
+    def __bool__(self) -> bool:
+        minutes = (time.monotonic() - self.started) / 60
+        if self.reason is None and self.max_minutes is not None and minutes >= self.max_minutes:
+            self.reason = f"{self.max_minutes:g} minutes are up"
+        return self.reason is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Literal
 
 import numpy as np
@@ -24,6 +25,7 @@ def cached(embed: Embed, max_texts: int = 100_000) -> Embed:
     """
     vectors: dict[str, np.ndarray] = {}
 
+    @wraps(embed)
     def remembering(texts: Sequence[str]) -> np.ndarray:
         if len(vectors) + len(texts) > max_texts:
             vectors.clear()

@@ -7,7 +7,9 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from data.examples import Example
 from data.jsonlines import Json, Place, field, iter_lines, records
+from data.metrics import hit, nearest_entities
 from data.types import Answer, Entity
 
 
@@ -42,6 +44,44 @@ class Prediction:
     num_tokens: float
     milliseconds: float
     error: str | None
+
+
+def prediction_record(example: Example, answer: str, logprob: float, milliseconds: float) -> Json:
+    """One line of a predictions file; the candidates never look at the gold answer."""
+    turn = example.conversation.turns[example.turn]
+    pieces = [item.evidence for item in example.evidence]
+    candidates = nearest_entities(answer, pieces)
+    record: Json = {
+        "conversation": example.conversation.id,
+        "turn": turn.id,
+        "turn_index": example.turn,
+        "domain": example.conversation.domain,
+        "question": turn.question,
+        "answer": answer,
+        "candidates": [{"id": entity.id, "label": entity.label} for entity in candidates],
+        "logprob": round(logprob, 4),
+        "evidence": [
+            {
+                "id": item.evidence.id,
+                "source": item.evidence.source,
+                "score": round(item.score, 4),
+                "from_turn": item.from_turn,
+            }
+            for item in example.evidence
+        ],
+        "num_tokens": example.num_tokens - len(example.target_ids),
+        "milliseconds": round(milliseconds, 2),
+    }
+    if turn.source is not None:
+        record["source"] = turn.source
+    if turn.answers:
+        record["gold"] = [
+            {"label": a.label} | ({"id": a.id} if a.id is not None else {}) for a in turn.answers
+        ]
+        record["answer_in_evidence"] = example.answer_sources
+        record["hit_at_1"] = hit(answer, candidates, turn.answers, 1)
+        record["hit_at_5"] = hit(answer, candidates, turn.answers, 5)
+    return record
 
 
 def read_predictions(path: str | Path) -> list[Prediction]:

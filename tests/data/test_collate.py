@@ -101,6 +101,44 @@ def test_the_node_mask_names_the_nodes_in_row_major_order(side: Any) -> None:
     assert batch.node_mask.sum(dim=1).tolist() == [1, 4, 0, 4]
 
 
+def test_positions_count_an_examples_own_tokens() -> None:
+    for side in ("right", "left"):
+        batch = make(side)
+        for row in range(4):
+            own = batch.position_ids[row][batch.attention_mask[row]]
+            assert own.tolist() == list(range(len(row_ids(batch, row))))
+
+
+def pack(examples: Any = None) -> Batch:
+    return collate(EXAMPLES if examples is None else examples, "right", True, PAD, packed=True)
+
+
+def test_packed_examples_stand_one_behind_the_other_without_padding() -> None:
+    packed, padded = pack(), make()
+    sizes = [6, 12, 7, 12]
+    assert packed.input_ids.shape == (1, sum(sizes))
+    assert packed.attention_mask is None
+    for field in ("input_ids", "position_ids", "node_mask", "labels"):
+        parts = getattr(packed, field)[0].split(sizes)
+        for row, part in enumerate(parts):
+            assert part.tolist() == getattr(padded, field)[row, : sizes[row]].tolist(), field
+    assert torch.equal(packed.edge_index, padded.edge_index)
+
+
+def test_packed_nodes_keep_their_order() -> None:
+    packed, padded = pack(), make()
+    assert torch.equal(packed.input_ids[packed.node_mask], padded.input_ids[padded.node_mask])
+
+
+def test_the_first_token_of_an_example_is_predicted_by_none() -> None:
+    bare = example((0, 0, 0, 3), 500)
+    packed = pack([EXAMPLES[0], bare])
+    assert packed.labels[0, 6:].tolist() == [IGNORED_LABEL, 501, 502]
+    for side in ("right", "left"):
+        labels = make(side, examples=[EXAMPLES[0], bare]).labels[1]
+        assert labels[labels != IGNORED_LABEL].tolist() == [501, 502]
+
+
 def test_edges_are_shifted_by_the_nodes_before() -> None:
     edges = make().edge_index
     assert edges.dtype == torch.int64
@@ -124,3 +162,4 @@ def test_a_batch_moves_as_a_whole() -> None:
     moved = make().to("cpu")
     assert torch.equal(moved.labels, make().labels)
     assert moved.edge_index.device.type == "cpu"
+    assert pack().to("cpu").attention_mask is None

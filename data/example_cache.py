@@ -1,0 +1,330 @@
+"""Examples are built once: by content and config they are found again in the user's cache folder.
+
+A cache file is one safetensors file of flat arrays. Conversations are not in it: an example names
+its conversation and turn by number, and a piece of evidence by the turn that retrieved it and its
+place in that turn's pool, so that they are read from the data file again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import logging
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from inspect import unwrap
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+from tqdm import tqdm
+
+from configs.models import cache_folder, local_folder
+from configs.schema import DataConfig
+from data.chain_graph import ChainGraph
+from data.entities import complete_entities
+from data.evidence_memory import cached
+from data.examples import Example, ExampleBuilder, choose_questions
+from data.jsonlines import join_pools, read_conversations
+from data.retrieve import Retrieved
+from data.types import SOURCES, Conversation, Evidence
+from data.workers import map_in_workers
+
+logger = logging.getLogger(__name__)
+
+CODE = (
+    "chain_graph entities evidence_memory example_cache examples jsonlines linearise link metrics "
+    "normalise prompt retrieve types"
+).split()
+"""Files of this folder that shape an example; a change in one of them makes a new cache file."""
+PACKAGES = ("bm25s", "rank-bm25", "pyahocorasick", "tokenizers", "numpy")
+TASK_SIZE = 16  # conversations; fixed, so that the number of processes changes nothing
+
+Arrays = dict[str, np.ndarray]
+Task = list[tuple[int, Conversation, list[int]]]
+"""Number of a conversation, itself, and numbers of its turns."""
+
+
+@dataclass
+class Stored:
+    """What a cache file holds.
+
+    Args:
+        arrays: by name; ``x.sizes`` says how the flat ``x`` is parted among the examples.
+        counts: the builder's, for its log line.
+    """
+
+    arrays: Arrays
+    counts: dict[str, int]
+
+
+def load_examples(
+    builder: ExampleBuilder,
+    path: str | Path,
+    num: int | None,
+    data: DataConfig,
+    seed: int,
+    make_builder: Callable[[], ExampleBuilder] | None = None,
+) -> list[Example]:
+    """The examples of a file of conversations: from the cache, or built and put there.
+
+    The number of processes changes nothing, but for the last bits of a sentence encoder's scores
+    where this process has other devices or threads than its workers (one CPU thread each).
+
+    Args:
+        builder: builds the examples; its counts are then those of these examples.
+        path: conversations, JSON Lines.
+        num: how many questions to draw; None takes all.
+        data: ``single_answers_only`` and ``num_workers`` are read.
+        seed: of the draw.
+        make_builder: makes the same builder in another process; a function at the top of a module,
+            or a ``partial`` of one. Needed where ``num_workers`` is not 0.
+
+    Raises:
+        ValueError: the file is wrong or holds no question, or a worker was killed.
+    """
+    began = time.monotonic()
+    conversations = complete_entities(read_conversations(path))
+    try:
+        chosen = choose_questions(conversations, num, data.single_answers_only, seed)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    key = cache_key(builder, path, chosen)
+    file = cache_folder() / "examples" / f"{Path(path).stem}-{key[:16]}.safetensors"
+    stored, how = read_cache(file, key), "read from"
+    if stored is None:
+        name = Path(path).name
+        stored = build(builder, conversations, chosen, data.num_workers, make_builder, name)
+        how = "built and written to" if write_cache(file, key, stored) else "built but not kept in"
+    examples = unpack(stored.arrays, conversations, builder.prompt.prefix_ids)
+    builder.counts = Counter(stored.counts)
+    builder.log_counts()
+    held = sum(bool(example.answer_sources) for example in examples)
+    total = sum(bool(turn.answers) for c in conversations for turn in c.turns)
+    logger.info(
+        "%s: %d of %d questions, E_t holds the answer of %d", path, len(examples), total, held
+    )
+    logger.info("%s: examples %s %s in %.1f s", path, how, file, time.monotonic() - began)
+    return examples
+
+
+def cache_key(builder: ExampleBuilder, path: str | Path, chosen: dict[int, list[int]]) -> str:
+    """SHA-256 over all that shapes the examples: data, questions, settings, models, code."""
+    tokenizer = builder.prompt.tokenizer
+    parts = {
+        "data": _file_hash(Path(path)),
+        "questions": [[number, turns] for number, turns in chosen.items()],
+        "evidence": asdict(builder.config),
+        "cut": builder.cut,
+        "tokenizer": tokenizer.backend_tokenizer.to_str(),
+        "chat_template": tokenizer.chat_template,
+        "special_tokens": tokenizer.special_tokens_map,
+        "encoder": _encoder_files(builder),
+        "code": {name: _file_hash(Path(__file__).with_name(f"{name}.py")) for name in CODE},
+        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _file_hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _encoder_files(builder: ExampleBuilder) -> dict[str, str]:
+    """The sentence encoder's files, weights too: another of that name must not find old scores."""
+    folder = local_folder(builder.config.embedder) if builder.config.memory == "rerank" else None
+    files = sorted(folder.rglob("*")) if folder is not None else ()
+    return {str(f.relative_to(folder)): _file_hash(f) for f in files if f.is_file()}
+
+
+def build(
+    builder: ExampleBuilder,
+    conversations: Sequence[Conversation],
+    chosen: dict[int, list[int]],
+    num_workers: int,
+    make_builder: Callable[[], ExampleBuilder] | None,
+    name: str,
+) -> Stored:
+    """Build the examples of the chosen questions, in this process or in others."""
+    tasks = make_tasks(conversations, chosen)
+    if num_workers:
+        assert make_builder is not None, "workers need a function that makes their builder"
+        results = map_in_workers(make_builder, build_task, tasks, min(num_workers, len(tasks)))
+    else:
+        results = (build_task(builder, task) for task in tasks)
+    rows: dict[int, list[Arrays]] = {}
+    counts: Counter[str] = Counter()
+    try:
+        desc, unit = f"graphs of {name}", " conversations"
+        with closing(results), tqdm(total=len(chosen), desc=desc, unit=unit) as bar:
+            for found, counted in results:
+                rows |= found
+                counts += counted
+                bar.update(len(found))
+    except BrokenProcessPool as error:
+        raise ValueError(
+            f"config field data.num_workers: {num_workers} given; a worker was killed, perhaps for "
+            "want of memory: try fewer"
+        ) from error
+    return Stored(pack([row for number in chosen for row in rows[number]]), dict(counts))
+
+
+def make_tasks(conversations: Sequence[Conversation], chosen: dict[int, list[int]]) -> list[Task]:
+    """The chosen conversations in parts; those that share a pool stand together."""
+    first: dict[int, int] = {}
+    for number in chosen:
+        first.setdefault(id(conversations[number].evidence), number)
+    order = sorted(chosen, key=lambda number: first[id(conversations[number].evidence)])
+    items = [(number, conversations[number], chosen[number]) for number in order]
+    return [items[i : i + TASK_SIZE] for i in range(0, len(items), TASK_SIZE)]
+
+
+def build_task(builder: ExampleBuilder, task: Task) -> tuple[dict[int, list[Arrays]], Counter[str]]:
+    """The examples of some conversations as arrays, by number of the conversation, and counts.
+
+    The vectors of earlier tasks are forgotten: which texts a sentence encoder gets together changes
+    their last bits, and which tasks a process did before is a matter of chance.
+    """
+    embed = builder.embed and cached(unwrap(builder.embed))
+    builder = replace(builder, embed=embed, counts=Counter())
+    rows = {}
+    for number, conversation, turns in task:
+        places = pool_places(conversation)
+        examples = builder.conversation(conversation, turns)
+        rows[number] = [example_row(number, example, places) for example in examples]
+    return rows, builder.counts
+
+
+def pool_places(conversation: Conversation) -> list[dict[str, int]]:
+    """For each turn: id of a piece of its pool -> the piece's place in it."""
+    known: dict[int, dict[str, int]] = {}
+    pools = turn_pools(conversation)
+    for pool in pools:
+        if id(pool) not in known:
+            known[id(pool)] = {piece.id: place for place, piece in enumerate(pool)}
+    return [known[id(pool)] for pool in pools]
+
+
+def turn_pools(conversation: Conversation) -> list[tuple[Evidence, ...]]:
+    """The pool that each turn retrieves from."""
+    return [join_pools(conversation.evidence, turn.evidence) for turn in conversation.turns]
+
+
+def example_row(number: int, example: Example, places: Sequence[dict[str, int]]) -> Arrays:
+    """An example as flat arrays; what is not in them stands in the data file or in the prompt."""
+    graph, evidence = example.graph, example.evidence
+    row = {
+        "place": [number, example.turn, graph.num_entity_edges],
+        "node_ids": graph.node_ids,
+        "edge_index": graph.edge_index.ravel(),
+        "suffix_ids": example.suffix_ids,
+        "target_ids": example.target_ids,
+        "from_turn": [item.from_turn for item in evidence],
+        "piece": [places[item.from_turn][item.evidence.id] for item in evidence],
+        "answer_sources": [SOURCES.index(source) for source in example.answer_sources],
+    }
+    arrays = {name: np.asarray(values, np.int32) for name, values in row.items()}
+    return arrays | {"score": np.array([item.score for item in evidence], np.float64)}
+
+
+def pack(rows: Sequence[Arrays]) -> Arrays:
+    """Rows of examples as one flat array for each name, with the sizes of its parts."""
+    arrays: Arrays = {}
+    for name in rows[0]:
+        arrays[name] = np.concatenate([row[name] for row in rows])
+        arrays[f"{name}.sizes"] = np.array([len(row[name]) for row in rows], np.int64)
+    return arrays
+
+
+def unpack(
+    arrays: Arrays, conversations: Sequence[Conversation], prefix_ids: list[int]
+) -> list[Example]:
+    """Examples out of packed rows.
+
+    Args:
+        arrays: from ``pack``.
+        conversations: of the same data file.
+        prefix_ids: the prompt's; every example has the same.
+    """
+    parts = {name: _parts(arrays, name) for name in arrays if f"{name}.sizes" in arrays}
+    examples, number, pools = [], -1, []
+    for row in zip(*parts.values(), strict=True):
+        part = dict(zip(parts, row, strict=True))
+        if number != part["place"][0]:
+            number = int(part["place"][0])
+            pools = turn_pools(conversations[number])
+        items = zip(*(part[name].tolist() for name in ("from_turn", "piece", "score")), strict=True)
+        _, turn, num_entity_edges = part["place"].tolist()
+        graph = ChainGraph(part["node_ids"], part["edge_index"].reshape(2, -1), num_entity_edges)
+        example = Example(
+            conversation=conversations[number],
+            turn=turn,
+            prefix_ids=prefix_ids,
+            graph=graph,
+            suffix_ids=part["suffix_ids"].tolist(),
+            target_ids=part["target_ids"].tolist(),
+            evidence=[Retrieved(pools[turn][piece], score, turn) for turn, piece, score in items],
+            answer_sources=[SOURCES[code] for code in part["answer_sources"]],
+        )
+        examples.append(example)
+    return examples
+
+
+def _parts(arrays: Arrays, name: str) -> list[np.ndarray]:
+    """The part of each example, as 64-bit numbers."""
+    wide = np.float64 if arrays[name].dtype.kind == "f" else np.int64
+    return np.split(arrays[name].astype(wide), np.cumsum(arrays[f"{name}.sizes"])[:-1])
+
+
+def read_cache(file: Path, key: str) -> Stored | None:
+    """What a cache file holds; None, with a warning where it is not sound, if it cannot be used."""
+    if not file.is_file():
+        return None
+    try:
+        with safe_open(file, "np") as opened:
+            metadata = opened.metadata() or {}
+            arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        logger.warning("%s: a harmed cache file, built again: %s", file, error)
+        return None
+    counts = metadata.get("counts", "")
+    if metadata.get("digest") != _digest(key, counts, arrays):
+        logger.warning("%s: a harmed cache file, built again: its checksum is wrong", file)
+        return None
+    return Stored(arrays, json.loads(counts))
+
+
+def write_cache(file: Path, key: str, stored: Stored) -> bool:
+    """Write a cache file whole; False, with a warning, where that cannot be."""
+    counts = json.dumps(stored.counts)
+    metadata = {"counts": counts, "digest": _digest(key, counts, stored.arrays)}
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".partial-", dir=file.parent) as folder:
+            partial = Path(folder) / file.name
+            save_file(stored.arrays, partial, metadata)
+            with partial.open("rb+") as written:
+                os.fsync(written.fileno())
+            os.replace(partial, file)
+    except (SafetensorError, OSError) as error:
+        logger.warning("%s: cannot be written, so that the next run builds again: %s", file, error)
+        return False
+    return True
+
+
+def _digest(key: str, counts: str, arrays: Arrays) -> str:
+    """SHA-256 over a cache file's content and the key that it was made for."""
+    digest = hashlib.sha256(f"{key} {counts}".encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array))
+    return digest.hexdigest()

@@ -1,0 +1,110 @@
+"""Work in other processes, which make what they need once and never outlive this one."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from logging.handlers import QueueHandler
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+Made = TypeVar("Made")
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+# One thread each, or they would wait for each other; the bar is the parent's, and so is the GPU.
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TQDM_DISABLE": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+}
+_worker: dict[str, Any] = {}  # filled in a worker
+
+
+def map_in_workers(
+    make: Callable[[], Made],
+    work: Callable[[Made, Task], Result],
+    tasks: Sequence[Task],
+    num_workers: int,
+) -> Iterator[Result]:
+    """``work(make(), task)`` for every task, in their order.
+
+    Processes are spawned, as a fork would copy locks that threads of torch and tokenizers hold.
+    What they log is logged here. They end when the iterator does, or when this process dies.
+
+    Args:
+        make: called once in each process; it and ``work`` must stand at the top of a module.
+        work: an error in it is raised here.
+        tasks: sent to the processes one by one.
+        num_workers: processes, at least one.
+
+    Raises:
+        concurrent.futures.process.BrokenProcessPool: a process was killed.
+    """
+    reader, writer = get_context("spawn").Pipe(duplex=False)
+    arguments = (make, work, reader, logging.getLogger().level)
+    pool = ProcessPoolExecutor(num_workers, get_context("spawn"), _start, arguments)
+    try:
+        with _environment():
+            futures = [pool.submit(_run, task) for task in tasks]
+        for future in futures:
+            result, records = future.result()
+            for record in records:
+                if (logger := logging.getLogger(record.name)).isEnabledFor(record.levelno):
+                    logger.handle(record)
+            yield result
+        pool.shutdown()
+    finally:
+        writer.close()  # ends the processes, whatever they are at
+        pool.shutdown(cancel_futures=True)
+        reader.close()
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    """What libraries read as they are loaded in a new process."""
+    before = {name: os.environ.get(name) for name in ENVIRONMENT}
+    os.environ.update(ENVIRONMENT)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _start(
+    make: Callable[[], Any], work: Callable[[Any, Any], Any], parent: Connection, level: int
+) -> None:
+    """Begin a worker. It makes nothing yet: an error here would not reach the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and ends us
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    logged: SimpleQueue[logging.LogRecord] = SimpleQueue()
+    root = logging.getLogger()
+    root.addHandler(QueueHandler(logged))
+    root.setLevel(level)
+    _worker.update(make=cache(make), work=work, logged=logged)
+
+
+def _end_with(parent: Connection) -> None:
+    """Nothing is ever sent: the pipe ends when the parent closes it or is gone."""
+    try:
+        parent.poll(None)
+    finally:
+        os._exit(1)
+
+
+def _run(task: Any) -> tuple[Any, list[logging.LogRecord]]:
+    result = _worker["work"](_worker["make"](), task)
+    logged = _worker["logged"]
+    return result, [logged.get() for _ in range(logged.qsize())]
