@@ -1,30 +1,46 @@
 """The causal LM that reads node states as a soft prompt (paper, sections 4.5 and 4.6).
 
-Shapes: B examples, T tokens, N nodes, E edges, D LM width, V vocabulary, K positions with logits.
+Shapes: B examples (1 where they are packed into one row), T tokens, N nodes, E edges, D LM width,
+V vocabulary, A answer tokens.
 """
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from configs.schema import ModelConfig
-from model.base_model import add_lora, all_embeddings, load_base_model
+from model.base_model import (
+    add_lora,
+    all_embeddings,
+    check_device,
+    compile_layers,
+    fingerprint,
+    load_base_model,
+    recompute_layers,
+)
 from model.graph_encoder import GraphEncoder
+from model.packing import check_packing
 
 IGNORED_LABEL = -100
+CHUNK_LOGITS = 2**24
+"""Logits whose loss is computed at once: 64 MiB in float32; 512 answer tokens of 32k words."""
 
 
 class BatchLike(Protocol):
     """The tensors of a batch; ``data.collate.Batch`` documents their shapes."""
 
     input_ids: Tensor
-    attention_mask: Tensor
+    attention_mask: Tensor | None
+    position_ids: Tensor
     node_mask: Tensor
     edge_index: Tensor
     labels: Tensor
@@ -49,20 +65,30 @@ class GraphLM(nn.Module):
 
     Args:
         config: base model, LoRA, encoder.
-        base: the base model; loaded by its name where it is not given.
+        base: the base model, ready as the config says; loaded by its name where it is not given.
 
     Raises:
-        ValueError: the base model cannot be found, or LoRA names layers that it has not got.
+        ValueError: the base model cannot be found or loaded as asked, or LoRA names layers that it
+            has not got.
     """
 
     def __init__(self, config: ModelConfig, base: PreTrainedModel | None = None) -> None:
         super().__init__()
         self.config = config
-        base = base if base is not None else load_base_model(config.base_model, config.dtype)
+        if base is None:
+            base = load_base_model(
+                config.base_model, config.dtype, config.attn_implementation, config.quantization
+            )
         base.requires_grad_(False)
+        self.base_fingerprint = fingerprint(base)  # now: the weights may be sharded later
         self.lm = add_lora(base, config.lora) if config.lora is not None else base
         graph = config.evidence == "graph"
         self.encoder = GraphEncoder(all_embeddings(base), config.encoder) if graph else None
+        if config.gradient_checkpointing:
+            recompute_layers(base)
+        if config.compile:
+            compile_layers(base)
+        self._packing_checked = False
 
     @property
     def device(self) -> torch.device:
@@ -92,22 +118,32 @@ class GraphLM(nn.Module):
         """Next-token logits.
 
         Args:
-            batch: with padding on either side.
-            keep: positions to compute, [K]; 0 computes all.
+            batch: with padding on either side, or packed.
+            keep: True where to compute them, [B, T]; 0 computes all.
 
         Returns:
-            [B, K, V].
+            [B, T, V], or [A, V] for the A positions to keep, row after row.
+
+        Raises:
+            ValueError: the batch is packed, and the LM does not keep the examples apart.
         """
-        positions = (batch.attention_mask.long().cumsum(1) - 1).clamp_min(0)
+        mask = batch.attention_mask
+        masked = isinstance(keep, Tensor)
+        # one list of columns for all rows is what every release of transformers takes
+        columns = keep.any(0).nonzero().squeeze(1) if masked else keep  # [K]
         with self._autocast():
+            if mask is None and not self._packing_checked:
+                check_packing(self.lm)
+                self._packing_checked = True
+            # with a mask or a cache the LM would no longer look for packed examples
             output = self.lm(
                 inputs_embeds=self.input_embeddings(batch),
-                attention_mask=batch.attention_mask.long(),
-                position_ids=positions,
+                attention_mask=None if mask is None else mask.long(),
+                position_ids=batch.position_ids,
                 use_cache=False,
-                logits_to_keep=keep,
+                logits_to_keep=columns,
             )
-        return output.logits
+        return output.logits[keep[:, columns]] if masked else output.logits
 
     def _autocast(self) -> torch.autocast:
         """Compute in bf16 where the config says so; trainable weights stay in float32."""
@@ -119,12 +155,11 @@ class GraphLM(nn.Module):
 
         The sum is returned, not the mean: the loop divides by the answer tokens of the whole step.
         """
+        check_device(self.config, self.device)
         targets = functional.pad(batch.labels[:, 1:], (0, 1), value=IGNORED_LABEL)  # [B, T]
         labelled = targets != IGNORED_LABEL
-        keep = labelled.any(0).nonzero().squeeze(1)  # [K]
-        logits = self.logits(batch, keep)[labelled[:, keep]]  # [answer tokens, V]
-        total = functional.cross_entropy(logits.float(), targets[labelled], reduction="sum")
-        return Loss(total, labelled.sum())
+        logits = self.logits(batch, labelled)  # [A, V]
+        return Loss(_cross_entropy(logits, targets[labelled]), labelled.sum())
 
     @torch.no_grad()
     def generate(self, batch: BatchLike, max_new_tokens: int, end_id: int) -> Generated:
@@ -138,7 +173,9 @@ class GraphLM(nn.Module):
         known = self.lm.generation_config.eos_token_id
         known = [known] if isinstance(known, int) else list(known or [])
         ends = torch.tensor(sorted({end_id, *known}), device=batch.input_ids.device)
-        with self._autocast():
+        compiled = self.config.compile  # for training; the shapes of a growing cache are too many
+        eager = torch.compiler.set_stance("force_eager") if compiled else nullcontext()
+        with self._autocast(), eager:
             output = self.lm.generate(
                 inputs_embeds=self.input_embeddings(batch),
                 attention_mask=batch.attention_mask.long(),
@@ -150,6 +187,8 @@ class GraphLM(nn.Module):
                 pad_token_id=end_id,
                 return_dict_in_generate=True,
                 output_logits=True,
+                # layers are gathered by all processes: none may stop before the others
+                synced_gpus=isinstance(self, FSDPModule),
             )
         return Generated(output.sequences, _logprobs(output.sequences, output.logits, ends))
 
@@ -163,12 +202,19 @@ class GraphLM(nn.Module):
         return {name: parameters for name, parameters in groups.items() if parameters}
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path, base_model: str | None = None) -> GraphLM:
+    def from_pretrained(
+        cls,
+        folder: str | Path,
+        base_model: str | None = None,
+        quantization: Literal["none", "4bit"] | None = None,
+    ) -> GraphLM:
         """A model from a checkpoint folder and the base model, nothing else.
 
         Args:
             folder: a checkpoint.
             base_model: where the base model is now, if not where the config says.
+            quantization: of the base model, if not as it was trained on. Adapters fit either,
+                though answers then differ a little from those that were measured.
 
         Raises:
             ValueError: a file is missing or changed (by hash), or the base model's weights are
@@ -176,7 +222,7 @@ class GraphLM(nn.Module):
         """
         from model.checkpoint import load_checkpoint
 
-        return load_checkpoint(Path(folder), base_model)
+        return load_checkpoint(Path(folder), base_model, quantization)
 
 
 def _logprobs(ids: Tensor, logits: tuple[Tensor, ...], ends: Tensor) -> Tensor:
@@ -186,3 +232,25 @@ def _logprobs(ids: Tensor, logits: tuple[Tensor, ...], ends: Tensor) -> Tensor:
     ended = torch.isin(ids, ends).long()
     before_or_at_end = (ended.cumsum(1) - ended) == 0
     return (chosen * before_or_at_end).sum(1)
+
+
+def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Summed cross-entropy in float32, of many answer tokens chunk by chunk.
+
+    A chunk's float32 copies are recomputed in the backward pass. The logits themselves, in the LM's
+    type, stay: next to the activations of the tokens around an answer they weigh little.
+
+    Args:
+        logits: [A, V].
+        targets: [A].
+    """
+    rows = max(CHUNK_LOGITS // logits.shape[1], 1)
+    if len(targets) <= rows:
+        return _chunk_loss(logits, targets)
+    chunks = zip(logits.split(rows), targets.split(rows), strict=True)
+    settings = {"use_reentrant": False, "preserve_rng_state": False}
+    return torch.stack([checkpoint(_chunk_loss, *chunk, **settings) for chunk in chunks]).sum()
+
+
+def _chunk_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(logits.float(), targets, reduction="sum")

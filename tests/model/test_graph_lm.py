@@ -130,14 +130,17 @@ def test_the_loss_is_the_cross_entropy_of_answer_and_end_of_turn() -> None:
 
 
 def test_logits_are_computed_only_where_there_are_labels() -> None:
-    examples = tiny_examples(4)
-    model, batch, shapes = tiny_model(), training_batch(examples), []
+    examples, shapes = tiny_examples(4), []
+    model, batch = tiny_model(), training_batch(examples)
     head = model.lm.get_output_embeddings()
     head.register_forward_hook(lambda _, __, output: shapes.append(tuple(output.shape)))
     model(batch)
-    columns = (batch.labels[:, 1:] != IGNORED_LABEL).any(0).sum().item()
-    assert shapes == [(4, columns, 480)]
-    assert columns < batch.input_ids.shape[1] / 2
+    model(collate(examples, "right", with_target=True, packed=True))
+    columns = (batch.labels != IGNORED_LABEL).any(0).sum().item()
+    answer_tokens = sum(len(example.target_ids) for example in examples)
+    assert columns < batch.labels.shape[1] / 2
+    assert shapes[0] == (4, columns, 480)
+    assert shapes[-1] == (1, answer_tokens, 480)  # behind those of the check that packing works
 
 
 def test_labels_are_masked_by_position_not_by_token() -> None:

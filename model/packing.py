@@ -1,0 +1,47 @@
+"""Whether an LM keeps examples apart that stand one behind the other in one row."""
+
+from __future__ import annotations
+
+import torch
+from transformers import PreTrainedModel
+
+PROBE_TOKENS = 8
+TOLERANCE = 0.02
+"""Of a token's logits: the same shapes round alike, in bf16 too; a neighbour changes more."""
+
+
+@torch.no_grad()
+def check_packing(lm: PreTrainedModel) -> None:
+    """Compute two short examples in both orders; neither may depend on its place.
+
+    transformers finds packed examples by positions that start again; an LM has to pass the
+    positions to its attention for that, and many older ones and all with a recurrent state do not.
+
+    Args:
+        lm: the base model, with adapters or without.
+
+    Raises:
+        ValueError: an example's logits depend on what stands before it.
+    """
+    table = lm.get_input_embeddings()
+    device, num = table.weight.device, table.num_embeddings
+    ids = torch.arange(2 * PROBE_TOKENS, device=device)[None] * (num // (2 * PROBE_TOKENS))
+    positions = torch.arange(PROBE_TOKENS, device=device).repeat(2)[None]
+    training = lm.training
+    lm.eval()
+    try:
+        with torch.compiler.set_stance("force_eager"):  # nothing is compiled for two short rows
+            second, first = (
+                lm(inputs_embeds=table(row), position_ids=positions, use_cache=False).logits.float()
+                for row in (ids, ids.roll(PROBE_TOKENS, 1))
+            )
+    finally:
+        lm.train(training)
+    second, first = second[0, PROBE_TOKENS:], first[0, :PROBE_TOKENS]
+    difference = float(((second - first).norm(dim=1) / first.norm(dim=1)).max())
+    if difference > TOLERANCE:
+        raise ValueError(
+            f"config field training.packing: true given, but {lm.config.model_type} with "
+            f"model.attn_implementation {lm.config._attn_implementation!r} lets packed examples "
+            f"see each other (logits change by {difference:.0%}); set it to false"
+        )
