@@ -7,9 +7,11 @@ import logging
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from contextlib import nullcontext
 
 import torch
+from accelerate import PartialState
+from accelerate.utils import gather_object
 from rich.console import Console
 from rich.markup import escape
 from tqdm import tqdm
@@ -22,16 +24,16 @@ from data.collate import collate
 from data.entities import complete_entities, find_entities
 from data.evidence_memory import Embed, EvidenceMemory, cached
 from data.examples import Example, ExampleBuilder, choose_questions
-from data.jsonlines import dump, join_pools, read_conversations, read_pool, whole_file
-from data.metrics import hit, nearest_entities
+from data.jsonlines import Json, dump, join_pools, read_conversations, read_pool, whole_file
+from data.predictions import prediction_record
 from data.prompt import Prompt
 from data.score import GROUPINGS, score_files
 from data.types import Conversation, Evidence, Turn
 from model.checkpoint import checkpoint_config
 from model.graph_lm import GraphLM
+from model.sharding import is_sharded, place
 
 logger = logging.getLogger("infer")
-Json = dict[str, Any]
 DRAW_SEED = 1
 
 
@@ -106,14 +108,19 @@ def positive(text: str) -> int:
 def load(args: argparse.Namespace) -> tuple[GraphLM, ExampleBuilder]:
     """Model and example builder of a checkpoint."""
     model = GraphLM.from_pretrained(args.checkpoint, args.base_model)
-    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = device_of(args)
     try:
-        model.to(device)
+        place(model, torch.device(device))
     except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
         raise ValueError(f"--device {device!r}: {error}") from None
     logger.info("checkpoint %s on %s", args.checkpoint, device)
     config = checkpoint_config(args.checkpoint)
     return model, load_builder(config, args.base_model)
+
+
+def device_of(args: argparse.Namespace) -> str:
+    """The device that was asked for, or the first GPU, or the CPU."""
+    return args.device or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def load_builder(config: Config, base_model: str | None = None) -> ExampleBuilder:
@@ -155,10 +162,14 @@ def load_embedder(name: str) -> Embed:
 
 def answer_command(args: argparse.Namespace) -> None:
     """``infer.py answer``: predictions for a file of conversations, in its order."""
+    state = PartialState(cpu=device_of(args) == "cpu")
+    if not state.is_main_process:
+        logging.disable(logging.INFO)
     conversations = complete_entities(read_conversations(args.input))
     chosen = chosen_turns(conversations, args)
     pools = None if args.evidence_of == "own" else other_pools(conversations)
-    with whole_file(args.output) as file:  # opened first: hours of answers need a place
+    opened = whole_file(args.output) if state.is_main_process else nullcontext()
+    with opened as file:  # opened first: hours of answers need a place
         model, builder = load(args)
         builder.cut = args.cut_edges
         if args.history == "predicted":
@@ -171,11 +182,11 @@ def answer_command(args: argparse.Namespace) -> None:
                     conversations[number], turns, pools[number] if pools else None
                 )
             ]
-            records = answer_examples(
+            records = answer_together(
                 model, builder.prompt, examples, args.batch_size, args.max_new_tokens
             )
-        for record in records:
-            file.write(dump(record) + "\n")
+        if file is not None:
+            file.writelines(dump(record) + "\n" for record in records)
     builder.log_counts()
     logger.info("wrote %s", args.output)
 
@@ -220,6 +231,30 @@ def other_pools(conversations: Sequence[Conversation]) -> list[tuple[Evidence, .
     return found
 
 
+def answer_together(
+    model: GraphLM,
+    prompt: Prompt,
+    examples: Sequence[Example],
+    batch_size: int,
+    max_new_tokens: int,
+) -> list[Json]:
+    """Prediction records of examples, in their order; every process answers a share of them.
+
+    All processes must call it, with the same examples, and all get all records.
+    """
+    state = PartialState()
+    rank, world = state.process_index, state.num_processes
+    mine = list(examples[rank::world])
+    # a sharded model needs all processes in every batch: a shorter share is filled up
+    missing = -(-len(examples) // world) - len(mine) if is_sharded(model) else 0
+    filled = [*mine, *examples[:missing]]
+    answered = answer_examples(
+        model, prompt, filled, batch_size, max_new_tokens, state.is_local_main_process
+    )
+    shares = gather_object([list(answered)])
+    return [shares[number % world][number // world] for number in range(len(examples))]
+
+
 def answer_examples(
     model: GraphLM,
     prompt: Prompt,
@@ -257,44 +292,6 @@ def answer_batch(
     ]
 
 
-def prediction_record(example: Example, answer: str, logprob: float, milliseconds: float) -> Json:
-    """One line of a predictions file; the candidates never look at the gold answer."""
-    turn = example.conversation.turns[example.turn]
-    pieces = [item.evidence for item in example.evidence]
-    candidates = nearest_entities(answer, pieces)
-    record: Json = {
-        "conversation": example.conversation.id,
-        "turn": turn.id,
-        "turn_index": example.turn,
-        "domain": example.conversation.domain,
-        "question": turn.question,
-        "answer": answer,
-        "candidates": [{"id": entity.id, "label": entity.label} for entity in candidates],
-        "logprob": round(logprob, 4),
-        "evidence": [
-            {
-                "id": item.evidence.id,
-                "source": item.evidence.source,
-                "score": round(item.score, 4),
-                "from_turn": item.from_turn,
-            }
-            for item in example.evidence
-        ],
-        "num_tokens": example.num_tokens - len(example.target_ids),
-        "milliseconds": round(milliseconds, 2),
-    }
-    if turn.source is not None:
-        record["source"] = turn.source
-    if turn.answers:
-        record["gold"] = [
-            {"label": a.label} | ({"id": a.id} if a.id is not None else {}) for a in turn.answers
-        ]
-        record["answer_in_evidence"] = example.answer_sources
-        record["hit_at_1"] = hit(answer, candidates, turn.answers, 1)
-        record["hit_at_5"] = hit(answer, candidates, turn.answers, 5)
-    return record
-
-
 def answer_with_predicted_history(
     model: GraphLM,
     builder: ExampleBuilder,
@@ -317,7 +314,7 @@ def answer_with_predicted_history(
             )
             for n in numbers
         ]
-        answered = answer_examples(
+        answered = answer_together(
             model, builder.prompt, examples, args.batch_size, args.max_new_tokens
         )
         for n, record in zip(numbers, answered, strict=True):

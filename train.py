@@ -1,38 +1,56 @@
 """Train a checkpoint: ``python train.py --config configs/X.yaml [--any.field value]``.
 
-The same under ``accelerate launch``. Reads top to bottom: data, model, loop, evaluation, save.
+The same under ``accelerate launch`` and ``torchrun``; the same again after a stop or a crash goes
+on from the newest checkpoint. Reads top to bottom: data, model, loop, evaluation, save.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-import random
-import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import gather_object, set_seed
-from torch.utils.tensorboard import SummaryWriter
+from accelerate.utils import broadcast_object_list, set_seed
 from tqdm import tqdm
 
-from configs.load import load_config, write_config
-from configs.schema import Config, TrainingConfig
-from data.cli import run_cli
-from data.collate import collate
-from data.entities import complete_entities
-from data.examples import Example, ExampleBuilder, choose_questions
-from data.jsonlines import read_conversations
-from infer import answer_examples, load_builder
-from model.checkpoint import commit, save_checkpoint
+from configs.load import parse_train_options, write_config
+from configs.schema import Config
+from data.batches import BatchSchedule, check_shared_evenly
+from data.cli import EXIT_GO_ON, StopRequest, run_cli
+from data.example_cache import load_examples
+from data.examples import Example, ExampleBuilder
+from data.steps import Step, Trial, fingerprint, steps
+from infer import answer_together, load_builder
+from model.checkpoint import commit, save_checkpoint, trained_weights
 from model.graph_lm import GraphLM
+from model.memory import (
+    memory_advice,
+    memory_lines,
+    not_finite_report,
+    peak_memory,
+    write_report,
+)
+from model.optimizer import make_optimizer, set_rates
+from model.run_folder import (
+    Progress,
+    find_resumable,
+    load_resumable,
+    locked,
+    save_resumable,
+    start_afresh,
+)
+from model.run_log import RunLog
+from model.sharding import is_sharded, place
+from model.trainer_state import whole
 
 logger = logging.getLogger("train")
 TUNE_SEED = 1  # the questions that runs are compared on do not change with the run's seed
@@ -40,21 +58,28 @@ TUNE_SEED = 1  # the questions that runs are compared on do not change with the 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Train as the config says; checkpoints ``best`` and ``last`` are in ``training.output``."""
-    config = load_config(sys.argv[1:] if argv is None else argv)
-    accelerator = Accelerator()
+    options, config = parse_train_options(sys.argv[1:] if argv is None else argv)
+    # without a GPU torchrun's processes find each other on CPU, too
+    accelerator = Accelerator(cpu=not torch.accelerator.is_available())
     if not accelerator.is_main_process:
         logging.disable(logging.INFO)
+    check_shared_evenly(config.training.batches_per_step, accelerator.num_processes)
     set_seed(config.training.seed)
-    output = Path(config.training.output)
-    log_environment(config, accelerator)
-
     builder = load_builder(config)
-    train, tune = load_examples(config, builder)
-    model = GraphLM(config.model)
-    run = Run(config, accelerator, model, builder, tune, output)
-    if config.training.max_steps != 0:
-        run.train(train)
-    run.finish()
+    with accelerator.main_process_first():  # the others then find them in the cache
+        train, tune = load_train_and_tune(config, builder)
+    model, output = GraphLM(config.model), Path(config.training.output)
+    with locked(output) if accelerator.is_main_process else nullcontext():
+        if options.fresh and accelerator.is_main_process:
+            start_afresh(output)
+        log_environment(config, accelerator)
+        run = Run(config, accelerator, model, builder, tune, output)
+        if options.dry_run:
+            dry_run(run, train)
+            return
+        if config.training.max_steps != 0:
+            run.train(train, options.resume_anyway)
+        run.finish()
 
 
 def log_environment(config: Config, accelerator: Accelerator) -> None:
@@ -69,39 +94,20 @@ def log_environment(config: Config, accelerator: Accelerator) -> None:
     )
 
 
-def load_examples(config: Config, builder: ExampleBuilder) -> tuple[list[Example], list[Example]]:
-    """Training and tuning examples; retrieval, graphs and tokens are computed once, here."""
-    data, seed = config.data, config.training.seed
+def load_train_and_tune(
+    config: Config, builder: ExampleBuilder
+) -> tuple[list[Example], list[Example]]:
+    """Training and tuning examples; retrieval, graphs and tokens are computed once."""
+    data, num_tune = config.data, config.data.max_tune_questions
+    make_builder = partial(load_builder, config)
     train: list[Example] = []
     if data.train is not None and config.training.max_steps != 0:
-        train = _examples(builder, data.train, data.max_train_questions, data, seed)
+        num, seed = data.max_train_questions, config.training.seed
+        train = load_examples(builder, data.train, num, data, seed, make_builder)
     tune: list[Example] = []
     if data.tune is not None:
-        tune = _examples(builder, data.tune, data.max_tune_questions, data, TUNE_SEED)
+        tune = load_examples(builder, data.tune, num_tune, data, TUNE_SEED, make_builder)
     return train, tune
-
-
-def _examples(
-    builder: ExampleBuilder, path: str, num: int | None, data: Any, seed: int
-) -> list[Example]:
-    conversations = complete_entities(read_conversations(path))
-    try:
-        chosen = choose_questions(conversations, num, data.single_answers_only, seed)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    builder.counts.clear()
-    examples = [
-        example
-        for number, turns in tqdm(chosen.items(), desc=f"graphs of {Path(path).name}")
-        for example in builder.conversation(conversations[number], turns)
-    ]
-    builder.log_counts()
-    held = sum(bool(example.answer_sources) for example in examples)
-    total = sum(bool(turn.answers) for c in conversations for turn in c.turns)
-    logger.info(
-        "%s: %d of %d questions, E_t holds the answer of %d", path, len(examples), total, held
-    )
-    return examples
 
 
 class Run:
@@ -126,202 +132,262 @@ class Run:
         output: Path,
     ) -> None:
         self.config, self.accelerator, self.output = config, accelerator, output
-        self.model, self.builder, self.tune = model.to(accelerator.device), builder, tune
-        self.best: dict[str, Any] | None = None
-        self.step, self.started = 0, time.monotonic()
-        self.metrics: dict[str, Any] = {}
-        self.writer: SummaryWriter | None = None
-        if accelerator.is_main_process:
-            output.mkdir(parents=True, exist_ok=True)
-            (output / "log.jsonl").unlink(missing_ok=True)
-            shutil.rmtree(output / "tensorboard", ignore_errors=True)  # an earlier run's curves
-            self.writer = SummaryWriter(str(output / "tensorboard"))
+        self.model, self.builder, self.tune = place(model, accelerator.device), builder, tune
+        self.rank, self.world = accelerator.process_index, accelerator.num_processes
+        self.progress = Progress(num_processes=self.world)
+        self.optimizer: torch.optim.Optimizer | None = None
+        self.run_log: RunLog | None = None
+        self.largest_batch = 0  # tokens of the largest batch that fitted, padding included
 
-    def train(self, examples: list[Example]) -> None:
-        """The loop: batch, loss, backward, clip, step, log, evaluate, save."""
+    def train(self, examples: list[Example], resume_anyway: bool = False) -> None:
+        """Train on examples, from where the folder's newest checkpoint stands.
+
+        Args:
+            examples: with gold answers.
+            resume_anyway: also from a checkpoint of a config that differs, where it may.
+        """
         settings = self.config.training
-        num_steps = count_steps(settings, len(examples), self.accelerator.num_processes)
-        optimizer = make_optimizer(self.model, settings)
-        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule(settings, num_steps))
-        model, optimizer = self.accelerator.prepare(self.model, optimizer)
-        steps = step_batches(
-            examples, settings, self.accelerator.process_index, self.accelerator.num_processes
-        )
+        schedule = self.prepare(examples)
+        self.resume(fingerprint(examples), resume_anyway)
+        if self.progress.finished:
+            logger.info("%s: finished already; --fresh trains again", self.output)
+            return
+        self.open_log()
+        first, num_steps = self.progress.step, schedule.num_steps
+        numbers = range(first, num_steps)
         quiet = not self.accelerator.is_local_main_process
-        with tqdm(total=num_steps, desc="train", unit="step", disable=quiet) as bar:
-            for self.step, batches in zip(range(1, num_steps + 1), steps, strict=False):
-                model.train()
-                began = time.monotonic()
-                loss = self.accumulate(model, batches)
-                norm = self.accelerator.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
-                if not math.isfinite(loss) or not torch.isfinite(norm):
-                    keys = [example.key for batch in batches for example in batch]
-                    raise ValueError(f"step {self.step}: loss {loss}, norm {norm}, batch {keys}")
-                rates = scheduler.get_last_lr()
-                optimizer.step()
-                scheduler.step()
-                optimizer.zero_grad()
-                bar.update()
-                if self.step % settings.log_every == 0:
-                    self.log(loss, float(norm), rates, batches, began, bar)
-                if self.tune and settings.eval_every and self.step % settings.eval_every == 0:
-                    self.evaluate()
+        with (
+            StopRequest(settings.max_minutes) as stop,
+            tqdm(total=num_steps, initial=first, desc="train", unit="step", disable=quiet) as bar,
+        ):
+            for step in steps(examples, schedule, numbers, self.rank, self.world, settings.packing):
+                self.take(step, num_steps, stop, bar)
 
-    def accumulate(self, model: torch.nn.Module, batches: list[list[Example]]) -> float:
-        """Gradients of one step; the loss is divided by the answer tokens of all processes."""
-        answer_tokens = sum(len(e.target_ids) for batch in batches for e in batch)
-        local = torch.tensor(float(answer_tokens), device=self.accelerator.device)
-        num_tokens = self.accelerator.reduce(local, "sum").clamp_min(1)
-        total = torch.zeros((), device=self.accelerator.device)
-        for number, batch in enumerate(batches):
-            last = number + 1 == len(batches)
-            with nullcontext() if last else self.accelerator.no_sync(model):
-                tensors = collate(batch, "right", with_target=True).to(self.accelerator.device)
-                loss = model(tensors).total / num_tokens
-                # data parallelism averages over processes what here must be a sum
-                self.accelerator.backward(loss * self.accelerator.num_processes)
-            total += loss.detach()
-        return float(self.accelerator.reduce(total, "sum"))
+    def prepare(self, examples: list[Example]) -> BatchSchedule:
+        """Make the optimizer and the order of the data."""
+        schedule = BatchSchedule(examples, self.config.training, self.world)
+        logger.info(
+            "%d steps; %.1f examples a batch, %.1f %% of the tokens are padding",
+            schedule.num_steps,
+            schedule.examples_per_batch(),
+            100 * schedule.padding_share(),
+        )
+        optimizer = make_optimizer(self.model, self.config.training)
+        if is_sharded(self.model):
+            self.model_in_loop, self.optimizer = self.model, optimizer
+        else:
+            self.model_in_loop, self.optimizer = self.accelerator.prepare(self.model, optimizer)
+        return schedule
+
+    def resume(self, data: str, anyway: bool) -> None:
+        """Go to where the newest checkpoint stands, if there is one; it must be of these data."""
+        found: list[Any] = [None]
+        if self.accelerator.is_main_process:
+            found = [find_resumable(self.output, self.config, data, anyway)]
+        broadcast_object_list(found)
+        if found[0] is not None:
+            folder, self.progress = found[0]
+            load_resumable(folder, self.progress, self.model, self.optimizer, self.accelerator)
+        self.progress.data = data
+
+    def take(self, step: Step, num_steps: int, stop: StopRequest, bar: tqdm[Any]) -> None:
+        """One step: loss, backward, clip, step, log, evaluate, save."""
+        settings, began = self.config.training, time.monotonic()
+        rates = set_rates(self.optimizer, settings, step.number, num_steps)
+        loss, norm, stopping = self.update(step, bool(stop))
+        seconds = step.wait + time.monotonic() - began
+        self.progress.step = step.number + 1
+        self.progress.seconds += seconds
+        bar.update()
+        if due(self.progress.step, settings.log_every):
+            self.log(step, loss, norm, rates, seconds, bar)
+        if self.tune and due(self.progress.step, settings.eval_every):
+            self.evaluate()
+        if stopping:
+            self.stop(stop)
+        if due(self.progress.step, settings.save_every) and self.progress.step < num_steps:
+            self.save_last()
+
+    def update(self, step: Step, stop: bool = False) -> tuple[float, float, bool]:
+        """Change the weights by a step; its loss, gradient norm, and whether to stop."""
+        self.model.train()
+        loss, stopping = self.accumulate(step, stop)
+        parameters = self.model_in_loop.parameters()
+        norm = self.accelerator.clip_grad_norm_(parameters, self.config.training.max_grad_norm)
+        if not math.isfinite(loss) or not torch.isfinite(norm):
+            self.stop_at_not_finite(step, loss, float(norm))
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss, float(norm), stopping
+
+    def accumulate(self, step: Step, stop: bool = False) -> tuple[float, bool]:
+        """Gradients of one step.
+
+        Returns:
+            The mean loss of the answer tokens of all processes, and whether any of the processes
+            was asked to stop.
+        """
+        total = torch.zeros(2, device=self.accelerator.device)
+        total[1] = float(stop)
+        for number, batch in enumerate(step.batches):
+            # shards of gradients are small to send, whole ones large to keep
+            send = number + 1 == len(step.batches) or is_sharded(self.model)
+            with nullcontext() if send else self.accelerator.no_sync(self.model_in_loop):
+                tensors = batch.to(self.accelerator.device)
+                with memory_advice(batch, self.largest_batch):
+                    loss = self.model_in_loop(tensors).total / max(step.answer_tokens, 1)
+                    # data parallelism averages over processes what here must be a sum
+                    self.accelerator.backward(loss * self.world)
+            total[0] += loss.detach()
+            self.largest_batch = max(self.largest_batch, batch.input_ids.numel())
+        loss, asked = self.accelerator.reduce(total, "sum").tolist()
+        return loss, asked > 0
 
     def log(
         self,
+        step: Step,
         loss: float,
         norm: float,
         rates: list[float],
-        batches: list[list[Example]],
-        began: float,
+        seconds: float,
         bar: tqdm[Any],
     ) -> None:
         """One line of log.jsonl, TensorBoard and the bar."""
-        tokens = sum(example.num_tokens for batch in batches for example in batch)
         values = {
             "loss": loss,
             "gradient_norm": norm,
             "learning_rate": rates[0],
-            "tokens_per_second": tokens / (time.monotonic() - began),
+            "tokens_per_second": step.num_tokens / seconds,
+            "data_wait_seconds": step.wait,
+            "peak_memory_gib": peak_memory(self.accelerator.device) / 2**30,
         }
         if (encoder := self.model.encoder) is not None:
-            values["relative_change"] = encoder.relative_change
+            values["relative_change"] = float(encoder.relative_change)
             if encoder.config.residual == "gated":
-                gates = enumerate(encoder.gates.tolist())
+                gates = enumerate(whole(encoder.gates).tolist())
                 values |= {f"gate_{number}": gate for number, gate in gates}
         self.write(values)
-        bar.set_postfix(loss=f"{loss:.3f}", tokens_s=f"{values['tokens_per_second']:.0f}")
+        bar.set_postfix(
+            loss=f"{loss:.3f}",
+            tokens_s=f"{values['tokens_per_second']:.0f}",
+            memory=f"{values['peak_memory_gib']:.1f}GiB",
+            refresh=False,  # with the next step, and no more often than the bar is drawn
+        )
+
+    def open_log(self) -> None:
+        """The log, behind the step that the run goes on from; the main process keeps it."""
+        if self.accelerator.is_main_process and self.run_log is None:
+            project = self.config.training.wandb_project
+            place = self.progress.step, self.progress.log_lines
+            self.run_log = RunLog(self.output, *place, project, asdict(self.config))
 
     def write(self, values: dict[str, float]) -> None:
-        """Values of this step to log.jsonl and TensorBoard."""
-        if self.writer is None:
-            return
-        for name, value in values.items():
-            self.writer.add_scalar(name, value, self.step)
-        self.writer.flush()
-        record = {"step": self.step, "seconds": time.monotonic() - self.started} | values
-        with open(self.output / "log.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        """Log values of this step."""
+        if self.run_log is not None:
+            self.run_log.write(self.progress.step, self.progress.seconds, values)
+            self.progress.log_lines = self.run_log.num_lines
 
     def evaluate(self) -> None:
         """Answer the tuning questions with all processes; keep the best checkpoint by H@1."""
-        rank, world = self.accelerator.process_index, self.accelerator.num_processes
-        settings = self.config.training
+        settings, progress = self.config.training, self.progress
         self.model.eval()
-        mine = answer_examples(
+        records = answer_together(
             self.model,
             self.builder.prompt,
-            self.tune[rank::world],
+            self.tune,
             settings.eval_batch_size,
             settings.max_new_tokens,
-            progress=self.accelerator.is_local_main_process,
         )
-        records = gather_object(list(mine))
         hits = [float(record["hit_at_1"]) for record in records]
-        self.metrics = {
-            "step": self.step,
+        progress.metrics = {
+            "step": progress.step,
             "questions": len(hits),
             "hit_at_1": sum(hits) / max(len(hits), 1),
             "hit_at_5": sum(float(r["hit_at_5"]) for r in records) / max(len(hits), 1),
         }
-        self.write({f"tune_{name}": self.metrics[name] for name in ("hit_at_1", "hit_at_5")})
-        logger.info("step %d, tune: %s", self.step, self.metrics)
-        if self.best is None or self.metrics["hit_at_1"] > self.best["hit_at_1"]:
-            self.best = self.metrics
-            self.save("best")
+        self.write({f"tune_{name}": progress.metrics[name] for name in ("hit_at_1", "hit_at_5")})
+        logger.info("step %d, tune: %s", progress.step, progress.metrics)
+        if progress.best is None or progress.metrics["hit_at_1"] > progress.best["hit_at_1"]:
+            progress.best = progress.metrics
+            self.save_best()
 
     def finish(self) -> None:
         """Evaluate where the last step was not, and save ``last``."""
-        if self.tune and self.metrics.get("step") != self.step:
-            self.evaluate()
-        self.save("last")
-        if self.best is None:
-            self.save("best")
-        logger.info("done; best on tune: %s", self.best)
+        progress = self.progress
+        if not progress.finished:
+            self.open_log()
+            if self.tune and progress.metrics.get("step") != progress.step:
+                self.evaluate()
+            if progress.best is None:
+                self.save_best()
+            progress.finished = True
+            self.save_last()
+        logger.info("done; best on tune: %s", progress.best)
         logger.info("answer with: python infer.py answer --checkpoint %s", self.output / "best")
 
-    def save(self, name: str) -> None:
-        """Write a checkpoint under a name in the output folder."""
+    def save_best(self) -> None:
+        """Write ``best``, to answer with."""
+        weights = trained_weights(self.model)
         if self.accelerator.is_main_process:
-            metrics = self.metrics | {"steps": self.step}
-            save_checkpoint(self.model, self.config, metrics, self.output / name)
+            metrics = self.progress.metrics | {"steps": self.progress.step}
+            save_checkpoint(self.model, self.config, metrics, self.output / "best", weights)
         self.accelerator.wait_for_everyone()
 
+    def save_last(self) -> None:
+        """Write ``last``, to answer with and to resume from."""
+        save_resumable(
+            self.output, self.model, self.optimizer, self.config, self.progress, self.accelerator
+        )
 
-def make_optimizer(model: GraphLM, settings: TrainingConfig) -> torch.optim.Optimizer:
-    """Adam with a learning rate each for LoRA, encoder and gates."""
-    rates = {
-        "lora": settings.learning_rate,
-        "encoder": settings.encoder_learning_rate,
-        "gate": settings.gate_learning_rate,
-    }
-    groups = [
-        {"params": parameters, "lr": rates[name], "name": name}
-        for name, parameters in model.parameter_groups().items()
-    ]
-    num = sum(p.numel() for group in groups for p in group["params"])
-    logger.info("%d trainable parameters in %s", num, [group["name"] for group in groups])
-    return torch.optim.Adam(groups, fused=True)
+    def stop(self, request: StopRequest) -> None:
+        """Save, say how to go on, and leave with an exit code of its own."""
+        self.save_last()
+        logger.warning(
+            "stopped at step %d (%s); the same command goes on from %s",
+            self.progress.step,
+            request.reason or "another process was asked to",
+            self.output / "last",
+        )
+        raise SystemExit(EXIT_GO_ON)
 
-
-def schedule(settings: TrainingConfig, num_steps: int) -> Callable[[int], float]:
-    """Linear warm-up from a first small rate, then linearly to 0 behind the last step."""
-    warmup = min(settings.warmup_steps, num_steps)
-
-    def factor(step: int) -> float:
-        if step < warmup:
-            return (step + 1) / warmup
-        return max(num_steps - step, 0) / max(num_steps - warmup, 1)
-
-    return factor
-
-
-def count_steps(settings: TrainingConfig, num_examples: int, num_processes: int) -> int:
-    """Steps of a run: epochs times examples over the global batch, or ``max_steps`` if fewer."""
-    size = settings.batch_size * settings.batches_per_step * num_processes
-    steps = max(1, math.ceil(num_examples * settings.num_epochs / size))
-    return steps if settings.max_steps is None else min(steps, settings.max_steps)
+    def stop_at_not_finite(self, step: Step, loss: float, norm: float) -> None:
+        """Leave before the step is taken, with a report of what it was computed from."""
+        keys = [[example.key for example in batch] for batch in step.examples]
+        batches = [batch.to(self.accelerator.device) for batch in step.batches]
+        report = not_finite_report(self.model, batches, keys)
+        name = f"not_finite_step_{step.number + 1}_process_{self.rank}.json"
+        write_report({"loss": loss, "gradient_norm": norm} | report, self.output / name)
+        raise ValueError(
+            f"step {step.number + 1}: loss {loss}, gradient norm {norm}; nothing was changed, "
+            f"batches {keys}, statistics in {self.output / name}"
+        )
 
 
-def step_batches(
-    examples: list[Example], settings: TrainingConfig, rank: int, world: int
-) -> Iterator[list[list[Example]]]:
-    """For every step, this process's batches; epochs are shuffled by the seed, without end.
+def dry_run(run: Run, examples: list[Example]) -> None:
+    """Say what a run would need, from ten steps that are taken and forgotten, the largest first."""
+    before = peak_memory(run.accelerator.device)
+    schedule = run.prepare(examples)
+    trial = Trial(schedule, examples)
+    packed = run.config.training.packing
+    for step in steps(examples, schedule, trial.numbers, run.rank, run.world, packed):
+        began = time.monotonic()
+        run.update(step)
+        trial.times.append(step.wait + time.monotonic() - began)
+    began, settings = time.monotonic(), run.config.training
+    asked = run.tune[: settings.eval_batch_size * run.world]
+    run.model.eval()
+    answer_together(
+        run.model, run.builder.prompt, asked, settings.eval_batch_size, settings.max_new_tokens
+    )
+    evaluation = (time.monotonic() - began) * len(run.tune) / max(len(asked), 1)
+    lines = [*trial.lines(settings, evaluation), *memory_lines(run.model, run.optimizer, before)]
+    if run.accelerator.is_main_process:
+        print("\n".join(lines))
 
-    The global batch of a step is the same for any number of processes that divides it.
-    """
-    size = settings.batch_size * settings.batches_per_step * world
-    order = epochs(len(examples), settings.seed)
-    while True:
-        chosen = [examples[next(order)] for _ in range(size)]
-        mine = chosen[rank::world]
-        yield [mine[i : i + settings.batch_size] for i in range(0, len(mine), settings.batch_size)]
 
-
-def epochs(num_examples: int, seed: int) -> Iterator[int]:
-    """Numbers of examples, epoch after epoch, each epoch in an order of its own."""
-    epoch = 0
-    while True:
-        order = list(range(num_examples))
-        random.Random(f"epoch {epoch} of seed {seed}").shuffle(order)
-        yield from order
-        epoch += 1
+def due(step: int, every: int | None) -> bool:
+    """Whether something happens after a step."""
+    return every is not None and step % every == 0
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ import logging
 import math
 import sys
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +28,15 @@ from trl import SFTConfig, SFTTrainer
 
 from configs.load import load_config
 from configs.schema import Config
+from data.batches import BatchSchedule
 from data.cli import run_cli
 from data.collate import collate
 from data.examples import Example
 from infer import load_builder
 from model.checkpoint import save_checkpoint
 from model.graph_lm import GraphLM
-from train import count_steps, epochs, load_examples, make_optimizer, schedule
+from model.optimizer import make_optimizer, rate_factor
+from train import load_train_and_tune
 
 logger = logging.getLogger("trl_text")
 
@@ -46,12 +47,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     check_config(config)
     set_seed(config.training.seed)  # then the calls of train.py in its order: the same fresh LoRA
     builder = load_builder(config)
-    examples, _ = load_examples(config, builder)
+    examples, _ = load_train_and_tune(config, builder)
     model = GraphLM(config.model)
 
     args = trainer_arguments(config)
-    num_steps = count_steps(config.training, len(examples), args.world_size)
-    dataset = training_set(examples, config, num_steps * global_batch_size(args))
+    schedule = BatchSchedule(examples, config.training, args.world_size)
+    args.gradient_accumulation_steps //= args.world_size
+    dataset, num_steps = training_set(examples, schedule), schedule.num_steps
     trainer = make_trainer(model, config, args, dataset, builder.prompt.tokenizer, num_steps)
     trainer.train()
     finish(trainer, model, config)
@@ -68,6 +70,8 @@ def check_config(config: Config) -> None:
         raise ValueError(f"config field model.evidence: {given!r} given, TRL trains on text only")
     if config.model.lora is None:
         raise ValueError("config field model.lora: null given, there is nothing for TRL to train")
+    if config.training.batch_size is None:
+        raise ValueError("config field training.batch_size: null given, TRL takes no token budget")
     if config.training.max_steps == 0:
         raise ValueError("config field training.max_steps: 0 given, TRL would train nothing")
 
@@ -94,23 +98,17 @@ def trainer_arguments(config: Config) -> SFTConfig:
     )
 
 
-def global_batch_size(args: SFTConfig) -> int:
-    """Examples in one step of all processes."""
-    per_process = args.per_device_train_batch_size * args.gradient_accumulation_steps
-    return per_process * args.world_size
-
-
 def ids_and_labels(example: Example) -> dict[str, list[int]]:
     """One example as TRL takes it, from the tensors that our loop trains on."""
     batch = collate([example], "right", with_target=True)
     return {"input_ids": batch.input_ids[0].tolist(), "labels": batch.labels[0].tolist()}
 
 
-def training_set(examples: Sequence[Example], config: Config, num: int) -> Dataset:
-    """The first ``num`` examples that ``train.py`` would see, in its order, epoch after epoch."""
+def training_set(examples: Sequence[Example], schedule: BatchSchedule) -> Dataset:
+    """The examples that ``train.py`` would see, in its order, epoch after epoch."""
     rows = [ids_and_labels(example) for example in tqdm(examples, desc="ids and labels")]
-    order = islice(epochs(len(rows), config.training.seed), num)
-    return Dataset.from_list(rows).select(list(order))
+    steps = map(schedule.step, range(schedule.num_steps))
+    return Dataset.from_list(rows).select([i for step in steps for batch in step for i in batch])
 
 
 def make_trainer(
@@ -129,7 +127,9 @@ def make_trainer(
     constants.HF_HUB_DISABLE_TELEMETRY = True  # TRL reports every run to its makers
     model.to(args.device)
     optimizer = make_optimizer(model, config.training)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule(config.training, num_steps))
+    scheduler = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: rate_factor(config.training, step, num_steps)
+    )
     trainer = SFTTrainer(
         model=model.lm,
         args=args,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import difflib
 import types
@@ -48,6 +49,31 @@ def load_config(argv: Sequence[str]) -> Config:
     return _build(Config, values)
 
 
+def parse_train_options(argv: Sequence[str]) -> tuple[argparse.Namespace, Config]:
+    """The command line of train.py: how to start, and the config.
+
+    Raises:
+        ValueError: as ``load_config``.
+    """
+    parser = argparse.ArgumentParser(prog="train.py", add_help=False, allow_abbrev=False)
+    parser.add_argument("--fresh", action="store_true", help="forget what training.output holds")
+    parser.add_argument(
+        "--resume_anyway",
+        action="store_true",
+        help="go on from a checkpoint of another config, if the run can take what differs",
+    )
+    parser.add_argument(
+        "--dry_run", action="store_true", help="time a few steps, say what all would need, end"
+    )
+    parser.add_argument("--max_minutes", help="the same as --training.max_minutes")
+    options, rest = parser.parse_known_args(argv)
+    if options.max_minutes is not None:
+        rest.append(f"--training.max_minutes={options.max_minutes}")
+    if {"-h", "--help"} & set(rest):
+        print(parser.format_help())
+    return options, load_config(rest)
+
+
 def _build(class_: Any, values: dict[str, Any], prefix: str = "") -> Any:
     """A dataclass out of nested plain values."""
     built: dict[str, Any] = {}
@@ -74,6 +100,25 @@ def read_config(path: str | Path, *overrides: str) -> Config:
 def write_config(config: Config) -> str:
     """All fields of a config as YAML that ``read_config`` reads back to an equal config."""
     return yaml.safe_dump(_plain(config), sort_keys=False, allow_unicode=True)
+
+
+def differences(one: Config, other: Config) -> dict[str, tuple[Any, Any]]:
+    """Fields in which two configs differ: dotted name -> both values."""
+    first, second = (dict(_flat(_plain(config))) for config in (one, other))
+    names = [*first, *(name for name in second if name not in first)]
+    return {
+        name: (first.get(name), second.get(name))
+        for name in names
+        if first.get(name) != second.get(name)
+    }
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
 
 
 def _plain(value: Any) -> Any:

@@ -192,7 +192,7 @@ class TrainingConfig:
     """Gradient norm is clipped here."""
     eval_every: int | None = None
     """Evaluate on tune after every so many steps; null: at the end only."""
-    save_every: int | None = None
+    save_every: int | None = 100
     """Write a checkpoint to resume from after every so many steps; null: when it stops."""
     keep_last: int = 2
     """How many checkpoints to resume from are kept."""
@@ -204,6 +204,8 @@ class TrainingConfig:
     """Longest answer in tokens."""
     log_every: int = 1
     """Log after every so many steps."""
+    wandb_project: str | None = None
+    """Log to this project of Weights & Biases as well as to TensorBoard."""
     seed: int = 0
     """Of everything that is drawn."""
     output: str = "runs/default"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from configs.schema import TrainingConfig
 from data.batches import BatchSchedule
 from data.collate import Batch, collate
 from data.examples import Example
@@ -42,17 +43,17 @@ class Step:
 def steps(
     examples: Sequence[Example],
     schedule: BatchSchedule,
-    first: int,
+    numbers: Sequence[int],
     rank: int = 0,
     world: int = 1,
     packed: bool = False,
 ) -> Iterator[Step]:
-    """The steps of one process from ``first`` on, made ahead in a thread of their own.
+    """Steps of one process, made ahead in a thread of their own.
 
     Args:
         examples: that the schedule was made for.
         schedule: which of them are in which batch.
-        first: number of the first step.
+        numbers: of the steps, in the order in which they are taken.
         rank: this process.
         world: number of processes; they share the batches of every step.
         packed: lay the examples of a batch in one row.
@@ -68,14 +69,73 @@ def steps(
 
     ahead: deque[Future[Step]] = deque()
     with ThreadPoolExecutor(1) as pool:
-        for number in range(first, schedule.num_steps + STEPS_AHEAD):
-            if number < schedule.num_steps:
-                ahead.append(pool.submit(make, number))
-            if number >= first + STEPS_AHEAD:
+        for place in range(len(numbers) + STEPS_AHEAD):
+            if place < len(numbers):
+                ahead.append(pool.submit(make, numbers[place]))
+            if place >= STEPS_AHEAD and ahead:
                 began = time.monotonic()
                 step = ahead.popleft().result()
                 step.wait = time.monotonic() - began
                 yield step
+
+
+class Trial:
+    """Ten steps that stand for all: the one with the largest batch, and some from start to end.
+
+    Args:
+        schedule: of the run.
+        examples: that it was made for.
+    """
+
+    def __init__(
+        self, schedule: BatchSchedule, examples: Sequence[Example], num_timed: int = 10
+    ) -> None:
+        self.examples, self.schedule = examples, schedule
+        lengths = [example.num_tokens for example in examples]
+        packing = schedule.settings.packing
+
+        def computed(batch: Sequence[int]) -> int:
+            longest = max(lengths[i] for i in batch)
+            return sum(lengths[i] for i in batch) if packing else len(batch) * longest
+
+        batches = [list(map(computed, schedule.step(n))) for n in range(schedule.num_steps)]
+        self.sizes = [sum(sizes) for sizes in batches]  # of each step in tokens, padding included
+        largest = max(range(schedule.num_steps), key=lambda n: max(batches[n]))
+        between = [round(i * (schedule.num_steps - 1) / (num_timed - 1)) for i in range(num_timed)]
+        self.numbers = [largest, *between]
+        self.times: list[float] = []
+
+    def lines(self, settings: TrainingConfig, evaluation: float) -> list[str]:
+        """Sizes of the data and the time that the run would take.
+
+        Args:
+            settings: of the run.
+            evaluation: seconds of one evaluation.
+        """
+        timed = sum(self.times[1:]) / sum(self.sizes[n] for n in self.numbers[1:])
+        training, num_steps = timed * sum(self.sizes), self.schedule.num_steps
+        times = 1 + ((num_steps - 1) // settings.eval_every if settings.eval_every else 0)
+        tokens = [example.num_tokens for example in self.examples]
+        nodes = [len(example.graph.node_ids) for example in self.examples]
+        edges = [example.graph.edge_index.shape[1] for example in self.examples]
+        return [
+            f"examples      {len(tokens)}: tokens {_spread(tokens)}, nodes {_spread(nodes)}, "
+            f"edges {_spread(edges)}",
+            f"steps         {num_steps} of {settings.batches_per_step} batches; "
+            f"{self.schedule.examples_per_batch():.1f} examples a batch, "
+            f"{100 * self.schedule.padding_share():.1f} % padding",
+            f"time          {_minutes(training + times * evaluation)}: training "
+            f"{_minutes(training)} ({1 / timed:.0f} tokens/s), {times} evaluation(s) of "
+            f"{_minutes(evaluation)}",
+        ]
+
+
+def _spread(values: Sequence[int]) -> str:
+    return f"{sum(values) / len(values):.0f} on average, {max(values)} at most"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.1f} min"
 
 
 def fingerprint(examples: Sequence[Example]) -> str:

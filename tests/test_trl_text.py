@@ -17,6 +17,7 @@ import infer
 import train
 from benchmarks import trl_text
 from configs.load import load_config
+from data.batches import BatchSchedule
 from data.collate import collate
 from data.examples import Example
 from data.jsonlines import write_conversations
@@ -76,7 +77,7 @@ def options(base_model: Path, conversations: Path, output: Path) -> list[str]:
 
 def examples_of(argv: list[str]) -> list[Example]:
     config = load_config(argv)
-    return train.load_examples(config, infer.load_builder(config))[0]
+    return train.load_train_and_tune(config, infer.load_builder(config))[0]
 
 
 def test_ids_and_labels_are_those_of_our_loop(
@@ -99,13 +100,13 @@ def test_trl_sees_our_batches_in_our_order(
     config, examples = load_config(argv), examples_of(argv)
     args = trl_text.trainer_arguments(config)
     builder = infer.load_builder(config)
-    dataset = trl_text.training_set(examples, config, 16)
+    schedule = BatchSchedule(examples, config.training)
+    dataset = trl_text.training_set(examples, schedule)
     model = trl_text.GraphLM(config.model)
     tokenizer = builder.prompt.tokenizer
     trainer = trl_text.make_trainer(model, config, args, dataset, tokenizer, num_steps=4)
 
-    steps = train.step_batches(examples, config.training, rank=0, world=1)
-    ours = [batch for _, step in zip(range(4), steps, strict=False) for batch in step]
+    ours = [[examples[i] for i in batch] for n in range(4) for batch in schedule.step(n)]
     theirs = list(trainer.get_train_dataloader())
     assert len(theirs) == len(ours) == 8
     for batch, given in zip(ours, theirs, strict=True):
@@ -159,13 +160,14 @@ def test_weights_agree(trained: tuple[Path, Path]) -> None:
 def test_checkpoint_answers_as_ours(
     trained: tuple[Path, Path], conversations: Path, tmp_path: Path
 ) -> None:
-    files = [sorted(str(p.relative_to(run)) for p in (run / "last").rglob("*")) for run in trained]
+    ours, theirs = trained[0] / "best", trained[1] / "last"  # best has nothing to resume from
+    files = [sorted(str(p.relative_to(run)) for p in run.rglob("*")) for run in (ours, theirs)]
     assert files[0] == files[1]
     assert {p.name for p in trained[1].iterdir()} == {"last", "log.jsonl"}
     answers = []
-    for number, run in enumerate(trained):
+    for number, run in enumerate((ours, theirs)):
         output = tmp_path / f"{number}.jsonl"
-        argv = ["answer", "--checkpoint", str(run / "last"), "--input", str(conversations)]
+        argv = ["answer", "--checkpoint", str(run), "--input", str(conversations)]
         infer.main([*argv, "--output", str(output), "--max_new_tokens", "4"])
         records = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
         answers.append([(r["question"], r["answer"], r["num_tokens"]) for r in records])

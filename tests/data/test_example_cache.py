@@ -429,9 +429,7 @@ def test_two_that_write_at_the_same_time_leave_one_whole_file(
     file, key = only_file(folder), key_of(builder, data)
     stored = example_cache.read_cache(file, key)
     with ThreadPoolExecutor(4) as pool:
-        done = pool.map(lambda _: example_cache.write_cache(file, key, stored), range(40))
-        while not all(future for future in done):
-            pass
+        assert all(pool.map(lambda _: example_cache.write_cache(file, key, stored), range(100)))
     assert example_cache.read_cache(only_file(folder), key) is not None
 
 

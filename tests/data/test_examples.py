@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from configs.schema import EvidenceConfig
+from data.evidence_memory import cached
 from data.examples import Example, ExampleBuilder, choose_questions
 from data.prompt import Prompt
 from data.retrieve import EvidenceIndex
@@ -202,7 +203,7 @@ def test_each_piece_is_embedded_once_in_a_conversation(prompt: Prompt) -> None:
 
     conversation = golden.conversation()
     conversation = replace(conversation, turns=conversation.turns * 3)
-    builder_of(prompt, embed, top_k=7).conversation(conversation)
+    builder_of(prompt, cached(embed), top_k=7).conversation(conversation)
     pieces = {piece.text for piece in conversation.evidence}
     assert pieces & set(seen)
     assert all(count == 1 for text, count in seen.items() if text in pieces)

@@ -11,6 +11,7 @@ import time
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,8 +45,8 @@ def work(factor: int, task: int) -> int:
     return factor * task
 
 
-def environment(_: int, name: str) -> str | None:
-    return os.environ.get(name)
+def environment(_: int, name: str) -> Any:
+    return signal.getsignal(signal.SIGINT) if name == "SIGINT" else os.environ.get(name)
 
 
 def make_slowly(folder: str) -> int:
@@ -62,12 +63,14 @@ def test_results_and_logs_come_in_the_order_of_the_tasks(caplog: pytest.LogCaptu
     assert {record.name for record in caplog.records} == {"data.prompt"}
 
 
-def test_a_process_has_one_thread_and_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_has_one_thread_no_bar_and_leaves_ctrl_c_to_its_parent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("TQDM_DISABLE", raising=False)
-    names = ["OMP_NUM_THREADS", "TQDM_DISABLE", "CUDA_VISIBLE_DEVICES"]
+    names = ["OMP_NUM_THREADS", "TQDM_DISABLE", "CUDA_VISIBLE_DEVICES", "SIGINT"]
     found = list(map_in_workers(partial(make, 1), environment, names, 1))
-    assert found == ["1", "1", ""]
+    assert found == ["1", "1", "", signal.SIG_IGN]
     assert os.environ["OMP_NUM_THREADS"] == "7"
     assert "TQDM_DISABLE" not in os.environ
 

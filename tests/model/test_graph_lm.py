@@ -15,6 +15,7 @@ from data.chain_graph import ChainGraph
 from data.collate import Batch, collate
 from data.examples import Example
 from model.graph_lm import IGNORED_LABEL, GraphLM
+from model.optimizer import make_optimizer
 from tests.tiny import (
     ARCHITECTURES,
     END_ID,
@@ -27,7 +28,6 @@ from tests.tiny import (
     tiny_model,
     with_edges,
 )
-from train import make_optimizer
 
 CLOSED = EncoderConfig(gate_init=0.0)
 

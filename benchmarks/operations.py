@@ -1,0 +1,166 @@
+"""What a step costs beyond its seconds: operations of the LM, the device's ceiling, peak memory."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+VARLEN_ATTENTION = ("flex_attention", "flash_attention_2", "flash_attention_3")
+"""Attention that computes nothing between packed examples and nothing above the diagonal."""
+
+
+@dataclass(frozen=True)
+class LmShape:
+    """Sizes of an LM with LoRA that its operations follow from.
+
+    Args:
+        num_layers: transformer layers.
+        width: query heads times their size.
+        body: frozen parameters in matrix products of the layers.
+        head: parameters of the output layer, which only answer positions pass.
+        lora: trained parameters of LoRA.
+    """
+
+    num_layers: int
+    width: int
+    body: int
+    head: int
+    lora: int
+
+
+class Work(NamedTuple):
+    """Tokens through the layers, token pairs in attention, positions through the output layer."""
+
+    tokens: float
+    pairs: float
+    answer_tokens: float
+
+
+def lm_shape(lm: nn.Module) -> LmShape:
+    """The sizes of an LM of transformers, with PEFT's LoRA in it or without."""
+    linear = {
+        name: module.in_features * module.out_features
+        for name, module in lm.named_modules()
+        if isinstance(module, nn.Linear)  # PEFT's wrappers are none
+    }
+    output = lm.get_output_embeddings()
+    head = output.in_features * output.out_features
+    lora = sum(size for name, size in linear.items() if "lora_" in name)
+    config = lm.config.get_text_config()
+    heads = config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    body = sum(linear.values()) - lora - head
+    return LmShape(config.num_hidden_layers, heads * head_dim, body, head, lora)
+
+
+def executed(
+    lengths: Sequence[int], answer_tokens: int, packed: bool = False, attention: str = "sdpa"
+) -> Work:
+    """The work of one batch as the device does it, padding included.
+
+    Args:
+        lengths: tokens of each example.
+        answer_tokens: of all of them.
+        packed: one row without padding, else one row an example, padded to the longest.
+        attention: transformers' name. Of T x T pairs, half are skipped where no mask is needed:
+            SDPA without padding, and flex or flash attention, which also skip what lies between
+            packed examples.
+    """
+    longest, total = max(lengths), sum(lengths)
+    padded = longest * len(lengths)
+    tokens = total if packed else padded
+    if attention in VARLEN_ATTENTION:
+        pairs = sum(length**2 for length in lengths) / 2
+    elif packed:
+        pairs = total**2 / (1 if len(lengths) > 1 else 2)
+    else:
+        pairs = padded * longest / (1 if padded > total else 2)
+    return Work(tokens, pairs, answer_tokens)
+
+
+def useful(lengths: Sequence[int], answer_tokens: int) -> Work:
+    """The work of one batch that no padding and no mask adds to."""
+    return Work(sum(lengths), sum(length**2 for length in lengths) / 2, answer_tokens)
+
+
+def operations(shape: LmShape, work: Work, recomputed: bool = False) -> float:
+    """Floating-point operations of the LM in forward and backward pass; a multiply-add is two.
+
+    Frozen weights: 2 a parameter and token forward, 2 backward for the input's gradient, none for
+    their own. LoRA: 2 forward, 4 backward. Attention, a token pair and channel: 4 forward (scores,
+    values), 10 backward, as fused kernels compute the scores a second time. With gradient
+    checkpointing the layers' forward pass counts twice. Embeddings, norms, softmax and the
+    optimizer are not counted; the queries, keys and values of the first layer are counted in
+    full, though text rows need no gradient of their input (under half a percent of 32 layers).
+
+    Args:
+        shape: of the LM.
+        work: of a batch, or a sum of several.
+        recomputed: gradient checkpointing is on.
+    """
+    forward = 1 + recomputed
+    layers = (2 * forward + 2) * shape.body + (2 * forward + 4) * shape.lora
+    attention = (4 * forward + 10) * shape.num_layers * shape.width
+    return layers * work.tokens + attention * work.pairs + 4 * shape.head * work.answer_tokens
+
+
+def matmul_ceiling(device: torch.device, size: int = 8192, repeats: int = 20) -> float:
+    """Operations a second of a large bf16 matrix product: the median of its runs."""
+    left, right = (
+        torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2)
+    )  # [size, size]
+    for _ in range(3):
+        left @ right
+    seconds = []
+    for _ in range(repeats):
+        began = clock(device)
+        left @ right
+        seconds.append(clock(device) - began)
+    return 2 * size**3 / statistics.median(seconds)
+
+
+def clock(device: torch.device) -> float:
+    """Seconds, once all that was given to the device is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def peak_bytes(step: Callable[[], object], device: torch.device) -> int:
+    """The most that tensors take at once while a step runs, beyond what they took before.
+
+    CUDA's allocator keeps count by itself; on CPU, torch's profiler sees every allocation, which
+    other systems and the C library's caches do not blur as they blur the process's memory.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        step()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        step()
+    events = profiler.profiler.kineto_results.events()
+    changes = [(e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]"]
+    held = peak = 0
+    for _, change in sorted(changes, key=lambda item: item[0]):
+        held += change
+        peak = max(peak, held)
+    return peak
+
+
+def resident_bytes(module: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """Bytes of a module's parameters and buffers, and of what the optimizer keeps of them."""
+    tensors = [*module.parameters(), *module.buffers()]
+    states = [optimizer.state[p] for p in module.parameters() if p in optimizer.state]
+    tensors += [t for state in states for t in state.values() if isinstance(t, torch.Tensor)]
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+    return sum(storages.values())

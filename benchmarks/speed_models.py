@@ -1,0 +1,103 @@
+"""Base model and tokenizer of a speed measurement: loaded, or of known sizes and random."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    MistralConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+
+from configs.models import resolve_model
+from configs.schema import ModelConfig
+from model.base_model import load_base_model, recompute_layers
+
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "mistralai/Mistral-7B-Instruct-v0.2": {
+        "vocab_size": 32000,
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 32768,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+        "rms_norm_eps": 1e-5,
+        "sliding_window": None,
+        "tie_word_embeddings": False,
+    }
+}
+"""Models whose sizes are known here, so that random weights need no download."""
+TOKENIZER = "HuggingFaceTB/SmolLM2-135M-Instruct"
+"""Lends its tokenizer to them, cut to their vocabulary."""
+
+
+def load_base(model: ModelConfig, device: torch.device, random_weights: bool) -> PreTrainedModel:
+    """A base model of its own for one system, on the device.
+
+    Args:
+        model: its name, type, attention, quantization, checkpointing.
+        device: where random weights are drawn, so that they never pass through the host.
+        random_weights: load the architecture only, or take it from here.
+    """
+    if random_weights:
+        base = random_base(model, device)
+    else:
+        name, dtype = model.base_model, model.dtype
+        base = load_base_model(name, dtype, model.attn_implementation, model.quantization)
+    if model.gradient_checkpointing:
+        recompute_layers(base)
+    return base.eval().to(device)
+
+
+def random_base(model: ModelConfig, device: torch.device) -> PreTrainedModel:
+    """A model with the sizes of the named one.
+
+    Raises:
+        ValueError: it is to be quantized.
+    """
+    if model.quantization != "none":
+        given = model.quantization
+        raise ValueError(f"config field model.quantization: {given!r} with --random_weights")
+    if model.base_model in ARCHITECTURES:
+        config = MistralConfig(**ARCHITECTURES[model.base_model])
+    else:
+        config = AutoConfig.from_pretrained(resolve_model(model.base_model))
+    with device:
+        return AutoModelForCausalLM.from_config(
+            config,
+            dtype=getattr(torch, model.dtype),
+            attn_implementation=model.attn_implementation,
+        )
+
+
+def load_tokenizer(name: str, random_weights: bool) -> PreTrainedTokenizerFast:
+    """A base model's tokenizer; SmolLM2's, cut, for an architecture that is only known here."""
+    if random_weights and name in ARCHITECTURES:
+        whole = AutoTokenizer.from_pretrained(resolve_model(TOKENIZER))
+        return cut_tokenizer(whole, ARCHITECTURES[name]["vocab_size"])
+    return AutoTokenizer.from_pretrained(resolve_model(name))
+
+
+def cut_tokenizer(tokenizer: PreTrainedTokenizerFast, size: int) -> PreTrainedTokenizerFast:
+    """A BPE tokenizer's first ``size`` tokens: every merge of theirs, and no later one."""
+    tree = json.loads(tokenizer.backend_tokenizer.to_str())
+    vocabulary = {token: i for token, i in tree["model"]["vocab"].items() if i < size}
+    tree["model"]["vocab"] = vocabulary
+    tree["model"]["merges"] = [m for m in tree["model"]["merges"] if "".join(m) in vocabulary]
+    cut = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(json.dumps(tree)),
+        bos_token=tokenizer.bos_token,
+        eos_token=tokenizer.eos_token,
+        pad_token=tokenizer.pad_token,
+    )
+    cut.chat_template = tokenizer.chat_template
+    return cut

@@ -1,0 +1,392 @@
+"""Stopped, killed, refused: a run goes on where it was, to the same numbers, and loses nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import train
+from data.cli import EXIT_GO_ON
+from data.jsonlines import write_conversations
+from model.checkpoint import check_manifest, newest_checkpoint
+from model.graph_lm import GraphLM
+from tests.runs import ROOT, command, lines, losses, options
+from tests.tiny import tiny_conversation
+
+NUM_STEPS = 12
+STIRRED = {  # everything that draws random numbers, and an evaluation between
+    "training__max_steps": NUM_STEPS,
+    "training__num_epochs": 20,
+    "training__save_every": 2,
+    "training__eval_every": 5,
+    "model__encoder__dropout": 0.3,
+    "model__lora__lora_dropout": 0.2,
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Sums are taken in the same order here as in the runs that are commands."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def argv(base: str, folder: Path, output: Path, **changes: Any) -> list[str]:
+    return options(base, folder, output, **STIRRED | changes)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    tmp_path_factory: pytest.TempPathFactory, tiny_data: Path, tiny_folder: str
+) -> Path:
+    """The output of a run that nothing happens to."""
+    output = tmp_path_factory.mktemp("undisturbed") / "run"
+    command("train.py", *argv(tiny_folder, tiny_data, output))
+    return output
+
+
+def same_run(one: Path, other: Path) -> None:
+    """Both runs took the same steps to the last bit, each once, and ended at the same weights."""
+    assert [line["step"] for line in lines(one) if "loss" in line] == [*range(1, NUM_STEPS + 1)]
+    assert losses(one) == losses(other)
+    scores = [[line for line in lines(run) if "tune_hit_at_1" in line] for run in (one, other)]
+    assert [r["tune_hit_at_5"] for r in scores[0]] == [r["tune_hit_at_5"] for r in scores[1]]
+    for name in ("graph_encoder.safetensors", "adapter/adapter_model.safetensors"):
+        first, second = (load_file(run / "last" / name) for run in (one, other))
+        assert first.keys() == second.keys()
+        assert all(torch.equal(first[key], second[key]) for key in first), name
+
+
+def partial_folders(output: Path) -> list[Path]:
+    return [path for name in ("last", "best") for path in output.glob(f".{name}-*")]
+
+
+def num_logged(output: Path) -> int:
+    path = output / "log.jsonl"
+    return path.read_text().count('"loss"') if path.exists() else 0
+
+
+def run_and_kill(arguments: list[str], output: Path, in_save: bool, rng: random.Random) -> str:
+    """Start the run, kill it a step or two later; what it was doing."""
+    start, steps = num_logged(output), rng.randint(1, 2)
+    process = subprocess.Popen(
+        [sys.executable, "train.py", *arguments],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    began = time.monotonic()
+    while process.poll() is None and time.monotonic() - began < 300:
+        ready = num_logged(output) >= min(start + steps, NUM_STEPS - 1)
+        if ready and (not in_save or partial_folders(output)):
+            break
+        time.sleep(0.0005)
+    if not in_save:
+        time.sleep(rng.random() * 0.1)
+    process.send_signal(signal.SIGKILL)
+    _, said = process.communicate()
+    if process.returncode != -signal.SIGKILL:
+        assert process.returncode == 0, said[-2000:]
+        return "finished"
+    return "inside a save" if partial_folders(output) else "in a step"
+
+
+def killed_and_resumed(
+    kills: int, tiny_folder: str, data_folder: Path, output: Path, seed: int
+) -> list[str]:
+    """Kill a run so often, let it then finish; the trace of what each kill hit."""
+    rng, trace = random.Random(seed), []
+    arguments = argv(tiny_folder, data_folder, output, training__save_every=1)
+    for number in range(kills):
+        trace.append(run_and_kill(arguments, output, in_save=number % 2 == 0, rng=rng))
+        newest = newest_checkpoint(output)
+        trace[-1] += f", logged {num_logged(output)}, newest {newest and newest.name}"
+        if trace[-1].startswith("finished"):  # begin again: every kill must hit a run
+            shutil.rmtree(output)
+    command("train.py", *arguments)
+    return trace
+
+
+def test_three_kills_change_nothing(
+    undisturbed: Path,
+    tiny_data: Path,
+    tiny_folder: str,
+    tmp_path: Path,
+) -> None:
+    trace = killed_and_resumed(3, tiny_folder, tiny_data, tmp_path / "run", seed=0)
+    same_run(tmp_path / "run", undisturbed)
+    assert sum(hit.startswith("inside a save") for hit in trace) >= 1, trace
+    assert not partial_folders(tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_twenty_kills_change_nothing(
+    undisturbed: Path,
+    tiny_data: Path,
+    tiny_folder: str,
+    tmp_path: Path,
+) -> None:
+    hits: list[str] = []
+    for seed in range(4):
+        output = tmp_path / f"run_{seed}"
+        hits += killed_and_resumed(5, tiny_folder, tiny_data, output, seed)
+        same_run(output, undisturbed)
+    print("\n".join(hits))
+    assert len([hit for hit in hits if not hit.startswith("finished")]) >= 20 - 2, hits
+    assert sum(hit.startswith("inside a save") for hit in hits) >= 5, hits
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_stops_with_a_checkpoint_and_the_same_command_goes_on(
+    number: signal.Signals,
+    undisturbed: Path,
+    tiny_data: Path,
+    tiny_folder: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    arguments, output = argv(tiny_folder, tiny_data, tmp_path / "run"), tmp_path / "run"
+    write = train.RunLog.write
+
+    def signalled(log: Any, step: int, *rest: Any) -> None:
+        write(log, step, *rest)
+        if step == 3:
+            os.kill(os.getpid(), number)
+
+    before = signal.getsignal(number)
+    with monkeypatch.context() as patch:
+        patch.setattr(train.RunLog, "write", signalled)
+        with pytest.raises(SystemExit) as stopped:
+            train.main(arguments)
+    assert stopped.value.code == EXIT_GO_ON
+    assert signal.getsignal(number) is before
+    assert number.name in caplog.text
+    step = json.loads((output / "last" / "trainer_state" / "progress.json").read_text())["step"]
+    assert 3 <= step <= 4
+    train.main(arguments)
+    same_run(output, undisturbed)
+
+
+def test_when_its_minutes_are_up_it_stops(
+    undisturbed: Path,
+    tiny_data: Path,
+    tiny_folder: str,
+    tmp_path: Path,
+) -> None:
+    arguments = argv(tiny_folder, tiny_data, tmp_path / "run")
+    for _ in range(2):
+        with pytest.raises(SystemExit) as stopped:
+            train.main([*arguments, "--max_minutes=1e-9"])
+        assert stopped.value.code == EXIT_GO_ON
+    assert len(losses(tmp_path / "run")) == 2
+    train.main(arguments)
+    same_run(tmp_path / "run", undisturbed)
+
+
+@pytest.fixture
+def stopped(tiny_data: Path, tiny_folder: str, tmp_path: Path) -> Path:
+    """A run stopped after its first step."""
+    with pytest.raises(SystemExit):
+        train.main([*argv(tiny_folder, tiny_data, tmp_path / "run"), "--max_minutes=1e-9"])
+    return tmp_path / "run"
+
+
+def test_a_finished_run_is_left_alone_and_fresh_begins_again(
+    tiny_data: Path,
+    tiny_folder: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    arguments = options(tiny_folder, tiny_data, tmp_path / "run")
+    train.main(arguments)
+    before = (tmp_path / "run" / "log.jsonl").read_text()
+    caplog.set_level(logging.INFO)
+    train.main(arguments)
+    assert "finished already" in caplog.text
+    assert (tmp_path / "run" / "log.jsonl").read_text() == before
+    train.main([*arguments, "--fresh"])
+    assert losses(tmp_path / "run") == [json.loads(x)["loss"] for x in before.splitlines()[:3]]
+
+
+def test_another_config_is_refused_field_by_field(
+    stopped: Path,
+    tiny_data: Path,
+    tiny_folder: str,
+) -> None:
+    changes = {"training__learning_rate": 2e-3, "training__warmup_steps": 1}
+    with pytest.raises(ValueError, match="--resume_anyway") as error:
+        train.main(argv(tiny_folder, tiny_data, stopped, **changes))
+    assert "training.learning_rate: 0.001 there, 0.002 here" in str(error.value)
+    assert "training.warmup_steps: 0 there, 1 here" in str(error.value)
+    train.main([*argv(tiny_folder, tiny_data, stopped, **changes), "--resume_anyway"])
+    assert lines(stopped)[-1]["step"] == NUM_STEPS
+
+
+@pytest.mark.parametrize(
+    "change", [{"model__lora__r": 2}, {"training__seed": 1}, {"evidence__top_k": 3}]
+)
+def test_what_cannot_change_is_refused_anyway(
+    change: dict[str, Any],
+    stopped: Path,
+    tiny_data: Path,
+    tiny_folder: str,
+) -> None:
+    with pytest.raises(ValueError, match=next(iter(change)).replace("__", ".")) as error:
+        train.main([*argv(tiny_folder, tiny_data, stopped, **change), "--resume_anyway"])
+    assert "--fresh" in str(error.value)
+    assert "--resume_anyway" not in str(error.value)
+
+
+def test_what_changes_nothing_may_change(
+    stopped: Path,
+    undisturbed: Path,
+    tiny_data: Path,
+    tiny_folder: str,
+    tmp_path: Path,
+) -> None:
+    moved = tmp_path / "moved"
+    stopped.rename(moved)
+    changes = {"training__save_every": 5, "training__keep_last": 1, "training__eval_batch_size": 2}
+    train.main(argv(tiny_folder, tiny_data, moved, **changes))
+    same_run(moved, undisturbed)
+    assert not list(moved.glob("step_*"))
+
+
+def test_other_data_are_refused(
+    tiny_data: Path,
+    tiny_folder: str,
+    tmp_path: Path,
+) -> None:
+    shutil.copytree(tiny_data, tmp_path / "data")
+    arguments = argv(tiny_folder, tmp_path / "data", tmp_path / "run")
+    with pytest.raises(SystemExit):
+        train.main([*arguments, "--max_minutes=1e-9"])
+    others = [tiny_conversation(n) for n in (3, 2, 1, 0)]
+    write_conversations(tmp_path / "data" / "train.jsonl", others)
+    with pytest.raises(ValueError, match=r"data\.train"):
+        train.main([*arguments, "--resume_anyway"])
+
+
+def test_a_folder_in_use_is_refused(stopped: Path, tiny_data: Path, tiny_folder: str) -> None:
+    with (
+        train.locked(stopped),
+        pytest.raises(ValueError, match=r"training\.output.*another run"),
+    ):
+        train.main(argv(tiny_folder, tiny_data, stopped))
+
+
+def test_the_last_few_checkpoints_are_kept(
+    tiny_data: Path,
+    tiny_folder: str,
+    tmp_path: Path,
+) -> None:
+    changes = {"training__keep_last": 3, "training__max_steps": 9}
+    train.main(argv(tiny_folder, tiny_data, tmp_path / "run", **changes))
+    kept = sorted(path.name for path in (tmp_path / "run").glob("step_*"))
+    assert kept == ["step_00000006", "step_00000008"]
+    for name in (*kept, "last", "best"):
+        check_manifest(tmp_path / "run" / name)
+    model = GraphLM.from_pretrained(tmp_path / "run" / kept[0])
+    assert model.encoder is not None
+
+
+def test_a_harmed_checkpoint_is_passed_over_for_the_one_before(
+    undisturbed: Path,
+    tiny_data: Path,
+    tiny_folder: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    shutil.copytree(undisturbed, tmp_path / "run")
+    harmed = tmp_path / "run" / "last" / "trainer_state" / "optimizer.safetensors"
+    harmed.write_bytes(harmed.read_bytes()[:-7])
+    changes = {"training__output": tmp_path / "run"}
+    caplog.set_level(logging.INFO)
+    train.main(argv(tiny_folder, tiny_data, tmp_path / "run", **changes))
+    assert "optimizer.safetensors: changed or truncated" in caplog.text
+    assert f"step_{NUM_STEPS:08d}" in caplog.text or "step_000000" in caplog.text
+    same_run(tmp_path / "run", undisturbed)
+
+
+def test_a_write_that_fails_keeps_the_checkpoint_before(
+    stopped: Path,
+    undisturbed: Path,
+    tiny_data: Path,
+    tiny_folder: str,
+) -> None:
+    """As on a full disk: the system refuses to write more into a file."""
+    arguments = argv(tiny_folder, tiny_data, stopped)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    size = (stopped / "last" / "trainer_state" / "optimizer.safetensors").stat().st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, hard))
+    try:
+        with pytest.raises(ValueError, match="last: checkpoint cannot be written"):
+            train.main(arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert not partial_folders(stopped)
+    newest = newest_checkpoint(stopped)
+    assert newest is not None
+    assert newest.name == "last"
+    train.main(arguments)
+    same_run(stopped, undisturbed)
+
+
+def test_a_save_killed_between_two_names_is_put_right(
+    stopped: Path,
+    undisturbed: Path,
+    tiny_data: Path,
+    tiny_folder: str,
+) -> None:
+    (stopped / "last").rename(stopped / ".last-old")
+    (stopped / ".last-abc").mkdir()
+    train.main(argv(tiny_folder, tiny_data, stopped))
+    same_run(stopped, undisturbed)
+    assert not partial_folders(stopped)
+
+
+def test_two_processes_go_on_with_what_one_began(
+    tiny_data: Path,
+    tiny_folder: str,
+    tmp_path: Path,
+) -> None:
+    calm = {"model__encoder__dropout": 0, "model__lora__lora_dropout": 0, "data__tune": "null"}
+    one = argv(tiny_folder, tiny_data, tmp_path / "one", **calm)
+    train.main(one)
+    two = argv(tiny_folder, tiny_data, tmp_path / "two", **calm)
+    with pytest.raises(SystemExit):
+        train.main([*two, "--max_minutes=1e-9"])
+    launch = ("torch.distributed.run", "--standalone", "--nproc_per_node", 2, "train.py")
+    done = subprocess.run(
+        [sys.executable, "-m", *map(str, launch), *two],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "not promised" in done.stderr
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-3)
