@@ -68,15 +68,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     builder = load_builder(config)
     with accelerator.main_process_first():  # the others then find them in the cache
         train, tune = load_train_and_tune(config, builder)
-    model, output = GraphLM(config.model), Path(config.training.output)
+    output = Path(config.training.output)
+    log_environment(config, accelerator)
+    run = Run(config, accelerator, GraphLM(config.model), builder, tune, output)
+    if options.dry_run:
+        dry_run(run, train)
+        return
     with locked(output) if accelerator.is_main_process else nullcontext():
         if options.fresh and accelerator.is_main_process:
             start_afresh(output)
-        log_environment(config, accelerator)
-        run = Run(config, accelerator, model, builder, tune, output)
-        if options.dry_run:
-            dry_run(run, train)
-            return
         if config.training.max_steps != 0:
             run.train(train, options.resume_anyway)
         run.finish()

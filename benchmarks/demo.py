@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     rows = {"untrained": answer(untrained, data, output / "untrained.jsonl", args, "own")}
 
     console.rule("3. Fine-tuning: graph + evidence memory")
-    train.main(["--config", str(CONFIG), *overrides(args)])
+    train.main(["--config", str(CONFIG), "--fresh", *overrides(args)])
     trained = output / "last"
     rows["trained"] = answer(trained, data, output / "trained.jsonl", args, "own")
 

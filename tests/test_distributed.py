@@ -125,7 +125,8 @@ def slurm_script(folder: Path, code: int, **environment: Any) -> tuple[int, str]
     """Run the SLURM script with commands that stand for SLURM's; its exit code and their trace."""
     commands = {
         "srun": 'shift 2; SLURM_PROCID=3 SLURM_LOCALID=1 exec "$@"',
-        "scontrol": '[ "$1" = show ] && echo first && echo second || echo "scontrol $@" >> trace',
+        "scontrol": "if [ $1 = show ]; then echo first; seq 100000; "
+        'else echo "scontrol $@" >> trace; fi',
         "python": 'kill -USR1 $$; echo "$RANK $LOCAL_RANK $WORLD_SIZE $MASTER_ADDR $@" >> trace; '
         f"exit {code}",
     }

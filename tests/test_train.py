@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from accelerate import Accelerator
 import train
 from configs.load import load_config
 from configs.schema import Config, DataConfig, EncoderConfig, ModelConfig, TrainingConfig
+from data.batches import BatchSchedule
 from data.collate import collate
 from data.examples import Example
 from data.jsonlines import write_conversations
-from data.steps import Step
+from data.steps import Step, Trial
 from model.checkpoint import check_manifest
 from model.graph_lm import GraphLM
 from model.optimizer import make_optimizer, rate_factor
@@ -181,6 +183,36 @@ def test_training_learns(tiny_data: Path, tiny_folder: str, tmp_path: Path) -> N
     assert sum(found[-5:]) / 5 < 0.75 * sum(found[:5]) / 5
 
 
+def test_a_dry_run_says_what_a_run_needs_and_writes_nothing(
+    tiny_data: Path, tiny_folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = {"training__max_steps": 30, "training__num_epochs": 9, "training__eval_every": 7}
+    argv = options(tiny_folder, tiny_data, tmp_path / "out", **changes)
+    train.main([*argv, "--dry_run"])
+    said = capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+    model = GraphLM(load_config(argv).model)
+    trained, frozen = (
+        sum(p.numel() for p in model.parameters() if p.requires_grad is wanted)
+        for wanted in (True, False)
+    )
+    assert f"{trained} trainable, {frozen} frozen" in said
+    assert re.search(r"examples +12: tokens \d+ on average, \d+ at most, nodes", said)
+    assert "30 of 2 batches; 1.0 examples a batch, 0.0 % padding" in said
+    assert re.search(r"time +[\d.]+ min: training .* tokens/s\), 5 evaluation", said)
+    assert re.search(r"peak [\d.]+ GiB of [\d.]+ GiB: fits", said)
+
+
+def test_a_dry_run_begins_with_the_largest_batch() -> None:
+    examples = tiny_examples(9)
+    examples[4] = replace(examples[4], target_ids=[*range(20, 90), *examples[4].target_ids])
+    schedule = BatchSchedule(examples, TrainingConfig(batches_per_step=1, num_epochs=20))
+    trial = Trial(schedule, examples)
+    assert schedule.step(trial.numbers[0]) == [[4]]
+    assert trial.numbers[1:] == [0, 20, 40, 60, 80, 99, 119, 139, 159, 179]
+    assert trial.sizes[trial.numbers[0]] == examples[4].num_tokens
+
+
 def test_best_is_the_best_on_tune_and_last_the_last(
     tiny_data: Path, tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +271,9 @@ def test_a_loss_that_is_no_number_stops_the_run_and_names_the_questions(
     before = [p.detach().clone() for p in run.model.encoder.layers.parameters()]
     with pytest.raises(ValueError, match=r"step 1: loss nan.*c0"):
         run.train(tiny_examples(3))
+    report = json.loads((run.output / "not_finite_step_1_process_0.json").read_text())
+    assert report["not_finite_weights"] == ["encoder.gates"]
+    assert report["batches"][0]["questions"][0][0] == "c0"
     after = run.model.encoder.layers.parameters()
     assert all(torch.equal(a, b) for a, b in zip(after, before, strict=True))
 
