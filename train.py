@@ -10,6 +10,7 @@ import logging
 import math
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -59,8 +60,13 @@ TUNE_SEED = 1  # the questions that runs are compared on do not change with the 
 def main(argv: Sequence[str] | None = None) -> None:
     """Train as the config says; checkpoints ``best`` and ``last`` are in ``training.output``."""
     options, config = parse_train_options(sys.argv[1:] if argv is None else argv)
-    # without a GPU torchrun's processes find each other on CPU, too
-    accelerator = Accelerator(cpu=not torch.accelerator.is_available())
+    with StopRequest(config.training.max_minutes) as stop:  # also while everything is loaded
+        run_training(options, config, stop)
+
+
+def run_training(options: Namespace, config: Config, stop: StopRequest) -> None:
+    """Data, model, and the run; or what it would need."""
+    accelerator = Accelerator(cpu=not torch.accelerator.is_available())  # torchrun finds it, too
     if not accelerator.is_main_process:
         logging.disable(logging.INFO)
     check_shared_evenly(config.training.batches_per_step, accelerator.num_processes)
@@ -68,17 +74,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     builder = load_builder(config)
     with accelerator.main_process_first():  # the others then find them in the cache
         train, tune = load_train_and_tune(config, builder)
-    output = Path(config.training.output)
     log_environment(config, accelerator)
+    output = Path(config.training.output)
     run = Run(config, accelerator, GraphLM(config.model), builder, tune, output)
+    if accelerator.process_index:  # every process drops out something else
+        set_seed(config.training.seed, device_specific=True)
     if options.dry_run:
-        dry_run(run, train)
-        return
+        return dry_run(run, train)
     with locked(output) if accelerator.is_main_process else nullcontext():
         if options.fresh and accelerator.is_main_process:
             start_afresh(output)
         if config.training.max_steps != 0:
-            run.train(train, options.resume_anyway)
+            run.train(train, stop, options.resume_anyway)
         run.finish()
 
 
@@ -139,15 +146,17 @@ class Run:
         self.run_log: RunLog | None = None
         self.largest_batch = 0  # tokens of the largest batch that fitted, padding included
 
-    def train(self, examples: list[Example], resume_anyway: bool = False) -> None:
+    def train(
+        self, examples: list[Example], stop: StopRequest, resume_anyway: bool = False
+    ) -> None:
         """Train on examples, from where the folder's newest checkpoint stands.
 
         Args:
             examples: with gold answers.
+            stop: asked after every step.
             resume_anyway: also from a checkpoint of a config that differs, where it may.
         """
-        settings = self.config.training
-        schedule = self.prepare(examples)
+        settings, schedule = self.config.training, self.prepare(examples)
         self.resume(fingerprint(examples), resume_anyway)
         if self.progress.finished:
             logger.info("%s: finished already; --fresh trains again", self.output)
@@ -156,10 +165,7 @@ class Run:
         first, num_steps = self.progress.step, schedule.num_steps
         numbers = range(first, num_steps)
         quiet = not self.accelerator.is_local_main_process
-        with (
-            StopRequest(settings.max_minutes) as stop,
-            tqdm(total=num_steps, initial=first, desc="train", unit="step", disable=quiet) as bar,
-        ):
+        with tqdm(total=num_steps, initial=first, desc="train", unit="step", disable=quiet) as bar:
             for step in steps(examples, schedule, numbers, self.rank, self.world, settings.packing):
                 self.take(step, num_steps, stop, bar)
 
@@ -366,14 +372,13 @@ class Run:
 def dry_run(run: Run, examples: list[Example]) -> None:
     """Say what a run would need, from ten steps that are taken and forgotten, the largest first."""
     before = peak_memory(run.accelerator.device)
-    schedule = run.prepare(examples)
+    settings, schedule = run.config.training, run.prepare(examples)
     trial = Trial(schedule, examples)
-    packed = run.config.training.packing
-    for step in steps(examples, schedule, trial.numbers, run.rank, run.world, packed):
+    for step in steps(examples, schedule, trial.numbers, run.rank, run.world, settings.packing):
         began = time.monotonic()
         run.update(step)
         trial.times.append(step.wait + time.monotonic() - began)
-    began, settings = time.monotonic(), run.config.training
+    began = time.monotonic()
     asked = run.tune[: settings.eval_batch_size * run.world]
     run.model.eval()
     answer_together(

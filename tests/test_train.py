@@ -16,6 +16,7 @@ import train
 from configs.load import load_config
 from configs.schema import Config, DataConfig, EncoderConfig, ModelConfig, TrainingConfig
 from data.batches import BatchSchedule
+from data.cli import StopRequest
 from data.collate import collate
 from data.examples import Example
 from data.jsonlines import write_conversations
@@ -270,7 +271,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_names_the_questions(
         run.model.encoder.gates.fill_(float("nan"))
     before = [p.detach().clone() for p in run.model.encoder.layers.parameters()]
     with pytest.raises(ValueError, match=r"step 1: loss nan.*c0"):
-        run.train(tiny_examples(3))
+        run.train(tiny_examples(3), StopRequest())
     report = json.loads((run.output / "not_finite_step_1_process_0.json").read_text())
     assert report["not_finite_weights"] == ["encoder.gates"]
     assert report["batches"][0]["questions"][0][0] == "c0"
@@ -289,7 +290,7 @@ def test_gradients_are_clipped_together_and_forgotten_after_the_step(
         "make_optimizer",
         lambda *_: torch.optim.SGD([{"params": trained, "lr": 1.0, "full_lr": 1.0}]),
     )
-    run.train(tiny_examples(4))
+    run.train(tiny_examples(4), StopRequest())
     after = torch.cat([p.detach().flatten() for p in trained])
     assert (after - before).norm().item() == pytest.approx(0.01, rel=1e-2)
     assert lines(run.output)[0]["gradient_norm"] > 0.01
