@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +119,16 @@ def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_conversations(folder / "train.jsonl", [tiny_conversation(n) for n in range(4)])
     write_conversations(folder / "tune.jsonl", [tiny_conversation(n) for n in (4, 5)])
     return folder
+
+
+@pytest.fixture(scope="module")
+def fresh_accelerator() -> Iterator[None]:
+    """Accelerate keeps device and precision of the first run of a process; TRL changes them."""
+    from accelerate.state import AcceleratorState
+
+    before = dict(os.environ)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
+    os.environ.clear()
+    os.environ.update(before)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,15 +33,7 @@ model: {{base_model: {base_model}, dtype: float32}}
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _fresh_accelerator() -> Iterator[None]:
-    """Accelerate keeps device and precision of the first run of a process; TRL changes them."""
-    before = dict(os.environ)
-    AcceleratorState._reset_state(reset_partial_state=True)
-    yield
-    AcceleratorState._reset_state(reset_partial_state=True)
-    os.environ.clear()
-    os.environ.update(before)
+pytestmark = pytest.mark.usefixtures("fresh_accelerator")
 
 
 @pytest.fixture(scope="module")

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from accelerate.state import AcceleratorState
 from safetensors.torch import load_file
 
 import infer
@@ -41,15 +38,7 @@ def conversations(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _fresh_accelerator() -> Iterator[None]:
-    """Accelerate keeps device and precision of the first run of a process; TRL changes them."""
-    before = dict(os.environ)
-    AcceleratorState._reset_state(reset_partial_state=True)
-    yield
-    AcceleratorState._reset_state(reset_partial_state=True)
-    os.environ.clear()
-    os.environ.update(before)
+pytestmark = pytest.mark.usefixtures("fresh_accelerator")
 
 
 def options(base_model: Path, conversations: Path, output: Path) -> list[str]:
