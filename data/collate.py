@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 import numpy as np
@@ -24,11 +24,14 @@ class Batch:
     Args:
         input_ids: token ids of prefix, evidence, suffix and answer, [B, T].
         attention_mask: False on padding, [B, T]; None where examples are packed.
-        position_ids: places of the tokens in their example, from 0, [B, T]; 0 on padding.
+        position_ids: places of the tokens in their example, from 0, [B, T]; going on over padding
+            on the right, 0 on the left.
         node_mask: True where the evidence stands, [B, T]; the k-th True in row-major order is
             node k of the batch.
         edge_index: edges between nodes of the batch, source row and target row, [2, E].
         labels: the answer's ids at their own positions, -100 elsewhere, [B, T].
+        padded_right: whether all padding stands behind the examples, where no token of a causal LM
+            sees it.
     """
 
     input_ids: Tensor
@@ -37,11 +40,16 @@ class Batch:
     node_mask: Tensor
     edge_index: Tensor
     labels: Tensor
+    padded_right: bool
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on a device."""
-        tensors = (getattr(self, field.name) for field in fields(self))
-        return Batch(*(t if t is None else t.to(device, non_blocking=True) for t in tensors))
+        tensors = {
+            field.name: tensor.to(device, non_blocking=True)
+            for field in fields(self)
+            if isinstance(tensor := getattr(self, field.name), Tensor)
+        }
+        return replace(self, **tensors)
 
 
 def collate(
@@ -67,6 +75,7 @@ def collate(
     shape = (1, sum(lengths)) if packed else (len(examples), max(lengths))
     input_ids = np.full(shape, pad_id, np.int64)
     labels = np.full(shape, IGNORED_LABEL, np.int64)
+    padded_right = not packed and padding_side == "right"
     position_ids = np.zeros(shape, np.int64)
     attention_mask, node_mask = np.zeros(shape, bool), np.zeros(shape, bool)
     edges, num_nodes, end = [], 0, 0
@@ -80,7 +89,8 @@ def collate(
         ids = [example.prefix_ids, example.graph.node_ids, example.suffix_ids, target]
         input_ids[row, start:end] = np.concatenate([np.asarray(i, np.int64) for i in ids])
         attention_mask[row, start:end] = True
-        position_ids[row, start:end] = np.arange(length)
+        filled = shape[1] if padded_right else end
+        position_ids[row, start:filled] = np.arange(filled - start)
         first_node = start + len(example.prefix_ids)
         node_mask[row, first_node : first_node + len(example.graph.node_ids)] = True
         labels[row, end - len(target) : end] = target
@@ -89,7 +99,8 @@ def collate(
         num_nodes += len(example.graph.node_ids)
     arrays = (position_ids, node_mask, np.concatenate(edges, axis=1), labels)
     mask = None if packed else torch.from_numpy(attention_mask)
-    return Batch(torch.from_numpy(input_ids), mask, *map(torch.from_numpy, arrays))
+    tensors = map(torch.from_numpy, arrays)
+    return Batch(torch.from_numpy(input_ids), mask, *tensors, padded_right=padded_right)
 
 
 def _target(example: Example) -> list[int]:

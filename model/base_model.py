@@ -9,6 +9,7 @@ import importlib.util
 import torch
 from peft import LoraConfig as PeftLoraConfig
 from peft import PeftModel, get_peft_model
+from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
@@ -172,7 +173,13 @@ def add_lora(base: PreTrainedModel, config: LoraConfig) -> PeftModel:
                 f"it has {', '.join(sorted(endings))}"
             )
     settings = dataclasses.asdict(config) | {"target_modules": list(config.target_modules)}
-    return get_peft_model(base, PeftLoraConfig(task_type="CAUSAL_LM", **settings))
+    lm = get_peft_model(base, PeftLoraConfig(task_type="CAUSAL_LM", **settings))
+    if base.dtype == torch.bfloat16:
+        for layer in lm.modules():
+            if isinstance(layer, BaseTunerLayer):
+                # autocast would turn it back at once
+                layer.cast_input_dtype_enabled = False
+    return lm
 
 
 def fingerprint(model: PreTrainedModel) -> str:

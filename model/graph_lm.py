@@ -44,6 +44,7 @@ class BatchLike(Protocol):
     node_mask: Tensor
     edge_index: Tensor
     labels: Tensor
+    padded_right: bool
 
 
 class Loss(NamedTuple):
@@ -135,10 +136,12 @@ class GraphLM(nn.Module):
             if mask is None and not self._packing_checked:
                 check_packing(self.lm)
                 self._packing_checked = True
+            # what is causal never looks to the right, and plain causal attention is the fastest;
             # with a mask or a cache the LM would no longer look for packed examples
+            needed = mask is not None and not batch.padded_right
             output = self.lm(
                 inputs_embeds=self.input_embeddings(batch),
-                attention_mask=None if mask is None else mask.long(),
+                attention_mask=mask.long() if needed else None,
                 position_ids=batch.position_ids,
                 use_cache=False,
                 logits_to_keep=columns,

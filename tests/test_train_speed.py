@@ -61,14 +61,16 @@ def lm_of(system: peers.System) -> nn.Module:
 
 
 def watched(system: peers.System) -> list[tuple[int, int]]:
-    """Tokens and rows of every batch that a system's LM is given from now on."""
+    """Tokens and rows of every batch that a system's model is given from now on."""
     seen: list[tuple[int, int]] = []
+    ours = isinstance(system, peers.Ours)
 
     def note(module: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> None:
-        mask = given["attention_mask"]
+        mask = args[0].attention_mask if ours else given["attention_mask"]
         seen.append((int(mask.sum()), mask.shape[0]))
 
-    lm_of(system).register_forward_pre_hook(note, with_kwargs=True)
+    watched_module = system.module if ours else lm_of(system)
+    watched_module.register_forward_pre_hook(note, with_kwargs=True)
     return seen
 
 

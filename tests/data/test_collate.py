@@ -107,6 +107,9 @@ def test_positions_count_an_examples_own_tokens() -> None:
         for row in range(4):
             own = batch.position_ids[row][batch.attention_mask[row]]
             assert own.tolist() == list(range(len(row_ids(batch, row))))
+        assert batch.padded_right == (side == "right")
+    # positions that start again would be taken for packed examples
+    assert (make("right").position_ids == torch.arange(12)).all()
 
 
 def pack(examples: Any = None) -> Batch:

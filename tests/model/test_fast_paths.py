@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -50,6 +51,21 @@ class LargestFloat(TorchDispatchMode):
             if isinstance(tensor, Tensor) and tensor.dtype == torch.float32:
                 self.numel = max(self.numel, tensor.numel())
         return result
+
+
+def test_adapters_in_bfloat16_are_given_no_float32_copies() -> None:
+    config = tiny_model(dtype="bfloat16").config
+    lm, batch = stir(GraphLM(config, tiny_base().bfloat16()).eval()), training_batch()
+    layers = [layer for layer in lm.modules() if isinstance(layer, BaseTunerLayer)]
+    given: list[torch.dtype] = []
+    for layer in layers:
+        for adapter in layer.lora_A.values():
+            adapter.register_forward_pre_hook(lambda _, args: given.append(args[0].dtype))
+    found = loss_and_gradients(lm, batch)
+    assert set(given) == {torch.bfloat16}
+    for layer in layers:
+        layer.cast_input_dtype_enabled = True
+    assert_same(loss_and_gradients(lm, batch), found, 0)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 5])

@@ -104,6 +104,20 @@ def test_padding_and_batch_size_change_nothing(architecture: str) -> None:
     assert torch.allclose(right[range(4), ends], alone, atol=2e-4)
 
 
+def test_only_padding_on_the_left_needs_a_mask() -> None:
+    examples, model, masks = tiny_examples(3), tiny_model(), []
+    inner = model.lm.get_base_model().model  # what makes the attention's mask
+    inner.register_forward_pre_hook(
+        lambda _, __, given: masks.append(given["attention_mask"]), with_kwargs=True
+    )
+    model(training_batch(examples))
+    left = prompt_batch(examples, "left")
+    with torch.no_grad():
+        model.logits(left)
+    assert masks[0] is None
+    assert torch.equal(masks[1].bool(), left.attention_mask)
+
+
 @pytest.mark.parametrize("evidence", ["graph", "text"])
 def test_the_loss_of_a_batch_is_the_sum_of_its_examples(evidence: str) -> None:
     examples = tiny_examples(4)
