@@ -42,6 +42,7 @@ from configs.schema import Config, LoraConfig
 from data.collate import Batch, collate
 from data.examples import Example
 from data.steps import Step, steps
+from model.base_model import cast_adapter_inputs
 from model.graph_lm import GraphLM
 from model.optimizer import make_optimizer
 
@@ -170,6 +171,7 @@ class Trl:
     def __init__(self, model: GraphLM, config: Config, tokenizer: PreTrainedTokenizerFast) -> None:
         constants.HF_HUB_DISABLE_TELEMETRY = True  # TRL reports every run to its makers
         self.module, self.config, self.tokenizer = model, config, tokenizer
+        cast_adapter_inputs(model.lm, True)  # as PEFT leaves them
         self.optimizer = make_optimizer(model, config.training)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: 1.0)
         self.shape = lm_shape(model.lm)

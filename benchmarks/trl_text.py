@@ -34,6 +34,7 @@ from data.collate import collate
 from data.examples import Example
 from infer import load_builder
 from model.checkpoint import save_checkpoint
+from model.base_model import cast_adapter_inputs
 from model.graph_lm import GraphLM
 from model.optimizer import make_optimizer, rate_factor
 from train import load_train_and_tune
@@ -126,6 +127,7 @@ def make_trainer(
     """
     constants.HF_HUB_DISABLE_TELEMETRY = True  # TRL reports every run to its makers
     model.to(args.device)
+    cast_adapter_inputs(model.lm, True)  # as PEFT leaves them
     optimizer = make_optimizer(model, config.training)
     scheduler = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: rate_factor(config.training, step, num_steps)

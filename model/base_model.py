@@ -173,13 +173,17 @@ def add_lora(base: PreTrainedModel, config: LoraConfig) -> PeftModel:
                 f"it has {', '.join(sorted(endings))}"
             )
     settings = dataclasses.asdict(config) | {"target_modules": list(config.target_modules)}
-    lm = get_peft_model(base, PeftLoraConfig(task_type="CAUSAL_LM", **settings))
-    if base.dtype == torch.bfloat16:
-        for layer in lm.modules():
-            if isinstance(layer, BaseTunerLayer):
-                # autocast would turn it back at once
-                layer.cast_input_dtype_enabled = False
-    return lm
+    return get_peft_model(base, PeftLoraConfig(task_type="CAUSAL_LM", **settings))
+
+
+def cast_adapter_inputs(lm: nn.Module, enabled: bool) -> None:
+    """Whether adapters bring their inputs to their own type, as PEFT has them do.
+
+    Under autocast that is a copy which is turned back at once; without it, it is needed.
+    """
+    for layer in lm.modules():
+        if isinstance(layer, BaseTunerLayer):
+            layer.cast_input_dtype_enabled = enabled
 
 
 def fingerprint(model: PreTrainedModel) -> str:

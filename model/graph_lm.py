@@ -21,6 +21,7 @@ from configs.schema import ModelConfig
 from model.base_model import (
     add_lora,
     all_embeddings,
+    cast_adapter_inputs,
     check_device,
     compile_layers,
     fingerprint,
@@ -83,6 +84,7 @@ class GraphLM(nn.Module):
         base.requires_grad_(False)
         self.base_fingerprint = fingerprint(base)  # now: the weights may be sharded later
         self.lm = add_lora(base, config.lora) if config.lora is not None else base
+        cast_adapter_inputs(self.lm, config.dtype != "bfloat16")  # else autocast does it
         graph = config.evidence == "graph"
         self.encoder = GraphEncoder(all_embeddings(base), config.encoder) if graph else None
         if config.gradient_checkpointing:

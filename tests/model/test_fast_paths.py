@@ -18,6 +18,7 @@ import model.base_model
 import model.graph_lm
 from configs.schema import LoraConfig, ModelConfig
 from data.collate import collate
+from model.base_model import cast_adapter_inputs
 from model.graph_lm import GraphLM
 from tests.tiny import LORA, stir, text_ids, tiny_base, tiny_examples, tiny_model
 
@@ -63,8 +64,7 @@ def test_adapters_in_bfloat16_are_given_no_float32_copies() -> None:
             adapter.register_forward_pre_hook(lambda _, args: given.append(args[0].dtype))
     found = loss_and_gradients(lm, batch)
     assert set(given) == {torch.bfloat16}
-    for layer in layers:
-        layer.cast_input_dtype_enabled = True
+    cast_adapter_inputs(lm.lm, True)
     assert_same(loss_and_gradients(lm, batch), found, 0)
 
 
