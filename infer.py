@@ -17,12 +17,12 @@ from rich.markup import escape
 from tqdm import tqdm
 from transformers import AutoTokenizer
 
-from configs.models import resolve_model, where_looked
+from configs.models import resolve_model, sentence_encoder, where_looked
 from configs.schema import Config
 from data.cli import run_cli
 from data.collate import collate
 from data.entities import complete_entities, find_entities
-from data.evidence_memory import Embed, EvidenceMemory, cached
+from data.evidence_memory import EvidenceMemory, cached
 from data.examples import Example, ExampleBuilder, choose_questions
 from data.jsonlines import Json, dump, join_pools, read_conversations, read_pool, whole_file
 from data.predictions import prediction_record
@@ -127,7 +127,7 @@ def load_builder(config: Config, base_model: str | None = None) -> ExampleBuilde
     """The example builder of a config, with tokenizer and sentence encoder.
 
     Raises:
-        ValueError: tokenizer or sentence encoder cannot be found.
+        ValueError: the tokenizer cannot be found.
     """
     name = base_model or config.model.base_model
     path = resolve_model(name)
@@ -135,29 +135,9 @@ def load_builder(config: Config, base_model: str | None = None) -> ExampleBuilde
         tokenizer = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
         raise ValueError(f"tokenizer of {name!r}: {where_looked(name)}: {error}") from error
-    needs_encoder = config.evidence.memory == "rerank"
-    embed = load_embedder(config.evidence.embedder) if needs_encoder else None
+    rerank = config.evidence.memory == "rerank"
+    embed = cached(sentence_encoder(config.evidence.embedder)) if rerank else None
     return ExampleBuilder(Prompt(tokenizer), config.evidence, embed)
-
-
-def load_embedder(name: str) -> Embed:
-    """A sentence encoder as a function from texts to unit vectors.
-
-    Raises:
-        ValueError: it cannot be found.
-    """
-    from sentence_transformers import SentenceTransformer  # seconds, and only reranking needs it
-
-    path = resolve_model(name)
-    try:
-        encoder = SentenceTransformer(path)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"sentence encoder {name!r}: {where_looked(name)}: {error}") from error
-    return cached(
-        lambda texts: encoder.encode(
-            list(texts), normalize_embeddings=True, show_progress_bar=False
-        )
-    )
 
 
 def answer_command(args: argparse.Namespace) -> None:

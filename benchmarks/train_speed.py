@@ -45,14 +45,16 @@ from benchmarks.peers import LORA, Ours, Pyg, System, Trl
 from benchmarks.speed_models import load_base, load_tokenizer, random_base
 from benchmarks.speed_table import SYSTEMS, Cell, Cells, Json, Setting, best, markdown, report
 from configs.load import read_config
+from configs.models import sentence_encoder
 from configs.schema import Config, ModelConfig
 from data import worldfacts
 from data.cli import run_cli
 from data.entities import complete_entities
+from data.evidence_memory import cached
 from data.examples import Example, ExampleBuilder, choose_questions
 from data.jsonlines import read_conversations
 from data.prompt import Prompt
-from infer import load_embedder, positive
+from infer import positive
 from model.checkpoint import commit
 from model.graph_lm import GraphLM
 
@@ -130,7 +132,7 @@ def load_examples(args: argparse.Namespace, config: Config, prompt: Prompt) -> l
     single = config.data.single_answers_only
     chosen = choose_questions(conversations, args.num_questions, single, args.seed)
     rerank = config.evidence.memory == "rerank"
-    embed = load_embedder(config.evidence.embedder) if rerank else None
+    embed = cached(sentence_encoder(config.evidence.embedder)) if rerank else None
     builder = ExampleBuilder(prompt, config.evidence, embed)
     examples = [
         example

@@ -33,8 +33,8 @@ from data.cli import run_cli
 from data.collate import collate
 from data.examples import Example
 from infer import load_builder
-from model.checkpoint import save_checkpoint
 from model.base_model import cast_adapter_inputs
+from model.checkpoint import save_checkpoint
 from model.graph_lm import GraphLM
 from model.optimizer import make_optimizer, rate_factor
 from train import load_train_and_tune

@@ -8,7 +8,10 @@ import logging
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
@@ -43,6 +46,29 @@ def resolve_model(name: str) -> str:
     if (package := _package_folder(module)) is not None:
         return str(package / inside)
     return name
+
+
+def sentence_encoder(name: str) -> Callable[[Sequence[str]], Any]:
+    """A sentence encoder as a function from texts to unit vectors, [len(texts), width].
+
+    It is loaded with the first texts: where every vector is known already, there are none. The
+    function raises ValueError if the encoder cannot be found.
+    """
+
+    @cache
+    def encoder() -> Any:
+        from sentence_transformers import SentenceTransformer  # seconds
+
+        path = resolve_model(name)
+        try:
+            return SentenceTransformer(path)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"sentence encoder {name!r}: {where_looked(name)}: {error}") from error
+
+    def embed(texts: Sequence[str]) -> Any:
+        return encoder().encode(list(texts), normalize_embeddings=True, show_progress_bar=False)
+
+    return embed
 
 
 def local_folder(name: str) -> Path | None:
