@@ -18,7 +18,9 @@ _ABBREVIATIONS = frozenset(
 )
 # These may as well close a sentence: they hold it open only before a word in lower case.
 _MAY_END = frozenset("etc inc ltd co corp jr sr al".split())
-_END = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？]+[」』”）]*")
+_STOPS = "。！？｡।॥؟۔።။։"  # full stops that need no space and no capital letter after them
+# A run of marks is tried from its first one only: a page of them takes linear time.
+_END = re.compile(rf"(?<![.!?…])[.!?…]++[\"'”’»)\]]*+(?=\s)|[{_STOPS}]+[」』”）]*")
 _LAST_WORD = re.compile(r"[\w.&'’-]+$")
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")
 _OPENING = "\"'“‘«([„¿¡"
@@ -98,8 +100,8 @@ def _append_span(spans: list[tuple[int, int]], text: str, start: int, end: int) 
 
 def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
     following = text[match.end() : match.end() + 8].lstrip().lstrip(_OPENING)
-    if not following or following[0].islower() or match[0][0] in "。！？":
-        return not following or match[0][0] in "。！？"
+    if not following or following[0].islower() or match[0][0] in _STOPS:
+        return not following or match[0][0] in _STOPS
     if match[0] != ".":
         return True
     word = _LAST_WORD.search(text, max(start, match.start() - 40), match.start())

@@ -24,8 +24,8 @@ K1, B, DELTA = 1.5, 0.75, 1.0
 # Scores of equal pieces differ in the last bits, by the order of the sums; ties go by position.
 SCORE_DECIMALS = 6
 # Vowel signs (Devanagari) are no letters to ``re``, but part of the word.
-_MARKS = "".join(c for c in map(chr, range(0x900, 0x2000)) if unicodedata.category(c)[0] == "M")
-_WORD = re.compile(rf"[{UNSPACED}]|(?:[^\W{UNSPACED}][{_MARKS}]*)+")
+MARKS = "".join(c for c in map(chr, range(0x900, 0x2000)) if unicodedata.category(c)[0] == "M")
+_WORD = re.compile(rf"[{UNSPACED}]|(?:[^\W{UNSPACED}][{MARKS}]*)+")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from configs.load import load_config, read_config, write_config
-from configs.models import local_folder, resolve_model, where_looked
+from configs.models import local_folder, resolve_model, sentence_encoder, where_looked
 from configs.schema import Config, DataConfig, EvidenceConfig, LoraConfig, ModelConfig
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
@@ -359,3 +359,12 @@ def test_a_models_files_are_found_in_the_hubs_cache_too(tmp_path: Path) -> None:
         text=True,
     )
     assert done.stdout.split() == [str(snapshot), "None"], done.stderr
+
+
+def test_a_sentence_encoder_is_loaded_with_the_first_texts() -> None:
+    embed = sentence_encoder("./nowhere")
+    with pytest.raises(ValueError, match=r"model '\./nowhere': no folder with a config\.json"):
+        embed(["a text"])
+    near = sentence_encoder("sentence-transformers/all-MiniLM-L6-v2")(["a cat", "a kitten", "tax"])
+    assert near.shape == (3, 384)
+    assert near[0] @ near[1] > near[0] @ near[2]
