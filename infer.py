@@ -18,13 +18,14 @@ from tqdm import tqdm
 from transformers import AutoTokenizer
 
 from configs.models import resolve_model, sentence_encoder, where_looked
-from configs.schema import Config
+from configs.schema import Config, MemoryGraphConfig
 from data.cli import run_cli
 from data.collate import collate
 from data.entities import complete_entities, find_entities
 from data.evidence_memory import EvidenceMemory, cached
 from data.examples import Example, ExampleBuilder, choose_questions
 from data.jsonlines import Json, dump, join_pools, read_conversations, read_pool, whole_file
+from data.memory_graph.conversation import ChatGraph
 from data.predictions import prediction_record
 from data.prompt import Prompt
 from data.score import GROUPINGS, score_files
@@ -79,9 +80,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     score.add_argument("--output_json", help="write the numbers here, too")
     score.set_defaults(run=lambda args: score_files(args.predictions, args.by, args.output_json))
 
-    chat = commands.add_parser("chat", help="ask questions about an evidence pool")
+    chat = commands.add_parser("chat", help="ask about an evidence pool, or what is remembered")
     add_model_options(chat)
-    chat.add_argument("--evidence", required=True, help="evidence pool, JSON Lines")
+    chat.add_argument("--evidence", help="evidence pool, JSON Lines")
+    chat.add_argument("--memory", metavar="my.db", help="memory graph; it keeps what is said")
     chat.set_defaults(run=chat_command)
 
     args = parser.parse_args(argv)
@@ -135,9 +137,10 @@ def load_builder(config: Config, base_model: str | None = None) -> ExampleBuilde
         tokenizer = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
         raise ValueError(f"tokenizer of {name!r}: {where_looked(name)}: {error}") from error
-    rerank = config.evidence.memory == "rerank"
-    embed = cached(sentence_encoder(config.evidence.embedder)) if rerank else None
-    return ExampleBuilder(Prompt(tokenizer), config.evidence, embed)
+    builder = ExampleBuilder(Prompt(tokenizer), config.evidence, memory_graph=config.memory_graph)
+    if builder.needs_embed:  # loaded with the first texts
+        builder.embed = cached(sentence_encoder(config.evidence.embedder))
+    return builder
 
 
 def answer_command(args: argparse.Namespace) -> None:
@@ -305,7 +308,9 @@ def answer_with_predicted_history(
 
 def chat_command(args: argparse.Namespace) -> None:
     """``infer.py chat``: one question a line, from a terminal or a pipe; the evidence beneath."""
-    pool = tuple(find_entities(read_pool(args.evidence)))
+    if not args.evidence and not args.memory:
+        raise ValueError("chat needs --evidence or --memory, or both")
+    pool = tuple(find_entities(read_pool(args.evidence))) if args.evidence else ()
     model, builder = load(args)
     console = Console()
     interactive = sys.stdin.isatty()
@@ -313,12 +318,26 @@ def chat_command(args: argparse.Namespace) -> None:
         console.print("One question a line; Ctrl-D ends.")
     conversation = Conversation("chat", "", (), pool)
     memory, interaction = builder.memory(conversation), []
+    memory.graph = open_memory(builder, args.memory) if args.memory else memory.graph
     while question := read_question(console, interactive):
         turns = (*conversation.turns, Turn(str(len(conversation.turns)), question))
         conversation = Conversation("chat", "", turns, pool)
         record, example = ask(model, builder, conversation, interaction, memory, args)
         interaction.append((question, record["answer"]))
         show_answer(console, None if interactive else question, record, example)
+        if memory.graph is not None:
+            memory.graph.remember(interaction)
+    if memory.graph is not None:
+        memory.graph.close()
+
+
+def open_memory(builder: ExampleBuilder, path: str) -> ChatGraph:
+    """A person's memory graph, asked as the checkpoint was trained to, where it was."""
+    config = builder.memory_graph or MemoryGraphConfig()
+    embed = builder.embed
+    if embed is None and config.vectors == "encoder":
+        embed = cached(sentence_encoder(builder.config.embedder))
+    return ChatGraph(path, config, embed)
 
 
 def read_question(console: Console, interactive: bool) -> str:
@@ -355,6 +374,7 @@ def show_answer(
     shown = sorted(example.evidence, key=lambda item: answer not in item.evidence.text.casefold())
     for item in shown[:num_pieces]:
         origin = "new" if item.from_turn == example.turn else f"from turn {item.from_turn + 1}"
+        origin = "remembered" if item.evidence.source == "memory" else origin
         text = escape(f"[{item.evidence.source}, {item.score:.2f}, {origin}] {item.evidence.text}")
         console.print(f"  [dim]{text}[/]", highlight=False)
 

@@ -84,6 +84,35 @@ class EvidenceConfig:
 
 
 @dataclass(frozen=True)
+class MemoryGraphConfig:
+    """A memory graph for each conversation; a turn sees what was said and retrieved before it."""
+
+    share: float = 1 / 3
+    """Part of E_t, from its bottom, that gives way to recalled facts; they also fill what a small
+    pool leaves free."""
+    num_evidence: int = 10
+    """Pieces of a turn's evidence that are remembered, the best; 0: questions and answers only."""
+    mixture: str = "BeamSearch + WaterCircles"
+    """Traversals: BeamSearch, A*, WaterCircles, flat and ppr, joined by +."""
+    forbidden: tuple[str, ...] = ("E",)
+    """Node types that are not walked to: E, T, O (episodes, theses, objects)."""
+    num_facts: int = 50
+    """Facts that are recalled at most, before share is looked at."""
+    min_similarity: float = 0.0
+    """Facts with a smaller cosine to the question are not recalled."""
+    vectors: Literal["encoder", "words"] = "encoder"
+    """encoder: evidence.embedder; words: by words and their parts, without a model."""
+
+    def __post_init__(self) -> None:
+        _check(0 <= self.share <= 1, "memory_graph.share", self.share, "must lie between 0 and 1")
+        for name, least in (("num_evidence", 0), ("num_facts", 1)):
+            value = getattr(self, name)
+            _check(value >= least, f"memory_graph.{name}", value, f"must be at least {least}")
+        wrong = [letter for letter in self.forbidden if letter not in ("E", "T", "O")]
+        _check(not wrong, "memory_graph.forbidden", wrong, "must be some of E, T, O")
+
+
+@dataclass(frozen=True)
 class EncoderConfig:
     """The GATv2 over the evidence graph."""
 
@@ -245,6 +274,8 @@ class Config:
     """Conversations."""
     evidence: EvidenceConfig = field(default_factory=EvidenceConfig)
     """Retrieval, evidence memory, graph."""
+    memory_graph: MemoryGraphConfig | None = None
+    """A memory graph for each conversation; null: none."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """Language model, LoRA, encoder."""
     training: TrainingConfig = field(default_factory=TrainingConfig)

@@ -20,7 +20,8 @@ def run_cli(main: Callable[[], None]) -> None:
     """Run a command: log to stderr; what a user gave wrong ends in one line and exit code 2."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
     # what libraries tell themselves about their next version is no news to a user
-    logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
+    for library in ("sentence_transformers", "httpx2"):
+        logging.getLogger(library).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     try:
         main()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from data.retrieve import Retrieved
+
+if TYPE_CHECKING:
+    from data.memory_graph.conversation import ConversationGraph
 
 MemoryMode = Literal["none", "rerank", "random"]
 Embed = Callable[[Sequence[str]], np.ndarray]
@@ -49,6 +52,7 @@ class EvidenceMemory:
         share: the part of E_t that gives way, rounded down to whole pieces.
         embed: the sentence encoder, ``cached``; needed for ``rerank`` only.
         seed: for ``random``.
+        graph: the conversation's memory graph, where it has one.
     """
 
     def __init__(
@@ -57,10 +61,11 @@ class EvidenceMemory:
         share: float = 1 / 3,
         embed: Embed | None = None,
         seed: int | str = 0,
+        graph: ConversationGraph | None = None,
     ) -> None:
         if mode == "rerank" and embed is None:
             raise ValueError("memory 'rerank' needs an embedder")
-        self.mode, self.share, self.embed = mode, share, embed
+        self.mode, self.share, self.embed, self.graph = mode, share, embed, graph
         self._random = random.Random(f"evidence memory {seed}")
         self._pieces: dict[str, Retrieved] = {}
 
@@ -72,6 +77,8 @@ class EvidenceMemory:
 
         A piece is known by its text: ids may repeat from one turn's pool to the next's.
         """
+        if self.graph is not None and retrieved:
+            self.graph.note(retrieved[0].from_turn, retrieved)
         for item in retrieved:
             self._pieces.setdefault(item.evidence.text, item)
 

@@ -2,7 +2,8 @@
 
 A cache file is one safetensors file of flat arrays. Conversations are not in it: an example names
 its conversation and turn by number, and a piece of evidence by the turn that retrieved it and its
-place in that turn's pool, so that they are read from the data file again.
+place in that turn's pool, so that they are read from the data file again. What a memory graph
+recalled stands in no pool, and is kept whole.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -33,7 +34,14 @@ from data.chain_graph import ChainGraph
 from data.entities import complete_entities
 from data.evidence_memory import cached
 from data.examples import Example, ExampleBuilder, choose_questions
-from data.jsonlines import join_pools, read_conversations
+from data.jsonlines import (
+    Json,
+    Place,
+    join_pools,
+    parse_evidence,
+    read_conversations,
+    to_json,
+)
 from data.retrieve import Retrieved
 from data.types import SOURCES, Conversation, Evidence
 from data.workers import map_in_workers
@@ -123,15 +131,27 @@ def cache_key(builder: ExampleBuilder, path: str | Path, chosen: dict[int, list[
         "data": _file_hash(Path(path)),
         "questions": [[number, turns] for number, turns in chosen.items()],
         "evidence": asdict(builder.config),
+        "memory_graph": builder.memory_graph and asdict(builder.memory_graph),
         "cut": builder.cut,
         "tokenizer": tokenizer.backend_tokenizer.to_str(),
         "chat_template": tokenizer.chat_template,
         "special_tokens": tokenizer.special_tokens_map,
         "encoder": _encoder_files(builder),
-        "code": {name: _file_hash(Path(__file__).with_name(f"{name}.py")) for name in CODE},
-        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "code": {path.name: _file_hash(path) for path in _code(builder)},
+        "packages": {name: importlib.metadata.version(name) for name in _packages(builder)},
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _code(builder: ExampleBuilder) -> list[Path]:
+    """The files that shape an example; all of the memory graph's where conversations have one."""
+    folder = Path(__file__).parent
+    graph = sorted((folder / "memory_graph").glob("*.py")) if builder.memory_graph else []
+    return [*(folder / f"{name}.py" for name in CODE), *graph]
+
+
+def _packages(builder: ExampleBuilder) -> tuple[str, ...]:
+    return PACKAGES + (("scipy", "usearch") if builder.memory_graph else ())
 
 
 def _file_hash(path: Path) -> str:
@@ -141,7 +161,7 @@ def _file_hash(path: Path) -> str:
 
 def _encoder_files(builder: ExampleBuilder) -> dict[str, str]:
     """The sentence encoder's files, weights too: another of that name must not find old scores."""
-    folder = local_folder(builder.config.embedder) if builder.config.memory == "rerank" else None
+    folder = local_folder(builder.config.embedder) if builder.needs_embed else None
     files = sorted(folder.rglob("*")) if folder is not None else ()
     return {str(f.relative_to(folder)): _file_hash(f) for f in files if f.is_file()}
 
@@ -222,6 +242,7 @@ def turn_pools(conversation: Conversation) -> list[tuple[Evidence, ...]]:
 def example_row(number: int, example: Example, places: Sequence[dict[str, int]]) -> Arrays:
     """An example as flat arrays; what is not in them stands in the data file or in the prompt."""
     graph, evidence = example.graph, example.evidence
+    whole = [to_json(item.evidence) for item in evidence if _is_whole(item)]
     row = {
         "place": [number, example.turn, graph.num_entity_edges],
         "node_ids": graph.node_ids,
@@ -229,11 +250,19 @@ def example_row(number: int, example: Example, places: Sequence[dict[str, int]])
         "suffix_ids": example.suffix_ids,
         "target_ids": example.target_ids,
         "from_turn": [item.from_turn for item in evidence],
-        "piece": [places[item.from_turn][item.evidence.id] for item in evidence],
+        "piece": [
+            -1 if _is_whole(item) else places[item.from_turn][item.evidence.id] for item in evidence
+        ],
+        "whole": list(json.dumps(whole).encode()),
         "answer_sources": [SOURCES.index(source) for source in example.answer_sources],
     }
     arrays = {name: np.asarray(values, np.int32) for name, values in row.items()}
     return arrays | {"score": np.array([item.score for item in evidence], np.float64)}
+
+
+def _is_whole(item: Retrieved) -> bool:
+    """Whether a piece is kept itself: it may stand in no pool."""
+    return item.evidence.source == "memory"
 
 
 def pack(rows: Sequence[Arrays]) -> Arrays:
@@ -265,6 +294,7 @@ def unpack(
         items = zip(*(part[name].tolist() for name in ("from_turn", "piece", "score")), strict=True)
         _, turn, num_entity_edges = part["place"].tolist()
         graph = ChainGraph(part["node_ids"], part["edge_index"].reshape(2, -1), num_entity_edges)
+        whole = iter(json.loads(bytes(part["whole"].tolist())))
         example = Example(
             conversation=conversations[number],
             turn=turn,
@@ -272,11 +302,19 @@ def unpack(
             graph=graph,
             suffix_ids=part["suffix_ids"].tolist(),
             target_ids=part["target_ids"].tolist(),
-            evidence=[Retrieved(pools[turn][piece], score, turn) for turn, piece, score in items],
+            evidence=[
+                Retrieved(_piece(pools[turn], piece, whole), score, turn)
+                for turn, piece, score in items
+            ],
             answer_sources=[SOURCES[code] for code in part["answer_sources"]],
         )
         examples.append(example)
     return examples
+
+
+def _piece(pool: Sequence[Evidence], place: int, whole: Iterator[Json]) -> Evidence:
+    """A piece of a pool, or the next of those that are kept whole."""
+    return parse_evidence(next(whole), Place("cache"), "") if place < 0 else pool[place]
 
 
 def _parts(arrays: Arrays, name: str) -> list[np.ndarray]:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from configs.schema import EvidenceConfig
+from configs.schema import EvidenceConfig, MemoryGraphConfig
 from data.chain_graph import ChainGraph, CutEdges, TokenisedPiece, chain_graph, cut_edges
 from data.evidence_memory import Embed, EvidenceMemory
 from data.jsonlines import join_pools
@@ -73,23 +73,35 @@ class ExampleBuilder:
     Args:
         prompt: prompt assembly for the model's tokenizer.
         config: retrieval, memory and graph settings.
-        embed: the sentence encoder, for ``memory: rerank``.
+        embed: the sentence encoder, for ``memory: rerank`` and for memory graphs.
         cut: edges that are left out of every graph, to see what they are worth.
+        memory_graph: settings of the conversations' memory graphs; None: they have none.
     """
 
     prompt: Prompt
     config: EvidenceConfig
     embed: Embed | None = None
     cut: CutEdges = "nothing"
+    memory_graph: MemoryGraphConfig | None = None
     counts: Counter[str] = field(default_factory=Counter)
     _indexes: dict[int, tuple[Any, EvidenceIndex]] = field(default_factory=dict)
     _tokens: dict[str, tuple[str, TokenisedPiece]] = field(default_factory=dict)
 
+    @property
+    def needs_embed(self) -> bool:
+        """Whether a sentence encoder is used."""
+        graph = self.memory_graph
+        return self.config.memory == "rerank" or (graph is not None and graph.vectors == "encoder")
+
     def memory(self, conversation: Conversation) -> EvidenceMemory:
-        """An empty evidence memory for a conversation."""
-        config = self.config
+        """An empty evidence memory for a conversation, with its memory graph if it has one."""
+        config, graph = self.config, None
         seed = f"{config.memory_seed}/{conversation.id}"
-        return EvidenceMemory(config.memory, config.memory_share, self.embed, seed)
+        if self.memory_graph is not None:
+            from data.memory_graph.conversation import ConversationGraph  # few need it
+
+            graph = ConversationGraph(self.memory_graph, self.embed)
+        return EvidenceMemory(config.memory, config.memory_share, self.embed, seed, graph)
 
     def conversation(
         self,
@@ -112,6 +124,8 @@ class ExampleBuilder:
                 examples.append(self.turn(conversation, turn, interaction, memory, pool))
             else:
                 memory.add(self.retrieve(conversation, turn, interaction, pool)[1])
+        if memory.graph is not None:
+            memory.graph.close()
         return examples
 
     def retrieve(
@@ -147,7 +161,11 @@ class ExampleBuilder:
         """
         asked = conversation.turns[turn]
         q_t, retrieved = self.retrieve(conversation, turn, interaction, pool)
-        evidence = memory.merge(self._cut_to_budget(retrieved), q_t, self._fits)
+        recalled = self._recall(memory, asked.question, interaction, retrieved, turn)
+        kept = self._cut_to_budget(retrieved[: self.config.top_k - len(recalled)], recalled)
+        evidence = memory.merge(kept, q_t, lambda items: self._fits([*items, *recalled]))
+        known = {item.evidence.text for item in evidence}
+        evidence += [item for item in recalled if item.evidence.text not in known]
         memory.add(retrieved)
         self._count(evidence, turn)
         pieces = [item.evidence for item in evidence]
@@ -162,6 +180,24 @@ class ExampleBuilder:
             evidence=evidence,
             answer_sources=answer_in_evidence(asked.answers, pieces),
         )
+
+    def _recall(
+        self,
+        memory: EvidenceMemory,
+        question: str,
+        interaction: Interaction,
+        retrieved: Sequence[Retrieved],
+        turn: int,
+    ) -> list[Retrieved]:
+        """What the memory graph adds to E_t: its share, and what a small pool leaves free."""
+        if memory.graph is None:
+            return []
+        config, share = self.config, memory.graph.config.share
+        slots = max(int(config.top_k * share + 1e-9), config.top_k - len(retrieved))
+        best = {item.evidence.text for item in retrieved[: config.top_k - slots]}
+        found = memory.graph.recall(question, interaction, turn)
+        recalled = [item for item in found if item.evidence.text not in best][:slots]
+        return self._cut_to_budget(recalled, share=share if retrieved else 1.0)
 
     def graph(self, pieces: Sequence[Evidence]) -> ChainGraph:
         """The graph of some pieces, best first."""
@@ -218,11 +254,13 @@ class ExampleBuilder:
         limit = self.config.max_nodes
         return limit is None or self._num_nodes(items) <= limit
 
-    def _cut_to_budget(self, retrieved: list[Retrieved]) -> list[Retrieved]:
-        """Whole pieces go from the bottom of E_t until the rest fits."""
-        limit = self.config.max_nodes
-        if limit is None:
+    def _cut_to_budget(
+        self, retrieved: list[Retrieved], beside: Sequence[Retrieved] = (), share: float = 1.0
+    ) -> list[Retrieved]:
+        """Whole pieces go from the bottom until the rest fits into a share, beside some others."""
+        if self.config.max_nodes is None:
             return retrieved
+        limit = self.config.max_nodes * share - self._num_nodes(beside)
         total, kept = 0, 0
         for tokens in self._tokenise([item.evidence for item in retrieved])[1]:
             total += len(tokens.ids)

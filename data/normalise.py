@@ -28,14 +28,24 @@ UNSPACED = (  # scripts that write no space between words, as the inside of a ch
 )
 
 
-@lru_cache(maxsize=1 << 16)
+MAX_CACHED = 2000
+"""Longer texts are not kept in memory, nor do they come twice."""
+
+
 def fold(text: str) -> str:
     """Text in compatibility form, folded case, without accents, with single spaces."""
+    return _fold_cached(text) if len(text) <= MAX_CACHED else _fold(text)
+
+
+def _fold(text: str) -> str:
     if text.isascii():  # nothing to decompose: several times faster, the same result
         return " ".join(text.casefold().split())
     decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
     plain = "".join(char for char in decomposed if not is_accent(char))
     return " ".join(unicodedata.normalize("NFKC", plain).split())
+
+
+_fold_cached = lru_cache(maxsize=1 << 16)(_fold)
 
 
 def is_accent(char: str) -> bool:

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from functools import partial
@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from configs.schema import DataConfig, EvidenceConfig
+from configs.schema import DataConfig, EvidenceConfig, MemoryGraphConfig
 from data import example_cache
 from data.chain_graph import ChainGraph
 from data.entities import complete_entities
@@ -359,6 +359,15 @@ def test_the_key_is_the_same_in_every_process(smollm2_tokenizer: Any, data: Path
     assert done.stdout.strip() == expected, done.stderr
 
 
+def imported_from_data(file: Path) -> Iterator[str]:
+    """Modules of data/ that a file imports."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("data."):
+            is_folder = (ROOT / node.module.replace(".", "/")).is_dir()
+            names = [f"{node.module}.{a.name}" for a in node.names] if is_folder else [node.module]
+            yield from (name.removeprefix("data.") for name in names)
+
+
 def test_the_code_that_shapes_examples_is_in_the_key(
     builder: ExampleBuilder, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -375,10 +384,14 @@ def test_the_code_that_shapes_examples_is_in_the_key(
     needed, new = set(), {"examples", "entities", "jsonlines", "evidence_memory"}
     while new:
         needed |= new
-        trees = [ast.parse((ROOT / "data" / f"{name}.py").read_text()) for name in new]
-        imported = {n.module for t in trees for n in ast.walk(t) if isinstance(n, ast.ImportFrom)}
-        new = {m.removeprefix("data.") for m in imported if m.startswith("data.")} - needed
-    assert set(CODE) == needed | {"example_cache"}
+        files = [ROOT / "data" / f"{name.replace('.', '/')}.py" for name in new]
+        new = {name for file in files for name in imported_from_data(file)} - needed
+    in_memory_graph = {name for name in needed if name.startswith("memory_graph.")}
+    assert set(CODE) == needed - in_memory_graph | {"example_cache"}
+    graph = replace(builder, memory_graph=MemoryGraphConfig())
+    known = {path.relative_to(copied).as_posix() for path in example_cache._code(graph)}
+    assert known >= {f"{name.replace('.', '/')}.py" for name in in_memory_graph}
+    assert not any("memory_graph" in str(path) for path in example_cache._code(builder))
 
 
 def harms(content: bytes) -> dict[str, bytes]:

@@ -1,0 +1,53 @@
+"""Vectors of texts, kept in the user's cache folder by the texts' content."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from data.evidence_memory import Embed
+
+BATCH = 512
+
+
+class EmbeddingCache:
+    """A sentence encoder that computes each text once, for all runs.
+
+    Args:
+        path: of the database that keeps the vectors, float16.
+        embed: the encoder.
+    """
+
+    def __init__(self, path: Path, embed: Embed) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.embed = embed
+        self.db = sqlite3.connect(path, timeout=60)
+        self.db.execute("CREATE TABLE IF NOT EXISTS vectors (hash BLOB PRIMARY KEY, vector BLOB)")
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """Unit vectors, float32 [len(texts), width]."""
+        by_hash = {_hash(text): text for text in texts}
+        found = {key: vector for key in by_hash if (vector := self._kept(key)) is not None}
+        new = sorted(by_hash.keys() - found.keys(), key=lambda key: len(by_hash[key]))
+        steps = range(0, len(new), BATCH)
+        for start in tqdm(steps, desc="embedding", unit_scale=BATCH, delay=2, leave=False):
+            keys = new[start : start + BATCH]
+            vectors = np.asarray(self.embed([by_hash[key] for key in keys]), dtype=np.float16)
+            found |= zip(keys, vectors, strict=True)
+            rows = [(key, vector.tobytes()) for key, vector in zip(keys, vectors, strict=True)]
+            with self.db:
+                self.db.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", rows)
+        return np.stack([found[_hash(text)] for text in texts]).astype(np.float32)
+
+    def _kept(self, key: bytes) -> np.ndarray | None:
+        row = self.db.execute("SELECT vector FROM vectors WHERE hash = ?", (key,)).fetchone()
+        return None if row is None else np.frombuffer(row[0], dtype=np.float16)
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -1,0 +1,166 @@
+"""MuSiQue, HotpotQA and LoCoMo as episodes to remember and questions with the right episodes.
+
+LoCoMo is CC BY-NC 4.0: for evaluation only.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from data.memory_graph.nouns import MAX_WORDS
+from data.memory_graph.types import Episode, Extraction, Thesis, Triplet
+
+Json = dict[str, Any]
+FILES = {
+    "musique": ("musique_100.json", "musique_100_corpus.json", "musique_100_openie.json"),
+    "hotpotqa": ("hotpotqa_500.jsonl",),
+    "locomo": ("locomo_3.json",),
+}
+NEVER_SAID = 5
+"""LoCoMo's category of questions after what was never said."""
+_TURN = re.compile(r"D\d+:\d+")
+
+
+class Question(NamedTuple):
+    """A question, and the origins of the episodes that it needs; none: nothing should be found."""
+
+    text: str
+    gold: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Collection:
+    """What is remembered together, and asked.
+
+    Args:
+        name: of the benchmark, or of one conversation of it.
+        episodes: with their number as origin, in the order of their numbers.
+        questions: about them.
+        given: what others extracted, by episode; None: nothing was.
+        dated: the episodes' texts with the time in front, for flat retrieval; None: no times.
+    """
+
+    name: str
+    episodes: Sequence[Episode]
+    questions: Sequence[Question]
+    given: Sequence[Extraction] | None = None
+    dated: Sequence[str] | None = None
+
+
+def read(benchmark: str, folder: Path) -> list[Collection]:
+    """The collections of a benchmark: one, or for LoCoMo one a conversation.
+
+    Args:
+        benchmark: a key of ``FILES``.
+        folder: its files are somewhere below.
+
+    Raises:
+        ValueError: a file is not there.
+    """
+    paths = [_find(folder, name) for name in FILES[benchmark]]
+    if benchmark == "hotpotqa":
+        return [_hotpotqa([json.loads(line) for line in paths[0].open(encoding="utf-8")])]
+    loaded = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    return [_musique(*loaded)] if benchmark == "musique" else list(_locomo(loaded[0]))
+
+
+def _find(folder: Path, name: str) -> Path:
+    found = sorted(folder.rglob(name))
+    if not found:
+        raise ValueError(f"--data {folder}: no {name} in it")
+    return found[0]
+
+
+def _passages(passages: Sequence[tuple[str, str]]) -> list[Episode]:
+    return [
+        Episode(f"{title}\n{text}", origin=str(number), properties={"title": title})
+        for number, (title, text) in enumerate(passages)
+    ]
+
+
+def _musique(asked: Sequence[Json], corpus: Sequence[Json], openie: Sequence[Json]) -> Collection:
+    passages = [(passage["title"], passage["text"]) for passage in corpus]
+    number = {passage: str(i) for i, passage in enumerate(passages)}
+    extracted = {(one["title"], one["text"]): _openie(one) for one in openie}
+    questions = [
+        Question(
+            one["question"],
+            frozenset(
+                number[part["title"], part["paragraph_text"]]
+                for part in one["paragraphs"]
+                if part["is_supporting"]
+            ),
+        )
+        for one in asked
+    ]
+    given = [extracted[passage] for passage in passages]
+    return Collection("musique", _passages(passages), questions, given)
+
+
+def _openie(passage: Json) -> Extraction:
+    """Triples and entities of a passage; a triple with a longer end than may be is a thesis."""
+    triplets, theses = [], []
+    for parts in passage["extracted_triples"]:
+        parts = [" ".join(str(part).split()) for part in parts]
+        ends = [parts[0], parts[-1]]
+        if len(parts) == 3 and all(0 < len(end.split()) <= MAX_WORDS for end in ends) and parts[1]:
+            triplets.append(Triplet(*parts))
+        else:
+            short = tuple(end for end in ends if 0 < len(end.split()) <= MAX_WORDS)
+            theses.append(Thesis(" ".join(parts), short))
+    entities = (" ".join(str(one).split()) for one in passage["extracted_entities"])
+    return Extraction(tuple(triplets), tuple(theses), entities=tuple(filter(None, entities)))
+
+
+def _hotpotqa(asked: Sequence[Json]) -> Collection:
+    numbers: dict[tuple[str, str], str] = {}
+    questions = []
+    for one in asked:
+        gold = set()
+        for part in one["contexts"]:
+            passage = part["title"], part["paragraph_text"]
+            number = numbers.setdefault(passage, str(len(numbers)))
+            if part["is_supporting"]:
+                gold.add(number)
+        questions.append(Question(one["question_text"], frozenset(gold)))
+    return Collection("hotpotqa", _passages(list(numbers)), questions)
+
+
+def _locomo(conversations: Sequence[Json]) -> Iterator[Collection]:
+    for said in conversations:
+        turns = list(_turns(said["conversation"], said["sample_id"]))
+        numbers = {turn: str(i) for i, (turn, _) in enumerate(turns)}
+        episodes = [episode for _, episode in turns]
+        questions = []
+        for one in said["qa"]:
+            named = _TURN.findall(" ".join(one.get("evidence", ())))
+            gold = frozenset(numbers[turn] for turn in named if turn in numbers)
+            if one["category"] == NEVER_SAID:
+                questions.append(Question(one["question"], frozenset()))
+            elif gold:
+                questions.append(Question(one["question"], gold))
+        dated = [f"{episode.properties['date']} {episode.text}" for episode in episodes]
+        yield Collection(said["sample_id"], episodes, questions, dated=dated)
+
+
+def _turns(conversation: Json, name: str) -> Iterator[tuple[str, Episode]]:
+    """The id of every turn, and the turn with its speaker in front; one source a session."""
+    count = 0
+    session = 1
+    while f"session_{session}" in conversation:
+        date = conversation[f"session_{session}_date_time"]
+        time = datetime.strptime(date.upper(), "%I:%M %p ON %d %B, %Y").isoformat("T", "minutes")
+        for turn in conversation[f"session_{session}"]:
+            text = f"{turn['speaker']}: {turn['text']}"
+            if turn.get("blip_caption"):
+                text += f" [shares {turn['blip_caption']}]"
+            source = f"{name}, session {session}"
+            yield turn["dia_id"], Episode(text, time, source, str(count), properties={"date": date})
+            count += 1
+        session += 1

@@ -1,0 +1,157 @@
+"""The memory graph of one conversation, filled turn by turn; a turn sees what came before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from configs.schema import MemoryGraphConfig
+from data.evidence_memory import Embed
+from data.memory_graph.given import GivenExtractor
+from data.memory_graph.graph import MemoryGraph
+from data.memory_graph.names import alias
+from data.memory_graph.recall import RecallSettings
+from data.memory_graph.times import now
+from data.memory_graph.traverse import Traversal
+from data.memory_graph.turns import TurnExtractor, turn_episode
+from data.memory_graph.types import Episode, Extraction, Fact, Span, Thesis
+from data.memory_graph.word_vectors import word_vectors
+from data.retrieve import Retrieved
+from data.types import Entity, Evidence, Interaction, query
+
+
+class ConversationGraph:
+    """What one conversation has said and retrieved, in a graph of its own that no file holds.
+
+    Args:
+        config: how much is remembered and recalled.
+        embed: texts to unit vectors; needed where the config's ``vectors`` are ``encoder``.
+    """
+
+    def __init__(self, config: MemoryGraphConfig, embed: Embed | None) -> None:
+        self.config = config
+        self.settings = RecallSettings(
+            Traversal(config.mixture),
+            config.forbidden,
+            config.num_facts,
+            min_similarity=config.min_similarity,
+        )
+        self.names = TurnExtractor()
+        self.num_turns = 0
+        self._topic: tuple[str, ...] = ()
+        self._evidence: dict[int, Sequence[Retrieved]] = {}
+        self._first_turn: dict[str, int] = {}
+        self._ids: dict[str, str] = {}
+        self._given = GivenExtractor()
+        self.graph = self._open(word_vectors if config.vectors == "words" else embed)
+
+    def _open(self, embed: Embed | None) -> MemoryGraph:
+        return MemoryGraph.open(":memory:", embed, self._given)
+
+    def close(self) -> None:
+        """Close the graph."""
+        self.graph.close()
+
+    def note(self, turn: int, retrieved: Sequence[Retrieved]) -> None:
+        """What was retrieved for a turn; it is remembered when the turn is finished."""
+        self._evidence[turn] = retrieved[: self.config.num_evidence]
+        for item in retrieved:
+            for entity in item.evidence.entities:
+                self._ids.setdefault(alias(entity.label), entity.id)
+
+    def remember(self, interaction: Interaction) -> None:
+        """Remember the turns that were finished since the last call.
+
+        Args:
+            interaction: all finished turns.
+        """
+        for turn in range(self.num_turns, len(interaction)):
+            question, answer = interaction[turn]
+            self._remember(turn, question, answer)
+            self._topic = self.names.names(question, answer, self._topic)
+        self.num_turns = max(self.num_turns, len(interaction))
+
+    def _remember(self, turn: int, question: str, answer: str) -> None:
+        """One episode: a thesis of question and answer, and one of each piece of evidence."""
+        said = " ".join(f"{question} {answer}".split())
+        found = [(said, self.names.names(question, answer, self._topic))] if answer else []
+        for item in self._evidence.pop(turn, ()):
+            piece = item.evidence
+            names = [entity.label for entity in piece.entities] or self.names.entities(piece.text)
+            found.append((piece.text, tuple(names)))
+        found = list({text: (text, names) for text, names in found if text.strip()}.values())
+        for text, _ in found:
+            self._first_turn.setdefault(text, turn)
+        if found:
+            theses = [
+                Thesis(text, names, span=span)
+                for (text, names), span in zip(
+                    found, spans([text for text, _ in found]), strict=True
+                )
+            ]
+            episode = Episode("\n".join(text for text, _ in found), origin=str(turn))
+            self._given.hold(episode, Extraction(theses=tuple(theses)))
+            self.graph.remember_many([episode])
+
+    def recall(self, question: str, interaction: Interaction, turn: int) -> list[Retrieved]:
+        """The facts that may answer a question, best first; none before anything was said.
+
+        Args:
+            question: as it was asked; where nothing that it names is known, the turn before says
+                what it is about.
+            interaction: all finished turns; they are remembered first.
+            turn: the turn that asks.
+        """
+        self.remember(interaction)
+        if not self.graph.store.revision:
+            return []
+        found = self.graph.ask(question, settings=self.settings)
+        if not found.entities and interaction:
+            found = self.graph.ask(query(interaction[-1:], question), settings=self.settings)
+        return [
+            Retrieved(self._evidence_of(piece), fact.score, self._from_turn(fact, turn))
+            for fact, piece in zip(found.facts, found.evidence(), strict=True)
+        ]
+
+    def _from_turn(self, fact: Fact, turn: int) -> int:
+        return self._first_turn.get(fact.text, turn)
+
+    def _evidence_of(self, piece: Evidence) -> Evidence:
+        """A recalled fact with the ids that its entities have in the conversation's evidence."""
+        entities = {
+            (id_ := self._ids.get(alias(entity.label), entity.id)): Entity(
+                id_, entity.label, entity.mentions
+            )
+            for entity in piece.entities
+        }
+        return Evidence(piece.id, piece.text, piece.source, tuple(entities.values()))
+
+
+class ChatGraph(ConversationGraph):
+    """A person's memory graph in a chat: it was there before, and keeps what is said.
+
+    Args:
+        path: of the database.
+        config, embed: as of a ``ConversationGraph``.
+    """
+
+    def __init__(self, path: str | Path, config: MemoryGraphConfig, embed: Embed | None) -> None:
+        self.path, self.began = path, now()
+        super().__init__(config, embed)
+
+    def _open(self, embed: Embed | None) -> MemoryGraph:
+        return MemoryGraph.open(self.path, embed, self.names)
+
+    def _remember(self, turn: int, question: str, answer: str) -> None:
+        episode = turn_episode(question, answer, now(), f"chat {self.began}", topic=self._topic)
+        self.graph.remember_many([episode])
+
+
+def spans(texts: Sequence[str]) -> list[Span]:
+    """Where texts stand that are joined by line ends."""
+    found: list[Span] = []
+    at = 0
+    for text in texts:
+        found.append((at, at + len(text)))
+        at += len(text) + 1
+    return found

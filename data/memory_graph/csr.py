@@ -1,0 +1,114 @@
+"""Arrays by database id, read from the record, and the CSR arrays made of them."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import numpy as np
+from tqdm import tqdm
+
+from data.memory_graph.times import start
+from data.memory_graph.types import SIMPLE
+
+ALWAYS = (int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max))
+"""Seconds between which something holds that has no times."""
+TYPE, BOUNDED, LOOSE, GONE = 3, 4, 8, 16
+"""Bits of an edge's flags: its type; that it does not always hold; that the delta has its ends, not
+the CSR; that it is not there."""
+NODE_COLUMNS = {"type": ("i1", -1), "since": ("i8", ALWAYS[0]), "until": ("i8", ALWAYS[1])}
+EDGE_COLUMNS = {
+    "flags": ("u1", GONE),
+    "source": ("i4", 0),
+    "target": ("i4", 0),
+    "fact": ("i4", 0),
+    "since": ("i8", ALWAYS[0]),
+    "until": ("i8", ALWAYS[1]),
+}
+"""Type and content of a column where the record has no row."""
+BATCH = 50_000
+
+Columns = dict[str, np.ndarray]
+
+
+def seconds(valid_from: str | None, valid_to: str | None) -> tuple[int, int]:
+    """[since, until) in seconds; open ends are as far away as they can be."""
+    return (
+        ALWAYS[0] if valid_from is None else start(valid_from),
+        ALWAYS[1] if valid_to is None else start(valid_to),
+    )
+
+
+def grow(columns: Columns, kinds: dict[str, tuple[str, int]], size: int) -> None:
+    """Make room for ids below ``size``, and for a tenth more, so that growing stays rare."""
+    for name, (dtype, empty) in kinds.items():
+        old = columns.get(name, np.empty(0, dtype))
+        if len(old) < size:
+            new = np.full(size + size // 10 + 64 if len(old) else size, empty, dtype)
+            new[: len(old)] = old
+            columns[name] = new
+
+
+def read_columns(db: sqlite3.Connection) -> tuple[Columns, Columns]:
+    """The nodes and the edges of the whole record.
+
+    An edge holds while it and the theses at its ends hold, so that no walk leads to a thesis that
+    does not.
+    """
+    nodes: Columns = {}
+    edges: Columns = {}
+    grow(nodes, NODE_COLUMNS, _highest(db, "nodes") + 1)
+    grow(edges, EDGE_COLUMNS, _highest(db, "edges") + 1)
+    _read(db, "nodes", ("type",), nodes)
+    _read(db, "edges", ("type", "source", "target"), edges | {"type": edges["flags"]})
+    simple = edges["flags"] & TYPE == SIMPLE
+    edges["fact"] = np.where(simple, 2 * np.arange(len(simple)) + 1, 2 * edges["target"])
+    edges["fact"] = edges["fact"].astype(np.int32)
+    _read_times(db, "nodes", nodes)
+    _read_times(db, "edges", edges)
+    ends = edges["source"], edges["target"]
+    edges["since"] = np.maximum.reduce([edges["since"], *(nodes["since"][end] for end in ends)])
+    edges["until"] = np.minimum.reduce([edges["until"], *(nodes["until"][end] for end in ends)])
+    edges["flags"][(edges["since"] > ALWAYS[0]) | (edges["until"] < ALWAYS[1])] |= BOUNDED
+    return nodes, edges
+
+
+def _highest(db: sqlite3.Connection, table: str) -> int:
+    return db.execute(f"SELECT coalesce(max(id), 0) FROM {table}").fetchone()[0]
+
+
+def _read(db: sqlite3.Connection, table: str, names: tuple[str, ...], columns: Columns) -> None:
+    cursor = db.execute(f"SELECT id, {', '.join(names)} FROM {table}")
+    with tqdm(total=len(columns[names[0]]), desc=f"arrays of {table}", delay=2) as bar:
+        while rows := cursor.fetchmany(BATCH):
+            ids, *values = np.array(rows, dtype=np.int64).T
+            for name, column in zip(names, values, strict=True):
+                columns[name][ids] = column
+            bar.update(len(rows))
+
+
+def _read_times(db: sqlite3.Connection, table: str, columns: Columns) -> None:
+    sql = f"""SELECT id, valid_from, valid_to FROM {table}
+        WHERE valid_from IS NOT NULL OR valid_to IS NOT NULL"""
+    cursor = db.execute(sql)
+    while rows := cursor.fetchmany(BATCH):
+        ids = np.array([row[0] for row in rows])
+        times = np.array([seconds(*row[1:]) for row in rows], dtype=np.int64)
+        columns["since"][ids], columns["until"][ids] = times.T
+
+
+def make_csr(num_nodes: int, edges: Columns) -> Columns:
+    """Both directions of every edge, by node, then by edge id; a self-loop once.
+
+    Returns:
+        ``starts`` int64 [num_nodes + 1], ``triplets`` and ``others`` int32 [2 * edges].
+    """
+    there = np.flatnonzero(edges["flags"] & GONE == 0)
+    source, target = edges["source"][there], edges["target"][there]
+    ends = np.concatenate([source, target[source != target]]).astype(np.int64)
+    order = (ends << 32) | np.concatenate([there, there[source != target]])
+    order.sort()
+    triplets = (order & 0xFFFFFFFF).astype(np.int32)
+    nodes = (order >> 32).astype(np.int32)
+    others = edges["source"][triplets] + edges["target"][triplets] - nodes
+    starts = np.searchsorted(nodes, np.arange(num_nodes + 1)).astype(np.int64)
+    return {"starts": starts, "triplets": triplets, "others": others}

@@ -1,0 +1,139 @@
+"""Files as episodes: plain text, texts as JSON Lines, conversations.
+
+Equal input is remembered once: the origin of an episode is its file and a hash of what it says, so
+that a file that was stopped halfway, or that has grown, can be given again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from data.jsonlines import Json, Place, field, iter_lines, read_conversations
+from data.memory_graph.times import parse_time
+from data.memory_graph.turns import TurnExtractor, turn_episode
+from data.memory_graph.types import Episode
+from data.types import Conversation, target_answer
+
+logger = logging.getLogger(__name__)
+
+JSON_LINES = {".jsonl", ".json", ".ndjson"}
+TEXT_FIELDS = {"text", "time", "source", "speaker", "origin", "properties"}
+
+
+def read_episodes(path: str | Path) -> Iterator[Episode]:
+    """The episodes of a file.
+
+    A file named ``.jsonl`` holds conversations (docs/formats.md), whose finished turns become
+    episodes, or one text a line with ``text`` and, if known, ``time``, ``source``, ``speaker``,
+    ``origin`` and ``properties``. Any other is plain text, whose paragraphs become episodes.
+
+    Args:
+        path: also the source of what names none.
+
+    Raises:
+        ValueError: the file is missing, or a line or field is wrong; the message names it.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file")
+    if path.suffix.lower() not in JSON_LINES:
+        return _numbered(path, _paragraphs(path))
+    first = next(iter_lines(path), None)
+    if first is not None and first[1].keys() & {"turns", "pool"}:
+        return (e for c in read_conversations(path) for e in conversation_episodes(c, path))
+    return _numbered(path, _texts(path))
+
+
+def _paragraphs(path: Path) -> Iterator[Episode]:
+    """Parts of a text between blank lines."""
+    lines: list[str] = []
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, 1):
+            try:
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise Place(path, number).error(f"not UTF-8 at byte {error.start + 1}") from None
+            if line.strip():
+                lines.append(line)
+            elif lines:
+                yield Episode("".join(lines).strip(), source=path.name)
+                lines = []
+    if lines:
+        yield Episode("".join(lines).strip(), source=path.name)
+
+
+def _texts(path: Path) -> Iterator[Episode]:
+    told: set[str] = set()
+    for place, record in iter_lines(path):
+        if unknown := record.keys() - TEXT_FIELDS - told:
+            told |= unknown
+            logger.warning("%s: fields that are not read: %s", path, ", ".join(sorted(unknown)))
+        yield _text(record, place, path)
+
+
+def _text(record: Json, place: Place, path: Path) -> Episode:
+    text = field(record, "text", str, place)
+    if not text.strip():
+        raise (place / "text").error("empty")
+    properties = field(record, "properties", dict, place, {})
+    return Episode(
+        text=text,
+        time=_time(record, place),
+        source=field(record, "source", str, place, path.name),
+        origin=field(record, "origin", str, place, None),
+        speaker=field(record, "speaker", str, place, None),
+        properties={name: _plain(value) for name, value in properties.items()},
+    )
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _time(record: Json, place: Place) -> str | None:
+    time = field(record, "time", str, place, None)
+    try:
+        return None if time is None else parse_time(time)
+    except ValueError as error:
+        raise (place / "time").error(f"{time[:40]!r} given: {error}") from None
+
+
+def _numbered(path: Path, episodes: Iterator[Episode]) -> Iterator[Episode]:
+    """Give an origin to those that have none; equal ones in one file are told apart."""
+    seen: Counter[str] = Counter()
+    for episode in episodes:
+        if episode.origin is None:
+            key = content_hash(episode.text, episode.time, episode.source, episode.speaker)
+            seen[key] += 1
+            again = f":{seen[key]}" if seen[key] > 1 else ""
+            origin = f"{path.resolve()}:{key}{again}"
+            episode = Episode(
+                episode.text, episode.time, episode.source, origin, episode.speaker,
+                episode.properties,
+            )  # fmt: skip
+        yield episode
+
+
+def content_hash(*parts: str | None) -> str:
+    """A short name for some texts."""
+    joined = json.dumps(parts).encode()
+    return hashlib.blake2b(joined, digest_size=8).hexdigest()
+
+
+def conversation_episodes(conversation: Conversation, path: Path) -> Iterator[Episode]:
+    """The turns of a conversation that have an answer; the conversation's id is their source."""
+    extractor, topic = TurnExtractor(), ()
+    for turn in conversation.turns:
+        answer = target_answer(turn.answers)
+        key = content_hash(conversation.id, turn.id, turn.question, answer)
+        origin = f"{path.resolve()}:{key}"
+        if answer:
+            yield turn_episode(
+                turn.question, answer, source=conversation.id, origin=origin, topic=topic
+            )
+        topic = extractor.names(turn.question, answer, topic)

@@ -1,0 +1,161 @@
+"""What must hold between the rows of a memory graph's tables."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from tqdm import tqdm
+
+from data.memory_graph.types import (
+    EPISODIC,
+    EPISODIC_EDGE,
+    HYPER,
+    OBJECT,
+    SIMPLE,
+    THESIS,
+    TIME,
+    TIME_EDGE,
+)
+
+SHOWN = 5
+"""So many ids of rows are named in a problem."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that must not be in a memory graph.
+
+    Args:
+        what: in words, without anything that was remembered.
+        count: how many rows have it.
+        rows: the first ids of them.
+        derived: it can be made anew from the record (``check --rebuild``).
+        damage: of the file, by something else than this program.
+    """
+
+    what: str
+    count: int = 1
+    rows: tuple[int, ...] = ()
+    derived: bool = False
+    damage: bool = False
+
+    def __str__(self) -> str:
+        more = ", ..." if self.count > len(self.rows) else ""
+        rows = f": {self.count} ({', '.join(map(str, self.rows))}{more})" if self.rows else ""
+        help = "; `check --rebuild` makes it anew" if self.derived else ""
+        return f"{self.what}{rows}{help}"
+
+
+def _no_node(id: str, *types: int) -> str:
+    types = ", ".join(map(str, types))
+    return f"NOT EXISTS (SELECT 1 FROM nodes t WHERE t.id = {id} AND t.type IN ({types}))"
+
+
+def _no_fact(key: str) -> str:
+    edge = f"SELECT 1 FROM edges f WHERE f.id = {key} >> 1 AND f.type = {SIMPLE}"
+    thesis = _no_node(f"{key} >> 1", THESIS)
+    return f"CASE {key} & 1 WHEN 0 THEN {thesis} ELSE NOT EXISTS ({edge}) END"
+
+
+def _ends(type: int, source: str, target: str) -> str:
+    return f"SELECT e.id FROM edges e WHERE e.type = {type} AND ({source} OR {target})"
+
+
+def _unjoined(pairs: str) -> str:
+    """Nodes that are not joined to an episode, of pairs of both that should be."""
+    joined = f"SELECT source, target FROM edges WHERE type = {EPISODIC_EDGE}"
+    return f"SELECT node FROM (SELECT {pairs} EXCEPT {joined}) GROUP BY node"
+
+
+_FACT_END = "p.episode FROM provenance p JOIN edges e ON p.fact & 1 AND e.id = p.fact >> 1"
+RULES = {
+    "nodes of an unknown type": f"SELECT id FROM nodes WHERE type NOT BETWEEN {OBJECT} AND {TIME}",
+    "edges of an unknown type": (
+        f"SELECT id FROM edges WHERE type NOT BETWEEN {SIMPLE} AND {TIME_EDGE}"
+    ),
+    "simple edges that do not join two objects": _ends(
+        SIMPLE, _no_node("e.source", OBJECT), _no_node("e.target", OBJECT)
+    ),
+    "hyper edges that do not join an object to a thesis": _ends(
+        HYPER, _no_node("e.source", OBJECT), _no_node("e.target", THESIS)
+    ),
+    "episodic edges that do not join an object or a thesis to an episode": _ends(
+        EPISODIC_EDGE, _no_node("e.source", OBJECT, THESIS), _no_node("e.target", EPISODIC)
+    ),
+    "time edges that do not join a time to a thesis or an episode": _ends(
+        TIME_EDGE, _no_node("e.source", TIME), _no_node("e.target", THESIS, EPISODIC)
+    ),
+    "simple edges without a relation, or others with one": (
+        f"SELECT id FROM edges WHERE (type = {SIMPLE}) != (relation IS NOT NULL)"
+    ),
+    "edges that are there twice": (
+        f"SELECT max(id) FROM edges WHERE type != {SIMPLE}"
+        " GROUP BY source, type, target HAVING count(*) > 1"
+    ),
+    "episodes without their record": (
+        f"SELECT id FROM nodes WHERE type = {EPISODIC} AND id NOT IN (SELECT node FROM episodes)"
+    ),
+    "records of no episode": (
+        f"SELECT e.node FROM episodes e WHERE {_no_node('e.node', EPISODIC)}"
+    ),
+    "aliases of no object": f"SELECT a.id FROM aliases a WHERE {_no_node('a.node', OBJECT)}",
+    "objects whose name is not among their aliases": (
+        f"SELECT n.id FROM nodes n WHERE n.type = {OBJECT} AND NOT EXISTS"
+        " (SELECT 1 FROM aliases a WHERE a.node = n.id AND a.spelling = n.text)"
+    ),
+    "sightings of no alias": (
+        "SELECT alias FROM sightings WHERE alias NOT IN (SELECT id FROM aliases)"
+    ),
+    "sightings in no episode": (
+        f"SELECT s.alias FROM sightings s WHERE {_no_node('s.episode', EPISODIC)}"
+    ),
+    "provenance of no fact": f"SELECT p.fact FROM provenance p WHERE {_no_fact('p.fact')}",
+    "provenance in no episode": (
+        f"SELECT p.fact FROM provenance p WHERE {_no_node('p.episode', EPISODIC)}"
+    ),
+    "provenance outside of its episode's text": (
+        "SELECT p.fact FROM provenance p JOIN nodes n ON n.id = p.episode WHERE p.start < 0"
+        " OR p.stop < p.start OR p.stop > length(CAST(n.text AS BLOB))"
+    ),
+    "simple edges without provenance": (
+        f"SELECT e.id FROM edges e WHERE e.type = {SIMPLE}"
+        " AND NOT EXISTS (SELECT 1 FROM provenance p WHERE p.fact = 2 * e.id + 1)"
+    ),
+    "theses without provenance": (
+        f"SELECT n.id FROM nodes n WHERE n.type = {THESIS}"
+        " AND NOT EXISTS (SELECT 1 FROM provenance p WHERE p.fact = 2 * n.id)"
+    ),
+    "supersessions of no fact": (
+        f"SELECT old FROM supersessions WHERE old = new OR {_no_fact('old')} OR {_no_fact('new')}"
+    ),
+    "theses that are not joined to their episodes": _unjoined(
+        "fact >> 1 AS node, episode FROM provenance WHERE NOT fact & 1"
+    ),
+    "subjects of triplets that are not joined to their episodes": _unjoined(
+        f"e.source AS node, {_FACT_END}"
+    ),
+    "objects of triplets that are not joined to their episodes": _unjoined(
+        f"e.target AS node, {_FACT_END}"
+    ),
+    "objects that are not joined to the episodes where they were seen": _unjoined(
+        "a.node, s.episode FROM sightings s JOIN aliases a ON a.id = s.alias"
+    ),
+    "objects and times that are joined to nothing": (
+        f"SELECT n.id FROM nodes n WHERE n.type IN ({OBJECT}, {TIME})"
+        " AND NOT EXISTS (SELECT 1 FROM edges e WHERE e.source = n.id)"
+        " AND NOT EXISTS (SELECT 1 FROM edges e WHERE e.target = n.id)"
+    ),
+}
+"""Each with a query for the ids of the rows that break it."""
+
+
+def broken_rules(db: sqlite3.Connection) -> list[Problem]:
+    """The rules that a database breaks."""
+    problems = []
+    for what, sql in tqdm(RULES.items(), desc="check", unit="rule", delay=2, leave=False):
+        count = db.execute(f"SELECT count(*) FROM ({sql})").fetchone()[0]
+        if count:
+            rows = db.execute(f"{sql} LIMIT {SHOWN}").fetchall()
+            problems.append(Problem(what, count, tuple(row for (row,) in rows)))
+    return problems

@@ -1,0 +1,44 @@
+"""When two spellings name the same object, and how a text is found again."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import blake2b
+
+from data.memory_graph.types import THESIS, TIME
+from data.normalise import normalise_text, normalise_value
+
+MAX_CACHED = 200
+"""Longer spellings are not kept in memory."""
+
+
+def alias(spelling: str) -> str:
+    """The form under which a name is found: case, white space, Unicode form and articles folded."""
+    return _alias(spelling) if len(spelling) <= MAX_CACHED else normalise_value(spelling)
+
+
+@lru_cache(maxsize=1 << 16)
+def _alias(spelling: str) -> str:
+    return normalise_value(spelling)
+
+
+def text_hash(type: int, text: str) -> int | None:
+    """What a node is found by, a signed 64-bit number; None for objects and episodes.
+
+    Theses that differ in case, punctuation and articles only have one hash.
+    """
+    if type not in (THESIS, TIME):
+        return None
+    plain = normalise_text(text) if type == THESIS else text
+    return int.from_bytes(blake2b(plain.encode(), digest_size=8).digest(), "big", signed=True)
+
+
+def well_formed(text: str) -> str:
+    """Text without lone surrogates, which no file can hold: each becomes U+FFFD, in its place."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text

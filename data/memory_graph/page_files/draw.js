@@ -1,0 +1,350 @@
+"use strict";
+// Draws on one canvas. While it moves on a slow machine the last picture is moved and scaled, and
+// drawn anew when it rests, so that it stays fluid without a graphics card.
+
+const SLOW = 40; // milliseconds between two frames
+const REST = 140; // milliseconds without a movement
+const MARGIN = 0.25; // of the canvas, drawn beyond each of its sides
+const LABELS = 60; // at most, of the whole graph in view; four times as many at twice the scale
+
+class Drawing {
+  /**
+   * @param canvas fills its parent; gets pointer events
+   * @param graph nodes with x, y, size, label; edges with source, target, relation; edgesOf
+   * @param look node(number) and edge(number): colours, or null where hidden; hovered and chosen
+   * @param pick called with the number of a node that was clicked, or null
+   */
+  constructor(canvas, graph, look, pick) {
+    Object.assign(this, { canvas, graph, look, pick });
+    this.context = canvas.getContext("2d");
+    this.picture = document.createElement("canvas");
+    this.order = [...graph.nodes.keys()].sort((a, b) => graph.nodes[b].size - graph.nodes[a].size);
+    this.view = { x: 0, y: 0, scale: 1 };
+    this.hovered = null;
+    this.slow = false;
+    this.stale = true; // the picture shows something else than the graph
+    this.pointers = new Map();
+    new ResizeObserver(() => this.resize()).observe(canvas.parentElement);
+    this.listen();
+    this.resize();
+    this.fit();
+  }
+
+  // What is seen
+
+  resize() {
+    const { clientWidth, clientHeight } = this.canvas.parentElement;
+    this.ratio = Math.min(devicePixelRatio || 1, 2);
+    [this.width, this.height] = [Math.max(clientWidth, 1), Math.max(clientHeight, 1)];
+    this.canvas.width = this.width * this.ratio;
+    this.canvas.height = this.height * this.ratio;
+    this.picture.width = this.canvas.width * (1 + 2 * MARGIN);
+    this.picture.height = this.canvas.height * (1 + 2 * MARGIN);
+    this.redraw();
+  }
+
+  /** The view of the whole graph. */
+  whole() {
+    const axis = (name) => {
+      const places = this.graph.nodes.map((node) => node[name]);
+      const low = places.reduce((a, b) => Math.min(a, b), Infinity);
+      const high = places.reduce((a, b) => Math.max(a, b), -Infinity);
+      return places.length ? [(low + high) / 2, high - low] : [0, 0];
+    };
+    const [[x, wide], [y, high]] = [axis("x"), axis("y")];
+    const room = (size) => Math.max(size - 60, 40);
+    const scale = Math.min(room(this.width) / (wide || 1), room(this.height) / (high || 1));
+    return { x, y, scale: Math.min(scale, 120) };
+  }
+
+  fit(milliseconds = 0) {
+    const whole = this.whole();
+    this.unit = whole.scale;
+    this.go(whole, milliseconds);
+  }
+
+  lookAt(number, milliseconds) {
+    const { x, y } = this.graph.nodes[number];
+    this.go({ x, y, scale: Math.max(this.view.scale, 2.5 * this.unit) }, milliseconds);
+  }
+
+  zoom(factor, milliseconds = 0, [x, y] = [this.width / 2, this.height / 2]) {
+    const scale = Math.min(Math.max(this.view.scale * factor, this.unit / 5), this.unit * 300);
+    const [before, after] = [1 / this.view.scale, 1 / scale];
+    const shift = (place, size) => (place - size / 2) * (before - after);
+    const { x: left, y: top } = this.view;
+    this.go({ x: left + shift(x, this.width), y: top + shift(y, this.height), scale }, milliseconds);
+  }
+
+  pan(x, y, milliseconds = 0) {
+    const { x: left, y: top, scale } = this.view;
+    this.go({ x: left + x / scale, y: top + y / scale, scale }, milliseconds);
+  }
+
+  go(goal, milliseconds) {
+    const [from, began] = [this.view, performance.now()];
+    cancelAnimationFrame(this.travel);
+    const step = (now) => {
+      const done = milliseconds ? Math.min(Math.max((now - began) / milliseconds, 0), 1) : 1;
+      const part = done * (2 - done);
+      const between = (name) => from[name] + (goal[name] - from[name]) * part;
+      const scale = from.scale * (goal.scale / from.scale) ** part;
+      this.view = { x: between("x"), y: between("y"), scale };
+      this.moved();
+      if (done < 1) this.travel = requestAnimationFrame(step);
+    };
+    step(began);
+  }
+
+  moved() {
+    clearTimeout(this.resting);
+    this.resting = setTimeout(() => this.redraw(), REST);
+    this.moving = true;
+    this.ask();
+  }
+
+  /** Draw anew: the view rests, or the graph looks different. */
+  redraw() {
+    this.stale = true;
+    this.moving = false;
+    this.ask();
+  }
+
+  ask() {
+    this.asked ??= requestAnimationFrame((now) => this.frame(now));
+  }
+
+  // Frames
+
+  frame(now) {
+    this.asked = undefined;
+    if (this.moving && this.crisp && now - this.crisp > SLOW) this.slow = true;
+    const anew = this.stale || (this.moving && !this.slow);
+    if (anew) this.paint();
+    this.crisp = anew && this.moving ? now : undefined;
+    this.stale = false;
+    this.copy();
+    this.overlay();
+  }
+
+  copy() {
+    const { context, view, shown, ratio } = this;
+    const factor = view.scale / shown.scale;
+    const [width, height] = [this.picture.width * factor, this.picture.height * factor];
+    const x = this.canvas.width / 2 + (shown.x - view.x) * view.scale * ratio - width / 2;
+    const y = this.canvas.height / 2 + (shown.y - view.y) * view.scale * ratio - height / 2;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    context.drawImage(this.picture, x, y, width, height);
+  }
+
+  /** Paint the picture: the view and a margin around it. */
+  paint() {
+    const { picture, ratio } = this;
+    this.shown = { ...this.view };
+    const context = picture.getContext("2d");
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, picture.width, picture.height);
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    const [width, height] = [picture.width / ratio, picture.height / ratio];
+    const { x, y, scale } = this.view;
+    this.at = this.graph.nodes.map((node) => [
+      (node.x - x) * scale + width / 2,
+      (node.y - y) * scale + height / 2,
+    ]);
+    this.colours = this.graph.nodes.map((_, number) => this.look.node(number));
+    this.paintEdges(context, width, height);
+    this.paintNodes(context, width, height);
+    this.paintLabels(context, width, height);
+  }
+
+  paintEdges(context, width, height) {
+    const batches = new Map();
+    this.graph.edges.forEach((edge, number) => {
+      const [one, other] = [this.at[edge.source], this.at[edge.target]];
+      const beside = (axis, size) =>
+        Math.max(one[axis], other[axis]) < 0 || Math.min(one[axis], other[axis]) > size;
+      if (beside(0, width) || beside(1, height)) return;
+      const colour = this.look.edge(number);
+      if (!colour || !this.colours[edge.source] || !this.colours[edge.target]) return;
+      if (!batches.has(colour)) batches.set(colour, []);
+      batches.get(colour).push(one, other);
+    });
+    for (const [colour, ends] of batches) {
+      context.strokeStyle = colour;
+      context.lineWidth = colour === this.look.accent ? 1.6 : 0.8;
+      for (let start = 0; start < ends.length; start += 400) {
+        context.beginPath();
+        for (let i = start; i < Math.min(start + 400, ends.length); i += 2) {
+          context.moveTo(ends[i][0], ends[i][1]);
+          context.lineTo(ends[i + 1][0], ends[i + 1][1]);
+        }
+        context.stroke();
+      }
+    }
+  }
+
+  radius(number) {
+    const crowd = Math.min(1, 28 / Math.sqrt(this.graph.nodes.length));
+    const zoomed = Math.min(Math.sqrt(Math.max(this.view.scale / this.unit, 0.4)), 4);
+    return Math.min(Math.max(this.graph.nodes[number].size * crowd * zoomed, 1), 22);
+  }
+
+  paintNodes(context, width, height) {
+    const batches = new Map();
+    for (const number of [...this.order].reverse()) {
+      const colour = this.colours[number];
+      const [x, y] = this.at[number];
+      if (!colour || x < -30 || y < -30 || x > width + 30 || y > height + 30) continue;
+      if (!batches.has(colour)) batches.set(colour, []);
+      batches.get(colour).push(number);
+    }
+    const dim = this.look.dim;
+    for (const colour of [...batches.keys()].sort((a, b) => (b === dim) - (a === dim))) {
+      context.fillStyle = colour;
+      context.beginPath();
+      for (const number of batches.get(colour)) {
+        const [[x, y], radius] = [this.at[number], this.radius(number)];
+        if (radius < 2) context.rect(x - radius, y - radius, 2 * radius, 2 * radius);
+        else context.moveTo(x + radius, y), context.arc(x, y, radius, 0, 2 * Math.PI);
+      }
+      context.fill();
+    }
+  }
+
+  /** Labels of the largest nodes first, as far as they do not cover each other. */
+  paintLabels(context, width, height) {
+    const taken = new Set();
+    let left = LABELS * Math.max(this.view.scale / this.unit, 1) ** 2;
+    context.font = `13px ${this.look.font}`;
+    for (const number of this.order) {
+      const [x, y] = this.at[number];
+      const wanted = this.look.labelled(number) && x > 0 && y > 0 && x < width && y < height;
+      if (!wanted || !this.colours[number] || left < 1) continue;
+      const { label } = this.graph.nodes[number];
+      const cells = [];
+      const from = x + this.radius(number);
+      for (let column = from; column < from + context.measureText(label).width + 8; column += 12)
+        cells.push(`${Math.floor(column / 12)} ${Math.floor(y / 18)}`);
+      if (cells.some((cell) => taken.has(cell))) continue;
+      cells.forEach((cell) => taken.add(cell));
+      left -= 1;
+      this.text(context, label, from + 4, y + 4, this.look.ink);
+    }
+    for (const number of this.look.edgeLabels()) this.edgeLabel(context, this.graph.edges[number]);
+  }
+
+  edgeLabel(context, edge) {
+    const [[x, y], [right, low]] = [this.at[edge.source], this.at[edge.target]];
+    const [long, label] = [Math.hypot(right - x, low - y), edge.relation || ""];
+    if (context.measureText(label).width > long - 30) return;
+    context.save();
+    context.translate((x + right) / 2, (y + low) / 2);
+    const angle = Math.atan2(low - y, right - x);
+    const turned = Math.abs(angle) > Math.PI / 2; // never upside down
+    context.rotate(turned ? angle + Math.PI : angle);
+    context.textAlign = "center";
+    this.text(context, turned ? `← ${label}` : `${label} →`, 0, -5, this.look.accent);
+    context.restore();
+  }
+
+  text(context, label, x, y, colour) {
+    context.lineWidth = 3;
+    context.lineJoin = "round";
+    context.strokeStyle = this.look.ground;
+    context.strokeText(label, x, y);
+    context.fillStyle = colour;
+    context.fillText(label, x, y);
+  }
+
+  screen({ x, y }) {
+    const { view, width, height } = this;
+    return [(x - view.x) * view.scale + width / 2, (y - view.y) * view.scale + height / 2];
+  }
+
+  /** Rings and labels of the node under the pointer and of the chosen one. */
+  overlay() {
+    const { context, ratio } = this;
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.font = `600 13px ${this.look.font}`;
+    for (const number of new Set([this.look.chosen(), this.hovered])) {
+      if (number === null || !this.look.node(number)) continue;
+      const [x, y] = this.screen(this.graph.nodes[number]);
+      const radius = this.radius(number);
+      context.beginPath();
+      context.arc(x, y, radius + 3, 0, 2 * Math.PI);
+      context.lineWidth = 2;
+      context.strokeStyle = this.look.accent;
+      context.stroke();
+      this.text(context, this.graph.nodes[number].label, x + radius + 6, y + 4, this.look.ink);
+    }
+  }
+
+  // The pointer
+
+  /** The visible node at a place, the nearest within reach; null where there is none. */
+  nodeAt([x, y], reach) {
+    let [best, nearest] = [null, Infinity];
+    this.graph.nodes.forEach((node, number) => {
+      const [left, top] = this.screen(node);
+      const away = Math.hypot(left - x, top - y) - this.radius(number);
+      if (away < Math.min(nearest, reach) && this.look.node(number)) [best, nearest] = [number, away];
+    });
+    return best;
+  }
+
+  listen() {
+    const { canvas, pointers } = this;
+    const place = ({ clientX, clientY }) => {
+      const { left, top } = canvas.getBoundingClientRect();
+      return [clientX - left, clientY - top];
+    };
+    canvas.addEventListener("wheel", (event) => {
+      event.preventDefault();
+      const lines = event.deltaMode ? 20 : 1;
+      this.zoom(Math.exp(-event.deltaY * lines * 0.0015), 0, place(event));
+    }, { passive: false });
+    canvas.addEventListener("dblclick", (event) => this.zoom(2, 200, place(event)));
+    canvas.addEventListener("pointerdown", (event) => {
+      canvas.setPointerCapture(event.pointerId);
+      if (!pointers.size) this.way = 0;
+      pointers.set(event.pointerId, place(event));
+    });
+    canvas.addEventListener("pointermove", (event) => this.onMove(event, place(event)));
+    canvas.addEventListener("pointerleave", () => this.hover(null));
+    canvas.addEventListener("pointercancel", (event) => pointers.delete(event.pointerId));
+    canvas.addEventListener("pointerup", (event) => {
+      const alone = pointers.size === 1;
+      pointers.delete(event.pointerId);
+      if (alone && this.way < 6) this.pick(this.nodeAt(place(event), event.pointerType === "mouse" ? 4 : 14));
+    });
+  }
+
+  onMove(event, now) {
+    const { pointers } = this;
+    const before = pointers.get(event.pointerId);
+    if (!before) {
+      this.hover(this.nodeAt(now, 3));
+      return;
+    }
+    const other = [...pointers].find(([id]) => id !== event.pointerId)?.[1];
+    this.way += Math.hypot(now[0] - before[0], now[1] - before[1]);
+    pointers.set(event.pointerId, now);
+    if (!other) {
+      if (this.way >= 6) this.pan(before[0] - now[0], before[1] - now[1]);
+      return;
+    }
+    const apart = (place) => Math.max(Math.hypot(place[0] - other[0], place[1] - other[1]), 1);
+    const middle = [(now[0] + other[0]) / 2, (now[1] + other[1]) / 2];
+    this.pan((before[0] - now[0]) / 2, (before[1] - now[1]) / 2);
+    this.zoom(apart(now) / apart(before), 0, middle);
+    this.way = Infinity; // two fingers choose no node
+  }
+
+  hover(number) {
+    if (number === this.hovered) return;
+    this.hovered = number;
+    this.canvas.style.cursor = number === null ? "" : "pointer";
+    this.ask();
+  }
+}

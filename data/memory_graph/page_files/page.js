@@ -1,0 +1,382 @@
+"use strict";
+// All texts of the graph reach the page through textContent or a canvas: nothing is read as HTML.
+
+const TYPES = ["object", "thesis", "episodic", "time"];
+const NAMES = ["objects", "theses", "episodes", "times"];
+const KINDS = ["object", "thesis", "episode", "time"];
+const SECTIONS = ["Facts", "Theses and what they mention", "Said in", "Times"];
+const SIMPLE = 0;
+const MAX_FOUND = 50;
+const MAX_LISTED = 100;
+const DAY = 86400;
+
+const byId = (id) => document.getElementById(id);
+const data = JSON.parse(byId("data").textContent);
+const { nodes, edges, episodes } = data;
+const edgesOf = nodes.map(() => []);
+edges.forEach((edge, number) => {
+  edgesOf[edge.source].push(number);
+  if (edge.target !== edge.source) edgesOf[edge.target].push(number);
+});
+
+const shown = new Set([0, 1, 2, 3]);
+let moment = null; // seconds since 1970; null: any time
+let selected = null;
+let near = new Set(); // numbers of the selected node and its neighbours
+let colours = {};
+let drawing = null;
+
+// Small helpers
+
+function make(tag, text, className) {
+  const element = document.createElement(tag);
+  if (text !== undefined) element.textContent = text;
+  if (className) element.className = className;
+  return element;
+}
+
+const brief = (text, size) => (text.length > size ? `${Array.from(text).slice(0, size).join("")}…` : text);
+
+const fold = (text) => text.normalize("NFKD").toLowerCase().replace(/\p{M}/gu, "");
+
+function holds(item) {
+  if (moment === null || !item.holds) return true;
+  const [from, to] = item.holds;
+  return (from === null || from < moment) && (to === null || to >= moment);
+}
+
+const visible = (node) => shown.has(node.type) && holds(node);
+
+const edgeText = (edge) =>
+  edge.type === SIMPLE
+    ? `${nodes[edge.source].text} ${edge.relation || ""} ${nodes[edge.target].text}`
+    : nodes[edge.target].text;
+
+function validity(item) {
+  if (!item.from && !item.to) return "";
+  if (!item.to) return `from ${item.from}`;
+  return item.from ? `from ${item.from} to ${item.to}` : `until ${item.to}`;
+}
+
+// Drawing
+
+const font = () => getComputedStyle(document.body).fontFamily;
+
+/** How the drawing shows a node or an edge; null where it is hidden. */
+const look = {
+  node(number) {
+    if (!visible(nodes[number])) return null;
+    return selected === null || near.has(number) ? colours[TYPES[nodes[number].type]] : colours.dim;
+  },
+  edge(number) {
+    const edge = edges[number];
+    if (!holds(edge)) return null;
+    if (selected === null) return colours.edge;
+    return edge.source === selected || edge.target === selected ? colours.accent : colours.dim;
+  },
+  labelled: (number) => number !== selected && (selected === null || near.has(number)),
+  edgeLabels: () =>
+    near.size > 25 ? [] : (edgesOf[selected] ?? []).filter((number) => look.edge(number)),
+  chosen: () => selected,
+};
+
+function readColours() {
+  const style = getComputedStyle(document.documentElement);
+  for (const name of [...TYPES, "ground", "ink", "edge", "dim", "accent"])
+    colours[name] = style.getPropertyValue(`--${name}`).trim();
+  const { ground, ink, dim, accent } = colours;
+  Object.assign(look, { ground, ink, dim, accent, font: font() });
+}
+
+const pace = () => (matchMedia("(prefers-reduced-motion: reduce)").matches ? 0 : 250);
+const redraw = () => drawing?.redraw();
+const zoom = (factor) => drawing.zoom(factor, pace());
+const pan = (x, y) => drawing.pan(x * 120, y * 120, pace());
+const showAll = () => drawing.fit(pace());
+
+// The panel
+
+function select(number, center = false) {
+  selected = number;
+  near = new Set(number === null ? [] : [number]);
+  for (const edge of number === null ? [] : edgesOf[number]) {
+    near.add(edges[edge].source);
+    near.add(edges[edge].target);
+  }
+  byId("panel").hidden = number === null;
+  document.querySelector("main").classList.toggle("open", number !== null);
+  fillPanel();
+  redraw();
+  if (center && number !== null) drawing.lookAt(number, pace());
+}
+
+function fillPanel() {
+  const panel = byId("panel");
+  panel.replaceChildren();
+  if (selected === null) return;
+  const node = nodes[selected];
+  const close = make("button", "×", "close");
+  close.setAttribute("aria-label", "Close");
+  close.addEventListener("click", () => select(null));
+  panel.append(close, heading(node), ...lines(node));
+  SECTIONS.forEach((name, type) => {
+    const numbers = edgesOf[selected].filter((number) => edges[number].type === type);
+    if (numbers.length) panel.append(make("h3", `${name} (${numbers.length})`), list(numbers));
+  });
+  panel.scrollTop = 0;
+}
+
+function heading(node) {
+  const title = make("h2", node.text, node.text.length > 120 ? "long" : "");
+  title.prepend(make("span", "", `dot ${TYPES[node.type]}`), " ");
+  title.dir = "auto";
+  return title;
+}
+
+/** What is known of a node or a fact itself: kind, names, times, where it was said. */
+function lines(item) {
+  const found = [];
+  const add = (text) => found.push(make("div", text, "faint"));
+  if (item.text !== undefined) add(KINDS[item.type]);
+  const others = (item.aliases || []).filter((name) => name !== item.text);
+  if (others.length) add(`also ${others.join(", ")}`);
+  if (validity(item)) add(validity(item));
+  if (item.maybe) add("said as possible, not as so");
+  if (item.episode !== undefined) add(said(episodes[item.episode]));
+  else if (item.said && !item.seen) add(`said ${item.said}`);
+  for (const [number, quote] of item.seen || []) found.push(source(episodes[number], quote));
+  return found;
+}
+
+const said = (episode) =>
+  [episode.source, episode.speaker, episode.said].filter(Boolean).join(" · ") || "no source given";
+
+function source(episode, quote) {
+  const line = make("div", "", "faint");
+  line.append(episode.node === undefined ? said(episode) : link(episode.node, said(episode)));
+  if (quote) line.append(": ", make("q", quote));
+  return line;
+}
+
+function link(number, text) {
+  const button = make("button", text, "link");
+  button.type = "button";
+  button.addEventListener("click", () => {
+    select(number, true);
+    byId("panel").querySelector("button").focus();
+  });
+  return button;
+}
+
+function list(numbers) {
+  const items = make("ul");
+  const more = (from) => {
+    for (const number of numbers.slice(from, from + MAX_LISTED)) items.append(fact(edges[number]));
+    const rest = numbers.length - from - MAX_LISTED;
+    if (rest <= 0) return;
+    const item = make("li");
+    const button = make("button", `${rest} more`);
+    button.addEventListener("click", () => (item.remove(), more(from + MAX_LISTED)));
+    item.append(button);
+    items.append(item);
+  };
+  more(0);
+  return items;
+}
+
+function fact(edge) {
+  const item = make("li", undefined, holds(edge) ? "" : "past");
+  const text = make("div", undefined, "fact");
+  const end = (number) => (number === selected ? make("b", nodes[number].text) : link(number, brief(nodes[number].text, 200)));
+  if (edge.type === SIMPLE) text.append(end(edge.source), ` ${edge.relation || ""} `, end(edge.target));
+  else text.append(end(edge.source === selected ? edge.target : edge.source));
+  item.append(text, ...lines(edge));
+  return item;
+}
+
+// Search
+
+const searched = [
+  ...nodes.map((node, number) => ({ number, text: node.text, type: node.type, words: fold([node.text, ...(node.aliases || [])].join("\n")) })),
+  ...edges
+    .filter((edge) => edge.type === SIMPLE)
+    .map((edge) => ({ number: edge.source, text: edgeText(edge), type: 0, words: fold(edgeText(edge)) })),
+];
+let found = [];
+let chosen = 0;
+
+function search(text) {
+  const whole = fold(text.trim());
+  const words = whole.split(/\s+/).filter(Boolean);
+  const rank = ({ words: own, text: shownText }) =>
+    (own === whole ? 0 : own.startsWith(whole) ? 1 : own.includes(whole) ? 2 : 3) + shownText.length / 1e7;
+  found = words.length
+    ? searched
+        .filter((item) => words.every((word) => item.words.includes(word)))
+        .sort((one, other) => rank(one) - rank(other))
+    : [];
+  chosen = 0;
+  showFound(words.length > 0);
+}
+
+function showFound(asked) {
+  const results = byId("found");
+  results.replaceChildren();
+  results.hidden = !asked;
+  found.slice(0, MAX_FOUND).forEach((item, place) => {
+    const row = make("li");
+    row.setAttribute("role", "option");
+    row.dir = "auto";
+    row.append(make("span", "", `dot ${TYPES[item.type]}`), ` ${brief(item.text, 160)}`);
+    row.addEventListener("click", () => choose(place));
+    results.append(row);
+  });
+  const rest = found.length - MAX_FOUND;
+  if (!found.length || rest > 0)
+    results.append(make("li", rest > 0 ? `and ${rest.toLocaleString("en")} more` : "nothing found", "none"));
+  mark();
+}
+
+function mark() {
+  const rows = [...byId("found").querySelectorAll("[role=option]")];
+  rows.forEach((row, place) => row.setAttribute("aria-selected", place === chosen));
+  rows[chosen]?.scrollIntoView({ block: "nearest" });
+}
+
+function choose(place) {
+  if (!found[place]) return;
+  byId("found").hidden = true;
+  byId("search").blur();
+  const node = nodes[found[place].number];
+  if (!shown.has(node.type)) toggleType(node.type, true);
+  select(found[place].number, true);
+}
+
+function searchKey(event) {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (step) {
+    const count = Math.min(found.length, MAX_FOUND);
+    chosen = count ? (chosen + step + count) % count : 0;
+    mark();
+    event.preventDefault();
+  } else if (event.key === "Enter") choose(chosen);
+}
+
+// Types and times
+
+function toggleType(type, on) {
+  if (on) shown.add(type);
+  else shown.delete(type);
+  byId("types").querySelectorAll("input")[type].checked = on;
+  redraw();
+}
+
+function makeTypes() {
+  TYPES.forEach((name, type) => {
+    const label = make("label");
+    const box = make("input");
+    box.type = "checkbox";
+    box.checked = true;
+    box.addEventListener("change", () => toggleType(type, box.checked));
+    const count = nodes.filter((node) => node.type === type).length;
+    label.append(box, make("span", "", `dot ${name}`), NAMES[type], make("span", count.toLocaleString("en"), "count"));
+    byId("types").append(label);
+  });
+}
+
+const moments = [...new Set([...nodes, ...edges].flatMap((item) => item.holds || []))]
+  .filter((time) => time !== null)
+  .sort((one, other) => one - other);
+
+const isoDay = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 10);
+
+function setMoment(seconds, field) {
+  moment = seconds;
+  if (field !== "date") byId("date").value = seconds === null ? "" : isoDay(seconds - 1);
+  if (field !== "slider")
+    byId("slider").value = seconds === null ? moments.length : Math.max(moments.filter((time) => time < seconds).length - 1, 0);
+  byId("always").disabled = seconds === null;
+  fillPanel();
+  redraw();
+}
+
+function makeTimes() {
+  const slider = byId("slider");
+  slider.max = moments.length;
+  slider.value = moments.length;
+  slider.disabled = !moments.length;
+  byId("always").disabled = true;
+  slider.addEventListener("input", () =>
+    setMoment(Number(slider.value) === moments.length ? null : moments[slider.value] + 1, "slider"),
+  );
+  byId("date").addEventListener("input", ({ target }) => {
+    const day = Date.parse(`${target.value}T00:00:00Z`);
+    setMoment(Number.isNaN(day) ? null : day / 1000 + DAY, "date"); // the end of that day
+  });
+  byId("always").addEventListener("click", () => setMoment(null));
+}
+
+// Beginning
+
+function toggleTheme() {
+  document.documentElement.classList.toggle("dark");
+  readColours();
+  redraw();
+}
+
+function closeTop() {
+  if (!byId("found").hidden) byId("found").hidden = true;
+  else if (document.activeElement === byId("search")) byId("search").blur();
+  else select(null);
+}
+
+const KEYS = {
+  "/": () => (byId("search").focus(), byId("search").select()),
+  "+": () => zoom(1 / 1.5),
+  "=": () => zoom(1 / 1.5),
+  "-": () => zoom(1.5),
+  0: showAll,
+  d: toggleTheme,
+  "?": () => byId("keys").showModal(),
+  ArrowLeft: () => pan(-1, 0),
+  ArrowRight: () => pan(1, 0),
+  ArrowUp: () => pan(0, -1),
+  ArrowDown: () => pan(0, 1),
+};
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || byId("keys").open) return;
+  if (event.key === "Escape") closeTop();
+  else if (event.target.matches("input") || !Object.hasOwn(KEYS, event.key)) return;
+  else KEYS[event.key]();
+  event.preventDefault();
+}
+
+function begin() {
+  document.documentElement.classList.toggle("dark", matchMedia("(prefers-color-scheme: dark)").matches);
+  readColours();
+  makeTypes();
+  makeTimes();
+  const count = (number) => number.toLocaleString("en");
+  const part = nodes.length < data.total ? ` of ${count(data.total)} nodes, those with the most edges` : " nodes";
+  byId("status").textContent = `${count(nodes.length)}${part}; ${count(edges.length)} edges`;
+  nodes.forEach((node, number) => {
+    node.size = Math.min(2.5 + 1.5 * Math.log2(1 + edgesOf[number].length), 14);
+    node.label = brief(node.text, 48);
+  });
+  drawing = new Drawing(byId("canvas"), { nodes, edges }, look, select);
+  byId("search").addEventListener("input", ({ target }) => search(target.value));
+  byId("search").addEventListener("focus", ({ target }) => search(target.value));
+  byId("search").addEventListener("keydown", searchKey);
+  document.addEventListener("pointerdown", (event) => {
+    if (!event.target.closest(".search")) byId("found").hidden = true;
+  });
+  document.addEventListener("keydown", onKey);
+  byId("larger").addEventListener("click", KEYS["+"]);
+  byId("smaller").addEventListener("click", KEYS["-"]);
+  byId("all").addEventListener("click", showAll);
+  byId("theme").addEventListener("click", toggleTheme);
+  byId("help").addEventListener("click", KEYS["?"]);
+}
+
+begin();

@@ -1,0 +1,145 @@
+"""The tables of a memory graph's database, and how older ones become newer.
+
+A fact key is 2 * edge id + 1 for a simple triplet and 2 * node id for a thesis or an episode. Ids
+are never used twice. Times are ISO texts of any precision, as ``times.parse_time`` gives them; NULL
+is open or unknown. What can be long is the last column of its table: SQLite reads through it to
+reach what stands behind.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+
+APPLICATION_ID = 0x54474D47
+"""Tells a memory graph from other SQLite databases ("TGMG")."""
+SCHEMA_VERSION = 1
+
+TABLES = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
+INSERT INTO meta VALUES ('revision', 0);
+CREATE TABLE nodes (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    type INTEGER NOT NULL,           -- types.OBJECT, THESIS, EPISODIC, TIME
+    hash INTEGER,                    -- names.text_hash; finds theses and times, NULL of others
+    said TEXT,                       -- when a thesis was first said, when an episode was
+    valid_from TEXT,                 -- theses only, like the next two
+    valid_to TEXT,
+    hypothesis INTEGER NOT NULL DEFAULT 0,
+    revision INTEGER NOT NULL,       -- in which the row was last written
+    text TEXT NOT NULL               -- name, sentence, text as it came, ISO time
+);
+CREATE INDEX nodes_by_hash ON nodes (hash) WHERE hash IS NOT NULL;
+CREATE INDEX nodes_by_revision ON nodes (revision);
+CREATE TABLE episodes (
+    node INTEGER PRIMARY KEY REFERENCES nodes (id),
+    source TEXT,
+    origin TEXT UNIQUE,
+    speaker TEXT,
+    extractor TEXT NOT NULL,
+    properties TEXT NOT NULL DEFAULT '{}'
+);
+CREATE INDEX episodes_by_source ON episodes (source);
+CREATE TABLE edges (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    type INTEGER NOT NULL,           -- types.SIMPLE, HYPER, EPISODIC_EDGE, TIME_EDGE
+    source INTEGER NOT NULL REFERENCES nodes (id),
+    target INTEGER NOT NULL REFERENCES nodes (id),
+    relation TEXT,                   -- simple edges only, like all below but the revision
+    said TEXT,
+    valid_from TEXT,
+    valid_to TEXT,
+    hypothesis INTEGER NOT NULL DEFAULT 0,
+    revision INTEGER NOT NULL
+);
+CREATE INDEX edges_by_source ON edges (source, type);
+CREATE INDEX edges_by_target ON edges (target, type);
+CREATE INDEX simple_edges ON edges (source, relation, valid_to, target) WHERE type = 0;
+CREATE INDEX edges_by_revision ON edges (revision);
+CREATE TABLE aliases (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    alias TEXT NOT NULL,             -- normalised, see names.py
+    spelling TEXT NOT NULL,
+    node INTEGER NOT NULL REFERENCES nodes (id),
+    given INTEGER NOT NULL DEFAULT 0,  -- by the user: kept without a sighting
+    UNIQUE (alias, spelling, node)
+);
+CREATE INDEX aliases_by_node ON aliases (node);
+CREATE TABLE sightings (             -- where an alias was seen
+    alias INTEGER NOT NULL REFERENCES aliases (id),
+    episode INTEGER NOT NULL REFERENCES nodes (id),
+    PRIMARY KEY (alias, episode)
+) WITHOUT ROWID;
+CREATE INDEX sightings_by_episode ON sightings (episode);
+CREATE TABLE provenance (            -- of simple triplets and theses; an episode is its own
+    fact INTEGER NOT NULL,           -- a fact key
+    episode INTEGER NOT NULL REFERENCES nodes (id),
+    start INTEGER NOT NULL,
+    stop INTEGER NOT NULL,
+    PRIMARY KEY (fact, episode, start, stop)
+) WITHOUT ROWID;
+CREATE INDEX provenance_by_episode ON provenance (episode);
+CREATE TABLE supersessions (         -- the old fact holds up to where the new one begins
+    old INTEGER NOT NULL,            -- fact keys
+    new INTEGER NOT NULL,
+    boundary TEXT,
+    old_valid_to TEXT,               -- what the old fact's own text says of its end
+    new_valid_from TEXT,             -- what the new fact's own text says of its begin
+    PRIMARY KEY (old, new)
+) WITHOUT ROWID;
+CREATE INDEX supersessions_by_new ON supersessions (new);
+CREATE TABLE removed (               -- what derived indexes have to drop
+    kind INTEGER NOT NULL,           -- 0 node, 1 edge
+    id INTEGER NOT NULL,
+    revision INTEGER NOT NULL
+);
+CREATE INDEX removed_by_revision ON removed (revision);
+CREATE TABLE journal (               -- of merge, split and rename, for undo
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    operation TEXT NOT NULL,
+    undo TEXT NOT NULL               -- JSON
+);
+CREATE VIRTUAL TABLE name_words USING fts5 (words, content='', tokenize="ascii tokenchars '_'");
+CREATE VIRTUAL TABLE fact_words USING fts5 (words, content='', tokenize="ascii tokenchars '_'");
+"""
+"""``name_words`` has a row for every alias, ``fact_words`` for every fact key; both hold the words
+that ``data.retrieve.words`` finds, joined by spaces (see ``facts.index_facts``)."""
+
+Migration = Callable[[sqlite3.Connection], None]
+MIGRATIONS: dict[int, Migration] = {}
+"""By version: what makes the next version of it. Each runs inside the caller's transaction."""
+
+
+def create(db: sqlite3.Connection) -> None:
+    """Make the tables, inside the caller's transaction."""
+    for statement in TABLES.split(";\n"):
+        db.execute(statement)
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def version(db: sqlite3.Connection) -> int:
+    """The version of the schema that a database has."""
+    return db.execute("PRAGMA user_version").fetchone()[0]
+
+
+def migrate(
+    db: sqlite3.Connection,
+    migrations: Mapping[int, Migration] = MIGRATIONS,
+    to: int = SCHEMA_VERSION,
+) -> None:
+    """Bring a database to a version, step by step, inside the caller's transaction.
+
+    Args:
+        db: the database.
+        migrations: what makes the next version of each.
+        to: the version.
+
+    Raises:
+        ValueError: there is no way from its version.
+    """
+    for step in range(version(db), to):
+        if step not in migrations:
+            raise ValueError(f"schema version {step} is too old: no way to version {step + 1}")
+        migrations[step](db)
+        db.execute(f"PRAGMA user_version = {step + 1}")

@@ -1,0 +1,123 @@
+"""What a contradiction does to two facts: the old one holds up to where the new one begins."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from data.memory_graph.times import start
+
+
+class Holds(NamedTuple):
+    """When a fact was first said, when it holds, and whether it is a hypothesis."""
+
+    said: str | None
+    valid_from: str | None
+    valid_to: str | None
+    hypothesis: int
+
+
+def holds(db: sqlite3.Connection, key: int) -> Holds:
+    """The times of a simple triplet or thesis."""
+    sql = f"SELECT said, valid_from, valid_to, hypothesis FROM {_table(key)} WHERE id = ?"
+    return Holds(*db.execute(sql, (key >> 1,)).fetchone())
+
+
+def _table(key: int) -> str:
+    return "edges" if key & 1 else "nodes"
+
+
+def supersede(db: sqlite3.Connection, old: int, new: int, now: str, revision: int) -> list[int]:
+    """Close an old fact's interval where a new one begins, and return the facts that changed.
+
+    The boundary is where the new fact begins: as its text says, else when it was said, else now. It
+    becomes the begin of a new fact that has none. What is remembered late (said before the old
+    fact; or, where that is not known, beginning before it) is closed by the old fact instead,
+    unless that is a hypothesis, which closes nothing.
+
+    Args:
+        db: inside a write.
+        old, new: fact keys.
+        now: ISO time.
+        revision: of the write.
+    """
+    first, second = holds(db, old), holds(db, new)
+    if _is_before(second, first):
+        old, new, first, second = new, old, second, first
+    if second.hypothesis:
+        return []
+    boundary = second.valid_from or second.said or now
+    row = (old, new, boundary, _own_end(db, old, first), _own_begin(db, new, second))
+    db.execute("INSERT OR IGNORE INTO supersessions VALUES (?, ?, ?, ?, ?)", row)
+    settle(db, (old, new), revision)
+    return [old, new]
+
+
+def _is_before(a: Holds, b: Holds) -> bool:
+    """Whether a fact is older than another that was remembered earlier."""
+    for one, other in ((a.said, b.said), (a.valid_from, b.valid_from)):
+        if one is not None and other is not None and start(one) != start(other):
+            return start(one) < start(other)
+    return False
+
+
+def _own_end(db: sqlite3.Connection, key: int, times: Holds) -> str | None:
+    """The end that a fact has by its own text."""
+    sql = "SELECT old_valid_to FROM supersessions WHERE old = ?"
+    row = db.execute(sql, (key,)).fetchone()
+    return times.valid_to if row is None else row[0]
+
+
+def _own_begin(db: sqlite3.Connection, key: int, times: Holds) -> str | None:
+    sql = "SELECT new_valid_from FROM supersessions WHERE new = ?"
+    row = db.execute(sql, (key,)).fetchone()
+    return times.valid_from if row is None else row[0]
+
+
+def own_times(db: sqlite3.Connection, key: int) -> tuple[str | None, str | None]:
+    """Where a fact begins and ends by its own text, whatever superseded what."""
+    times = holds(db, key)
+    return _own_begin(db, key, times), _own_end(db, key, times)
+
+
+def settle(db: sqlite3.Connection, keys: Iterable[int], revision: int) -> None:
+    """Write when facts hold, from what their own texts say and what supersedes them."""
+    for key in keys:
+        sql = "SELECT old_valid_to, boundary FROM supersessions WHERE old = ?"
+        rows = db.execute(sql, (key,)).fetchall()
+        if rows:
+            ends = {time for row in rows for time in row if time is not None}
+            _write(db, key, "valid_to", min(ends, key=lambda time: (start(time), time)), revision)
+        sql = "SELECT new_valid_from, boundary FROM supersessions WHERE new = ? ORDER BY old"
+        begins = db.execute(sql, (key,)).fetchone()
+        if begins is not None:
+            _write(db, key, "valid_from", begins[0] or begins[1], revision)
+
+
+def _write(db: sqlite3.Connection, key: int, column: str, time: str | None, revision: int) -> None:
+    sql = f"UPDATE {_table(key)} SET {column} = ?, revision = ? WHERE id = ? AND {column} IS NOT ?"
+    db.execute(sql, (time, revision, key >> 1, time))
+
+
+def release(db: sqlite3.Connection, gone: Iterable[int], revision: int) -> int:
+    """Take back the supersessions of facts that go: what they had closed holds again.
+
+    Unless another fact still closes it. What began where a fact that goes ended loses that begin,
+    as that would tell of it. Returns how many facts hold again.
+    """
+    gone = set(gone)
+    touched, closed = set(), set()
+    for key in gone:
+        sql = "SELECT * FROM supersessions WHERE old = ?1 OR new = ?1"
+        for old, new, _, old_valid_to, new_valid_from in db.execute(sql, (key,)):
+            if old not in gone:
+                _write(db, old, "valid_to", old_valid_to, revision)
+                touched.add(old)
+                closed.add(old)
+            if new not in gone:
+                _write(db, new, "valid_from", new_valid_from, revision)
+                touched.add(new)
+    db.executemany("DELETE FROM supersessions WHERE old = ?1 OR new = ?1", [(k,) for k in gone])
+    settle(db, touched, revision)
+    return sum(holds(db, key).valid_to is None for key in closed)

@@ -1,0 +1,103 @@
+"""Times of any precision: how they are written, when they begin and when they end."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+
+from data.normalise import parse_date
+
+_ISO = re.compile(
+    r"(?P<year>\d{4})(?:-(?P<month>\d\d)(?:-(?P<day>\d\d)"
+    r"(?:[T ](?P<hour>\d\d)(?::(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,]\d+)?)?)?"
+    r"\s?(?P<zone>Z|[+-]\d\d(?::?\d\d)?)?)?)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+_LENGTHS = {"year": 4, "month": 7, "day": 10, "hour": 13, "minute": 16, "second": 19}
+_SECONDS = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
+EPOCH = date(1970, 1, 1).toordinal()
+
+
+@lru_cache(maxsize=1 << 12)
+def parse_time(text: str) -> str:
+    """The ISO form of a time, as precise as the text: "2019", "2019-05", "2019-05-03T10:30".
+
+    A time of day with a zone becomes UTC; parts of a second fall away. Dates in words ("3 May
+    2019") are read as ``data.normalise.parse_date`` reads them.
+
+    Raises:
+        ValueError: it is no time, or no day that there was.
+    """
+    found = _ISO.fullmatch(text.strip())
+    if found is None:
+        words = parse_date(text)
+        if words is None:
+            raise ValueError("not a time in ISO form (2019, 2019-05-03, 2019-05-03T10:30)")
+        return words
+    parts = {name: part for name, part in found.groupdict().items() if part is not None}
+    zone = parts.pop("zone", "Z")
+    last = next(reversed(parts))
+    try:
+        moment = datetime(**({"month": 1, "day": 1} | {k: int(v) for k, v in parts.items()}))
+        moment -= _offset(zone)
+    except (ValueError, OverflowError):
+        raise ValueError("no such day or time of day") from None
+    return moment.isoformat(timespec="seconds")[: _LENGTHS[last]]
+
+
+def _offset(zone: str) -> timedelta:
+    if zone in "Zz":
+        return timedelta()
+    digits = zone[1:].replace(":", "").ljust(4, "0")
+    size = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    return -size if zone[0] == "-" else size
+
+
+@lru_cache(maxsize=1 << 16)
+def start(iso: str) -> int:
+    """The first second of a time, counted from 1970 in UTC.
+
+    Raises:
+        ValueError: it is not as ``parse_time`` gives it.
+    """
+    return _bounds(iso)[0]
+
+
+@lru_cache(maxsize=1 << 12)
+def end(iso: str) -> int:
+    """The first second after a time: that of 2020-01-01 for "2019".
+
+    Raises:
+        ValueError: it is not as ``parse_time`` gives it.
+    """
+    return _bounds(iso)[1]
+
+
+def _bounds(iso: str) -> tuple[int, int]:
+    found = _ISO.fullmatch(iso)
+    if found is None:
+        raise ValueError("not a time in ISO form")
+    parts = {name: int(p) for name, p in found.groupdict().items() if p and name != "zone"}
+    last = next(reversed(parts))
+    year, month = parts["year"], parts.get("month", 1)
+    first = _day(year, month) + parts.get("day", 1) - 1
+    if last in ("year", "month"):
+        after = _day(year + 1, 1) if last == "year" else _day(year, month + 1)
+        return first * 86400, after * 86400
+    seconds = sum(_SECONDS[name] * parts.get(name, 0) for name in ("hour", "minute", "second"))
+    return first * 86400 + seconds, first * 86400 + seconds + _SECONDS[last]
+
+
+def _day(year: int, month: int) -> int:
+    """The number of a month's first day from 1970; month 13 and year 10000 are the next ones."""
+    if month > 12:
+        year, month = year + 1, 1
+    if year > 9999:
+        return date.max.toordinal() + 1 - EPOCH
+    return date(year, month, 1).toordinal() - EPOCH
+
+
+def now() -> str:
+    """This second, in UTC."""
+    return datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="seconds")

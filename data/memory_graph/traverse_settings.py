@@ -1,0 +1,208 @@
+"""Every setting of a traversal: one frozen dataclass per algorithm, and the mixture of them.
+
+The defaults are those of PersonalAI (arXiv 2506.17001, section 4), where it names one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+Algorithm = Literal["BeamSearch", "A*", "WaterCircles", "flat", "ppr"]
+ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
+
+
+def _check(settings: object, name: str, holds: bool, must: str) -> None:
+    """Raise the error of a setting that cannot be."""
+    if not holds:
+        value = getattr(settings, name)
+        raise ValueError(f"{type(settings).__name__}.{name}: {value!r} given, {must}")
+
+
+def _at_least(settings: object, least: int, *names: str) -> None:
+    for name in names:
+        _check(settings, name, getattr(settings, name) >= least, f"must be at least {least}")
+
+
+def _one_of(settings: object, name: str, known: tuple[str, ...]) -> None:
+    _check(settings, name, getattr(settings, name) in known, f"must be one of {', '.join(known)}")
+
+
+Sorting = Literal["mixed", "ended_first", "continuous_first"]
+
+
+@dataclass(frozen=True, slots=True)
+class BeamSearch:
+    """Settings of ``beam.beam_search``."""
+
+    max_depth: int = 5
+    """Triplets in the longest path."""
+    max_paths: int = 10
+    """Paths that survive a depth, and that are kept in the end, for every linked object."""
+    same_path_intersection_by_node: bool = False
+    """A path may come to a node that it already holds (straight back it never goes)."""
+    diff_paths_intersection_by_node: bool = False
+    """A path may come to a node of another live path."""
+    diff_paths_intersection_by_rel: bool = False
+    """A path may use a triplet of another live path."""
+    mean_alpha: float = 0.75
+    """A path's score is its cost / hops ** mean_alpha; 0: the sum, 1: the mean."""
+    final_sorting_mode: Sorting = "mixed"
+    """Which paths are kept in the end: the best of all, or of one kind before the other."""
+
+    def __post_init__(self) -> None:
+        _at_least(self, 1, "max_depth", "max_paths")
+        _check(self, "mean_alpha", 0 <= self.mean_alpha <= 1, "must lie between 0 and 1")
+        _one_of(self, "final_sorting_mode", get_args(Sorting))
+
+
+Heuristic = Literal["ip", "weighted", "averaged"]
+
+
+@dataclass(frozen=True, slots=True)
+class AStar:
+    """Settings of ``astar.a_star``."""
+
+    heuristic: Heuristic = "ip"
+    """What is thought to be left to the goal; none of the three is admissible."""
+    max_depth: int = 10
+    """Triplets in the longest path."""
+    max_expanded: int = 150
+    """Nodes whose neighbours are looked at, for each pair of linked objects."""
+    max_walked: int = 10_000
+    """Nodes that the breadth-first search from one goal goes on from (weighted, averaged). Nodes
+    that it has not met by then count as one hop farther than its last whole circle."""
+
+    def __post_init__(self) -> None:
+        _one_of(self, "heuristic", get_args(Heuristic))
+        _at_least(self, 1, "max_depth", "max_expanded", "max_walked")
+
+
+@dataclass(frozen=True, slots=True)
+class WaterCircles:
+    """Settings of ``circles.water_circles``."""
+
+    max_circles: int = 2
+    """Circles around every linked object; the first are its neighbours."""
+    hyper_num: int = 15
+    """Theses at most."""
+    episodic_num: int = 15
+    """Episodes at most."""
+    chain_triplets_num: int = 25
+    """Primary triplets at most."""
+    other_triplets_num: int = 6
+    """Secondary triplets at most, for every circle."""
+    strict_filter: bool = True
+    """Where a primary triplet joins two entities of the question, keep only such in the list."""
+    max_width: int = 1000
+    """Nodes of a circle that the next one starts from: those that triplets closest to the question
+    led to. Bounds what a hub costs; smaller graphs never meet it."""
+
+    def __post_init__(self) -> None:
+        _at_least(self, 1, "max_circles", "max_width")
+        _check(self, "max_circles", self.max_circles <= 100, "must be at most 100")
+        budgets = ("hyper_num", "episodic_num", "chain_triplets_num", "other_triplets_num")
+        _at_least(self, 0, *budgets)
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """Settings of ``flat.flat``."""
+
+    top_k: int = 50
+    """Facts at most."""
+
+    def __post_init__(self) -> None:
+        _at_least(self, 1, "top_k")
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Settings of ``restart.restart``: how much score starts where."""
+
+    objects: float = 0.5
+    """At every object that the question names, divided by how many episodes it was seen in."""
+    num_facts: int = 3
+    """Theses and simple triplets, closest to the question, whose objects score starts at."""
+    facts: float = 1.0
+    """At every object of the closest fact, divided likewise; less at a farther one's."""
+    num_episodes: int = 100
+    """Episodes that score starts at: so many of the closest by vectors, and by words."""
+    episodes: float = 0.05
+    """At the closest episode; less at a farther one, by closeness ** sharpness."""
+    words: float = 0.5
+    """Weight of BM25 in the closeness of an episode, beside 1 for its vector."""
+    sharpness: float = 8.0
+    """The larger, the less starts at episodes that are not quite the closest."""
+    beside: float = 0.0
+    """Part of what starts at an episode that starts as well at the one before and after it."""
+
+    def __post_init__(self) -> None:
+        _at_least(self, 0, "objects", "num_facts", "facts", "episodes", "words", "beside")
+        _at_least(self, 1, "num_episodes")
+        _check(self, "sharpness", self.sharpness > 0, "must be above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class PPR:
+    """Settings of ``pagerank.ppr``."""
+
+    top_k: int = 50
+    """Facts at most."""
+    damping: float = 0.5
+    """Part of a node's score that flows on (HippoRAG's value); the rest stays."""
+    num_rounds: int = 20
+    """Rounds of the power iteration; what is still under way after them stays where it is."""
+    threshold: float = 1e-5
+    """A node passes on what it got once that is at least this much; 0: always. A graph of a million
+    nodes is then walked only around the linked objects; scores are right to about this."""
+    weights: Literal["one", "similarity"] = "one"
+    """Score flows over all triplets of a node alike, or by (1 + cosine to the question) / 2."""
+    restart: Restart | None = None
+    """Where score starts; None: at the linked objects alike. With it, texts that no object of the
+    question leads to are found as well."""
+
+    def __post_init__(self) -> None:
+        _at_least(self, 1, "top_k", "num_rounds")
+        _check(self, "damping", 0 < self.damping < 1, "must lie between 0 and 1, both excluded")
+        _at_least(self, 0, "threshold")
+        _one_of(self, "weights", ("one", "similarity"))
+
+
+@dataclass(frozen=True, slots=True)
+class Traversal:
+    """Which algorithms are joined, and the settings of each."""
+
+    mixture: str = "BeamSearch + WaterCircles"
+    """One name of ``ALGORITHMS``, or several joined by "+": the union of their facts."""
+    beam_search: BeamSearch = field(default_factory=BeamSearch)
+    """Of "BeamSearch"."""
+    a_star: AStar = field(default_factory=AStar)
+    """Of "A*"."""
+    water_circles: WaterCircles = field(default_factory=WaterCircles)
+    """Of "WaterCircles"."""
+    flat: Flat = field(default_factory=Flat)
+    """Of "flat"."""
+    ppr: PPR = field(default_factory=PPR)
+    """Of "ppr"."""
+
+    def __post_init__(self) -> None:
+        parse_mixture(self.mixture)
+
+
+def parse_mixture(text: str) -> tuple[Algorithm, ...]:
+    """The algorithms that a mixture like "BeamSearch + WaterCircles" names, in its order.
+
+    Args:
+        text: names joined by "+"; case does not matter, a name given twice counts once.
+
+    Raises:
+        ValueError: for a name that is not known, or none at all; lists those that are.
+    """
+    known = {name.casefold(): name for name in ALGORITHMS}
+    names = [part.strip() for part in text.split("+")]
+    for name in names:
+        if name.casefold() not in known:
+            must = f"known are {', '.join(ALGORITHMS)}, joined by '+'"
+            raise ValueError(f"mixture {text!r}: no traversal is called {name!r}; {must}")
+    return tuple(dict.fromkeys(known[name.casefold()] for name in names))

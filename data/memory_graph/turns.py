@@ -1,0 +1,104 @@
+"""Finished turns of a conversation as episodes: a question and the answer to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from data.memory_graph.clean import MAX_END_WORDS
+from data.memory_graph.names import alias
+from data.memory_graph.rules import RulesExtractor
+from data.memory_graph.types import Episode, Extraction, Thesis, Update
+from data.types import LIST_SEPARATOR
+
+QUESTION, TOPIC = "question", "topic"
+"""Properties of a turn's episode: characters of its question, names that it takes as known."""
+
+
+def turn_episode(
+    question: str,
+    answer: str,
+    time: str | None = None,
+    source: str | None = None,
+    origin: str | None = None,
+    speaker: str | None = "user",
+    topic: Sequence[str] = (),
+) -> Episode:
+    """The episode of a finished turn.
+
+    Args:
+        question: as it was asked.
+        answer: "" where there is none.
+        time, source, origin: of the episode.
+        speaker: who asked.
+        topic: names that the turn before mentioned, for a question that mentions none ("When was
+            he born?").
+    """
+    properties = {QUESTION: str(len(question))}
+    if topic:
+        properties[TOPIC] = "\n".join(topic)
+    text = f"{question}\n{answer}" if answer else question
+    return Episode(text, time, source, origin, speaker, properties)
+
+
+class TurnExtractor:
+    """The rules, which read a turn's question and answer as one thesis.
+
+    Alone, a question says nothing and an answer says nothing of what was asked. What is stated in a
+    question ("I moved to Paris. What is there to see?") is found as in any other text.
+    """
+
+    name = RulesExtractor.name
+
+    def __init__(self) -> None:
+        self._rules = RulesExtractor()
+
+    def extract(self, episodes: Sequence[Episode]) -> list[Extraction]:
+        """One extraction for every episode, in their order."""
+        return [self._extract(episode) for episode in episodes]
+
+    def _extract(self, episode: Episode) -> Extraction:
+        size = question_size(episode.properties)
+        if size is None:
+            return self._rules.extract([episode])[0]
+        question, answer = episode.text[:size], episode.text[size + 1 :]
+        found = self._rules.extract([replace(episode, text=question)])[0]
+        theses = [thesis for thesis in found.theses if not thesis.text.rstrip().endswith("?")]
+        if answer:
+            names = self.names(question, answer, episode.properties.get(TOPIC, "").split("\n"))
+            text = " ".join(episode.text.split())
+            theses.append(Thesis(text, names, span=(0, len(episode.text))))
+        return replace(found, theses=tuple(theses))
+
+    def names(self, question: str, answer: str, topic: Sequence[str] = ()) -> tuple[str, ...]:
+        """What a turn mentions: names of the question, else the topic; then those of the answer."""
+        asked = self._rules.entities(question) or topic
+        labels = [label.strip() for label in answer.split(LIST_SEPARATOR)]
+        answered = [
+            name
+            for label in labels
+            for name in ([label] if 0 < len(label.split()) <= MAX_END_WORDS else self._found(label))
+        ]
+        return tuple({alias(name): name for name in (*asked, *answered) if alias(name)}.values())
+
+    def _found(self, text: str) -> list[str]:
+        extraction = self._rules.extract([Episode(text)])[0]
+        return [name for thesis in extraction.theses for name in thesis.entities]
+
+    def replaced(self, updates: Sequence[Update]) -> list[tuple[int, ...]]:
+        """For every update the keys of the known facts that the new statement replaces."""
+        return self._rules.replaced(updates)
+
+    def entities(self, question: str) -> list[str]:
+        """Names that a question mentions, in its order."""
+        return self._rules.entities(question)
+
+    def cost(self) -> dict[str, float]:
+        """Nothing: no tokens, no requests."""
+        return self._rules.cost()
+
+
+def question_size(properties: Mapping[str, str]) -> int | None:
+    """Characters of the question in a turn's text; None for an episode that is no turn."""
+    size = properties.get(QUESTION, "")
+    return int(size) if size.isdecimal() else None

@@ -1,0 +1,32 @@
+"""Vectors that need no model: words and their parts, hashed. Close means: much the same words."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from data.retrieve import words
+
+WIDTH = 512
+
+
+def word_vectors(texts: Sequence[str]) -> np.ndarray:
+    """Texts to unit vectors, float32 [len(texts), 512]; zeros for a text without words.
+
+    Every word counts once, long ones more, and so do every three letters of it together, so that
+    "lives" is near "live".
+    """
+    vectors = np.zeros((len(texts), WIDTH), np.float32)
+    for vector, text in zip(vectors, texts, strict=True):
+        for word in set(words(text)):
+            padded, size = f" {word} ", min(len(word), 6)
+            parts = [padded[i : i + 3] for i in range(len(padded) - 2)]
+            for part in (word, *parts):
+                weight = size if part == word else size / len(parts) ** 0.5
+                place = zlib.crc32(part.encode())
+                vector[place % WIDTH] += weight if place & 0x10000 else -weight
+        length = np.linalg.norm(vector)
+        vector /= length or 1.0
+    return vectors

@@ -1,0 +1,212 @@
+"""English words that the rules know: what is no name, what is a verb, what are countries."""
+
+from __future__ import annotations
+
+from data.entities import FUNCTION_WORDS
+from data.normalise import MONTHS
+
+WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
+NUMBER_WORDS = {
+    word: number
+    for number, word in enumerate(
+        "zero one two three four five six seven eight nine ten eleven twelve".split()
+    )
+}
+
+NOT_NAMES = frozenset(
+    "i me my mine we us you your yours he him his she her hers it its they them their ok okay mr "
+    "mrs ms dr am pm yes no hi hey hello thanks bye omg lol wow".split()
+) | frozenset(WEEKDAYS + MONTHS)
+"""No names when they stand alone, wherever in a sentence."""
+
+OPENERS = FUNCTION_WORDS | frozenset(
+    "ah aha aw aww awesome absolutely actually agreed alright almost already amazing another "
+    "anyone anything anyway apparently are aren't ask awhile back bad basically be beautiful being "
+    "believe best better big both break bring but buy bye call can can't check cheers clearly come "
+    "compare congrats congratulations consider correction could couldn't currently damn dear "
+    "definitely describe did didn't different do does doesn't don't dunno either else enjoy enough "
+    "especially even ever every everyone everything everywhere exactly excellent fantastic far "
+    "fine find first five follow former formerly four fun generally get getting give glad go going "
+    "gonna good goodbye gotta great guess haha had hang happy has hasn't have haven't having hear "
+    "heard heck hello help here's hey hi hmm hold honestly hope hopefully how's imagine important "
+    "included includes including incredible indeed inside interesting isn't it's join just keep "
+    "kind know last lastly lately later least let let's list little long look looking looks lots "
+    "love loved lovely luckily made make making many married maybe me mine moreover my myself name "
+    "near nearly need neither new next nice nobody none nope note nothing obviously oh ok okay old "
+    "omg one ones oops originally otherwise ouch outside overall own particularly people perfect "
+    "perhaps personally please plus possibly previously probably pretty presumably put question "
+    "quick quite rather read reading really recently regarding regardless remember right round "
+    "sadly said same saw say says see seeing seems seen set shall share she's short should "
+    "shouldn't show similarly simply sincere small somebody someday somehow someone something "
+    "sometimes soon sorry sort sounds speaking specifically start started starting still stop sure "
+    "surely take taking talk tell ten thank thankfully thanks that'll that's then there's they're "
+    "they've thing things think thinking think thought three thrice today together tomorrow "
+    "tonight too totally tried true try trying twice typically ugh um under unfortunately usually "
+    "very wait waiting wanna want wanted wasn't watch we'd we'll we're we've welcome well went "
+    "weren't what's what'd whatever whenever where's wherever whether whoever who's why's will "
+    "wish wishing within won't wonder wonderful work working worth would wouldn't wow wrong yay "
+    "yeah yep yes yesterday yet yo you'd you'll you're you've yup zero a.k.a i'm i'd i'll i've "
+    "he's he'd he'll she'd she'll they'd they'll it'll ain't good-bye sir ma'am mom dad mum hang "
+    "aren't ours yours hers theirs us ago given named called located based born known using used "
+    "among amid per via throughout across along behind beside besides beyond except past toward "
+    "towards whereas whose ever half several certain additionally according due early late each "
+    "somewhat subsequently nowadays ultimately initially soon afterwards beforehand morning "
+    "afternoon evening night noon midnight weekend week month year day".split()
+)
+"""Words in lower case with which sentences begin; alone and first they are no names."""
+
+ADVERBS = frozenset(
+    "also always already actually again currently now nowadays still just recently really finally "
+    "only both first later then originally previously formerly probably officially soon often "
+    "usually sometimes eventually ever once today happily legally permanently temporarily finally "
+    "very so too totally quite newly well mostly mainly primarily simply even initially "
+    "subsequently together alone back".split()
+)
+"""What may stand between a subject and its verb without changing who does what."""
+
+MORE = frozenset("also too another second both additionally besides part-time".split())
+"""Words that add to what was so before instead of replacing it."""
+
+DOUBT = frozenset(
+    "maybe perhaps possibly probably might may could would if unless wonder wondering wish "
+    "hopefully suppose supposedly allegedly apparently rumoured rumored presumably potentially "
+    "hypothetically".split()
+)
+"""Words that make a statement a hypothesis."""
+
+STOP_WORDS = (
+    FUNCTION_WORDS
+    | ADVERBS
+    | frozenset(
+        "am i me my mine myself us being get got getting gets go goes going gone went come came "
+        "coming make made makes making take took takes taking thing things stuff lot lots way "
+        "really much good great nice new old big little bit kind sort want wants wanted need needs "
+        "like likes liked love loves loved know knows think thinks thought feel feels felt see saw "
+        "seen look looks looking say says said tell told give gives gave let just gonna gotta yeah "
+        "yes oh wow hey hi thanks thank sure okay ok cool awesome amazing maybe perhaps pretty "
+        "something anything nothing everything someone anyone everyone one ones ago yesterday "
+        "tomorrow today tonight last next week month year day time times many ever don't doesn't "
+        "didn't isn't aren't wasn't weren't can't couldn't won't wouldn't i'm i've i'd i'll you're "
+        "you've it's that's there's he's she's we're they're let's what's best better first keep "
+        "keeps kept try trying tried help helps helped find found start started work works working "
+        "use used put happen happened happens name names called type many long".split()
+    )
+)
+"""What a noun phrase in lower case neither begins with nor holds."""
+
+_IRREGULAR = (  # base, past, participle where it differs
+    "be was been|have had|do did done|go went gone|become became become|begin began begun|"
+    "break broke broken|bring brought|build built|buy bought|catch caught|choose chose chosen|"
+    "come came come|cost cost|cut cut|draw drew drawn|drink drank drunk|drive drove driven|"
+    "eat ate eaten|fall fell fallen|feel felt|find found|fly flew flown|forget forgot forgotten|"
+    "get got gotten|give gave given|grow grew grown|hear heard|hold held|hurt hurt|keep kept|"
+    "know knew known|lead led|leave left|lend lent|lose lost|make made|mean meant|meet met|"
+    "pay paid|put put|quit quit|read read|ride rode ridden|run ran run|see saw seen|"
+    "sell sold|send sent|sing sang sung|sit sat|sleep slept|speak spoke spoken|spend spent|"
+    "stand stood|swim swam swum|take took taken|teach taught|tell told|think thought|"
+    "understand understood|wear wore worn|"
+    "win won|write wrote written|wed wed|set set|shoot shot|beat beat beaten|hit hit|"
+    "bear bore borne"
+)
+_REGULAR = (
+    "live work move reside relocate settle stay marry divorce separate retire join found establish "
+    "acquire own use like love hate enjoy prefer play study attend visit direct produce star "
+    "portray appear serve graduate host manage start open close create invent discover release "
+    "publish record perform design compose narrate adapt translate teach train coach support help "
+    "adopt name call employ hire promote appoint elect die travel return plan want need hope "
+    "consider decide finish stop end turn weigh contain include feature cover border locate base "
+    "represent belong compete score defeat collaborate volunteer practice practise paint cook bake "
+    "collect research explore learn apply sign register order purchase receive earn donate watch "
+    "listen follow celebrate organize organise participate raise switch change replace rename date "
+    "engage share rent borrow owe measure cost dislike fear miss trust know voice edit develop "
+    "debut premiere air broadcast border flow cross succeed precede inherit bequeath arrive depart "
+    "emigrate immigrate camp hike bike jog run dance knit garden photograph sponsor "
+    "mentor tutor launch declare offer add connect receive form consist appear award nominate "
+    "attack invade rule govern conquer capture negotiate reach describe suggest surprise "
+    "remind adore network".split()
+)
+
+
+def _third(base: str) -> str:
+    if base.endswith(("s", "sh", "ch", "x", "z", "o")):
+        return f"{base}es"
+    return f"{base[:-1]}ies" if base[-1] == "y" and base[-2:-1] not in "aeiou" else f"{base}s"
+
+
+def _past(base: str) -> str:
+    if base.endswith("e"):
+        return f"{base}d"
+    if base[-1] == "y" and base[-2:-1] not in "aeiou":
+        return f"{base[:-1]}ied"
+    return f"{_doubled(base)}ed"
+
+
+def _doubled(base: str) -> str:
+    is_short = (
+        len(base) < 5
+        and base not in ("open", "edit")
+        and base[-1] in "bdgmnprt"
+        and base[-2] in "aeiou"
+    )
+    vowels = base[-3:-1] if base[-3:-1] != "ui" else base[-2]  # "quit" doubles, "wear" does not
+    return base + base[-1] if is_short and len(vowels.strip("bcdfghjklmnpqrstvwxyz")) == 1 else base
+
+
+def _ing(base: str) -> str:
+    return f"{base[:-1]}ing" if base[-1] == "e" and base[-2] != "e" else f"{_doubled(base)}ing"
+
+
+def _verb_forms() -> dict[str, tuple[str, str]]:
+    """Form -> (base, form's kind: base, third, past, participle or ing); the past wins a tie."""
+    parts = {base: (_past(base), _past(base)) for base in _REGULAR}
+    for entry in _IRREGULAR.split("|"):
+        base, past, *participle = entry.split()
+        parts[base] = past, participle[0] if participle else past
+    forms: dict[str, tuple[str, str]] = {}
+    for base, (past, participle) in parts.items():
+        forms[_ing(base)] = base, "ing"
+        forms[participle] = base, "participle"
+        forms[past] = base, "past"
+        forms[_third(base)] = base, "third"
+        forms[base] = base, "base"
+    forms |= {"has": ("have", "third"), "does": ("do", "third"), "is": ("be", "third")}
+    forms |= {"am": ("be", "base"), "are": ("be", "base"), "were": ("be", "past")}
+    forms |= {"born": ("bear", "participle"), "quit": ("quit", "past")}
+    forms |= {"being": ("be", "ing"), "beginning": ("begin", "ing")}
+    forms |= {"practising": ("practise", "ing"), "dying": ("die", "ing")}
+    return forms
+
+
+VERB_FORMS = _verb_forms()
+PAST = {base: form for form, (base, kind) in VERB_FORMS.items() if kind == "past"}
+PARTICIPLES = {base: form for form, (base, kind) in VERB_FORMS.items() if kind == "participle"}
+
+
+def third_person(base: str) -> str:
+    """The form of a verb after "she": "lives", "has", "is"."""
+    return {"be": "is", "have": "has"}.get(base) or _third(base)
+
+
+COUNTRIES = frozenset(
+    "afghanistan albania algeria andorra angola argentina armenia australia austria azerbaijan "
+    "bahamas bahrain bangladesh barbados belarus belgium belize benin bhutan bolivia bosnia "
+    "botswana brazil brunei bulgaria burundi cambodia cameroon canada chad chile china colombia "
+    "congo croatia cuba cyprus czechia denmark dominica ecuador egypt england eritrea estonia "
+    "eswatini ethiopia fiji finland france gabon gambia georgia germany ghana greece grenada "
+    "guatemala guinea guyana haiti honduras hungary iceland india indonesia iran iraq ireland "
+    "israel italy jamaica japan jordan kazakhstan kenya kosovo kuwait kyrgyzstan laos latvia "
+    "lebanon lesotho liberia libya liechtenstein lithuania madagascar malawi malaysia maldives "
+    "mali malta mauritania mauritius mexico moldova mongolia montenegro morocco mozambique myanmar "
+    "namibia nepal netherlands nicaragua niger nigeria norway oman pakistan palestine panama "
+    "paraguay peru philippines poland portugal qatar romania russia rwanda scotland senegal serbia "
+    "singapore slovakia slovenia somalia spain sudan suriname sweden switzerland syria taiwan "
+    "tajikistan tanzania thailand togo tunisia turkey turkmenistan uganda ukraine uruguay usa uk "
+    "uzbekistan vanuatu venezuela vietnam wales yemen zambia zimbabwe europe asia africa america "
+    "oceania antarctica scandinavia".split()
+) | frozenset(
+    {"united states", "united states of america", "united kingdom", "great britain", "new zealand"}
+    | {"south africa", "south korea", "north korea", "saudi arabia", "sri lanka", "costa rica"}
+    | {"el salvador", "ivory coast", "sierra leone", "u s", "u s a", "u k", "czech republic"}
+    | {"dominican republic", "united arab emirates", "burkina faso", "south sudan", "north america"}
+    | {"south america", "puerto rico"}
+)

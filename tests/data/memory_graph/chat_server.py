@@ -1,0 +1,109 @@
+"""A real HTTP server in a thread that speaks the OpenAI chat API, well or badly as told."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass
+class Answer:
+    """What the server sends back.
+
+    Args:
+        content: of the assistant's message; a dict is written as JSON.
+        status, headers: of the response.
+        body: the whole response, in place of a chat completion.
+        finish: why the reply ended.
+        seconds: how long it takes.
+        usage: whether it says what the request took.
+    """
+
+    content: Any = None
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: str | None = None
+    finish: str = "stop"
+    seconds: float = 0.0
+    usage: bool = True
+
+
+class ChatServer:
+    """Answers requests and keeps count of them.
+
+    Args:
+        answer: from the request and its number (from 0) to what is sent back.
+    """
+
+    def __init__(self, answer: Callable[[dict[str, Any], int], Answer]) -> None:
+        self.answer = answer
+        self.lock = threading.Lock()
+        self.requests: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.parallel = self.most_parallel = self.tokens = 0
+        self.url = ""
+
+    def serve(self, body: dict[str, Any], headers: dict[str, str]) -> tuple[Answer, bytes]:
+        """The response to one request; tokens are its words, as it is billed."""
+        with self.lock:
+            number = len(self.requests)
+            self.requests.append(body)
+            self.headers.append(headers)
+            self.parallel += 1
+            self.most_parallel = max(self.most_parallel, self.parallel)
+        answer = self.answer(body, number)
+        time.sleep(answer.seconds)
+        text = answer.content if isinstance(answer.content, str) else json.dumps(answer.content)
+        prompt = len(body["messages"][0]["content"].split())
+        completion = min(len(text.split()), body.get("max_tokens", 10**9))
+        record: dict[str, Any] = {
+            "choices": [{"message": {"content": text}, "finish_reason": answer.finish}]
+        }
+        if answer.usage:
+            record["usage"] = {"prompt_tokens": prompt, "completion_tokens": completion}
+        with self.lock:
+            self.parallel -= 1
+            if answer.status == 200 or answer.status >= 500:
+                self.tokens += prompt + completion
+        return answer, (answer.body or json.dumps(record)).encode()
+
+
+@contextmanager
+def chat_server(answer: Callable[[dict[str, Any], int], Answer]) -> Iterator[ChatServer]:
+    """A server at ``.url`` for as long as the block lasts."""
+    server = ChatServer(answer)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            assert self.path == "/v1/chat/completions"
+            answer, content = server.serve(body, dict(self.headers))
+            try:
+                self.send_response(answer.status)
+                for name, value in answer.headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+            except OSError:  # the client has given up
+                self.close_connection = True
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.url = f"http://127.0.0.1:{http.server_port}/v1"
+    thread = threading.Thread(target=http.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield server
+    finally:
+        http.shutdown()
+        thread.join()
+        http.server_close()

@@ -1,0 +1,71 @@
+"""An extractor that says what a test tells it to say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from data.memory_graph.types import Episode, Extraction, Fact, Thesis, Triplet, Update
+
+Judge = Callable[[Update], Sequence[int]]
+
+
+def nothing(_: Update) -> tuple[int, ...]:
+    """Both stay."""
+    return ()
+
+
+def same_relation(update: Update) -> tuple[int, ...]:
+    """A triplet replaces those of its subject and relation with another object; a thesis those
+    that begin with its first two words."""
+    if isinstance(update.new, Triplet):
+        ends = update.new.subject, update.new.relation
+        return tuple(f.key for f in update.known if f.ends and f.ends[:2] == ends)
+    begin = update.new.text.split()[:2]
+    return tuple(f.key for f in update.known if not f.ends and f.text.split()[:2] == begin)
+
+
+class Scripted:
+    """An extractor by script.
+
+    Args:
+        script: what each text says; a text that is not there is one thesis whose entities are its
+            capitalised words, and, if it has three words, one triplet.
+        judge: what a new statement replaces.
+        name: of the extractor.
+    """
+
+    def __init__(
+        self,
+        script: Mapping[str, Extraction] | None = None,
+        judge: Judge = same_relation,
+        name: str = "scripted",
+    ) -> None:
+        self.script, self.judge, self.name = script or {}, judge, name
+        self.asked: list[tuple[Triplet | Thesis, tuple[Fact, ...]]] = []
+        self.extracted: list[Episode] = []
+
+    def extract(self, episodes: Sequence[Episode]) -> list[Extraction]:
+        """By the script, or by words."""
+        self.extracted.extend(episodes)
+        return [self.script.get(e.text) or by_words(e.text) for e in episodes]
+
+    def replaced(self, updates: Sequence[Update]) -> list[tuple[int, ...]]:
+        """What the judge says; ``asked`` keeps what was asked."""
+        self.asked.extend((update.new, tuple(update.known)) for update in updates)
+        return [tuple(self.judge(update)) for update in updates]
+
+    def entities(self, question: str) -> list[str]:
+        """The capitalised words."""
+        return [word.strip("?.!,") for word in question.split() if word[0].isupper()]
+
+    def cost(self) -> dict[str, float]:
+        """Texts that it has read."""
+        return {"texts": float(len(self.extracted))}
+
+
+def by_words(text: str) -> Extraction:
+    """One thesis about its capitalised words; three words are a triplet as well."""
+    words = text.strip(".!? \n").split()
+    names = tuple(dict.fromkeys(word.strip(",.") for word in words if word[:1].isupper()))
+    triplets = (Triplet(*words),) if len(words) == 3 else ()
+    return Extraction(triplets, (Thesis(text, names),) if text.strip() else ())

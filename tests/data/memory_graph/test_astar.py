@@ -1,0 +1,178 @@
+"""A*: paths worked by hand for each heuristic, the plain search beside the fast one, the bounds."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data.memory_graph.astar import Routes, _Hops, a_star
+from data.memory_graph.traverse_settings import AStar
+from tests.data.memory_graph.tiny_graphs import graphs, networkx_of, shuffled
+from tests.data.memory_graph.tiny_view import TinyView
+
+SETTINGS = st.builds(
+    AStar,
+    heuristic=st.sampled_from(("ip", "weighted", "averaged")),
+    max_depth=st.integers(1, 6),
+    max_expanded=st.sampled_from((2, 5, 150)),
+)
+# two ways from s to g: short over x, which is the opposite of g, and long over y and z, which are
+# its like. 1 - u . v: s 1 from all others, x 2 from y, z and g, which are 0 from each other
+VECTORS = {"s": [0, 1], "g": [1, 0], "x": [-1, 0], "y": [1, 0], "z": [1, 0]}
+TRIPLES = [("s", "to", "x"), ("x", "to", "g"), ("s", "to", "y"), ("y", "to", "z"), ("g", "of", "z")]
+HAND = TinyView(TRIPLES, ["s", "g"], vectors=VECTORS)
+
+
+def named(view: TinyView, found: Routes) -> list[str]:
+    return ["".join(view.names(route.nodes)) for route in found.routes]
+
+
+def test_by_hand_inner_product_goes_the_longer_way() -> None:
+    # open: x 1 + 2 = 3, y 1 + 0 = 1; of y: z 2 + 0 = 2; of z: g 3 + 0 = 3, which ties with x and
+    # reads before it, so that three nodes are expanded: s, y, z
+    found = a_star(HAND)
+    assert named(HAND, found) == ["syzg"]
+    assert found.num_expanded == 3
+    assert HAND.texts(found.triplets) == ["s to y", "y to z", "g of z"]
+
+
+def test_by_hand_weighted_by_hops() -> None:
+    # hops to g: x 1, z 1, y 2. x 1 + 1 * 2 = 3, y 1 + 2 * 0 = 1, z 2 + 1 * 0 = 2, g 3: as above
+    found = a_star(HAND, AStar("weighted"))
+    assert (named(HAND, found), found.num_expanded) == (["syzg"], 3)
+
+
+def test_by_hand_averaged_over_the_steps() -> None:
+    # of s: x 1 + 1 * mean(1, 2) = 2.5; y 1 + 2 * mean(1, 0) = 2
+    # of y: z 2 + 1 * mean(1, 0, 0) = 2.3333; of z: g 3 + 0; then x at 2.5: g in 2 steps, 2 + 0
+    found = a_star(HAND, AStar("averaged"))
+    assert (named(HAND, found), found.num_expanded) == (["sxg"], 4)
+
+
+def test_of_parallel_triplets_the_closest_is_taken() -> None:
+    triples = [("a", "likes", "b"), ("b", "sees", "a"), ("a", "hears", "b")]
+    view = TinyView(triples, ["a", "b"], cosines={"b sees a": 0.5})
+    assert view.texts(a_star(view).triplets) == ["b sees a"]
+    tied = TinyView(triples, ["a", "b"])
+    assert tied.texts(a_star(tied).triplets) == ["a hears b"]
+
+
+def test_every_two_linked_objects_make_a_pair() -> None:
+    view = TinyView([("a", "to", "b"), ("b", "to", "c")], ["c", "a", "d", "b"])
+    found = a_star(view)
+    assert found.num_pairs == 6
+    assert named(view, found) == ["cba", "cb", "ab"]  # nothing leads to d
+    assert a_star(TinyView(TRIPLES, ["s"])).num_pairs == 0
+    assert a_star(TinyView(TRIPLES, ["s"])).triplets.tolist() == []
+
+
+@pytest.mark.parametrize("bound", [{"max_depth": 2}, {"max_expanded": 2}])
+def test_nothing_is_found_beyond_the_bounds(bound: dict[str, int]) -> None:
+    chain = TinyView([("a", "to", "b"), ("b", "to", "c"), ("c", "to", "d")], ["a", "d"])
+    assert named(chain, a_star(chain)) == ["abcd"]
+    assert named(chain, a_star(chain, AStar(**bound))) == []
+
+
+def test_hop_distances_grow_only_as_far_as_they_are_asked_and_bounded() -> None:
+    names = [f"n{i}" for i in range(8)]
+    chain = [(a, "to", b) for a, b in pairwise(names)]
+    view = TinyView(chain, lone=["away"])
+    ids = np.array([view.ids[name] for name in names])
+    hops = _Hops(view, ids[0], AStar())
+    assert hops(ids[:3]).tolist() == [0, 1, 2]
+    assert (hops.radius, hops.num_walked) == (2, 2)
+    assert hops(ids).tolist() == list(range(8))
+    assert hops(np.array([view.ids["away"]])).tolist() == [np.inf]
+    few = _Hops(view, ids[0], AStar(max_walked=3))  # three circles, and at least one hop more
+    assert few(ids).tolist() == [0, 1, 2, 3, 4, 4, 4, 4]
+    near = _Hops(view, ids[0], AStar(max_depth=3))  # farther than any path may be
+    assert near(ids).tolist() == [0, 1, 2, 3, *[np.inf] * 4]
+
+
+def plain_search(view: TinyView, start: int, goal: int, chosen: AStar) -> list[int] | None:
+    """The definition with a list of open nodes: (estimate, name), steps, way."""
+    graph = networkx_of(view)
+    hops = nx.single_source_shortest_path_length(graph.reverse(), goal, chosen.max_depth)
+    vector = lambda node: view.node_vectors([node])[0].astype(float)  # noqa: E731
+    ip = lambda u, v: 1 - float(vector(u) @ vector(v))  # noqa: E731
+    opened: list[tuple[float, str, list[int]]] = [(0.0, "", [start])]
+    best, expanded = {start: 0}, 0
+    while opened:
+        opened.sort(key=lambda entry: (round(entry[0], 5), entry[1]))
+        _, _, way = opened.pop(0)
+        node, steps = way[-1], len(way) - 1
+        if node == goal:
+            return way
+        if steps > best[node] or steps == chosen.max_depth:
+            continue
+        if expanded == chosen.max_expanded:
+            return None
+        expanded += 1
+        for other in sorted(set(graph.successors(node))):
+            known = chosen.heuristic == "ip" or other in hops
+            if best.get(other, 99) > steps + 1 and known:
+                best[other] = steps + 1
+                left = ip(other, goal)
+                if chosen.heuristic == "weighted":
+                    left *= hops[other]
+                if chosen.heuristic == "averaged":
+                    walked = [ip(u, v) for u, v in zip(way, [*way[1:], other], strict=True)]
+                    left = hops[other] * float(np.mean([*walked, left]))
+                opened.append((steps + 1 + left, view.names([other])[0], [*way, other]))
+    return None
+
+
+@settings(max_examples=150, deadline=None)
+@given(graphs(min_starts=2), SETTINGS)
+def test_the_fast_search_is_the_plain_one(graph: dict[str, Any], chosen: AStar) -> None:
+    view = TinyView(**graph)
+    found = [route.nodes for route in a_star(view, chosen).routes]
+    pairs = combinations(view.question_nodes.tolist(), 2)
+    plain = [plain_search(view, *pair, chosen) for pair in pairs]
+    assert found == [tuple(way) for way in plain if way]
+
+
+@settings(max_examples=150, deadline=None)
+@given(graphs(), SETTINGS)
+def test_routes_are_paths_between_linked_objects(graph: dict[str, Any], chosen: AStar) -> None:
+    view = TinyView(**graph)
+    found = a_star(view, chosen)
+    assert found.num_expanded <= chosen.max_expanded * found.num_pairs
+    for route in found.routes:
+        assert {route.nodes[0], route.nodes[-1]} <= set(view.question_nodes)
+        assert len(route.triplets) == len(route.nodes) - 1 <= chosen.max_depth
+        assert len(set(route.nodes)) == len(route.nodes)
+        assert all(view.allowed(node) for node in route.nodes)
+        for u, t, v in zip(route.nodes, route.triplets, route.nodes[1:], strict=False):
+            assert sorted(view.ends([t])[0]) == sorted((u, v))
+
+
+@settings(max_examples=100, deadline=None)
+@given(graphs(min_starts=2))
+def test_where_nothing_resembles_anything_the_paths_are_shortest(graph: dict[str, Any]) -> None:
+    # all vectors alike (a time has none): ip is 0 everywhere, which is Dijkstra's search
+    timeless = [triple for triple in graph["triples"] if triple[0] != "2019"]
+    alike = {name: [1.0] for name in graph["vectors"]}
+    view = TinyView(**graph | {"vectors": alike, "triples": timeless})
+    joined = networkx_of(view)
+    lengths = {(r.nodes[0], r.nodes[-1]): len(r.triplets) for r in a_star(view).routes}
+    for pair in combinations(view.question_nodes.tolist(), 2):
+        if nx.has_path(joined, *pair):
+            assert lengths[pair] == nx.shortest_path_length(joined, *pair)
+
+
+@settings(max_examples=100, deadline=None)
+@given(graphs(min_starts=2), SETTINGS, st.integers(0, 9))
+def test_the_order_of_insertion_changes_nothing(
+    graph: dict[str, Any], chosen: AStar, seed: int
+) -> None:
+    one, other = TinyView(**graph), shuffled(graph, seed)
+    found, again = a_star(one, chosen), a_star(other, chosen)
+    assert one.texts(found.triplets) == other.texts(again.triplets)
+    assert found.num_expanded == again.num_expanded

@@ -1,0 +1,248 @@
+"""BeamSearch: a graph worked by hand, the plain definition beside the fast one, the account."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data.memory_graph.beam import Path, PathCounts, beam_search
+from data.memory_graph.traverse_settings import BeamSearch
+from tests.data.memory_graph.tiny_graphs import graphs, shuffled
+from tests.data.memory_graph.tiny_view import TinyView
+
+SETTINGS = st.builds(
+    BeamSearch,
+    max_depth=st.integers(1, 4),
+    max_paths=st.integers(1, 4),
+    same_path_intersection_by_node=st.booleans(),
+    diff_paths_intersection_by_node=st.booleans(),
+    diff_paths_intersection_by_rel=st.booleans(),
+    mean_alpha=st.sampled_from((0.0, 0.75, 1.0)),
+    final_sorting_mode=st.sampled_from(("mixed", "ended_first", "continuous_first")),
+)
+# costs: cos 1 -> s 1 -> 0; cos 0.5 -> s 0.75 -> 0.2877; cos 0 -> s 0.5 -> 0.6931
+COSINES = {"q to a": 1.0, "q to b": 0.5, "b to d": 0.5, "d to f": 1.0}  # all others 0
+TRIPLES = [("q", "to", "a"), ("q", "to", "b"), ("c", "to", "q"), ("a", "to", "d"),
+           ("b", "to", "d"), ("b", "to", "e"), ("d", "to", "f")]  # fmt: skip
+HAND = TinyView(TRIPLES, ["q"], cosines=COSINES)
+
+
+def named(view: TinyView, paths: tuple[Path, ...]) -> list[str]:
+    return ["".join(view.names(path.nodes)) for path in paths]
+
+
+def test_a_search_by_hand() -> None:
+    # depth 1: qa 0, qb 0.2877, qc 0.6931: two survive, qc is dropped
+    # depth 2: qbd 0.2877 + 0.2877 = 0.5754 first; qad 0.6931 meets d and falls away, so qa has
+    #          ended; qbe 0.2877 + 0.6931 = 0.9808 is the second to survive
+    # depth 3: qbdf 0.5754 + 0, qbda 0.5754 + 0.6931 = 1.2685 (a is free, qa lives no more): both
+    #          survive and are continuous; qbe has ended at a leaf
+    # scores:  qa 0 / 1 = 0; qbdf 0.5754 / 3 ** 0.75 = 0.2524; qbda 1.2685 / 2.2795 = 0.5565;
+    #          qbe 0.9808 / 2 ** 0.75 = 0.5832
+    found = beam_search(HAND, BeamSearch(max_depth=3, max_paths=2))
+    assert named(HAND, found.paths) == ["qa", "qbdf"]
+    assert [path.score(0.75) for path in found.paths] == pytest.approx([0, 0.2524], abs=1e-4)
+    assert HAND.texts(found.triplets) == ["q to a", "q to b", "b to d", "d to f"]
+    # begun: q, then 3 + 3 + 2 extensions; extended: q, qb, qbd
+    assert found.counts == PathCounts(9, 3, ended=2, continuous=2, fallen=1, dropped=1, cut=2)
+
+
+@pytest.mark.parametrize(
+    ("mode", "kept"),
+    [("ended_first", ["qa", "qbe"]), ("continuous_first", ["qbdf", "qbda"])],
+)
+def test_one_kind_of_path_before_the_other(mode: Any, kept: list[str]) -> None:
+    found = beam_search(HAND, BeamSearch(3, 2, final_sorting_mode=mode))
+    assert named(HAND, found.paths) == kept
+
+
+def test_the_other_kind_fills_what_one_leaves_free() -> None:
+    found = beam_search(HAND, BeamSearch(3, 3, final_sorting_mode="ended_first"))
+    # three survive a depth: qa, qb, qc; qc ends at once, qa as before, and qbe; qbdf stays out
+    assert named(HAND, found.paths) == ["qa", "qbe", "qc"]
+    assert found.counts.cut == found.counts.continuous == 2
+
+
+def test_different_paths_may_cross_when_told() -> None:
+    found = beam_search(HAND, BeamSearch(2, 4, diff_paths_intersection_by_node=True))
+    # depth 2: qbd 0.5754, qad 0.6931, qbe 0.9808; qc has ended: divided by 2 ** 0.75 = 1.6818
+    # qbd 0.3421, qad 0.4121, qbe 0.5832, and qc 0.6931 / 1
+    assert named(HAND, found.paths) == ["qbd", "qad", "qbe", "qc"]
+    assert found.counts.fallen == 0
+
+
+def test_one_path_may_cross_itself_when_told_but_never_turns_back() -> None:
+    ring = TinyView([("q", "to", "a"), ("a", "to", "b"), ("b", "to", "q")], ["q"])
+    # all cosines are 0; "b to q" reads before "q to a", so that qb survives, then qba
+    apart = BeamSearch(3, 1)
+    assert named(ring, beam_search(ring, apart).paths) == ["qba"]
+    crossing = replace(apart, same_path_intersection_by_node=True)
+    assert named(ring, beam_search(ring, crossing).paths) == ["qbaq"]
+    back = TinyView([("q", "to", "a"), ("q", "likes", "a")], ["q"])
+    for chosen in (apart, crossing):
+        assert named(back, beam_search(back, chosen).paths) == ["qa"]
+
+
+def test_triplets_of_other_paths_are_free_when_told() -> None:
+    ring = TinyView([("q", "to", "a"), ("a", "to", "b"), ("b", "to", "q")], ["q"])
+    nodes = BeamSearch(2, 2, diff_paths_intersection_by_node=True)
+    # qba takes "a to b", which qab then meets, so that qa has ended: 0.6931 / 1 before
+    # qba 1.3863 / 2 ** 0.75 = 0.8243; with triplets free both are continuous, qba reads first
+    assert named(ring, beam_search(ring, nodes).paths) == ["qa", "qba"]
+    both = replace(nodes, diff_paths_intersection_by_rel=True)
+    assert named(ring, beam_search(ring, both).paths) == ["qba", "qab"]
+
+
+def test_ties_go_by_what_is_read_not_by_number() -> None:
+    names = ["zoe", "mia", "abe", "kim"]
+    for order in (names, names[::-1]):
+        view = TinyView([("q", "knows", name) for name in order], ["q"])
+        assert view.texts(beam_search(view, BeamSearch(1, 2)).triplets) == [
+            "q knows abe",
+            "q knows kim",
+        ]
+
+
+def test_without_anything_around_a_path_ends_where_it_began() -> None:
+    view = TinyView([], ["q"])
+    found = beam_search(view)
+    assert found.counts == PathCounts(begun=1, ended=1)
+    assert found.paths == (Path((1,)),)
+    assert found.triplets.tolist() == []
+    assert beam_search(TinyView(TRIPLES)).counts == PathCounts()
+
+
+def reads(view: TinyView, path: Path) -> list[tuple[str, str]]:
+    return list(zip(view.texts(path.triplets), view.names(path.nodes[1:]), strict=True))
+
+
+def plain_extensions(
+    view: TinyView, path: Path, live: list[Path], chosen: BeamSearch
+) -> list[Path]:
+    """The definition, word by word."""
+    found = []
+    others = [other for other in live if other != path]
+    for t, v in zip(*(a.tolist() for a in view.around(path.nodes[-1])), strict=True):
+        back = len(path.nodes) > 1 and v == path.nodes[-2]
+        own = v in path.nodes and not chosen.same_path_intersection_by_node
+        node = any(v in o.nodes for o in others) and not chosen.diff_paths_intersection_by_node
+        rel = any(t in o.triplets for o in others) and not chosen.diff_paths_intersection_by_rel
+        if not (back or own or node or rel or t in path.triplets):
+            cosine = view.cosines.get(view.text(t), 0)
+            cost = path.cost - log(max((1 + cosine) / 2, 1e-6))
+            found.append(Path((*path.nodes, v), (*path.triplets, t), cost))
+    return found
+
+
+def plain_search(view: TinyView, start: int, chosen: BeamSearch) -> tuple[list[Path], int, int]:
+    """Kept paths, how many fell away and how many were dropped."""
+    live, ended, fallen, dropped = [Path((start,))], [], 0, 0
+    for _ in range(chosen.max_depth):
+        offers = [
+            (new, path) for path in live for new in plain_extensions(view, path, live, chosen)
+        ]
+        offers.sort(key=lambda offer: (round(offer[0].cost, 9), reads(view, offer[0])))
+        survivors, going = [], set()
+        for new, path in offers:
+            met = any(new.nodes[-1] == o.nodes[-1] for o in survivors)
+            crossed = any(new.triplets[-1] == o.triplets[-1] for o in survivors)
+            if len(survivors) == chosen.max_paths:
+                dropped += 1
+                going.add(path)
+            elif (met and not chosen.diff_paths_intersection_by_node) or (
+                crossed and not chosen.diff_paths_intersection_by_rel
+            ):
+                fallen += 1
+            else:
+                survivors.append(new)
+                going.add(path)
+        ended += [path for path in live if path not in going]
+        live = survivors
+    ranks = {"mixed": (0, 0), "ended_first": (0, 1), "continuous_first": (1, 0)}
+    of_ended, of_continuous = ranks[chosen.final_sorting_mode]
+    all_paths = [(of_ended, p) for p in ended] + [(of_continuous, p) for p in live]
+    score = lambda p: round(p.cost / max(len(p.triplets), 1) ** chosen.mean_alpha, 9)  # noqa: E731
+    all_paths.sort(key=lambda pair: (pair[0], score(pair[1]), reads(view, pair[1])))
+    return [path for _, path in all_paths[: chosen.max_paths]], fallen, dropped
+
+
+@settings(max_examples=200, deadline=None)
+@given(graphs(), SETTINGS)
+def test_the_fast_search_is_the_plain_one(graph: dict[str, Any], chosen: BeamSearch) -> None:
+    view = TinyView(**graph)
+    found = beam_search(view, chosen)
+    plain = [plain_search(view, start, chosen) for start in view.question_nodes.tolist()]
+    assert [reads(view, p) for p in found.paths] == [
+        reads(view, p) for ps, _, _ in plain for p in ps
+    ]
+    assert [p.cost for p in found.paths] == pytest.approx(
+        [p.cost for ps, _, _ in plain for p in ps]
+    )
+    assert found.counts.fallen == sum(fallen for _, fallen, _ in plain)
+    assert found.counts.dropped == sum(dropped for _, _, dropped in plain)
+
+
+@settings(max_examples=100, deadline=None)
+@given(graphs(), SETTINGS)
+def test_no_path_is_lost_and_every_bound_holds(graph: dict[str, Any], chosen: BeamSearch) -> None:
+    view = TinyView(**graph)
+    found, n = beam_search(view, chosen), beam_search(view, chosen).counts
+    assert n.begun == n.extended + n.ended + n.continuous + n.fallen + n.dropped
+    assert len(found.paths) == n.ended + n.continuous - n.cut
+    assert len(found.paths) <= chosen.max_paths * len(view.question_nodes)
+    for path in found.paths:
+        assert len(path.nodes) == len(path.triplets) + 1 <= chosen.max_depth + 1
+        assert all(view.allowed(node) for node in path.nodes)
+        assert len(set(path.triplets)) == len(path.triplets)
+        for u, t, v in zip(path.nodes, path.triplets, path.nodes[1:], strict=False):
+            assert sorted(view.ends([t])[0]) == sorted((u, v))
+
+
+@settings(max_examples=100, deadline=None)
+@given(graphs(), SETTINGS, st.integers(0, 9))
+def test_the_order_of_insertion_changes_nothing(
+    graph: dict[str, Any], chosen: BeamSearch, seed: int
+) -> None:
+    one, other = TinyView(**graph), shuffled(graph, seed)
+    found, again = beam_search(one, chosen), beam_search(other, chosen)
+    assert found.counts == again.counts
+    assert [reads(one, p) for p in found.paths] == [reads(other, p) for p in again.paths]
+
+
+@settings(max_examples=100, deadline=None)
+@given(graphs(min_starts=1), st.integers(1, 4))
+def test_at_one_hop_nothing_farther_comes_before_something_closer(
+    graph: dict[str, Any], max_paths: int
+) -> None:
+    view = TinyView(**graph)
+    chosen = BeamSearch(1, max_paths, diff_paths_intersection_by_node=True)
+    for start in view.question_nodes.tolist():
+        single = TinyView(**graph | {"starts": view.names([start])})
+        around, others = single.around(single.question_nodes[0])
+        around = around[others != single.question_nodes[0]]
+        kept = beam_search(single, chosen).triplets
+        closest = sorted(single.similarity(around))[::-1][:max_paths]
+        assert sorted(single.similarity(kept))[::-1] == closest
+
+
+def test_a_hub_costs_what_it_gives() -> None:
+    class Counting(TinyView):
+        read_texts = 0
+
+        def text(self, triplet: int) -> str:
+            self.read_texts += 1
+            return super().text(triplet)
+
+    names = [f"n{i}" for i in range(1000)]
+    cosines = {f"q knows {name}": i / 1000 for i, name in enumerate(names)}
+    view = Counting([("q", "knows", name) for name in names], ["q"], cosines=cosines)
+    view.similarity = lambda ts: ts / 1000  # type: ignore[method-assign]
+    found = beam_search(view, BeamSearch(1, 10))
+    assert found.counts == PathCounts(1001, 1, continuous=10, dropped=990)
+    assert found.triplets.tolist() == list(range(999, 989, -1))
+    assert view.read_texts == 0  # nothing ties

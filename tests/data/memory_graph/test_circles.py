@@ -1,0 +1,260 @@
+"""WaterCircles: circles worked by hand, the plain definition beside the fast one, the budgets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data.memory_graph.circles import Circles, water_circles
+from data.memory_graph.traverse_settings import WaterCircles
+from data.memory_graph.types import EPISODIC, SIMPLE, THESIS
+from tests.data.memory_graph.tiny_graphs import graphs, shuffled
+from tests.data.memory_graph.tiny_view import TinyView
+
+FEW = st.integers(0, 3)
+SETTINGS = st.builds(
+    WaterCircles,
+    max_circles=st.integers(1, 3),
+    hyper_num=FEW,
+    episodic_num=FEW,
+    chain_triplets_num=FEW,
+    other_triplets_num=FEW,
+    strict_filter=st.booleans(),
+    max_width=st.sampled_from((1, 2, 1000)),
+)
+WIDE = replace(WaterCircles(), strict_filter=False)
+TYPES = {
+    "Anna met Bob in RÓME.": THESIS,
+    "Bob is a fan of Romeo.": THESIS,
+    "Bob slept.": THESIS,
+    "Anna met Bob in Róme. Bob slept.": EPISODIC,
+}
+TRIPLES = [
+    ("anna", "knows", "bob"),
+    ("bob", "saw", "rome"),
+    ("anna", "likes", "tea"),
+    ("rome", "in", "italy"),
+    ("bob", "likes", "ale"),
+    ("bob", "", "Anna met Bob in RÓME."),
+    ("anna", "", "Anna met Bob in RÓME."),
+    ("bob", "", "Bob is a fan of Romeo."),
+    ("bob", "", "Bob slept."),
+    ("Bob slept.", "", "Anna met Bob in Róme. Bob slept."),
+]
+COSINES = {"bob likes ale": 0.9, "rome in italy": 0.8, "anna likes tea": 0.7, "bob saw rome": 0.6,
+           "anna knows bob": 0.5, "Bob slept.": 0.9, "Bob is a fan of Romeo.": 0.3}  # fmt: skip
+HAND = TinyView(TRIPLES, ["anna", "rome"], TYPES, COSINES)
+
+
+def read(view: TinyView, found: Circles) -> tuple[list[str], ...]:
+    lists = (found.theses, found.episodes, found.primary, found.secondary)
+    return tuple(view.facts(keys) for keys in lists)
+
+
+def test_one_circle_by_hand() -> None:
+    # around anna: bob 1, tea 1, the meeting 1; around rome: bob 1, italy 1
+    # anna-bob: bob is no nearer to anna than anna (0, 1), anna no nearer to rome than bob (far, 1):
+    # they meet; bob-rome likewise; tea and italy are reached by one of them only
+    # the meeting was walked by anna's circle and mentions rome, accents and case aside: 1
+    assert read(HAND, water_circles(HAND, WaterCircles(max_circles=1))) == (
+        ["Anna met Bob in RÓME."],
+        [],
+        ["bob saw rome", "anna knows bob"],
+        ["rome in italy", "anna likes tea"],
+    )
+
+
+def test_two_circles_by_hand() -> None:
+    # the second circles of both go on from bob, to ale, two more theses and his end of the meeting;
+    # no episode is next to a node of the first
+    # ale is 2 from both, and from both over bob: behind the meeting place, so secondary, although
+    # closest to the question; it is of the second circle, tea and italy of the first
+    # "Romeo" is no mention of rome: both theses count 0 and go by closeness, 0.9 before 0.3
+    assert read(HAND, water_circles(HAND)) == (
+        ["Anna met Bob in RÓME.", "Bob slept.", "Bob is a fan of Romeo."],
+        [],
+        ["bob saw rome", "anna knows bob"],
+        ["rome in italy", "anna likes tea", "bob likes ale"],
+    )
+
+
+def test_three_circles_reach_the_episode() -> None:
+    found = water_circles(HAND, WaterCircles(max_circles=3))
+    assert HAND.facts(found.episodes) == ["Anna met Bob in Róme. Bob slept."]
+
+
+def test_the_strict_filter_keeps_what_joins_two_entities_where_there_is_any() -> None:
+    view = TinyView([*TRIPLES, ("anna", "left", "rome")], ["anna", "rome"], TYPES, COSINES)
+    *_, primary, secondary = read(view, water_circles(view, WaterCircles(max_circles=1)))
+    assert primary == ["anna left rome"]
+    assert secondary == ["rome in italy", "anna likes tea"]  # what met is out altogether
+    *_, primary, _ = read(view, water_circles(view, replace(WIDE, max_circles=1)))
+    assert primary == ["bob saw rome", "anna knows bob", "anna left rome"]
+    # in the second circle anna's water walks on from rome: italy's triplet names another entity
+    *_, primary, secondary = read(view, water_circles(view, WIDE))
+    assert primary == ["rome in italy", "anna likes tea", "bob saw rome", "anna knows bob",
+                       "anna left rome"]  # fmt: skip
+    assert secondary == ["bob likes ale"]
+
+
+def test_on_a_way_of_four_triplets_the_circles_meet_in_the_middle() -> None:
+    chain = [("a", "to", "b"), ("b", "to", "c"), ("c", "to", "d"), ("d", "to", "e")]
+    view = TinyView([*chain, ("c", "to", "x")], ["a", "e"])
+    found = water_circles(view)
+    # a: b 1, c 2; e: d 1, c 2. b-c: c is no nearer to a (1, 2), b no nearer to e (far, 2)
+    # a-b: e's circles do not come to b; c-x: x is 3 from both, c was not gone on from
+    assert read(view, found)[2:] == (["b to c", "c to d"], ["a to b", "d to e"])
+
+
+def test_with_one_linked_object_there_is_nothing_to_meet_or_to_mention() -> None:
+    view = TinyView(TRIPLES, ["anna"], TYPES, COSINES)
+    found = water_circles(view, WaterCircles(max_circles=1))
+    assert read(view, found)[2:] == ([], ["anna likes tea", "anna knows bob"])
+    assert [len(part) for part in read(view, water_circles(TinyView(TRIPLES)))] == [0, 0, 0, 0]
+
+
+def test_the_question_s_spelling_counts_as_the_object_s_name_does() -> None:
+    saw, slept, by_name = "Ada saw the Big-Apple.", "Ada slept.", "Ada left NEW York."
+    triples = [("ada", "", text) for text in (saw, slept, by_name)]
+    types = dict.fromkeys((saw, slept, by_name), THESIS)
+    view = TinyView(triples, ["ada", "new york"], types, {slept: 0.9, saw: 0.5})
+    assert view.facts(water_circles(view).theses) == [by_name, slept, saw]
+    view.entities = (view.entities[0], view.entities[1]._replace(name="big apple"))
+    assert view.facts(water_circles(view).theses) == [saw, by_name, slept]
+
+
+def test_the_entity_whose_circle_walked_it_does_not_count() -> None:
+    both, one = "Ada met Bo.", "Bo sleeps."
+    triples = [("ada", "", both), ("bo", "", both), ("ada", "", one)]
+    view = TinyView(triples, ["ada", "bo"], {both: THESIS, one: THESIS}, {one: 0.5})
+    # ada's circle reads of bo in both, bo's of ada in one: 1 and 1, so that closeness decides
+    assert view.facts(water_circles(view).theses) == [one, both]
+
+
+def test_a_circle_too_wide_goes_on_from_what_lies_closest() -> None:
+    triples = [("q", "to", "a"), ("q", "to", "b"), ("q", "to", "c"), ("a", "to", "x"),
+               ("b", "to", "y"), ("c", "to", "z")]  # fmt: skip
+    view = TinyView(triples, ["q"], cosines={"q to c": 0.9})
+    found = water_circles(view, WaterCircles(max_width=2))
+    # c is closest; a and b tie, a reads first
+    assert found.held_back == 1
+    assert view.facts(found.secondary) == ["q to c", "q to a", "q to b", "a to x", "c to z"]
+
+
+def plain_circles(view: TinyView, start: int, chosen: WaterCircles) -> tuple[dict, dict, int]:
+    """Hops by node, the circle of each walked triplet, nodes held back."""
+    hops, circle_of, front, held = {start: 0}, {}, [start], 0
+    for circle in range(1, chosen.max_circles + 1):
+        led: dict[int, float] = {}
+        for node in front:
+            for t, other in zip(*(a.tolist() for a in view.around(node)), strict=True):
+                circle_of.setdefault(t, circle)
+                if hops.setdefault(other, circle) == circle:
+                    led[other] = max(led.get(other, -2.0), view.cosines.get(view.text(t), 0))
+        ranked = sorted(led, key=lambda node: (-led[node], view.names_of[node]))
+        front = ranked[: chosen.max_width]
+        held += len(ranked) - len(front) if circle < chosen.max_circles else 0
+    return hops, circle_of, held
+
+
+def plain_primary(
+    view: TinyView, t: int, waters: dict[int, tuple[dict, dict, int]]
+) -> tuple[bool, bool]:
+    """Whether a simple triplet is primary, and whether it names two entities."""
+    a, b = view.ends([t])[0].tolist()
+    named = {a, b} & set(waters)
+    walkers = [i for i, (_, circle_of, _) in waters.items() if t in circle_of]
+    if any(named - {i} for i in walkers):
+        return True, len(named) == 2
+    far = 10**6
+    for i, j in permutations(waters, 2):
+        near_i, near_j = waters[i][0], waters[j][0]
+        for u, v in ((a, b), (b, a)):
+            out = u in near_i and near_i[u] <= near_i.get(v, far)
+            back = v in near_j and near_j[v] <= near_j.get(u, far)
+            if out and back:
+                return True, len(named) == 2
+    return False, len(named) == 2
+
+
+def plain(view: TinyView, chosen: WaterCircles) -> tuple[list[str], ...]:
+    """The definition, one triplet at a time."""
+    waters = {i: plain_circles(view, i, chosen) for i in view.question_nodes.tolist()}
+    first: dict[int, int] = {}
+    texts: dict[int, tuple[int, int]] = {}
+    for i, (_, circle_of, _) in waters.items():
+        for t, circle in circle_of.items():
+            first[t] = min(circle, first.get(t, circle))
+            key = int(view.fact_keys(np.array([t]))[0])
+            others = [j for j in waters if j != i and view.mentions([key], view.names_of[j])[0]]
+            if view.type_of(t) != SIMPLE:
+                texts[key] = max(texts.get(key, (0, 0)), (len(others), t))
+    rank = lambda t: (-view.cosines.get(view.text(t), 0), view.text(t))  # noqa: E731
+    simple = sorted((t for t in first if view.type_of(t) == SIMPLE), key=rank)
+    kind = {t: plain_primary(view, t, waters) for t in simple}
+    primary = [t for t in simple if kind[t][0]]
+    if chosen.strict_filter and any(kind[t][1] for t in primary):
+        primary = [t for t in primary if kind[t][1]]
+    secondary: list[int] = []
+    for circle in range(1, chosen.max_circles + 1):
+        rest = [t for t in simple if not kind[t][0] and first[t] == circle]
+        secondary += rest[: chosen.other_triplets_num]
+    ranked = sorted(texts, key=lambda key: (-texts[key][0], rank(texts[key][1])))
+    theses = [view.fact_text(key) for key in ranked if view.node_types[key // 2] == THESIS]
+    episodes = [view.fact_text(key) for key in ranked if view.node_types[key // 2] == EPISODIC]
+    return (
+        theses[: chosen.hyper_num],
+        episodes[: chosen.episodic_num],
+        view.texts(primary[: chosen.chain_triplets_num]),
+        view.texts(secondary),
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(graphs(), SETTINGS)
+def test_the_fast_circles_are_the_plain_ones(graph: dict[str, Any], chosen: WaterCircles) -> None:
+    view = TinyView(**graph)
+    found = water_circles(view, chosen)
+    assert read(view, found) == plain(view, chosen)
+    held = [plain_circles(view, i, chosen)[2] for i in view.question_nodes.tolist()]
+    assert found.held_back == sum(held)
+
+
+@settings(max_examples=100, deadline=None)
+@given(graphs(), SETTINGS, st.integers(0, 9))
+def test_the_order_of_insertion_changes_nothing(
+    graph: dict[str, Any], chosen: WaterCircles, seed: int
+) -> None:
+    one, other = TinyView(**graph), shuffled(graph, seed)
+    assert read(one, water_circles(one, chosen)) == read(other, water_circles(other, chosen))
+
+
+@settings(max_examples=100, deadline=None)
+@given(graphs(), SETTINGS)
+def test_restrictions_and_budgets_hold(graph: dict[str, Any], chosen: WaterCircles) -> None:
+    view = TinyView(**graph)
+    found = water_circles(view, chosen)
+    assert len(found.theses) <= chosen.hyper_num
+    assert len(found.episodes) <= chosen.episodic_num
+    assert len(found.primary) <= chosen.chain_triplets_num
+    assert len(found.secondary) <= chosen.other_triplets_num * chosen.max_circles
+    keys = found.facts.tolist()
+    assert len(set(keys)) == len(keys)
+    for key in keys:
+        nodes = view.ends([key // 2])[0].tolist() if key % 2 else [key // 2]
+        assert all(view.allowed(node) for node in nodes)
+
+
+@pytest.mark.parametrize("others", [0, 1, 9])
+def test_a_closer_triplet_is_never_lost_to_a_farther_one(others: int) -> None:
+    names = [f"n{i}" for i in range(30)]
+    cosines = {f"q to {name}": i / 40 for i, name in enumerate(names)}
+    view = TinyView([("q", "to", name) for name in names], ["q"], cosines=cosines)
+    found = water_circles(view, WaterCircles(other_triplets_num=others))
+    assert (found.secondary // 2).tolist() == list(range(29, 29 - others, -1))

@@ -1,0 +1,231 @@
+"""The memory graph of a conversation: what a turn may see and recall, and that nothing leaks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.schema import DataConfig, EvidenceConfig, MemoryGraphConfig
+from data.example_cache import load_examples
+from data.examples import Example, ExampleBuilder
+from data.jsonlines import write_conversations
+from data.memory_graph.conversation import ChatGraph, ConversationGraph
+from data.memory_graph.graph import MemoryGraph
+from data.memory_graph.word_vectors import word_vectors
+from data.prompt import Prompt
+from data.retrieve import Retrieved
+from data.types import Answer, Conversation, Entity, Evidence, Turn
+
+PEOPLE = ("Ada", "Bela", "Cem")
+WORDS = MemoryGraphConfig(vectors="words")
+
+
+def conversation(number: int = 0, num_turns: int = 3) -> Conversation:
+    """Every turn has a pool of its own, so that only memory knows what an earlier one held."""
+    name = PEOPLE[number]
+    asked = (
+        (f"Where does {name} live?", "Oslo", f"{name} has lived in Oslo since 2019."),
+        (f"What does {name} play?", "the cello", f"{name} plays the cello in an orchestra."),
+        (f"Which city does {name} live in?", "Oslo", "Rain fell on the harbour."),
+        (f"And who taught {name}?", "Mira", f"{name} was a pupil of Mira."),
+    )
+    turns = tuple(
+        Turn(str(i), question, (Answer(answer),), evidence=(_piece(name, i, text),))
+        for i, (question, answer, text) in enumerate(asked[:num_turns])
+    )
+    return Conversation(f"c{number}", "", turns)
+
+
+def _piece(name: str, turn: int, text: str) -> Evidence:
+    entities = (Entity(f"Q-{name}", name),) if name in text else ()
+    return Evidence(f"e{turn}", text, "text", entities)
+
+
+@pytest.fixture(scope="module")
+def prompt(smollm2_tokenizer: Any) -> Prompt:
+    return Prompt(smollm2_tokenizer)
+
+
+def builder_of(prompt: Prompt, **changes: Any) -> ExampleBuilder:
+    config = EvidenceConfig(memory="none", top_k=4)
+    return replace(ExampleBuilder(prompt, config, memory_graph=WORDS), **changes)
+
+
+def given(example: Example) -> list[tuple[str, str]]:
+    return [(item.evidence.source, item.evidence.text) for item in example.evidence]
+
+
+def test_a_turn_recalls_what_an_earlier_one_retrieved_and_answered(prompt: Prompt) -> None:
+    first, second, third = builder_of(prompt).conversation(conversation())
+    assert given(first) == [("text", "Ada has lived in Oslo since 2019.")]
+    assert ("memory", "Ada has lived in Oslo since 2019.") in given(second)
+    assert given(third)[0] == ("text", "Rain fell on the harbour.")
+    assert ("memory", "Ada has lived in Oslo since 2019.") in given(third)
+    assert ("memory", "Where does Ada live? Oslo") in given(third)
+    recalled = {item.evidence.text: item for item in third.evidence}
+    assert recalled["Ada has lived in Oslo since 2019."].from_turn == 0
+    assert {item.from_turn for item in third.evidence} == {0, 1, 2}
+    assert third.graph.num_entity_edges > 0
+
+
+def test_recalled_entities_have_the_ids_of_the_evidence(prompt: Prompt) -> None:
+    third = builder_of(prompt).conversation(conversation())[2]
+    ids = {
+        entity.label: entity.id
+        for item in third.evidence
+        if item.evidence.source == "memory"
+        for entity in item.evidence.entities
+    }
+    assert ids["Ada"] == "Q-Ada"
+
+
+def same(one: Example, other: Example) -> bool:
+    return given(one) == given(other) and all(
+        list(a) == list(b)
+        for a, b in (
+            (one.graph.node_ids, other.graph.node_ids),
+            (one.graph.edge_index.ravel(), other.graph.edge_index.ravel()),
+            (one.suffix_ids, other.suffix_ids),
+        )
+    )
+
+
+@pytest.mark.parametrize("turn", [0, 1, 2, 3])
+def test_no_answer_leaks_from_this_turn_or_a_later_one(turn: int, prompt: Prompt) -> None:
+    known = conversation(num_turns=4)
+    secret = (Answer("a secret of Ada in Oslo"),)
+    told = tuple(
+        replace(
+            t, question=t.question if i == turn else f"Ada, Oslo? {i}", answers=secret,
+            evidence=t.evidence if i == turn else (_piece("Ada", i, "A secret of Ada in Oslo."),),
+        )
+        if i >= turn else t
+        for i, t in enumerate(known.turns)
+    )  # fmt: skip
+    expected = builder_of(prompt).conversation(known)[turn]
+    found = builder_of(prompt).conversation(replace(known, turns=told))[turn]
+    assert same(found, expected)
+    assert "secret" not in str(given(found))
+
+
+def test_no_answer_leaks_from_another_conversation(prompt: Prompt) -> None:
+    """Another annotator's conversation over the same page asks the same and knows the answers."""
+    other = replace(conversation(num_turns=4), id="another annotator's")
+    expected = builder_of(prompt).conversation(conversation())
+    builder = builder_of(prompt)
+    builder.conversation(other)
+    found = builder.conversation(conversation())
+    assert all(map(same, found, expected))
+    memories = [builder.memory(other), builder.memory(conversation())]
+    interaction = [("Who is Ada's secret?", "Mira")]
+    builder.turn(other, 1, interaction, memories[0])
+    together = builder.turn(conversation(), 0, [], memories[1])
+    assert same(together, expected[0])
+
+
+def test_earlier_answers_are_those_of_the_interaction(prompt: Prompt) -> None:
+    builder, asked = builder_of(prompt), conversation()
+    memory = builder.memory(asked)
+    interaction: list[tuple[str, str]] = []
+    for turn in range(3):
+        example = builder.turn(asked, turn, interaction, memory)
+        interaction.append((asked.turns[turn].question, "Bergen"))
+    assert ("memory", "Where does Ada live? Bergen") in given(example)
+    assert ("memory", "Where does Ada live? Oslo") not in given(example)
+
+
+def test_turns_that_are_left_out_are_remembered_all_the_same(prompt: Prompt) -> None:
+    expected = builder_of(prompt).conversation(conversation())[2]
+    [only] = builder_of(prompt).conversation(conversation(), [2])
+    assert same(only, expected)
+
+
+def test_recalled_facts_keep_to_their_share_and_the_budget(prompt: Prompt) -> None:
+    pool = tuple(_piece("Ada", i, f"Ada met person number {i} in Oslo.") for i in range(12))
+    asked = tuple(Turn(str(i), "Whom did Ada meet?", (Answer(str(i)),)) for i in range(4))
+    long = Conversation("c", "", asked, pool)
+    for share, most in ((0.0, 0), (0.25, 2), (0.5, 4)):
+        graph = replace(WORDS, share=share)
+        config = EvidenceConfig(memory="none", top_k=8)
+        last = builder_of(prompt, config=config, memory_graph=graph).conversation(long)[3]
+        recalled = sum(source == "memory" for source, _ in given(last))
+        assert recalled == most
+        assert len(last.evidence) <= 8
+        texts = [text for _, text in given(last)]
+        assert len(set(texts)) == len(texts)
+    config = EvidenceConfig(memory="random", top_k=8, max_nodes=40)
+    last = builder_of(prompt, config=config).conversation(long)[3]
+    assert 0 < len(last.graph.node_ids) <= 40
+
+
+def test_examples_with_a_memory_graph_are_cached_whole(prompt: Prompt, tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    write_conversations(path, [conversation(n) for n in range(3)])
+
+    def load(builder: ExampleBuilder) -> list[Example]:
+        return load_examples(builder, path, None, DataConfig(), 0)
+
+    built, read = load(builder_of(prompt)), load(builder_of(prompt))
+    assert any(source == "memory" for example in built for source, _ in given(example))
+    for one, other in zip(built, read, strict=True):
+        assert same(one, other)
+        assert one.evidence == other.evidence
+    for graph in (None, replace(WORDS, num_evidence=1, min_similarity=0.99)):
+        without = load(builder_of(prompt, memory_graph=graph))
+        assert not any(source == "memory" for example in without for source, _ in given(example))
+
+
+def retrieved(text: str) -> list[Retrieved]:
+    return [Retrieved(Evidence("e", text, "text"), 1.0, 0)]
+
+
+def test_what_is_retrieved_is_remembered_when_its_turn_is_finished() -> None:
+    graph = ConversationGraph(replace(WORDS, num_evidence=1), None)
+    graph.note(0, [*retrieved("Ada lives in Oslo."), *retrieved("Ada lives in Rome.")])
+    assert graph.recall("Where does Ada live?", [], 0) == []
+    found = graph.recall("Where does Ada live?", [("Ada?", "")], 1)
+    assert [item.evidence.text for item in found] == ["Ada lives in Oslo."]
+    assert graph.num_turns == 1
+    graph.close()
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Path:
+    path = tmp_path / "my.db"
+    for question, answer in (
+        ("Where does Ada live?", "Oslo"),
+        ("When did she move there?", "2019"),
+    ):
+        chat = ChatGraph(path, WORDS, None)
+        chat.remember([(question, answer)])
+        chat.close()
+    return path
+
+
+def test_a_chat_keeps_what_is_said_with_time_speaker_and_source(memory: Path) -> None:
+    with MemoryGraph.open(memory, word_vectors) as graph:
+        facts = graph.history("Ada")
+    [said] = [fact for fact in facts if fact.text == "Where does Ada live? Oslo"]
+    [place] = said.provenance
+    assert (place.speaker, place.source[:5]) == ("user", "chat ")
+    assert place.said is not None
+
+
+def test_a_question_without_a_name_is_about_what_was_last_mentioned(tmp_path: Path) -> None:
+    chat = ChatGraph(tmp_path / "my.db", WORDS, None)
+    chat.remember([("Where does Ada live?", "Oslo"), ("When?", "2019")])
+    facts = [fact.text for fact in chat.graph.history("Ada")]
+    chat.close()
+    assert "When? 2019" in facts
+
+
+def test_a_question_that_names_nothing_is_asked_with_the_turn_before() -> None:
+    graph = ConversationGraph(WORDS, None)
+    interaction = [("Where does Ada live?", "Oslo"), ("And Cem?", "Rome")]
+    found = graph.recall("Since when?", interaction, 2)
+    assert [item.evidence.text for item in found] == ["And Cem? Rome"]
+    assert "Where does Ada live? Oslo" in str(graph.recall("Since when is Ada?", interaction, 2))
+    graph.close()

@@ -1,0 +1,350 @@
+"""The endpoint extractor against a real server on this machine."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data.memory_graph.budget import Budget, BudgetSpent
+from data.memory_graph.endpoint import EndpointExtractor, EndpointSettings, wait_seconds
+from data.memory_graph.ingest import remember_many
+from data.memory_graph.store import Store
+from data.memory_graph.types import Episode, Fact, Thesis, Triplet, Update
+from tests.data.memory_graph.chat_server import Answer, ChatServer, chat_server
+
+EMPTY: dict[str, Any] = {"theses": [], "triplets": [], "times": []}
+
+
+def thesis(text: str, *entities: str) -> dict[str, Any]:
+    item = {"text": text, "entities": list(entities), "when": "", "hypothesis": False}
+    return EMPTY | {"theses": [item]}
+
+
+def extractor(server: ChatServer, **settings: Any) -> EndpointExtractor:
+    defaults = {"backoff": 0.01, "max_tokens": 200, "timeout": 5.0}
+    return EndpointExtractor(EndpointSettings(server.url, "tiny", **defaults | settings))
+
+
+def passage_of(body: dict[str, Any]) -> str:
+    return body["messages"][0]["content"].rpartition("Passage: ")[2].strip()
+
+
+def echo(body: dict[str, Any], _: int) -> Answer:
+    """The passage itself as the only thesis."""
+    return Answer(thesis(passage_of(body)))
+
+
+def test_a_plain_reply_and_what_it_cost() -> None:
+    item = {"subject": "Anna", "relation": "lives in", "object": "Oslo", "when": "2020/"}
+    reply = EMPTY | {"triplets": [item | {"hypothesis": False}], "times": ["2020"]}
+    with chat_server(lambda *_: Answer(reply)) as server:
+        found = extractor(server, prompt_price=2.0, completion_price=10.0)
+        [said] = found.extract([Episode("Since 2020 Anna lives in Oslo.", "2021-01-01")])
+    assert said.triplets == (Triplet("Anna", "lives in", "Oslo", "2020", span=(11, 29)),)
+    assert said.times == ("2020",)
+    cost = found.cost()
+    assert cost["requests"] == 1
+    assert cost["prompt_tokens"] + cost["completion_tokens"] == server.tokens
+    price = cost["prompt_tokens"] * 2e-6 + cost["completion_tokens"] * 10e-6
+    assert cost["cost"] == pytest.approx(price)
+    assert found.name == "endpoint:tiny"
+
+
+def test_what_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINY_KEY", "abc")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with chat_server(echo) as server:
+        extractor(server, api_key_variable="TINY_KEY").extract([Episode("It rains.")])
+        plain = {"response_format": "none", "token_limit": "max_completion_tokens"}
+        extractor(server, temperature=None, **plain).extract([Episode("It rains.")])
+        extractor(server, response_format="json_object").extract([Episode("It rains.")])
+    first, second, third = server.requests
+    assert server.headers[0]["Authorization"] == "Bearer abc"
+    assert first["model"] == "tiny"
+    assert first["max_tokens"] == 200
+    assert first["temperature"] == 0
+    assert first["response_format"]["json_schema"]["schema"]["required"][0] == "theses"
+    assert second["max_completion_tokens"] == 200
+    assert not second.keys() & {"max_tokens", "temperature", "response_format"}
+    assert third["response_format"] == {"type": "json_object"}
+    assert "Authorization" not in server.headers[1]
+
+
+def test_results_keep_the_order_and_requests_the_limit() -> None:
+    def answer(body: dict[str, Any], number: int) -> Answer:
+        return Answer(thesis(passage_of(body)), seconds=0.05 * (number % 3))
+
+    texts = [f"Thing number {number} is here." for number in range(12)]
+    with chat_server(answer) as server:
+        said = extractor(server, concurrency=3).extract([Episode(text) for text in texts])
+    assert [one.theses[0].text for one in said] == texts
+    assert 2 <= server.most_parallel <= 3
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_failed_request_is_repeated(status: int) -> None:
+    def answer(body: dict[str, Any], number: int) -> Answer:
+        return Answer(status=status, body="busy") if number < 2 else echo(body, number)
+
+    with chat_server(answer) as server:
+        [said] = extractor(server).extract([Episode("It rains.")])
+    assert said.theses[0].text == "It rains."
+    assert len(server.requests) == 3
+
+
+def test_the_server_says_when_to_come_back() -> None:
+    times = []
+
+    def answer(body: dict[str, Any], number: int) -> Answer:
+        times.append(time.monotonic())
+        late = Answer(status=429, headers={"Retry-After": "0.4"})
+        return late if number == 0 else echo(body, number)
+
+    with chat_server(answer) as server:
+        extractor(server).extract([Episode("It rains.")])
+    assert times[1] - times[0] >= 0.4
+
+
+def test_a_server_that_asks_for_an_hour_is_given_up() -> None:
+    with (
+        chat_server(lambda *_: Answer(status=429, headers={"Retry-After": "3600"})) as server,
+        pytest.raises(ValueError, match=r"status 429, and it asks to wait 3600 s"),
+    ):
+        extractor(server).extract([Episode("It rains.")])
+    assert len(server.requests) == 1
+
+
+def test_retry_after_as_number_and_as_date() -> None:
+    assert wait_seconds("7") == 7
+    assert wait_seconds("Fri, 01 Jan 2010 00:00:00 GMT") == 0
+    assert wait_seconds("Fri, 01 Jan 2100 00:00:00 GMT") > 1e9
+    assert [wait_seconds(text) for text in (None, "soon", "-3", "nan")] == [None] * 4
+
+
+GARBAGE = {
+    "html": Answer(body="<html><body>Bad gateway</body></html>"),
+    "a list": Answer(body="[1, 2]"),
+    "no choices": Answer(body='{"choices": []}'),
+    "null content": Answer(body='{"choices": [{"message": {"content": null}}]}'),
+    "no message": Answer(body='{"choices": [7]}'),
+    "prose": Answer("I am sorry, I cannot do that."),
+    "cut JSON": Answer('{"theses": [{"text": "It'),
+    "another schema": Answer({"facts": []}),
+    "wrong type": Answer(EMPTY | {"times": [2020]}),
+    "deep": Answer("[" * 100_000),
+}
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+def test_garbage_is_asked_again_and_then_an_error_with_the_origin(kind: str) -> None:
+    raised = pytest.raises(ValueError, match=r"the episode letters:7: .* after 3 attempts")
+    with chat_server(lambda *_: GARBAGE[kind]) as server, raised as error:
+        extractor(server, retries=2).extract([Episode("My secret.", origin="letters:7")])
+    assert len(server.requests) == 3
+    assert "secret" not in str(error.value)
+
+
+def test_garbage_once_is_no_loss() -> None:
+    def answer(body: dict[str, Any], number: int) -> Answer:
+        return GARBAGE["html"] if number == 0 else echo(body, number)
+
+    with chat_server(answer) as server:
+        [said] = extractor(server).extract([Episode("It rains.")])
+    assert said.theses[0].text == "It rains."
+
+
+def test_a_fence_and_thoughts_around_the_json_are_read_over() -> None:
+    text = "<think>{hm}</think>\n```json\n" + json.dumps(thesis("It rains.")) + "\n```"
+    with chat_server(lambda *_: Answer(text)) as server:
+        [said] = extractor(server, response_format="none").extract([Episode("It rains.")])
+    assert said.theses[0].text == "It rains."
+
+
+def test_a_server_that_is_too_slow() -> None:
+    with chat_server(lambda *_: Answer(EMPTY, seconds=0.5)) as server:
+        slow = extractor(server, timeout=0.1, retries=1)
+        with pytest.raises(
+            ValueError, match=r"the episode a: no reply within 0.1 s; .* 2 attempts"
+        ):
+            slow.extract([Episode("It rains.", origin="a")])
+    assert slow.cost()["estimated_requests"] == 2  # it may have answered, and been paid
+
+
+def test_a_dead_server() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    dead = EndpointExtractor(EndpointSettings(url, "tiny", backoff=0.01, retries=2, budget=9000))
+    with pytest.raises(ValueError, match=rf"{url}.*the episode a: no connection.* 3 attempts"):
+        dead.extract([Episode("It rains.", origin="a")])
+    assert dead.cost()["prompt_tokens"] == 0
+
+
+def test_a_refusal_is_not_repeated_and_does_not_quote() -> None:
+    said = json.dumps({"error": {"message": "model tiny does not exist"}})
+    with (
+        chat_server(lambda *_: Answer(status=404, body=said)) as server,
+        pytest.raises(ValueError, match="status 404: model tiny does not exist"),
+    ):
+        extractor(server).extract([Episode("It rains.")])
+    assert len(server.requests) == 1
+    secret = "The key is under the third stone on the left."
+    said = json.dumps({"error": f"cannot read {secret}"})
+    with (
+        chat_server(lambda *_: Answer(status=400, body=said)) as server,
+        pytest.raises(ValueError, match="status 400") as error,
+    ):
+        extractor(server).extract([Episode(secret)])
+    assert "stone" not in str(error.value)
+    with (
+        chat_server(lambda *_: Answer(status=401)) as server,
+        pytest.raises(ValueError, match="status 401; the environment variable NO_KEY is not"),
+    ):
+        extractor(server, api_key_variable="NO_KEY").extract([Episode("It rains.")])
+
+
+def test_a_reply_that_runs_out_of_tokens_is_asked_for_in_parts() -> None:
+    def answer(body: dict[str, Any], _: int) -> Answer:
+        text = passage_of(body)
+        whole = text.count(".") == 1
+        return Answer(thesis(text), finish="stop" if whole else "length")
+
+    text = "Anna is here. Ben is there. Cleo is away. Dora sleeps."
+    with chat_server(answer) as server:
+        found = extractor(server)
+        [said] = found.extract([Episode(text)])
+    assert [one.text for one in said.theses] == re.findall(r"\w[^.]*\.", text)
+    assert [text[slice(*one.span)] + "." for one in said.theses] == [t.text for t in said.theses]
+
+
+def test_a_sentence_that_is_too_much_becomes_a_thesis_as_it_stands() -> None:
+    with chat_server(lambda *_: Answer('{"theses', finish="length")) as server:
+        [said] = extractor(server).extract([Episode("  Anna is here. ")])
+        assert said.theses == (Thesis("Anna is here.", ("Anna",), span=(2, 15)),)
+        with pytest.raises(ValueError, match="longer than it may be"):
+            extractor(server).entities("Where is Anna?")
+    with (
+        chat_server(lambda *_: Answer("", finish="length")) as server,
+        pytest.raises(ValueError, match="max_tokens: 200 given, used up before the reply"),
+    ):
+        extractor(server).extract([Episode("Anna is here.")])
+
+
+@pytest.mark.parametrize("concurrency", [1, 8])
+@pytest.mark.parametrize("usage", [True, False])
+def test_the_budget_is_never_exceeded(concurrency: int, usage: bool) -> None:
+    def answer(body: dict[str, Any], number: int) -> Answer:
+        if number % 5 == 4:
+            return Answer("one two three", status=500, usage=False)
+        return Answer(thesis(passage_of(body)), seconds=0.01, usage=usage)
+
+    budget = 30_000
+    with chat_server(answer) as server:
+        found = extractor(server, concurrency=concurrency, budget=budget)
+        episodes = [Episode(f"Day {number}.") for number in range(1000)]
+        with pytest.raises(BudgetSpent, match=f"budget of {budget} tokens: .* is kept"):
+            found.extract(episodes)
+        asked = len(server.requests)
+        with pytest.raises(BudgetSpent):
+            found.extract([Episode("One more.")])
+    assert len(server.requests) == asked > 3
+    assert server.tokens <= found.cost()["prompt_tokens"] + found.cost()["completion_tokens"]
+    assert found.cost()["prompt_tokens"] + found.cost()["completion_tokens"] <= budget
+
+
+def test_what_was_remembered_before_the_budget_was_spent_is_kept(tmp_path: Path) -> None:
+    episodes = [Episode(f"Day {number}.", origin=str(number)) for number in range(12)]
+    with chat_server(echo) as server, Store(tmp_path / "memory.db") as store:
+        small = extractor(server, budget=6000)
+        with pytest.raises(BudgetSpent):
+            remember_many(store, small, episodes, batch=2)
+        [(remembered,)] = store.db.execute("SELECT count(*) FROM episodes")
+        assert 0 < remembered < 12
+        done = remember_many(store, extractor(server, budget=100_000), episodes)
+    assert (done.skipped, done.episodes) == (remembered, 12 - remembered)
+    assert done.cost["requests"] == done.episodes
+
+
+def test_a_server_that_adds_to_prompts_is_believed() -> None:
+    budget = Budget(7000)
+    with budget.reserve(1000, 100) as reserved:
+        reserved.used(4000, 100)
+    message = "4100 are spent, and the next request could take 4100"
+    with pytest.raises(BudgetSpent, match=message), budget.reserve(1000, 100):
+        pass
+
+
+def known(key: int, text: str, since: str | None = None) -> Fact:
+    return Fact(key, "simple", text, valid_from=since)
+
+
+def test_which_facts_are_replaced() -> None:
+    def answer(body: dict[str, Any], _: int) -> Answer:
+        text = body["messages"][0]["content"]
+        assert "1. Anna lives in Paris (since 2010)\n" in text
+        assert "New, said 2020-02 by Anna: Anna lives in Oslo\n" in text
+        return Answer({"replaced": [3, 1, 1]})
+
+    facts = (known(11, "Anna lives in Paris", "2010"), known(13, "b"), known(15, "c"))
+    episode = Episode("I live in Oslo.", "2020-02", speaker="Anna")
+    new = Triplet("Anna", "lives in", "Oslo")
+    guess = Triplet("Anna", "lives in", "Oslo", hypothesis=True)
+    updates = [Update(new, episode, facts), Update(guess, episode, facts), Update(new, episode, ())]
+    with chat_server(answer) as server:
+        assert extractor(server).replaced(updates) == [(11, 15), (), ()]
+    assert len(server.requests) == 1
+
+
+def test_many_known_facts_are_asked_about_in_several_requests() -> None:
+    def answer(body: dict[str, Any], _: int) -> Answer:
+        lines = re.findall(r"^(\d+)\. fact (\d+)$", body["messages"][0]["content"], re.MULTILINE)
+        return Answer({"replaced": [int(n) for n, fact in lines if int(fact) % 30 == 7]})
+
+    facts = tuple(known(2 * n + 1, f"fact {n}") for n in range(100))
+    update = Update(Thesis("x"), Episode("x"), facts)
+    with chat_server(answer) as server:
+        assert extractor(server).replaced([update]) == [(15, 75, 135, 195)]
+    assert len(server.requests) == 3
+
+
+def test_a_number_that_no_known_fact_has_is_garbage() -> None:
+    update = Update(Thesis("x"), Episode("x"), (known(1, "a"), known(3, "b")))
+    refused = pytest.raises(ValueError, match="a reply of another schema")
+    with chat_server(lambda *_: Answer({"replaced": [3]})) as server, refused:
+        extractor(server, retries=0).replaced([update])
+
+
+def test_names_of_a_question() -> None:
+    with chat_server(lambda *_: Answer({"entities": ["Ben", " Anna ", "anna", "Eskil"]})) as server:
+        found = extractor(server)
+        assert found.entities("Where did Anna's friend Ben go?") == ["Ben", "Anna"]
+    assert found.cost()["unseen_names"] == 1
+
+
+def test_nothing_that_was_remembered_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with chat_server(lambda *_: Answer(thesis("Anna stole it.", "Anna"))) as server:
+        extractor(server).extract([Episode("Anna stole it.")])
+    assert "stole" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("base_url", "localhost"),
+        ("max_tokens", 0),
+        ("concurrency", 0),
+        ("timeout", 0.0),
+        ("budget", -1),
+    ],
+)
+def test_settings_that_cannot_be(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=name):
+        EndpointSettings(**{"base_url": "http://a/v1", "model": "m"} | {name: value})

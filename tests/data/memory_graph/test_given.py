@@ -1,0 +1,174 @@
+"""Given statements: read from JSON Lines with one clear error each, passed on, and replaced."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data.memory_graph.facts import load_facts
+from data.memory_graph.given import GivenExtractor, read_given
+from data.memory_graph.ingest import remember_many
+from data.memory_graph.store import Store
+from data.memory_graph.types import SIMPLE, Episode, Extraction, Fact, Replaced, Triplet, edge_key
+
+PARIS = {"subject": "Anna", "relation": "lives in", "object": "Paris"}
+BERLIN = PARIS | {"object": "Berlin"}
+
+
+def write(folder: Path, *lines: dict[str, Any]) -> Path:
+    path = folder / "given.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    return path
+
+
+def remember(folder: Path, *lines: dict[str, Any]) -> list[Fact]:
+    """The simple facts after a file is remembered."""
+    extractor = GivenExtractor()
+    with Store(folder / "memory.db") as store:
+        remember_many(store, extractor, extractor.read(write(folder, *lines)))
+        edges = store.db.execute("SELECT id FROM edges WHERE type = ? ORDER BY id", (SIMPLE,))
+        return list(load_facts(store.db, [edge_key(edge) for (edge,) in edges.fetchall()]))
+
+
+def test_a_line_is_an_episode_with_what_it_says(tmp_path: Path) -> None:
+    triplet = PARIS | {"valid_from": "3 May 2019", "valid_to": "2020", "replaces": [BERLIN]}
+    thesis = {"text": "Anna  likes it there.", "entities": ["Anna"], "hypothesis": True}
+    line = {"text": "Anna lives in Paris.", "time": "2019-06", "source": "diary", "speaker": "Eva"}
+    path = write(tmp_path, line | {"triplets": [triplet], "theses": [thesis], "times": ["2019"]})
+    ((episode, extraction),) = read_given(path)
+    assert (episode.text, episode.time) == ("Anna lives in Paris.", "2019-06")
+    assert (episode.source, episode.speaker) == ("diary", "Eva")
+    (found,), (said,) = extraction.triplets, extraction.theses
+    assert (found.valid_from, found.valid_to, found.span) == ("2019-05-03", "2020", (0, 20))
+    assert found.replaces == (Replaced("Anna", "lives in", "Berlin"),)
+    assert (said.text, said.entities, said.hypothesis) == ("Anna likes it there.", ("Anna",), True)
+    assert extraction.times == ("2019",)
+
+
+def test_without_a_text_the_statements_are_read_out(tmp_path: Path) -> None:
+    line = {"triples": [PARIS, BERLIN], "theses": [{"text": "Anna moves often."}]}
+    ((episode, extraction),) = read_given(write(tmp_path, line))
+    assert episode.text == "Anna lives in Paris.\nAnna lives in Berlin.\nAnna moves often."
+    spans = [s.span for s in (*extraction.triplets, *extraction.theses)]
+    assert [episode.text[slice(*span)] for span in spans if span] == episode.text.split("\n")
+    assert episode.source == "given.jsonl"
+
+
+def test_a_file_that_has_grown_adds_what_is_new(tmp_path: Path) -> None:
+    lines = [{"triplets": [PARIS]}, {"triplets": [PARIS]}, {"triplets": [BERLIN]}]
+    origins = [episode.origin for episode, _ in read_given(write(tmp_path, *lines))]
+    assert len(set(origins)) == 3
+    grown = [{"triplets": [BERLIN | {"object": "Rome"}]}, *lines]
+    assert [e.origin for e, _ in read_given(write(tmp_path, *grown))][1:] == origins
+    assert len(remember(tmp_path, *lines)) == 2
+    assert len(remember(tmp_path, *grown)) == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ({"text": " "}, "neither text nor triplets nor theses"),
+        ({"triplets": [{"subject": "Anna", "relation": "is"}]}, "triplets[0].object: missing"),
+        ({"triplets": [PARIS | {"object": " "}]}, "triplets[0].object: empty"),
+        ({"triplets": "Anna"}, "field triplets: must be a list"),
+        ({"triplets": [PARIS | {"valid_from": "soon"}]}, "triplets[0].valid_from: not a time"),
+        ({"triplets": [PARIS | {"valid_from": "2020", "valid_to": "2019"}]}, "before valid_from"),
+        ({"triplets": [PARIS | {"hypothesis": 1}]}, "triplets[0].hypothesis: must be true or"),
+        ({"triplets": [PARIS | {"certain": 1}]}, "triplets[0].certain: unknown"),
+        ({"triplets": [PARIS | {"replaces": [{}]}]}, "triplets[0].replaces[0]: names no old fact"),
+        (
+            {"triplets": [PARIS | {"replaces": [BERLIN], "hypothesis": True}]},
+            "triplets[0].replaces: a hypothesis replaces nothing",
+        ),
+        ({"theses": [{"text": "Yes.", "entities": [1]}]}, "theses[0].entities[0]: must be a"),
+        ({"text": "Yes.", "time": "never"}, "field time: not a time"),
+        ({"text": "Yes.", "speakers": "Anna"}, "field speakers: unknown"),
+    ],
+)
+def test_bad_input_is_one_error_with_file_line_and_field(
+    line: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path, {"text": "Fine."}, line)
+    with pytest.raises(ValueError, match=r"given\.jsonl, line 2") as error:
+        list(read_given(path))
+    assert message in str(error.value)
+
+
+def test_replaces_closes_what_it_names_and_nothing_else(tmp_path: Path) -> None:
+    facts = remember(
+        tmp_path,
+        {"time": "2010", "triplets": [PARIS, BERLIN, PARIS | {"subject": "Bob"}]},
+        {"time": "2015", "triplets": [BERLIN | {"object": "Rome", "replaces": [PARIS]}]},
+    )
+    assert [(f.text, f.valid_to) for f in facts][:3] == [
+        ("Anna lives in Paris", "2015"),
+        ("Anna lives in Berlin", None),
+        ("Bob lives in Paris", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "closed"),
+    [
+        ({"subject": "anna", "relation": "LIVES IN"}, 2),
+        ({"object": "the  paris"}, 2),
+        ({"subject": "Anna", "object": "Berlin"}, 1),
+    ],
+)
+def test_a_pattern_names_facts_by_what_it_gives(
+    pattern: dict[str, str], closed: int, tmp_path: Path
+) -> None:
+    facts = remember(
+        tmp_path,
+        {"time": "2010", "triplets": [PARIS, BERLIN, PARIS | {"subject": "Bob"}]},
+        {"time": "2015", "triplets": [BERLIN | {"object": "Rome", "replaces": [pattern]}]},
+    )
+    assert sum(fact.valid_to is not None for fact in facts) == closed
+
+
+def test_a_pattern_that_names_nothing_is_an_error_and_nothing_of_the_batch_is_kept(
+    tmp_path: Path,
+) -> None:
+    bad = BERLIN | {"replaces": [PARIS, PARIS | {"object": "Oslo"}]}
+    lines = [{"time": "2010", "triplets": [PARIS]}, {"time": "2015", "triplets": [BERLIN, bad]}]
+    message = r"given.jsonl, line 2, field triplets\[1\].replaces\[1\]: names no fact"
+    lines[1]["triplets"] = [BERLIN | {"object": "Rome"}, bad]
+    with pytest.raises(ValueError, match=message):
+        remember(tmp_path, *lines)
+    assert remember(tmp_path, lines[0]) != []
+
+
+def test_a_long_triplet_that_replaces_nothing_open_is_named_as_a_triplet(tmp_path: Path) -> None:
+    long = PARIS | {"object": "Paris " * 8, "replaces": [{"text": "Anna lives in Rome."}]}
+    with pytest.raises(ValueError, match=r"line 1, field triplets\[0\].replaces\[0\]: names no"):
+        remember(tmp_path, {"triplets": [long]})
+
+
+def test_a_thesis_replaces_a_thesis(tmp_path: Path) -> None:
+    old, new = "Anna lives in Paris.", "Anna lives in Berlin."
+    extractor = GivenExtractor()
+    lines = [
+        {"time": "2010", "theses": [{"text": old, "entities": ["Anna"]}]},
+        {"time": "2015", "theses": [{"text": new, "replaces": [{"text": "anna lives in paris"}]}]},
+    ]
+    with Store(tmp_path / "memory.db") as store:
+        remember_many(store, extractor, extractor.read(write(tmp_path, *lines)))
+        rows = store.db.execute("SELECT text, valid_to FROM nodes WHERE type = 1 ORDER BY id")
+        assert rows.fetchall() == [(old, "2015"), (new, None)]
+
+
+def test_from_python_an_extraction_is_held_for_its_episode() -> None:
+    extractor = GivenExtractor()
+    said = Extraction((Triplet("Anna", "lives in", "Paris"),))
+    episodes = [Episode(str(i), origin=f"here:{i}") for i in range(3)]
+    for episode in episodes:
+        extractor.hold(episode, said)
+    assert extractor.extract(episodes[1:2]) == [said]
+    with pytest.raises(ValueError, match="here:0: nothing was given"):  # it was passed over
+        extractor.extract(episodes[:1])
+    assert extractor.extract(episodes[2:]) == [said]
+    with pytest.raises(ValueError, match="needs an origin"):
+        extractor.hold(Episode("Anna"), said)

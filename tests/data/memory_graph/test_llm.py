@@ -1,0 +1,248 @@
+"""Extraction through a language model: prompts, passages, what is read from its replies."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data.memory_graph.clean import clean_extraction
+from data.memory_graph.llm import (
+    PASSAGE_CHARACTERS,
+    ModelExtractor,
+    Prompt,
+    Reply,
+    extraction_prompt,
+    known_line,
+    passage_spans,
+    prompt_text,
+)
+from data.memory_graph.lm import LmExtractor
+from data.memory_graph.replies import (
+    EXAMPLE_NAMES,
+    EXTRACTION,
+    MAX_TRIPLETS,
+    Passage,
+    Reader,
+    fits,
+    is_full,
+)
+from data.memory_graph.types import Episode, Extraction, Fact, Provenance, Thesis, Triplet, Update
+
+EMPTY: dict[str, Any] = {"theses": [], "triplets": [], "times": []}
+TEXT = "Anna has lived in Oslo since 2020. Her brother\nBen may follow her."
+
+
+def triplet(*ends: str, when: str = "", hypothesis: bool = False) -> dict[str, Any]:
+    names = dict(zip(("subject", "relation", "object"), ends, strict=True))
+    return names | {"when": when, "hypothesis": hypothesis}
+
+
+def thesis(text: str, *entities: str, when: str = "", hypothesis: bool = False) -> dict[str, Any]:
+    return {"text": text, "entities": list(entities), "when": when, "hypothesis": hypothesis}
+
+
+def read(text: str = TEXT, **value: Any) -> tuple[Extraction, Counter[str]]:
+    counts: Counter[str] = Counter()
+    passage = Passage(0, Episode(text), (0, len(text)))
+    return Reader(passage, "", counts).extraction(EMPTY | value), +counts
+
+
+def extract(text: str, answer: Callable[[str], Reply], **episode: Any) -> list[Extraction]:
+    asked = ModelExtractor("test", lambda prompts: [answer(passage_of(p)) for p in prompts])
+    return asked.extract([Episode(text, **episode)])
+
+
+def passage_of(prompt: Prompt) -> str:
+    return prompt.text.rpartition("Passage: ")[2].strip()
+
+
+def test_triplets_and_theses_with_their_places() -> None:
+    said, counts = read(
+        triplets=[
+            triplet("Anna", "lives in", "Oslo", when="2020/"),
+            triplet("Ben", "is a brother of", "Anna"),
+            triplet("ben", "may  follow", "her", hypothesis=True),
+        ],
+        theses=[thesis("Her brother Ben may follow her.", "Ben", hypothesis=True)],
+        times=["2020", "2020"],
+    )
+    assert said.triplets == (
+        Triplet("Anna", "lives in", "Oslo", "2020", span=(0, 34)),  # the sentence with both ends
+        Triplet("Ben", "is a brother of", "Anna"),  # no sentence has both
+        Triplet("ben", "may follow", "her", hypothesis=True, span=(47, 65)),  # as it stands
+    )
+    assert TEXT[47:65] == "Ben may follow her"
+    assert said.theses[0].span == (35, 65)
+    assert said.times == ("2020",)
+    assert not counts
+
+
+def test_the_span_of_a_part_of_a_text_is_never_all_of_it() -> None:
+    reader = Reader(Passage(0, Episode(TEXT), (35, 66)), TEXT[:34], Counter())
+    said = reader.extraction(EMPTY | {"triplets": [triplet("Ben", "is a brother of", "Anna")]})
+    assert said.triplets[0].span == (35, 66)
+
+
+def test_long_ends_are_not_lost() -> None:
+    long = "a small red house that stands by the sea"
+    said, _ = read(triplets=[triplet("Anna", "bought", long), triplet("Ben", "left", "")])
+    clean = clean_extraction(said, len(TEXT), "test")
+    assert clean.triplets == ()
+    assert [(one.text, one.entities) for one in clean.theses] == [
+        (f"Anna bought {long}", ("Anna",)),
+        ("Ben left", ("Ben",)),
+    ]
+
+
+def test_a_closed_reply_leaves_nothing_behind() -> None:
+    said, _ = read(triplets=[triplet("", "", "")], theses=[thesis("")], times=[])
+    assert said == Extraction()
+
+
+def test_when() -> None:
+    def times(when: str) -> tuple[str | None, str | None]:
+        found = read(theses=[thesis("Anna is here.", when=when)])[0].theses[0]
+        return found.valid_from, found.valid_to
+
+    assert times("") == (None, None)
+    assert times("2019-05-03") == ("2019-05-03", None)
+    assert times("2010/2012-01") == ("2010", "2012-01")
+    assert times("/2012") == (None, "2012")
+    assert times("2019-02-31/") == (None, None)
+    assert times("2012/2010") == (None, None)
+    assert read(times=["2019-13"])[1] == {"unread_times": 1}
+
+
+def test_names_that_are_not_in_the_text_are_kept_and_counted() -> None:
+    said, counts = read(theses=[thesis("Anna is in Norway.", "Anna", "Norway", "anna", "")])
+    assert said.theses[0].entities == ("Anna", "Norway")
+    assert counts == {"unseen_names": 1}
+    inflected = read("Анна живёт в Москве.", theses=[thesis("Анна в Москве.", "Анна", "Москва")])
+    assert not inflected[1]
+
+
+def test_what_is_copied_from_the_example_is_left_out_and_the_rules_fill_in() -> None:
+    copied = EMPTY | {"theses": [thesis("Eskil may buy a kayak.", "Eskil")], "times": ["2020"]}
+    [said] = extract("Anna is here.", lambda _: Reply(copied, True))
+    assert said == Extraction(theses=(Thesis("Anna is here.", ("Anna",), span=(0, 13)),))
+    [said] = extract("Eskil is here.", lambda _: Reply(copied, True))  # somebody of that name
+    assert said.theses[0].text == "Eskil may buy a kayak."
+    example = prompt_text("extract", speaker="", said="", before="", passage="").casefold()
+    assert all(name in example for name in EXAMPLE_NAMES)
+
+
+def test_a_full_reply_is_asked_for_in_parts() -> None:
+    full = EMPTY | {"triplets": [triplet("Anna", "knows", str(n)) for n in range(MAX_TRIPLETS)]}
+    asked = []
+
+    def answer(text: str) -> Reply:
+        asked.append(text)
+        return Reply(full if len(asked) == 1 else EMPTY, True)
+
+    [said] = extract("Anna is here. Ben is there.", answer)
+    assert asked == ["Anna is here. Ben is there.", "Anna is here.", "Ben is there."]
+    assert said == Extraction()
+
+
+def test_is_full() -> None:
+    assert not is_full(EMPTY, EXTRACTION)
+    assert not is_full(EMPTY | {"theses": [thesis("a" * 299)]}, EXTRACTION)
+    assert is_full(EMPTY | {"theses": [thesis("a" * 300)]}, EXTRACTION)
+    assert is_full(EMPTY | {"theses": [thesis("a", *["b"] * 12)]}, EXTRACTION)
+
+
+def test_parts_keep_the_order_of_the_text_and_nothing_twice() -> None:
+    sentences = [f"Anna saw thing number {n} on that day." for n in range(60)]
+
+    def answer(text: str) -> Reply:
+        found = [thesis(part.strip() + ".") for part in text.split(".") if part.strip()]
+        return Reply(EMPTY | {"theses": found}, len(found) < 3)
+
+    [said] = extract(" ".join(sentences), answer)
+    assert [one.text for one in said.theses] == sentences
+    [said] = extract("Anna is here. " * 50, answer)
+    assert len({one.text for one in said.theses}) == 1
+
+
+def test_an_empty_text_asks_nothing() -> None:
+    assert extract(" \n ", lambda _: pytest.fail("asked")) == [Extraction()]
+
+
+@given(st.text(st.sampled_from("ab. \n漢。!Ä"), max_size=3000))
+def test_passages_hold_all_of_a_text_and_are_short(text: str) -> None:
+    spans = passage_spans(text, PASSAGE_CHARACTERS)
+    covered = "".join(text[start:stop] for start, stop in spans)
+    assert "".join(covered.split()) == "".join(text.split())
+    assert all(0 < stop - start <= PASSAGE_CHARACTERS for start, stop in spans)
+    assert all(stop <= after for (_, stop), (after, _) in pairwise(spans))
+
+
+def test_the_extraction_prompt_says_who_when_and_what_came_before() -> None:
+    episode = Episode("One. " * 100 + "Two $x {y}.", "2020-01-02", speaker="Anna", origin="o")
+    prompt = extraction_prompt(Passage(0, episode, (500, 511)))
+    assert prompt.text.endswith(
+        f"Speaker: Anna\nSaid: 2020-01-02\nRead before, for names only: {'One. ' * 58}One.\n"
+        "Passage: Two $x {y}.\n"
+    )
+    assert prompt.place == "the episode o"
+    plain = extraction_prompt(Passage(0, Episode("a"), (0, 1))).text
+    assert plain.endswith(
+        "Speaker: unknown\nSaid: unknown\nRead before, for names only: nothing\nPassage: a\n"
+    )
+
+
+def test_a_known_fact_tells_its_times() -> None:
+    place = Provenance(1, (0, 1), said="2021")
+    ends = ("Anna", "lives\nin", "Oslo")
+    fact = Fact(3, "simple", "2010: Anna lives in Oslo", ends, (), "2010", provenance=(place,))
+    assert known_line(fact) == "Anna lives in Oslo (since 2010, said 2021)"
+    assert known_line(Fact(3, "simple", "a b c")) == "a b c"
+
+
+@pytest.mark.parametrize(
+    ("value", "good"),
+    [
+        (EMPTY, True),
+        (EMPTY | {"more": 1}, True),
+        ({"theses": []}, False),
+        (EMPTY | {"theses": {}}, False),
+        (EMPTY | {"theses": [thesis("a") | {"hypothesis": 0}]}, False),
+        ([], False),
+        (None, False),
+    ],
+)
+def test_fits(value: Any, good: bool) -> None:
+    assert fits(value, EXTRACTION) is good
+
+
+def test_the_lm_is_asked_schema_by_schema_and_replies_keep_their_order() -> None:
+    calls = []
+
+    def generate(prompts: Sequence[str], schema: Any) -> list[tuple[str, bool]]:
+        most = schema["properties"]["replaced"]["maxItems"]
+        calls.append((len(prompts), most))
+        return [(json.dumps({"replaced": [most]}), True) for _ in prompts]
+
+    facts = [Fact(2 * n + 1, "simple", f"fact {n}") for n in range(3)]
+    updates = [
+        Update(Thesis("x"), Episode("x"), tuple(facts[:count])) for count in (3, 1, 2, 3, 0, 1)
+    ]
+    lm = LmExtractor(generate)
+    assert lm.replaced(updates) == [(5,), (1,), (3,), (5,), (), (1,)]
+    assert calls == [(2, 3), (2, 1), (1, 2)]
+    assert lm.name == "lm"
+    assert lm.cost()["requests"] == 5
+
+
+@pytest.mark.parametrize("text", ['{"entities":', "{}", "null"])
+def test_an_lm_that_is_not_constrained_is_told_off(text: str) -> None:
+    lm = LmExtractor(lambda prompts, _: [(text, True)] * len(prompts))
+    with pytest.raises(ValueError, match="the question: the LM's reply breaks its schema"):
+        lm.entities("Where?")

@@ -1,0 +1,183 @@
+"""What a question sees is what the record says, computed one fact at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data.memory_graph.adjacency import Adjacency
+from data.memory_graph.graph import MemoryGraph
+from data.memory_graph.question_view import QuestionView
+from data.memory_graph.recall import RecallSettings
+from data.memory_graph.texts import fact_texts
+from data.memory_graph.times import start
+from data.memory_graph.types import EPISODIC, OBJECT, SIMPLE, THESIS, TIME, Episode
+from data.memory_graph.vectors import Vectors
+from data.memory_graph.view import QuestionEntity, View
+from data.retrieve import words
+from tests.data.memory_graph.hashing import Hashing
+from tests.data.memory_graph.random_record import RandomRecord
+
+QUESTION = "Does Anna like the red cat in Paris?"
+AS_OF = start("2004-06")
+
+
+def see(record: RandomRecord, forbidden: tuple[int, ...] = ()) -> QuestionView:
+    adjacency = Adjacency(record.db, record.store.derived, writable=False)
+    vectors = Vectors(record.db, record.store.derived, Hashing(), writable=False)
+    adjacency.refresh()
+    vectors.refresh()
+    node = record.db.execute(f"SELECT min(id) FROM nodes WHERE type = {OBJECT}").fetchone()[0]
+    entities = (QuestionEntity("first", node), QuestionEntity("the first", node))
+    [vector] = Hashing()([QUESTION])
+    return QuestionView(record.db, adjacency, vectors, QUESTION, vector, entities, AS_OF, forbidden)
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> RandomRecord:
+    made = RandomRecord(tmp_path_factory.mktemp("view") / "a.db", 11)
+    made.write(25)
+    return made
+
+
+def all_triplets(record: RandomRecord) -> list[tuple[int, int, int]]:
+    return record.db.execute("SELECT id, type, target FROM edges ORDER BY id").fetchall()
+
+
+def key_of(triplet: tuple[int, int, int]) -> int:
+    edge, type, target = triplet
+    return 2 * edge + 1 if type == SIMPLE else 2 * target
+
+
+def test_similarity_is_the_cosine_of_what_a_triplet_reads_as(record: RandomRecord) -> None:
+    view: View = see(record)
+    triplets = all_triplets(record)
+    texts = fact_texts(record.db, {key_of(t) for t in triplets})
+    expected = Hashing()([texts[key_of(t)] for t in triplets]) @ Hashing()([QUESTION])[0]
+    ids = np.array([t[0] for t in triplets])
+    np.testing.assert_allclose(view.similarity(ids[:3]), expected[:3], atol=2e-3)
+    np.testing.assert_allclose(view.similarity(ids), expected, atol=2e-3)  # all rows at once
+    np.testing.assert_allclose(view.similarity(ids[::-1]), expected[::-1], atol=2e-3)
+    assert [view.text(t[0]) for t in triplets] == [texts[key_of(t)] for t in triplets]
+
+
+def test_a_simple_triplet_has_its_time_in_front(tmp_path: Path) -> None:
+    record = RandomRecord(tmp_path / "a.db")
+    with record.store.writing() as revision:
+        ends = [record.node(revision, OBJECT, name) for name in ("Anna", "Paris")]
+        record.edge(revision, SIMPLE, *ends)
+        record.db.execute("UPDATE edges SET relation = 'lives in', valid_from = '2019-05'")
+    assert see(record).text(1) == "2019-05: Anna lives in Paris"
+
+
+@pytest.mark.parametrize("forbidden", [(), (EPISODIC,), (THESIS, EPISODIC), (OBJECT,)])
+def test_restrictions_hold_but_for_the_linked_objects(
+    record: RandomRecord, forbidden: tuple[int, ...]
+) -> None:
+    view = see(record, forbidden)
+    [linked] = view.question_nodes.tolist()
+    for (node,) in record.db.execute("SELECT id FROM nodes").fetchall():
+        expected = [
+            (edge, other)
+            for edge, other in record.around(node, AS_OF)
+            if view.node_types[other] not in forbidden or other == linked
+        ]
+        found = view.around(node)
+        assert list(zip(*(c.tolist() for c in found), strict=True)) == expected
+
+
+def test_mentions_are_whole_words_one_after_the_other(record: RandomRecord) -> None:
+    view = see(record)
+    keys = sorted({key_of(t) for t in all_triplets(record)})
+    texts = fact_texts(record.db, keys)
+    for name in ("Anna", "RED  blue", "sings reads", "ann", "", '"', "cat OR dog", "zorblax"):
+        wanted = words(name)
+        expected = []
+        for key in keys:
+            said = words(texts[key])
+            places = range(len(said) - len(wanted) + 1)
+            expected.append(any(said[i : i + len(wanted)] == wanted for i in places))
+        found = view.mentions(np.array(keys), name)
+        assert found.tolist() == (expected if wanted else [False] * len(keys))
+
+
+@pytest.mark.parametrize("forbidden", [(), (EPISODIC,), (THESIS, EPISODIC), (OBJECT,)])
+def test_nearest_are_the_closest_that_hold(
+    record: RandomRecord, forbidden: tuple[int, ...]
+) -> None:
+    view = see(record, forbidden)
+    keys = [2 * n for (n,) in record.db.execute("SELECT id FROM nodes WHERE type IN (1, 2)")]
+    keys += [2 * e + 1 for (e,) in record.db.execute("SELECT id FROM edges WHERE type = 0")]
+    allowed = [key for key in keys if holds(record, key) and type_of(view, key) not in forbidden]
+    cosines = dict(zip(allowed, view.closeness(np.array(allowed)).tolist(), strict=True))
+    expected = sorted(allowed, key=lambda key: (-cosines[key], key))
+    for k in (1, 3, 10, len(allowed), 10_000):
+        assert view.nearest(k).tolist() == expected[:k]
+
+
+def type_of(view: QuestionView, key: int) -> int:
+    return OBJECT if key % 2 else int(view.node_types[key // 2])
+
+
+def holds(record: RandomRecord, key: int) -> bool:
+    if key % 2 == 0:
+        sql = "SELECT valid_from, valid_to FROM nodes WHERE id = ?"
+    else:
+        sql = "SELECT valid_from, valid_to FROM edges WHERE id = ?"
+    since, until = record.db.execute(sql, (key // 2,)).fetchone()
+    return (since is None or start(since) <= AS_OF) and (until is None or start(until) > AS_OF)
+
+
+def test_node_vectors_are_those_of_names_and_texts_and_zeros_for_times(
+    record: RandomRecord,
+) -> None:
+    view = see(record)
+    rows = record.db.execute("SELECT id, type, text FROM nodes").fetchall()
+    expected = Hashing()([text for *_, text in rows])
+    expected[[type == TIME for _, type, _ in rows]] = 0
+    ids = [node for node, *_ in rows]
+    np.testing.assert_allclose(view.node_vectors(np.array(ids)), expected, atol=2e-3)
+    assert view.names(ids) == [text for *_, text in rows]
+
+
+def test_nearest_by_words_are_episodes_with_a_word_of_the_question(tmp_path: Path) -> None:
+    texts = ["tea and cake", "the tea, tea, tea", "coffee", "tea"]
+    with MemoryGraph.open(tmp_path / "a.db", embed=Hashing()) as graph:
+        graph.remember_many([Episode(text, origin=text) for text in texts])
+        with graph._recall._view('What of "tea" OR the?', None, RecallSettings()) as (view, _):
+            nodes, scores = view.nearest_by_words(10, EPISODIC)
+            assert set(view.names(nodes.tolist())) == {"tea and cake", "the tea, tea, tea", "tea"}
+            assert view.names(nodes.tolist())[-1] == "tea and cake"
+            assert scores.tolist() == sorted(scores, reverse=True)
+            assert view.nearest_by_words(1, EPISODIC)[0].tolist() == nodes[:1].tolist()
+        forbidden = RecallSettings(forbidden=("E",))
+        with graph._recall._view("tea", None, forbidden) as (view, _):
+            assert len(view.nearest_by_words(10, EPISODIC)[0]) == 0
+        with graph._recall._view("and the", None, RecallSettings()) as (view, _):
+            assert len(view.nearest_by_words(10, EPISODIC)[0]) == 0
+
+
+def test_beside_is_what_was_said_before_and_after_in_the_same_source(tmp_path: Path) -> None:
+    said = [("one", "x"), ("alone", None), ("two", "x"), ("other", "y"), ("three", "x")]
+    with MemoryGraph.open(tmp_path / "a.db", embed=Hashing()) as graph:
+        graph.remember_many([Episode(text, source=source) for text, source in said])
+        with graph._recall._view("tea", None, RecallSettings()) as (view, _):
+            episodes = np.flatnonzero(view.node_types == EPISODIC)
+            ones, others = (view.names(part.tolist()) for part in view.beside(episodes))
+            pairs = sorted(f"{one} {other}" for one, other in zip(ones, others, strict=True))
+            assert pairs == ["one two", "three two", "two one", "two three"]
+            assert len(view.beside(episodes[:0])[0]) == 0
+
+
+def test_nearest_by_words_are_all_of_the_type_that_have_one(record: RandomRecord) -> None:
+    view = see(record)
+    asked = {"anna", "like", "red", "cat", "paris"}  # "does", "the" and "in" are stop words
+    for kind in (THESIS, EPISODIC):
+        nodes, scores = view.nearest_by_words(1000, kind)
+        rows = record.db.execute("SELECT id, text FROM nodes WHERE type = ?", (kind,))
+        expected = {n for n, text in rows if asked & set(words(text)) and holds(record, 2 * n)}
+        assert set(nodes.tolist()) == expected
+        assert len(nodes) == len(expected) > 1
+        assert (np.diff(scores) <= 0).all()

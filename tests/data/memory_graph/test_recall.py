@@ -1,0 +1,224 @@
+"""Asking, from the question's words to the evidence, over what was really remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from data.memory_graph.graph import MemoryGraph
+from data.memory_graph.recall import RecallSettings
+from data.memory_graph.traverse import Traversal
+from data.memory_graph.types import Extraction, Thesis, Triplet
+from data.types import Entity
+from tests.data.memory_graph.hashing import Hashing
+from tests.data.memory_graph.scripted import Scripted, same_relation
+
+BERLIN, PARIS = "Anna lives in Berlin.", "Anna lives in Paris."
+CAT = "Bruno has a blue cat."
+SINGS = "Anna sings."
+SCRIPT = {
+    BERLIN: Extraction(
+        (Triplet("Anna", "lives in", "Berlin"),), (Thesis(BERLIN, ("Anna", "Berlin")),)
+    ),
+    PARIS: Extraction((Triplet("Anna", "lives in", "Paris"),), (Thesis(PARIS, ("Anna", "Paris")),)),
+    SINGS: Extraction((), (Thesis(SINGS, ("Anna",)),)),
+    CAT: Extraction((Triplet("Bruno", "has", "blue cat"),), (Thesis(CAT, ("Bruno", "blue cat")),)),
+}
+
+
+class Asked(Scripted):
+    """Questions mention what they write with a capital letter, but for the first word."""
+
+    def entities(self, question: str) -> list[str]:
+        return [word.strip("?") for word in question.split()[1:] if word[0].isupper()]
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Iterator[MemoryGraph]:
+    extractor = Asked(SCRIPT, same_relation)
+    with MemoryGraph.open(tmp_path / "a.db", embed=Hashing(), extractor=extractor) as graph:
+        graph.remember(BERLIN, time="2018-03-01", speaker="Anna", source="diary")
+        graph.remember(PARIS, time="2021-07-01", speaker="Anna", source="diary")
+        graph.remember(CAT, time="2021-08-01")
+        yield graph
+
+
+def texts(recollection) -> list[str]:
+    return [fact.text for fact in recollection.facts]
+
+
+def has(recollection, words: str) -> bool:
+    return any(words in text for text in texts(recollection))
+
+
+def test_what_holds_now_and_what_held_then(graph: MemoryGraph) -> None:
+    without_episodes = RecallSettings(forbidden=("E",))
+    now = graph.ask("Where does Anna live?", settings=without_episodes)
+    assert has(now, "Anna lives in Paris")
+    assert not has(now, "Berlin")
+    then = graph.ask("Where does Anna live?", as_of="2019", settings=without_episodes)
+    assert has(then, "Anna lives in Berlin")
+    assert not has(then, "Paris")
+    assert now.entities == (("Anna", now.entities[0].node),)
+
+
+def test_an_episode_of_which_nothing_holds_is_not_recalled(graph: MemoryGraph) -> None:
+    episodes = RecallSettings(forbidden=("T", "O"))
+    assert texts(graph.ask("Where does Anna live?", settings=episodes)) == [PARIS]
+    assert texts(graph.ask("Where does Anna live?", "2019", episodes)) == [BERLIN]
+    ranked = [fact.text for fact in graph.ask_episodes("Where does Anna live?")]
+    assert PARIS in ranked
+    assert BERLIN not in ranked
+
+
+def test_facts_come_with_scores_and_provenance(graph: MemoryGraph) -> None:
+    found = graph.ask("Where does Anna live?")
+    scores = [fact.score for fact in found.facts]
+    assert scores == sorted(scores, reverse=True)
+    assert scores[0] > 0
+    paris = next(fact for fact in found.facts if fact.text == PARIS and fact.type == "thesis")
+    [place] = paris.provenance
+    assert (place.speaker, place.source, place.said) == ("Anna", "diary", "2021-07-01")
+    assert found.revision == graph.store.revision
+    assert set(found.milliseconds) == {
+        "entities", "embedding", "refresh", "link", "traverse", "filter",
+    }  # fmt: skip
+
+
+def test_facts_are_unique_by_text(graph: MemoryGraph) -> None:
+    found = texts(graph.ask("Does Bruno or Anna have a cat in Paris?"))
+    assert len(found) == len(set(found)) > 3
+
+
+def test_they_become_evidence(graph: MemoryGraph) -> None:
+    found = graph.ask("What does Bruno have?")
+    pieces = found.evidence()
+    assert [piece.text for piece in pieces] == texts(found)
+    assert {piece.source for piece in pieces} == {"memory"}
+    assert len({piece.id for piece in pieces}) == len(pieces)
+    cat = next(piece for piece in pieces if piece.text == CAT)
+    assert set(cat.entities) >= {Entity("bruno", "Bruno"), Entity("blue cat", "blue cat")}
+
+
+def test_namesakes_are_different_entities(graph: MemoryGraph) -> None:
+    anna = graph.ask("Where does Anna live?").entities[0].node
+    graph.remember(SINGS, time="2021-09-01")
+    sung = [fact for fact in graph.history(anna) if SINGS in fact.text]
+    episodes = [place.episode for fact in sung for place in fact.provenance]
+    graph.split(anna, "Anna", episodes=episodes)
+    found = graph.ask("Where does Anna live?")
+    assert len(found.entities) == 2
+    ids = {e.id for piece in found.evidence() for e in piece.entities if e.label == "Anna"}
+    assert ids == {f"anna #{entity.node}" for entity in found.entities}
+
+
+def test_without_a_linked_object_there_is_no_answer(graph: MemoryGraph) -> None:
+    for question in ("Where does Zorblax live?", "where?", ""):
+        found = graph.ask(question)
+        assert found.no_answer
+        assert found.facts == found.entities == ()
+        assert found.evidence() == []
+
+
+def test_without_anything_close_there_is_no_answer(graph: MemoryGraph) -> None:
+    question = "Where does Anna live?"
+    best = max(fact.score for fact in graph.ask(question).facts)
+    assert not graph.ask(question, settings=RecallSettings(min_similarity=0.2)).no_answer
+    nothing = graph.ask(question, settings=RecallSettings(min_similarity=best + 0.1))
+    assert nothing.no_answer
+    assert nothing.entities
+
+
+def test_an_empty_graph_has_no_answer(tmp_path: Path) -> None:
+    with MemoryGraph.open(tmp_path / "b.db", embed=Hashing(), extractor=Asked()) as graph:
+        for mixture in ("BeamSearch + WaterCircles", "A* + ppr", "flat"):
+            settings = RecallSettings(traversal=Traversal(mixture=mixture))
+            assert graph.ask("Where does Anna live?", settings=settings).no_answer
+
+
+@pytest.mark.parametrize("mixture", ["BeamSearch", "A*", "WaterCircles", "flat", "ppr",
+                                     "A* + flat + ppr"])  # fmt: skip
+def test_every_traversal_answers(graph: MemoryGraph, mixture: str) -> None:
+    settings = RecallSettings(traversal=Traversal(mixture=mixture))
+    assert has(graph.ask("Is Anna in Paris?", settings=settings), "Anna lives in Paris")
+
+
+def test_flat_needs_no_linked_object(graph: MemoryGraph) -> None:
+    settings = RecallSettings(traversal=Traversal(mixture="flat"))
+    assert has(graph.ask("who has a blue cat?", settings=settings), "blue cat")
+
+
+def test_at_most_so_many_facts_and_those_the_closest(graph: MemoryGraph) -> None:
+    question = "Does Anna live in Paris?"
+    everything = graph.ask(question)
+    few = graph.ask(question, settings=RecallSettings(num_facts=2))
+    assert few.facts == everything.facts[:2]
+
+
+def test_forbidden_types_are_not_among_the_facts(graph: MemoryGraph) -> None:
+    for mixture in ("BeamSearch + WaterCircles", "flat", "ppr"):
+        for forbidden, types in (
+            (("E",), {"simple", "thesis"}),
+            (("T", "E"), {"simple"}),
+        ):
+            settings = RecallSettings(Traversal(mixture=mixture), forbidden)
+            found = {fact.type for fact in graph.ask("Where is Anna?", settings=settings).facts}
+            assert found
+            assert found <= types
+
+
+def test_what_was_just_remembered_or_forgotten_counts(graph: MemoryGraph) -> None:
+    question = "What does Clara have?"
+    assert graph.ask(question).no_answer
+    graph.remember("Clara has 3 dogs.", source="late")
+    first = graph.ask(question)
+    assert has(first, "Clara has 3 dogs.")
+    graph.forget(source="late")
+    assert graph.ask(question).no_answer
+    assert graph.ask(question).revision > first.revision
+
+
+def test_another_process_reads_while_one_writes(graph: MemoryGraph) -> None:
+    path = graph.store.path
+    with MemoryGraph.open(path, Hashing(), Asked(), read_only=True) as reader:
+        before = reader.ask("Where does Anna live?")
+        graph.remember("Anna lives in Rome.", time="2022-01-01")
+        after = reader.ask("Where does Anna live?")
+        assert after.revision == graph.store.revision > before.revision
+        assert has(after, "Rome")
+    assert not (graph.store.derived / "facts").exists()  # a reader makes no files
+    assert texts(graph.ask("Where does Anna live?")) == texts(after)
+
+
+def test_reopened_it_says_the_same(graph: MemoryGraph) -> None:
+    question = "Where does Anna live?"
+    before = graph.ask(question)
+    path = graph.store.path
+    graph.close()
+    embed = Hashing()
+    with MemoryGraph.open(path, embed, Asked()) as again:
+        assert again.ask(question).facts == before.facts
+    assert len(embed.seen) == 1 + 1 + len(before.entities)  # the probe and the question
+
+
+@pytest.mark.parametrize("as_of", ["soon", "2019-13", ""])
+def test_what_is_no_time_is_refused(graph: MemoryGraph, as_of: str) -> None:
+    with pytest.raises(ValueError, match=r"time|day"):
+        graph.ask("Where does Anna live?", as_of=as_of)
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(ValueError, match="num_facts: 0"):
+        RecallSettings(num_facts=0)
+    with pytest.raises(ValueError, match="forbidden: 'X'"):
+        RecallSettings(forbidden=("X",))
+
+
+def test_nothing_that_was_remembered_is_logged(graph: MemoryGraph, caplog) -> None:
+    caplog.set_level("DEBUG")
+    graph.remember("Secretname lives in Hiddentown.")
+    graph.ask("Where does Secretname live?")
+    assert "ecretname" not in caplog.text
+    assert "iddentown" not in caplog.text

@@ -1,0 +1,143 @@
+"""Where a question's score starts, worked by hand, and the ranking of episodes that comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data.memory_graph.graph import MemoryGraph
+from data.memory_graph.pagerank import ppr, rank_episodes, spread
+from data.memory_graph.recall import RecallSettings
+from data.memory_graph.restart import restart
+from data.memory_graph.traverse_settings import PPR, Restart, Traversal
+from data.memory_graph.types import EPISODIC, THESIS, Episode
+from tests.data.memory_graph.hashing import Hashing
+from tests.data.memory_graph.tiny_view import TinyView
+
+TYPES = {"Anna works": THESIS, "one": EPISODIC, "two": EPISODIC, "three": EPISODIC}
+TRIPLES = [
+    ("Anna", "", "Anna works"),
+    ("Acme", "", "Anna works"),
+    ("Anna works", "", "one"),
+    ("Anna", "", "one"),
+    ("Acme", "", "one"),
+    ("Anna", "", "two"),
+    ("Bob", "owns", "Acme"),
+    ("Bob", "", "three"),
+]
+NOTHING = Restart(objects=0, num_facts=0, facts=0, episodes=0)
+
+
+def starts(view: TinyView, settings: Restart) -> dict[str, float]:
+    nodes, shares = restart(view, settings)
+    assert np.array_equal(nodes, np.unique(nodes))
+    return {view.names_of[n]: s for n, s in zip(nodes.tolist(), shares, strict=True) if s > 0}
+
+
+def test_named_objects_by_how_many_episodes_they_are_in() -> None:
+    view = TinyView(TRIPLES, ["Anna", "Acme", "works"], TYPES)
+    # Anna is in two episodes, Acme in one; "works" is no proper name
+    only_objects = Restart(objects=1, num_facts=0, episodes=0)
+    assert starts(view, only_objects) == pytest.approx({"Anna": 1 / 3, "Acme": 2 / 3})
+    # a question without proper names is about what it has
+    assert starts(TinyView(TRIPLES, ["works"], TYPES), only_objects) == {"works": 1}
+
+
+def test_objects_of_the_closest_facts() -> None:
+    cosines = {"one": 0.9, "Anna works": 0.8, "Bob owns Acme": 0.4, "two": 0.3}
+    view = TinyView(TRIPLES, [], TYPES, cosines)
+    # episodes are no such facts; the thesis gives Anna 1 / 2 episodes and Acme 1 / 1
+    one = Restart(objects=0, num_facts=1, episodes=0)
+    assert starts(view, one) == pytest.approx({"Anna": 1 / 3, "Acme": 2 / 3})
+    # the triplet, half as close, gives Bob 1/2 and Acme the mean of 1 and 1/2
+    two = Restart(objects=0, num_facts=2, episodes=0)
+    parts = {"Anna": 0.5, "Acme": 0.75, "Bob": 0.5}
+    assert starts(view, two) == pytest.approx({name: p / 1.75 for name, p in parts.items()})
+
+
+def test_episodes_by_vectors_and_words_and_those_beside_them() -> None:
+    view = TinyView(TRIPLES, [], TYPES, {"one": 0.8, "two": 0.4}, worded={"two": 6.0, "three": 3.0},
+                    talk=["one", "two", "three"])  # fmt: skip
+    # 1 for one, 1/2 + 2 * 1 for two, 2 * 1/2 for three; by the best of them, then squared
+    chosen = Restart(num_facts=0, words=2, sharpness=2)
+    parts = {"one": 0.16, "two": 1, "three": 0.16}
+    assert starts(view, chosen) == pytest.approx({n: p / 1.32 for n, p in parts.items()})
+    # a tenth of each at those beside it
+    beside = Restart(num_facts=0, words=2, sharpness=2, beside=0.1)
+    parts = {"one": 0.16 + 0.1, "two": 1 + 0.016 + 0.016, "three": 0.16 + 0.1}
+    total = sum(parts.values())
+    assert starts(view, beside) == pytest.approx({n: p / total for n, p in parts.items()})
+    # of one episode by each, the third is not looked at
+    assert starts(view, Restart(num_facts=0, num_episodes=1, sharpness=1e-9)).keys() == {
+        "one",
+        "two",
+    }
+
+
+def test_nothing_close_and_nothing_named_is_nothing() -> None:
+    view = TinyView(TRIPLES, [], TYPES)
+    assert starts(view, NOTHING) == {}
+    assert len(ppr(view, PPR(restart=NOTHING)).facts) == 0
+    assert len(rank_episodes(view, PPR(restart=NOTHING))[0]) == 0
+
+
+def test_forbidden_episodes_start_nothing() -> None:
+    cosines = {"one": 0.8, "Anna works": 0.5}
+    view = TinyView(TRIPLES, ["Anna"], TYPES, cosines, forbidden="E", worded={"one": 2.0})
+    assert starts(view, Restart()).keys() == {"Anna", "Acme"}
+
+
+def test_score_flows_from_there_and_back_to_there() -> None:
+    view = TinyView([("a", "to", "b")], [], {"x": EPISODIC}, {"a to b": 1.0}, lone=["x"],
+                    worded={"x": 3.0})  # fmt: skip
+    chosen = PPR(restart=Restart(num_facts=1, facts=1, episodes=2), threshold=0, num_rounds=60)
+    # it starts at a and b (1 each) and x (2); nothing leads away from x, so its half goes back
+    # to where score starts: x keeps 1/2 of 1/2, 1/2 of 1/8, ... = 1/4 / (1 - 1/4) = 1/3
+    flow = spread(view, chosen)
+    assert flow.scores[view.ids["x"]] == pytest.approx(1 / 3)
+    assert flow.scores.sum() == pytest.approx(1)
+    episodes, scores = rank_episodes(view, chosen)
+    assert (view.names(episodes), scores) == (["x"], pytest.approx([1 / 3]))
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Iterator[MemoryGraph]:
+    with MemoryGraph.open(tmp_path / "a.db", embed=Hashing()) as graph:
+        graph.remember_many(
+            [
+                Episode("Hank Snow sang Hello Love.", origin="song"),
+                Episode("Hank Snow lived in Tennessee.", origin="singer"),
+                Episode("Publix has 42 stores in Tennessee.", origin="shops"),
+                Episode("Love is a feeling, say hello to it.", origin="other"),
+            ]
+        )
+        yield graph
+
+
+def test_ask_episodes_goes_on_where_words_end(graph: MemoryGraph) -> None:
+    origins = dict(graph.store.db.execute("SELECT node, origin FROM episodes"))
+    found = graph.ask_episodes("Where did the singer of Hello Love live?")
+    ranked = [origins[fact.key // 2] for fact in found]
+    assert ranked[0] == "song"
+    assert ranked.index("singer") < ranked.index("shops")
+    assert [f.score for f in found] == sorted((f.score for f in found), reverse=True)
+    assert found[0].provenance[0].episode == found[0].key // 2
+    few = RecallSettings(Traversal(ppr=PPR(top_k=1)))
+    assert [f.key for f in graph.ask_episodes("Hello Love", settings=few)] == [found[0].key]
+
+
+def test_ask_with_restart_needs_no_linked_object(graph: MemoryGraph) -> None:
+    settings = RecallSettings(Traversal("ppr", ppr=PPR(restart=Restart())))
+    assert not graph.ask("who feels what", settings=RecallSettings(Traversal("ppr"))).facts
+    texts = [fact.text for fact in graph.ask("a feeling", settings=settings).facts]
+    assert texts[0].startswith("Love is a feeling")
+
+
+@pytest.mark.parametrize("wrong", [{"objects": -1}, {"num_facts": -1}, {"num_episodes": 0},
+                                   {"sharpness": 0}, {"beside": -0.1}])  # fmt: skip
+def test_settings_are_checked(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Restart(**wrong)

@@ -1,0 +1,212 @@
+"""The record: opening, one writer, readers, versions, files that are something else."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from data.memory_graph import schema
+from data.memory_graph.store import Store
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "my.db"
+
+
+def test_a_new_graph_is_its_owners_and_opens_again(path: Path) -> None:
+    with Store(path) as store, store.writing() as revision:
+        assert (revision, store.revision) == (1, 0)
+    with Store(path) as store:
+        assert store.revision == 1
+        assert store.db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        for pragma, value in (("synchronous", 2), ("secure_delete", 1), ("mmap_size", 0)):
+            assert store.db.execute(f"PRAGMA {pragma}").fetchone() == (value,)
+        for file in path.parent.iterdir():
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+
+
+def test_a_write_that_fails_leaves_nothing(path: Path) -> None:
+    with Store(path) as store:
+        with pytest.raises(sqlite3.IntegrityError), store.writing():
+            store.db.executemany("INSERT INTO meta VALUES (?, 1)", [("a",), ("revision",)])
+        assert store.revision == 0
+        assert store.db.execute("SELECT count(*) FROM meta").fetchone() == (1,)
+        with store.writing():
+            pass
+        assert store.revision == 1
+
+
+def test_a_reader_keeps_its_revision(path: Path) -> None:
+    with Store(path) as writer, Store(path, read_only=True) as reader:
+        with reader.reading() as revision:
+            with writer.writing():
+                pass
+            assert (revision, reader.revision, writer.revision) == (0, 0, 1)
+            with reader.reading() as inner:
+                assert inner == 0
+        assert reader.revision == 1
+        with pytest.raises(ValueError, match="for reading only"), reader.writing():
+            pass
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            reader.db.execute("DELETE FROM meta")
+
+
+def test_a_second_writer_says_that_it_waited(path: Path) -> None:
+    with Store(path) as first, Store(path, wait=0.1) as second:
+        with first.writing():
+            message = r"my\.db: another process is writing.*0\.1 s"
+            with pytest.raises(ValueError, match=message), second.writing():
+                pass
+            assert second.revision == 0
+        with second.writing() as revision:
+            assert revision == 2
+
+
+def test_a_second_writer_gets_its_turn(path: Path) -> None:
+    entered, leave, revisions = threading.Event(), threading.Event(), []
+
+    def write() -> None:
+        with Store(path) as store, store.writing() as revision:
+            entered.set()
+            leave.wait(10)
+            revisions.append(revision)
+
+    thread = threading.Thread(target=write)
+    with Store(path, wait=20) as store:
+        thread.start()
+        assert entered.wait(10)
+        threading.Timer(0.2, leave.set).start()
+        with store.writing() as revision:
+            revisions.append(revision)
+    thread.join()
+    assert revisions == [1, 2]
+
+
+def test_processes_that_make_the_same_graph_at_once_all_have_it(path: Path) -> None:
+    code = (
+        "import sys; from data.memory_graph.store import Store\n"
+        "with Store(sys.argv[1]) as s, s.writing(): pass"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    processes = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(4)]
+    for process in processes:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+    with Store(path) as store:
+        assert store.revision == 4
+
+
+def test_a_file_that_is_something_else_is_refused(tmp_path: Path, path: Path) -> None:
+    def message(file: Path, **options: bool) -> str:
+        with pytest.raises(ValueError, match=file.name) as error:
+            Store(file, **options)
+        return str(error.value)
+
+    path.write_text("dear diary " * 1000)
+    assert "no SQLite database" in message(path)
+    assert path.read_text() == "dear diary " * 1000
+    other = tmp_path / "other.db"
+    with sqlite3.connect(other) as db:
+        db.execute("CREATE TABLE bookmarks (url TEXT)")
+    before = other.read_bytes()
+    assert "a database of something else" in message(other)
+    assert other.read_bytes() == before
+    assert "a folder" in message(tmp_path)
+    assert "cannot be made" in message(tmp_path / "no" / "such.db")
+    assert "no such memory graph" in message(tmp_path / "none.db", read_only=True)
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_a_truncated_file_is_refused(path: Path) -> None:
+    with Store(path) as store, store.writing():
+        store.db.execute("INSERT INTO meta VALUES ('filler', ?)", ("x" * 100_000,))
+    whole = path.read_bytes()
+    for size in (50, 1000, 4096, len(whole) // 2):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ValueError, match=r"my.db: (damaged|not a memory graph)"):
+            Store(path)
+
+
+def test_a_full_disk_is_told_and_leaves_no_half_write(path: Path) -> None:
+    with Store(path) as store:
+        pages = store.db.execute("PRAGMA page_count").fetchone()[0]
+        store.db.execute(f"PRAGMA max_page_count = {pages + 5}")
+        with pytest.raises(ValueError, match=r"my\.db: the disk is full"), store.writing():
+            store.db.execute("INSERT INTO meta VALUES ('filler', ?)", ("x" * 100_000,))
+        assert store.revision == 0
+        with store.writing():
+            pass
+
+
+def test_a_copy_without_a_wal_gets_one(path: Path) -> None:
+    with Store(path) as store:
+        store.db.execute("PRAGMA journal_mode = DELETE").fetchall()
+    with Store(path, read_only=True) as store:
+        assert store.db.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+    with Store(path) as store:
+        assert store.db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_newer_schema_is_refused(path: Path) -> None:
+    with Store(path) as store:
+        store.db.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION + 1}")
+    with pytest.raises(ValueError, match="schema version 2, made by a newer version"):
+        Store(path)
+
+
+def older(path: Path) -> None:
+    """A graph as version 0 would have left it."""
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE old_things (name TEXT)")
+        db.execute("INSERT INTO old_things VALUES ('kept')")
+        db.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+
+
+def to_version_1(db: sqlite3.Connection) -> None:
+    db.execute("CREATE TABLE meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID")
+    db.execute("INSERT INTO meta VALUES ('revision', 0)")
+    db.execute("INSERT INTO meta SELECT 'thing', name FROM old_things")
+    db.execute("DROP TABLE old_things")
+
+
+def test_an_older_schema_migrates_step_by_step(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    older(path)
+    with pytest.raises(ValueError, match="open it for writing once"):
+        Store(path, read_only=True)
+    with pytest.raises(ValueError, match="version 0 is too old"):
+        Store(path)
+    steps = {0: to_version_1, 1: lambda db: db.execute("INSERT INTO meta VALUES ('two', 2)")}
+    monkeypatch.setattr(schema, "MIGRATIONS", steps)
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", 2)
+    with Store(path) as store:
+        assert dict(store.db.execute("SELECT * FROM meta")) == {
+            "revision": 0, "thing": "kept", "two": 2,
+        }  # fmt: skip
+        assert schema.version(store.db) == 2
+    with Store(path, read_only=True) as store:
+        assert store.revision == 0
+
+
+def test_a_migration_that_fails_changes_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older(path)
+
+    def fails(db: sqlite3.Connection) -> None:
+        raise ValueError("not this one")
+
+    monkeypatch.setattr(schema, "MIGRATIONS", {0: to_version_1, 1: fails})
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", 2)
+    with pytest.raises(ValueError, match=r"my\.db: not this one"):
+        Store(path)
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT name FROM old_things").fetchall() == [("kept",)]
+        assert db.execute("PRAGMA user_version").fetchone() == (0,)

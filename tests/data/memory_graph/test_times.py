@@ -1,0 +1,74 @@
+"""Times of any precision."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data.memory_graph.times import end, now, parse_time, start
+
+
+def seconds(*parts: int) -> int:
+    return int(datetime(*parts, tzinfo=UTC).timestamp())
+
+
+@pytest.mark.parametrize(
+    ("text", "iso", "first", "after"),
+    [
+        ("2019", "2019", (2019, 1, 1), (2020, 1, 1)),
+        ("2019-12", "2019-12", (2019, 12, 1), (2020, 1, 1)),
+        ("2020-02-29", "2020-02-29", (2020, 2, 29), (2020, 3, 1)),
+        ("3 May 2019", "2019-05-03", (2019, 5, 3), (2019, 5, 4)),
+        (" 2019-05-03T10 ", "2019-05-03T10", (2019, 5, 3, 10), (2019, 5, 3, 11)),
+        ("2019-05-03 10:30Z", "2019-05-03T10:30", (2019, 5, 3, 10, 30), (2019, 5, 3, 10, 31)),
+        (
+            "2019-05-03T10:30:05.75+02:00",
+            "2019-05-03T08:30:05",
+            (2019, 5, 3, 8, 30, 5),
+            (2019, 5, 3, 8, 30, 6),
+        ),
+        ("2019-12-31T23:59:59-0001", "2020-01-01T00:00:59", (2020, 1, 1, 0, 0, 59), None),
+        ("0001", "0001", (1, 1, 1), (2, 1, 1)),
+    ],
+)
+def test_a_time_is_as_long_as_it_is_precise(
+    text: str, iso: str, first: tuple[int, ...], after: tuple[int, ...] | None
+) -> None:
+    assert parse_time(text) == iso
+    assert start(iso) == seconds(*first)
+    assert end(iso) == (start(iso) + 1 if after is None else seconds(*after))
+
+
+def test_the_last_year_ends() -> None:
+    assert end("9999") == end("9999-12") == end("9999-12-31") == seconds(9999, 12, 31) + 86400
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "2019-13", "2019-02-30", "0000", "19", "2019-05-03T25", "٢٠١٩", "2019-5-3"]
+)
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"not a time|no such day"):
+        parse_time(text)
+
+
+@given(st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)), st.sampled_from([4, 7, 10, 16, 19]))
+def test_periods_hold_the_moments_that_they_begin(moment: datetime, length: int) -> None:
+    iso = moment.isoformat(timespec="seconds")[:length]
+    assert parse_time(iso) == iso
+    assert start(iso) <= (moment - datetime(1970, 1, 1)).total_seconds() < end(iso)
+
+
+def test_texts_of_times_are_in_their_order() -> None:
+    times = ["0999", "2019", "2019-05", "2019-05-03", "2019-05-03T00:01", "2019-06", "2020"]
+    assert sorted(times) == times
+    assert sorted(times, key=start) == times
+
+
+def test_now_is_a_time_in_utc() -> None:
+    before = int(datetime.now(UTC).timestamp())
+    time = now()
+    assert parse_time(time) == time
+    assert before <= start(time) <= int(datetime.now(UTC).timestamp())

@@ -1,0 +1,150 @@
+"""Mixtures: their names, the union by fact, flat, and what every setting must be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data.memory_graph.ranking import best_first
+from data.memory_graph.traverse import Traversal, parse_mixture, traverse
+from data.memory_graph.traverse_settings import (
+    ALGORITHMS,
+    PPR,
+    AStar,
+    BeamSearch,
+    Flat,
+    WaterCircles,
+)
+from data.memory_graph.types import EPISODIC, THESIS
+from tests.data.memory_graph.tiny_graphs import graphs, shuffled
+from tests.data.memory_graph.tiny_view import TinyView
+
+MIXTURES = st.lists(st.sampled_from(ALGORITHMS), min_size=1, unique=True).map(" + ".join)
+
+
+def test_a_mixture_is_read_without_regard_to_case_and_space() -> None:
+    assert parse_mixture("BeamSearch + WaterCircles") == ("BeamSearch", "WaterCircles")
+    assert parse_mixture(" a*+PPR  +flat+ppr ") == ("A*", "ppr", "flat")
+    assert [parse_mixture(name) for name in ALGORITHMS] == [(name,) for name in ALGORITHMS]
+
+
+@pytest.mark.parametrize("text", ["Beam", "", "A* + ", "A*, ppr", "BeamSearch WaterCircles"])
+def test_an_unknown_name_is_told_with_those_that_are_known(text: str) -> None:
+    with pytest.raises(ValueError, match=r"known are BeamSearch, A\*, WaterCircles, flat, ppr"):
+        parse_mixture(text)
+    with pytest.raises(ValueError, match="mixture "):
+        Traversal(mixture=text)
+
+
+@pytest.mark.parametrize(
+    ("settings_of", "field", "value"),
+    [
+        (BeamSearch, "max_depth", 0),
+        (BeamSearch, "max_paths", 0),
+        (BeamSearch, "mean_alpha", 1.5),
+        (BeamSearch, "mean_alpha", float("nan")),
+        (BeamSearch, "final_sorting_mode", "best"),
+        (AStar, "heuristic", "dot"),
+        (AStar, "max_depth", 0),
+        (AStar, "max_expanded", -1),
+        (AStar, "max_walked", 0),
+        (WaterCircles, "max_circles", 0),
+        (WaterCircles, "max_circles", 101),
+        (WaterCircles, "max_width", 0),
+        (WaterCircles, "hyper_num", -1),
+        (WaterCircles, "episodic_num", -1),
+        (WaterCircles, "chain_triplets_num", -1),
+        (WaterCircles, "other_triplets_num", -1),
+        (Flat, "top_k", 0),
+        (PPR, "top_k", 0),
+        (PPR, "damping", 1.0),
+        (PPR, "num_rounds", 0),
+        (PPR, "threshold", -1e-9),
+        (PPR, "weights", "two"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named_with_its_value(
+    settings_of: Any, field: str, value: Any
+) -> None:
+    with pytest.raises(
+        ValueError, match=rf"{settings_of.__name__}\.{field}: {value!r} given, must"
+    ):
+        settings_of(**{field: value})
+
+
+def test_a_fact_that_two_algorithms_find_counts_once() -> None:
+    # each of the two walks to the thesis over another triplet: a's by the path, b's by the circle
+    triples = [("a", "", "a and b"), ("b", "", "a and b"), ("a", "to", "c")]
+    view = TinyView(triples, ["a", "b"], {"a and b": THESIS}, {"a to c": 0.5})
+    found = traverse(view)
+    # from a: c is closer and continues nowhere; the thesis, then b; from b likewise back to a
+    assert view.facts(found.by["BeamSearch"]) == ["a to c", "a and b"]
+    assert view.facts(found.by["WaterCircles"]) == ["a and b", "a to c"]
+    assert view.facts(found.facts) == ["a to c", "a and b"]
+    assert found.counts["WaterCircles"] == {"held_back": 0}
+    # around a: the thesis and c; then b. Around b: the thesis; then a. The circle of neither
+    # meets a third path, and every path but the linked objects' own is an extension
+    assert found.counts["BeamSearch"]["begun"] == 2 + 6
+
+
+def test_flat_finds_what_no_path_leads_to() -> None:
+    triples = [("a", "to", "b"), ("c", "to", "d"), ("c", "", "an episode")]
+    view = TinyView(triples, [], {"an episode": EPISODIC}, {"c to d": 0.5, "an episode": 0.2})
+    assert view.facts(traverse(view, Traversal("flat")).facts) == ["c to d", "an episode", "a to b"]
+    assert view.facts(traverse(view, Traversal("flat", flat=Flat(1))).facts) == ["c to d"]
+    for name in ALGORITHMS:
+        found = traverse(view, Traversal(name))
+        assert (len(found.facts) > 0) == (name == "flat")
+
+
+@settings(max_examples=80, deadline=None)
+@given(graphs(), MIXTURES)
+def test_a_mixture_is_the_union_by_fact(graph: dict[str, Any], mixture: str) -> None:
+    view = TinyView(**graph)
+    found = traverse(view, Traversal(mixture))
+    alone = [traverse(view, Traversal(name)).facts for name in parse_mixture(mixture)]
+    assert set(found.facts) == {key for facts in alone for key in facts}
+    assert len(set(found.facts)) == len(found.facts)
+    assert tuple(found.by) == tuple(found.counts) == parse_mixture(mixture)
+
+
+@settings(max_examples=80, deadline=None)
+@given(graphs(), MIXTURES, st.integers(0, 9))
+def test_the_order_of_insertion_changes_nothing(
+    graph: dict[str, Any], mixture: str, seed: int
+) -> None:
+    one, other = TinyView(**graph), shuffled(graph, seed)
+    found, again = traverse(one, Traversal(mixture)), traverse(other, Traversal(mixture))
+    assert one.facts(found.facts) == other.facts(again.facts)
+    assert found.counts == again.counts
+
+
+@settings(max_examples=80, deadline=None)
+@given(graphs(), MIXTURES)
+def test_no_fact_of_a_forbidden_type_is_found(graph: dict[str, Any], mixture: str) -> None:
+    view = TinyView(**graph)
+    for key in traverse(view, Traversal(mixture)).facts.tolist():
+        nodes = view.ends([key // 2])[0].tolist() if key % 2 else [key // 2]
+        assert all(view.allowed(node) for node in nodes)
+
+
+@settings(max_examples=100, deadline=None)
+@given(graphs(), st.integers(1, 9))
+def test_flat_never_loses_a_closer_fact_to_a_farther_one(graph: dict[str, Any], top_k: int) -> None:
+    view = TinyView(**graph)
+    closeness = lambda keys: [view.cosines.get(view.fact_text(int(key)), 0) for key in keys]  # noqa: E731
+    found = traverse(view, Traversal("flat", flat=Flat(top_k))).facts
+    everything = sorted(closeness(view.nearest(999)))[::-1]
+    assert closeness(found) == everything[:top_k]
+
+
+@settings(max_examples=150)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=500))
+def test_best_first_is_sorting(pairs: list[tuple[int, int]]) -> None:
+    costs = np.array([cost for cost, _ in pairs], float)
+    order = list(best_first(costs, lambda i: pairs[i][1]))
+    assert order == sorted(range(len(pairs)), key=lambda i: pairs[i])

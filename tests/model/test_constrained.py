@@ -1,0 +1,119 @@
+"""A language model whose decoding is constrained: every reply parses, whatever the weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data.memory_graph.lm import LmExtractor
+from data.memory_graph.replies import ENTITIES, EXTRACTION, fits, replaced_schema
+from data.memory_graph.types import Episode, Fact, Triplet, Update
+from model.constrained import ConstrainedLM, emptiest
+from tests.tiny import save_tiny
+
+SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
+PROMPTS = (
+    "Peru, capital, Lima",
+    "",
+    'a "quote" \\ {"theses": [',
+    "漢字 é \x00\n" * 5,
+    "one two " * 40,
+)
+SMALL = {
+    "type": "object",
+    "properties": {
+        "texts": {"type": "array", "maxItems": 3, "items": {"type": "string", "maxLength": 6}},
+        "so": {"type": "boolean"},
+        "year": {"type": "string", "pattern": r"^(\d{4})?$"},
+        "numbers": {"type": "array", "maxItems": 2, "items": {"type": "integer", "enum": [7, 42]}},
+    },
+    "required": ["texts", "so", "year", "numbers"],
+    "additionalProperties": False,
+}
+
+
+def tiny(folder: Path, seed: int, **settings: Any) -> ConstrainedLM:
+    return ConstrainedLM(save_tiny(folder / str(seed), seed), **settings)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_reply_of_a_random_lm_parses(seed: int, tmp_path: Path) -> None:
+    lm = tiny(tmp_path, seed, batch_size=3, max_new_tokens=240 + 20 * seed)
+    for schema in (EXTRACTION, ENTITIES, replaced_schema(12)):
+        for text, _ in lm.generate(PROMPTS, schema):
+            assert fits(json.loads(text), schema)
+            assert text == json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_lengths_are_kept_and_short_replies_end_by_themselves(seed: int, tmp_path: Path) -> None:
+    for text, whole in tiny(tmp_path, seed, max_new_tokens=200).generate(PROMPTS, SMALL):
+        value = json.loads(text)
+        assert whole
+        assert len(value["texts"]) <= 3
+        assert all(len(part) <= 6 for part in value["texts"])
+        assert value["year"] == "" or (len(value["year"]) == 4 and value["year"].isdecimal())
+        assert set(value["numbers"]) <= {7, 42}
+
+
+def test_a_reply_without_end_is_closed_and_told_apart(tmp_path: Path) -> None:
+    endless = {
+        "type": "object",
+        "properties": {"texts": {"type": "array", "items": {"type": "string"}}},
+        "required": ["texts"],
+        "additionalProperties": False,
+    }
+    cut = 0
+    for seed in range(6):
+        for text, whole in tiny(tmp_path, seed, max_new_tokens=90).generate(PROMPTS, endless):
+            assert list(json.loads(text)) == ["texts"]
+            cut += not whole
+    assert cut > 0
+
+
+@pytest.mark.parametrize("tokens", range(97, 110))
+def test_every_place_to_close_a_reply_from_leads_to_its_end(tokens: int, tmp_path: Path) -> None:
+    lm = tiny(tmp_path, 2, max_new_tokens=tokens)
+    for text, _ in lm.generate(PROMPTS, SMALL):
+        assert fits(json.loads(text), SMALL)
+
+
+def test_batches_change_nothing_and_the_order_is_kept(tmp_path: Path) -> None:
+    lm = tiny(tmp_path, 1, max_new_tokens=120)
+    together = lm.generate(PROMPTS, ENTITIES)
+    lm.batch_size = 1
+    assert lm.generate(PROMPTS, ENTITIES) == together
+    assert len(set(together)) > 1
+    assert lm.generate([], ENTITIES) == []
+
+
+def test_what_cannot_be_generated(tmp_path: Path) -> None:
+    lm = tiny(tmp_path, 0, max_new_tokens=100)
+    with pytest.raises(ValueError, match=r"max_new_tokens: 100 given, .* too few"):
+        lm.generate(["a"], EXTRACTION)
+    with pytest.raises(ValueError, match="the model has 4096"):
+        lm.generate(["a", "word " * 4000], ENTITIES)
+    with pytest.raises(ValueError, match="JSON schema"):
+        lm.generate(["a"], {"type": "string", "pattern": "("})
+    with pytest.raises(ValueError, match="device 'tpu'"):
+        tiny(tmp_path, 0, device="tpu")
+
+
+def test_emptiest() -> None:
+    assert emptiest(SMALL) == {"texts": [""], "so": False, "year": "", "numbers": [42]}
+
+
+def test_smollm2_extracts() -> None:
+    """A real vocabulary and template; so small a model copies the example, which is noticed."""
+    lm = LmExtractor(ConstrainedLM(SMOLLM2, max_new_tokens=288).generate)
+    episode = Episode("Marta lives in Lisbon.", "2020-01-05")
+    [said] = lm.extract([episode])
+    assert "Marta" in " ".join(thesis.text for thesis in said.theses)
+    assert "Eskil" not in str(said)
+    assert set(lm.entities("Where does Marta live?")) <= {"Marta"}
+    known = (Fact(3, "simple", "Marta lives in Porto"), Fact(5, "simple", "Marta likes tea"))
+    [replaced] = lm.replaced([Update(Triplet("Marta", "lives in", "Lisbon"), episode, known)])
+    assert set(replaced) <= {3, 5}
