@@ -254,7 +254,6 @@ def _compatible(new: _Claim, old: _Claim) -> bool:
 
 
 @lru_cache(maxsize=1 << 14)  # the same old facts are laid beside many new ones
-@lru_cache(maxsize=1 << 14)
 def claims(subject: str, relation: str, object_: str) -> list[_Claim]:
     """What a triplet claims, in words that other spellings of its relation share."""
     plain = _plain(relation)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import mmap
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -78,8 +79,8 @@ class Matrix:
         self.manifest = self.read_manifest()
         count, width = self.manifest["count"], self.manifest["width"]
         try:
-            settled = _mapped(self._path("rows"), np.float16, (count, width))
-            labels = _mapped(self._path("labels"), np.int64, (count, 2))
+            settled = _mapped(self._path("rows"), "f2", (count, width))
+            labels = _mapped(self._path("labels"), "i8", (count, 2))
         except (ValueError, FileNotFoundError):
             if self.is_outdated():  # another process has just written other files
                 self.reload()
@@ -336,10 +337,14 @@ def _largest(scores: np.ndarray, keys: np.ndarray, k: int) -> np.ndarray:
     return places[np.lexsort((keys[places], -scores[places]))][:k]
 
 
-def _mapped(path: Path, dtype: type, shape: tuple[int, int]) -> np.ndarray:
+def _mapped(path: Path, dtype: str, shape: tuple[int, int]) -> np.ndarray:
     if not shape[0]:
         return np.empty(shape, dtype)
-    return np.asarray(np.memmap(path, dtype, "r", shape=shape))
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    # rows are read here and there: page by page from a disk that would take minutes
+    mapped.madvise(mmap.MADV_WILLNEED)
+    return np.frombuffer(mapped, dtype, shape[0] * shape[1]).reshape(shape)
 
 
 def _sync(*files: object) -> None:

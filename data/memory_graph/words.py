@@ -130,7 +130,7 @@ _REGULAR = (
 def _third(base: str) -> str:
     if base.endswith(("s", "sh", "ch", "x", "z", "o")):
         return f"{base}es"
-    return f"{base[:-1]}ies" if base[-1] == "y" and base[-2:-1] not in "aeiou" else f"{base}s"
+    return f"{base[:-1]}ies" if base[-1:] == "y" and base[-2:-1] not in "aeiou" else f"{base}s"
 
 
 def _past(base: str) -> str:
