@@ -53,7 +53,6 @@ FILLINGS: dict[str, tuple[Filling, ...]] = {
     "locomo": ("rules",),
 }
 OURS, SHUFFLED = "ask_episodes", "ask_episodes, edges shuffled"
-ABSTAINING = "flat"
 EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
 
 
@@ -165,7 +164,11 @@ def score(
             "chosen": chosen[row],
         }
     if len(asked) < len(questions):
-        report["no_answer"] = no_answer(rows[ABSTAINING][0].closeness, questions, half)
+        report["no_answer"] = {
+            row: no_answer(rows[row][0].closeness, questions, half)
+            for row in MIXTURES
+            if row in rows
+        }
     return report
 
 
@@ -218,12 +221,11 @@ def markdown(report: Json) -> str:
     for half, number in enumerate(report["rows"][OURS]["chosen"], 1):
         lines += ["", f"Half {half}: {report['settings'][number]}"]
     if "no_answer" in report:
-        found = report["no_answer"]
-        lines += [
-            "",
-            f"No answer by {ABSTAINING} at min_similarity {found['thresholds']}: "
-            f"{found['rightly']:.1%} of what was never said, {found['wrongly']:.1%} of the rest",
-        ]
+        lines += ["", "| no answer | min_similarity | to what was never said | to the rest |"]
+        lines += ["|---" * 4 + "|"]
+        for row, found in report["no_answer"].items():
+            rates = f"{found['rightly']:.1%} | {found['wrongly']:.1%}"
+            lines.append(f"| {row} | {' and '.join(map(str, found['thresholds']))} | {rates} |")
     return "\n".join(lines) + "\n"
 
 
