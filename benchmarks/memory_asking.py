@@ -19,14 +19,14 @@ from benchmarks.synthetic_memory import (
     make_questions,
     make_vectors,
 )
-from data.memory_graph.adjacency import Adjacency, Moment
-from data.memory_graph.ingest import remember_many
-from data.memory_graph.recall import Recall, RecallSettings
-from data.memory_graph.rules import RulesExtractor
-from data.memory_graph.store import Store
-from data.memory_graph.traverse import Traversal
+from data.memory_graph.extract.rules import RulesExtractor
+from data.memory_graph.recall.adjacency import Adjacency, Moment
+from data.memory_graph.recall.recall import Recall, RecallSettings
+from data.memory_graph.recall.traverse import Traversal
+from data.memory_graph.recall.vectors import PROBE
+from data.memory_graph.record.ingest import remember_many
+from data.memory_graph.record.store import Store
 from data.memory_graph.types import Episode
-from data.memory_graph.vectors import PROBE
 
 Json = dict[str, Any]
 NOW = int(time.time())

@@ -12,10 +12,10 @@ from typing import Any
 from tqdm import tqdm
 
 from benchmarks.synthetic_memory import Shape, object_names
-from data.memory_graph.ingest import remember_many
-from data.memory_graph.rules import RulesExtractor
-from data.memory_graph.store import Store
-from data.memory_graph.texts import changed_facts
+from data.memory_graph.extract.rules import RulesExtractor
+from data.memory_graph.record.ingest import remember_many
+from data.memory_graph.record.store import Store
+from data.memory_graph.record.texts import changed_facts
 from data.memory_graph.types import Episode
 
 Json = dict[str, Any]

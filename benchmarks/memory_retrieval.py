@@ -42,6 +42,7 @@ from configs.models import cache_folder, sentence_encoder
 from data.cli import run_cli
 from data.evidence_memory import Embed
 from data.jsonlines import whole_file
+from data.memory_graph.traverse_settings import PPR, Restart
 from data.score import bootstrap
 
 Json = dict[str, Any]
@@ -118,8 +119,17 @@ def measure(
             shuffle(graph, seed)
         rows[SHUFFLED] = [episodes_ranking(graphs, collections, one) for one in grid]
     questions = [question for collection in collections for question in collection.questions]
-    found = {"benchmark": name, "filling": filling, "settings": [repr(one) for one in grid]}
+    found = {"benchmark": name, "filling": filling, "settings": [described(one) for one in grid]}
     return found | score(rows, questions, baselines, MAIN_DEPTH[name], seed)
+
+
+def described(ppr: PPR) -> str:
+    """What is tried out in a setting."""
+    restart = ppr.restart or Restart()
+    return (
+        f"damping {ppr.damping}, num_facts {restart.num_facts}, episodes {restart.episodes}, "
+        f"beside {restart.beside}"
+    )
 
 
 def score(
@@ -219,7 +229,7 @@ def markdown(report: Json) -> str:
         cells += [_interval(found["gain"], "+"), f"{found['milliseconds']:.1f}"]
         lines.append(f"| {row} | " + " | ".join(cells) + " |")
     for half, number in enumerate(report["rows"][OURS]["chosen"], 1):
-        lines += ["", f"Half {half}: {report['settings'][number]}"]
+        lines += ["", f"{OURS} on half {half}: {report['settings'][number]}"]
     if "no_answer" in report:
         lines += ["", "| no answer | min_similarity | to what was never said | to the rest |"]
         lines += ["|---" * 4 + "|"]

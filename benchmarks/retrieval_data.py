@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data.memory_graph.nouns import MAX_WORDS
+from data.memory_graph.extract.nouns import MAX_WORDS
 from data.memory_graph.types import Episode, Extraction, Thesis, Triplet
 
 Json = dict[str, Any]

@@ -17,12 +17,12 @@ from tqdm import tqdm
 
 from benchmarks.retrieval_data import Collection
 from data.evidence_memory import Embed
-from data.memory_graph.filter import STOPWORDS
-from data.memory_graph.given import GivenExtractor
+from data.memory_graph.extract.given import GivenExtractor
+from data.memory_graph.extract.rules import RulesExtractor
 from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.recall import RecallSettings
-from data.memory_graph.rules import RulesExtractor
-from data.memory_graph.traverse_settings import PPR, Restart, Traversal
+from data.memory_graph.recall.filter import STOPWORDS
+from data.memory_graph.recall.recall import RecallSettings
+from data.memory_graph.recall.traverse_settings import PPR, Restart, Traversal
 from data.memory_graph.types import Fact
 from data.retrieve import words
 

@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from data.memory_graph.facts import index_words
-from data.memory_graph.matrix import Matrix, Row
 from data.memory_graph.names import alias, text_hash
-from data.memory_graph.store import Store
-from data.memory_graph.texts import changed_facts
+from data.memory_graph.recall.matrix import Matrix, Row
+from data.memory_graph.recall.vectors import FACTS, NAMES, digest
+from data.memory_graph.record.facts import index_words
+from data.memory_graph.record.store import Store
+from data.memory_graph.record.texts import changed_facts
 from data.memory_graph.types import (
     EPISODIC,
     EPISODIC_EDGE,
@@ -30,7 +31,6 @@ from data.memory_graph.types import (
     TIME,
     TIME_EDGE,
 )
-from data.memory_graph.vectors import FACTS, NAMES, digest
 
 WIDTH = 384
 NODE_SHARES = {OBJECT: 0.45, THESIS: 0.40, EPISODIC: 0.14, TIME: 0.01}

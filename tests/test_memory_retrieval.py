@@ -15,8 +15,8 @@ from benchmarks.embedding_cache import EmbeddingCache
 from benchmarks.memory_retrieval import markdown, measure, no_answer, score
 from benchmarks.retrieval_data import Collection, Question, read
 from benchmarks.retrievers import Ranking, fill, flat_rankings, shuffle
+from data.memory_graph.recall.word_vectors import word_vectors
 from data.memory_graph.types import Episode, Extraction, Triplet
-from data.memory_graph.word_vectors import word_vectors
 
 TEXTS = ("Hello Love\nHello Love is a song by Hank Snow.", "Hank Snow\nHank Snow lived in Utah.",
          "Publix\nPublix has 42 shops in Utah.", "Rice\nRice is grown in Italy.")  # fmt: skip

@@ -130,7 +130,7 @@ def make_extractor(args: Args) -> tuple[Extractor, Callable[[str], Iterable[Epis
     from data.memory_graph.inputs import read_episodes
 
     if args.extractor == "given":
-        from data.memory_graph.given import GivenExtractor
+        from data.memory_graph.extract.given import GivenExtractor
 
         given = GivenExtractor()
         return given, given.read
@@ -145,7 +145,7 @@ def make_extractor(args: Args) -> tuple[Extractor, Callable[[str], Iterable[Epis
 
 def local_model(args: Args) -> Extractor:
     """A local LM; the only way from here to ``model`` and torch."""
-    from data.memory_graph.lm import LmExtractor
+    from data.memory_graph.extract.lm import LmExtractor
     from model.constrained import ConstrainedLM
 
     name = args.model or LANGUAGE_MODEL
@@ -154,7 +154,7 @@ def local_model(args: Args) -> Extractor:
 
 def server(args: Args) -> Extractor:
     """A server that speaks the OpenAI chat API."""
-    from data.memory_graph.endpoint import EndpointExtractor, EndpointSettings
+    from data.memory_graph.extract.endpoint import EndpointExtractor, EndpointSettings
 
     for name in ("base_url", "model"):
         if not getattr(args, name):
@@ -189,8 +189,8 @@ def add_ask(commands: Any) -> None:
 
 def ask_command(args: Args) -> None:
     """``ask``: facts with scores and provenance, or "no answer"."""
-    from data.memory_graph.recall import RecallSettings
-    from data.memory_graph.traverse import Traversal
+    from data.memory_graph.recall.recall import RecallSettings
+    from data.memory_graph.recall.traverse import Traversal
     from data.memory_graph.turns import TurnExtractor
 
     settings = RecallSettings(
@@ -214,7 +214,7 @@ def ask_command(args: Args) -> None:
 def embedder(args: Args) -> Callable[[Sequence[str]], Any]:
     """What makes vectors of texts."""
     if args.no_embed:
-        from data.memory_graph.word_vectors import word_vectors
+        from data.memory_graph.recall.word_vectors import word_vectors
 
         return word_vectors
     from configs.models import sentence_encoder

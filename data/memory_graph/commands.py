@@ -175,11 +175,11 @@ def add_keeping(commands: Any) -> None:
 
 def check_command(args: Args) -> None:
     """``check``: every problem in a line."""
-    from data.memory_graph.check import check_file
+    from data.memory_graph.upkeep.check import check_file
 
     if args.rebuild:
-        from data.memory_graph.check import rebuild
-        from data.memory_graph.store import Store
+        from data.memory_graph.record.store import Store
+        from data.memory_graph.upkeep.check import rebuild
 
         with Store(args.db) as store:
             rebuild(store)
@@ -200,7 +200,7 @@ def backup_command(args: Args) -> None:
 
 def import_command(args: Args) -> None:
     """``import``."""
-    from data.memory_graph.transfer import import_jsonl
+    from data.memory_graph.upkeep.transfer import import_jsonl
 
     with MemoryGraph.open(args.db) as graph:
         print(f"{import_jsonl(graph.store, args.input)} lines read")
@@ -209,17 +209,17 @@ def import_command(args: Args) -> None:
 def export_command(args: Args) -> None:
     """``export`` in one of its forms."""
     if args.damaged:
-        from data.memory_graph.salvage import salvage
+        from data.memory_graph.upkeep.salvage import salvage
 
         saved = salvage(args.db, args.damaged)
         print(f"{saved.episodes} episodes written to {args.damaged}")
         return
-    from data.memory_graph.graphml import export_graphml
-    from data.memory_graph.transfer import export_jsonl
+    from data.memory_graph.upkeep.graphml import export_graphml
+    from data.memory_graph.upkeep.transfer import export_jsonl
 
     with MemoryGraph.open(args.db, read_only=True) as graph:
         if args.html:
-            from data.memory_graph.page import export_html
+            from data.memory_graph.upkeep.page import export_html
 
             shown, total = export_html(graph.store, args.html, args.max_nodes)
             print(f"{shown} of {total} nodes written to {args.html}")

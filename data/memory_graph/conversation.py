@@ -7,15 +7,15 @@ from pathlib import Path
 
 from configs.schema import MemoryGraphConfig
 from data.evidence_memory import Embed
-from data.memory_graph.given import GivenExtractor
+from data.memory_graph.extract.given import GivenExtractor
 from data.memory_graph.graph import MemoryGraph
 from data.memory_graph.names import alias
-from data.memory_graph.recall import RecallSettings
+from data.memory_graph.recall.recall import RecallSettings
+from data.memory_graph.recall.traverse import Traversal
+from data.memory_graph.recall.word_vectors import word_vectors
 from data.memory_graph.times import now
-from data.memory_graph.traverse import Traversal
 from data.memory_graph.turns import TurnExtractor, turn_episode
 from data.memory_graph.types import Episode, Extraction, Fact, Span, Thesis
-from data.memory_graph.word_vectors import word_vectors
 from data.retrieve import Retrieved
 from data.types import Entity, Evidence, Interaction, query
 

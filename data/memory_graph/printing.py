@@ -16,8 +16,8 @@ from rich.text import Text
 from data.memory_graph.types import Fact, Provenance
 
 if TYPE_CHECKING:
-    from data.memory_graph.ingest import Remembered
-    from data.memory_graph.recall import Recollection
+    from data.memory_graph.recall.recall import Recollection
+    from data.memory_graph.record.ingest import Remembered
 
 Json = dict[str, Any]
 KINDS = {"simple": "triplet", "thesis": "thesis", "episodic": "episode"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from data.memory_graph.clean import MAX_END_WORDS
+from data.memory_graph.extract.rules import RulesExtractor
 from data.memory_graph.names import alias
-from data.memory_graph.rules import RulesExtractor
+from data.memory_graph.record.clean import MAX_END_WORDS
 from data.memory_graph.types import Episode, Extraction, Thesis, Update
 from data.types import LIST_SEPARATOR
 

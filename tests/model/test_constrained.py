@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from data.memory_graph.lm import LmExtractor
-from data.memory_graph.replies import ENTITIES, EXTRACTION, fits, replaced_schema
+from data.memory_graph.extract.lm import LmExtractor
+from data.memory_graph.extract.replies import ENTITIES, EXTRACTION, fits, replaced_schema
 from data.memory_graph.types import Episode, Fact, Triplet, Update
 from model.constrained import ConstrainedLM, emptiest
 from tests.tiny import save_tiny

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from data.memory_graph.facts import index_aliases, index_facts
 from data.memory_graph.names import alias
-from data.memory_graph.store import Store
+from data.memory_graph.record.facts import index_aliases, index_facts
+from data.memory_graph.record.store import Store
 from data.memory_graph.times import start
 from data.memory_graph.types import (
     EPISODIC,

@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from data.memory_graph.ingest import remember_batches
-from data.memory_graph.rules import RulesExtractor
-from data.memory_graph.store import Store
+from data.memory_graph.extract.rules import RulesExtractor
+from data.memory_graph.record.ingest import remember_batches
+from data.memory_graph.record.store import Store
 from data.memory_graph.types import Episode
 
 PEOPLE, CITIES = ("Anna", "Bob", "Carl", "Dora"), ("Paris", "Rome", "Oslo")

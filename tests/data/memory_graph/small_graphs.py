@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.transfer import export_jsonl
 from data.memory_graph.types import Episode
+from data.memory_graph.upkeep.transfer import export_jsonl
 
 TEXTS = (
     "Anna lives in Paris. Anna likes tea.",

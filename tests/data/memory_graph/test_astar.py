@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.memory_graph.astar import Routes, _Hops, a_star
-from data.memory_graph.traverse_settings import AStar
+from data.memory_graph.recall.astar import Routes, _Hops, a_star
+from data.memory_graph.recall.traverse_settings import AStar
 from tests.data.memory_graph.tiny_graphs import graphs, networkx_of, shuffled
 from tests.data.memory_graph.tiny_view import TinyView
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from data.memory_graph import backup as module
 from data.memory_graph.graph import MemoryGraph
+from data.memory_graph.upkeep import backup as module
 from tests.data.memory_graph.small_graphs import exported, small_graph
 
 

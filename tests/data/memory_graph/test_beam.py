@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.memory_graph.beam import Path, PathCounts, beam_search
-from data.memory_graph.traverse_settings import BeamSearch
+from data.memory_graph.recall.beam import Path, PathCounts, beam_search
+from data.memory_graph.recall.traverse_settings import BeamSearch
 from tests.data.memory_graph.tiny_graphs import graphs, shuffled
 from tests.data.memory_graph.tiny_view import TinyView
 

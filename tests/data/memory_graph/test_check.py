@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.memory_graph.adjacency import Adjacency
-from data.memory_graph.check import check, check_file
-from data.memory_graph.derived import read_arrays
 from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.matrix import Matrix
-from data.memory_graph.salvage import salvage
+from data.memory_graph.recall.adjacency import Adjacency
+from data.memory_graph.recall.derived import read_arrays
+from data.memory_graph.recall.matrix import Matrix
 from data.memory_graph.types import Episode
+from data.memory_graph.upkeep.check import check, check_file
+from data.memory_graph.upkeep.salvage import salvage
 from tests.data.memory_graph.small_graphs import TEXTS, embed, exported, node_of, small_graph
 
 BREAKS = {

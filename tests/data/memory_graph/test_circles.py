@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.memory_graph.circles import Circles, water_circles
-from data.memory_graph.traverse_settings import WaterCircles
+from data.memory_graph.recall.circles import Circles, water_circles
+from data.memory_graph.recall.traverse_settings import WaterCircles
 from data.memory_graph.types import EPISODIC, SIMPLE, THESIS
 from tests.data.memory_graph.tiny_graphs import graphs, shuffled
 from tests.data.memory_graph.tiny_view import TinyView

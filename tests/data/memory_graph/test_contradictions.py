@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from data.memory_graph.facts import load_facts
-from data.memory_graph.given import GivenExtractor
-from data.memory_graph.ingest import remember_many
-from data.memory_graph.rules import RulesExtractor
-from data.memory_graph.store import Store
+from data.memory_graph.extract.given import GivenExtractor
+from data.memory_graph.extract.rules import RulesExtractor
+from data.memory_graph.record.facts import load_facts
+from data.memory_graph.record.ingest import remember_many
+from data.memory_graph.record.store import Store
 from data.memory_graph.times import end, start
 from data.memory_graph.types import SIMPLE, THESIS, Episode, Extractor, Fact, edge_key
 

@@ -14,7 +14,7 @@ from data.examples import Example, ExampleBuilder
 from data.jsonlines import write_conversations
 from data.memory_graph.conversation import ChatGraph, ConversationGraph
 from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.word_vectors import word_vectors
+from data.memory_graph.recall.word_vectors import word_vectors
 from data.prompt import Prompt
 from data.retrieve import Retrieved
 from data.types import Answer, Conversation, Entity, Evidence, Turn

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from data.memory_graph.budget import Budget, BudgetSpent
-from data.memory_graph.endpoint import EndpointExtractor, EndpointSettings, wait_seconds
-from data.memory_graph.ingest import remember_many
-from data.memory_graph.store import Store
+from data.memory_graph.extract.budget import Budget, BudgetSpent
+from data.memory_graph.extract.endpoint import EndpointExtractor, EndpointSettings, wait_seconds
+from data.memory_graph.record.ingest import remember_many
+from data.memory_graph.record.store import Store
 from data.memory_graph.types import Episode, Fact, Thesis, Triplet, Update
 from tests.data.memory_graph.chat_server import Answer, ChatServer, chat_server
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from data.memory_graph.endpoint import EndpointExtractor, EndpointSettings
-from data.memory_graph.ingest import remember_many
+from data.memory_graph.extract.endpoint import EndpointExtractor, EndpointSettings
 from data.memory_graph.names import alias
-from data.memory_graph.store import Store
+from data.memory_graph.record.ingest import remember_many
+from data.memory_graph.record.store import Store
 from tests.data.memory_graph.chat_server import Answer, chat_server
 from tests.data.memory_graph.test_contradictions import (
     CASES,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.memory_graph.filter import bm25, closest, document_frequency, fact_counts
+from data.memory_graph.recall.filter import bm25, closest, document_frequency, fact_counts
 from data.memory_graph.types import THESIS
 from data.retrieve import words
 from tests.data.memory_graph.random_record import RandomRecord

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.memory_graph import forget as forgetting
-from data.memory_graph.forget import finish, forget
 from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.ingest import remember_many
-from data.memory_graph.store import Store
+from data.memory_graph.record import forget as forgetting
+from data.memory_graph.record.forget import finish, forget
+from data.memory_graph.record.ingest import remember_many
+from data.memory_graph.record.store import Store
 from data.memory_graph.types import Episode, Extraction, Thesis, Triplet
 from tests.data.memory_graph.scripted import Scripted, nothing
 

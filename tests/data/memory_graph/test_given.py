@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from data.memory_graph.facts import load_facts
-from data.memory_graph.given import GivenExtractor, read_given
-from data.memory_graph.ingest import remember_many
-from data.memory_graph.store import Store
+from data.memory_graph.extract.given import GivenExtractor, read_given
+from data.memory_graph.record.facts import load_facts
+from data.memory_graph.record.ingest import remember_many
+from data.memory_graph.record.store import Store
 from data.memory_graph.types import SIMPLE, Episode, Extraction, Fact, Replaced, Triplet, edge_key
 
 PARIS = {"subject": "Anna", "relation": "lives in", "object": "Paris"}

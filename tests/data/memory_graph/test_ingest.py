@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.memory_graph import ingest
-from data.memory_graph.check import check
 from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.ingest import remember_batches, remember_many
 from data.memory_graph.names import well_formed
-from data.memory_graph.store import Store
+from data.memory_graph.record import ingest
+from data.memory_graph.record.ingest import remember_batches, remember_many
+from data.memory_graph.record.store import Store
 from data.memory_graph.types import EDGE_TYPES, NODE_TYPES, Episode, Extraction, Thesis, Triplet
+from data.memory_graph.upkeep.check import check
 from tests.data.memory_graph.scripted import Scripted, nothing
 
 

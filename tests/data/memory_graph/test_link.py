@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.memory_graph.link import RRF, candidates, link, match_any, named_with, quoted
+from data.memory_graph.recall.link import RRF, candidates, link, match_any, named_with, quoted
+from data.memory_graph.recall.vectors import Vectors
+from data.memory_graph.recall.view import QuestionEntity
 from data.memory_graph.types import OBJECT
-from data.memory_graph.vectors import Vectors
-from data.memory_graph.view import QuestionEntity
 from data.retrieve import words
 from tests.data.memory_graph.hashing import Hashing
 from tests.data.memory_graph.random_record import RandomRecord

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.memory_graph.clean import clean_extraction
-from data.memory_graph.llm import (
+from data.memory_graph.extract.llm import (
     PASSAGE_CHARACTERS,
     ModelExtractor,
     Prompt,
@@ -23,8 +22,8 @@ from data.memory_graph.llm import (
     passage_spans,
     prompt_text,
 )
-from data.memory_graph.lm import LmExtractor
-from data.memory_graph.replies import (
+from data.memory_graph.extract.lm import LmExtractor
+from data.memory_graph.extract.replies import (
     EXAMPLE_NAMES,
     EXTRACTION,
     MAX_TRIPLETS,
@@ -33,6 +32,7 @@ from data.memory_graph.replies import (
     fits,
     is_full,
 )
+from data.memory_graph.record.clean import clean_extraction
 from data.memory_graph.types import Episode, Extraction, Fact, Provenance, Thesis, Triplet, Update
 
 EMPTY: dict[str, Any] = {"theses": [], "triplets": [], "times": []}

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.memory_graph import neighbours as module
-from data.memory_graph.derived import locked
-from data.memory_graph.matrix import Matrix, Row
+from data.memory_graph.recall import neighbours as module
+from data.memory_graph.recall.derived import locked
+from data.memory_graph.recall.matrix import Matrix, Row
 
 WIDTH = 32
 
@@ -154,7 +154,7 @@ WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from data.memory_graph.matrix import Matrix, Row
+from data.memory_graph.recall.matrix import Matrix, Row
 matrix = Matrix(Path(sys.argv[1]))
 while True:
     keys = range(matrix.count, matrix.count + 50)

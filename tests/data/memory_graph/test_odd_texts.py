@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from data.memory_graph.graph import MemoryGraph
 from data.memory_graph.names import well_formed
-from data.memory_graph.transfer import export_jsonl, import_jsonl
 from data.memory_graph.types import Episode, Extraction, Thesis, Triplet
+from data.memory_graph.upkeep.transfer import export_jsonl, import_jsonl
 from tests.data.memory_graph.scripted import Scripted
 from tests.data.memory_graph.small_graphs import exported
 

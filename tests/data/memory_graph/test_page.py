@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data.memory_graph.given import GivenExtractor
+from data.memory_graph.extract.given import GivenExtractor
 from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.layout import layout
-from data.memory_graph.page import export_html
 from data.memory_graph.types import Episode, Extraction, Thesis, Triplet
+from data.memory_graph.upkeep.layout import layout
+from data.memory_graph.upkeep.page import export_html
 
 HOSTILE = (
     "</script><script>alert(1)</script>",
@@ -108,7 +108,7 @@ def test_nothing_that_was_remembered_is_code(graph: MemoryGraph, tmp_path: Path)
     [data] = [text for attributes, text in reader.scripts if "id" in attributes]
     assert not set("<>&\u2028") & set(data)
     for script in ("draw.js", "page.js"):
-        source = (Path("data/memory_graph/page_files") / script).read_text(encoding="utf-8")
+        source = (Path("data/memory_graph/upkeep/page_files") / script).read_text(encoding="utf-8")
         assert not re.search(
             r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", source
         )

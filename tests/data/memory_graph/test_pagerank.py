@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.memory_graph.pagerank import ppr, spread
-from data.memory_graph.traverse_settings import PPR
+from data.memory_graph.recall.pagerank import ppr, spread
+from data.memory_graph.recall.traverse_settings import PPR
 from data.memory_graph.types import EPISODIC, THESIS, TIME
 from tests.data.memory_graph.tiny_graphs import graphs, networkx_of, shuffled
 from tests.data.memory_graph.tiny_view import TinyView

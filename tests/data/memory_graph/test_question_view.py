@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.memory_graph.adjacency import Adjacency
 from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.question_view import QuestionView
-from data.memory_graph.recall import RecallSettings
-from data.memory_graph.texts import fact_texts
+from data.memory_graph.recall.adjacency import Adjacency
+from data.memory_graph.recall.question_view import QuestionView
+from data.memory_graph.recall.recall import RecallSettings
+from data.memory_graph.recall.vectors import Vectors
+from data.memory_graph.recall.view import QuestionEntity, View
+from data.memory_graph.record.texts import fact_texts
 from data.memory_graph.times import start
 from data.memory_graph.types import EPISODIC, OBJECT, SIMPLE, THESIS, TIME, Episode
-from data.memory_graph.vectors import Vectors
-from data.memory_graph.view import QuestionEntity, View
 from data.retrieve import words
 from tests.data.memory_graph.hashing import Hashing
 from tests.data.memory_graph.random_record import RandomRecord

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.recall import RecallSettings
-from data.memory_graph.traverse import Traversal
+from data.memory_graph.recall.recall import RecallSettings
+from data.memory_graph.recall.traverse import Traversal
 from data.memory_graph.types import Extraction, Thesis, Triplet
 from data.types import Entity
 from tests.data.memory_graph.hashing import Hashing

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.pagerank import ppr, rank_episodes, spread
-from data.memory_graph.recall import RecallSettings
-from data.memory_graph.restart import restart
-from data.memory_graph.traverse_settings import PPR, Restart, Traversal
+from data.memory_graph.recall.pagerank import ppr, rank_episodes, spread
+from data.memory_graph.recall.recall import RecallSettings
+from data.memory_graph.recall.restart import restart
+from data.memory_graph.recall.traverse_settings import PPR, Restart, Traversal
 from data.memory_graph.types import EPISODIC, THESIS, Episode
 from tests.data.memory_graph.hashing import Hashing
 from tests.data.memory_graph.tiny_view import TinyView

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.memory_graph.aspects import find_replaced
-from data.memory_graph.dates import find_dates
-from data.memory_graph.rules import RulesExtractor
-from data.memory_graph.sentences import MAX_SENTENCE_CHARS, split_episode
+from data.memory_graph.extract.aspects import find_replaced
+from data.memory_graph.extract.dates import find_dates
+from data.memory_graph.extract.rules import RulesExtractor
+from data.memory_graph.extract.sentences import MAX_SENTENCE_CHARS, split_episode
 from data.memory_graph.types import Episode, Extraction, Fact, Provenance, Triplet, Update
 
 RULES = RulesExtractor()

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from data.memory_graph import schema
-from data.memory_graph.store import Store
+from data.memory_graph.record import schema
+from data.memory_graph.record.store import Store
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_a_second_writer_gets_its_turn(path: Path) -> None:
 
 def test_processes_that_make_the_same_graph_at_once_all_have_it(path: Path) -> None:
     code = (
-        "import sys; from data.memory_graph.store import Store\n"
+        "import sys; from data.memory_graph.record.store import Store\n"
         "with Store(sys.argv[1]) as s, s.writing(): pass"
     )
     command = [sys.executable, "-c", code, str(path)]

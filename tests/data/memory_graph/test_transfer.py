@@ -11,9 +11,9 @@ import networkx
 import pytest
 
 from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.graphml import export_graphml
-from data.memory_graph.transfer import export_jsonl, import_jsonl
 from data.memory_graph.types import Episode, Extraction, Thesis, Triplet
+from data.memory_graph.upkeep.graphml import export_graphml
+from data.memory_graph.upkeep.transfer import export_jsonl, import_jsonl
 from tests.data.memory_graph.scripted import Scripted
 from tests.data.memory_graph.small_graphs import exported, node_of, small_graph
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.memory_graph.ranking import best_first
-from data.memory_graph.traverse import Traversal, parse_mixture, traverse
-from data.memory_graph.traverse_settings import (
+from data.memory_graph.recall.ranking import best_first
+from data.memory_graph.recall.traverse import Traversal, parse_mixture, traverse
+from data.memory_graph.recall.traverse_settings import (
     ALGORITHMS,
     PPR,
     AStar,

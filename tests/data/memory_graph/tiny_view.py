@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from data.memory_graph.recall.view import QuestionEntity
 from data.memory_graph.types import (
     EPISODIC,
     EPISODIC_EDGE,
@@ -17,7 +18,6 @@ from data.memory_graph.types import (
     TIME,
     TIME_EDGE,
 )
-from data.memory_graph.view import QuestionEntity
 from data.retrieve import words
 
 LETTERS = {"O": OBJECT, "T": THESIS, "E": EPISODIC}

@@ -1,0 +1,370 @@
+"""Which old facts a new statement replaces: those that say something else about the same aspect.
+
+A fact is read as claims (whose, which aspect, what value). A person has one home, one employer,
+one spouse, one age; where more than one may be so at once, nothing is replaced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from data.memory_graph.extract.nouns import is_attribute, is_correction
+from data.memory_graph.extract.statements import read_sentence
+from data.memory_graph.extract.words import (
+    COUNTRIES,
+    MORE,
+    NUMBER_WORDS,
+    PAST,
+    STOP_WORDS,
+    VERB_FORMS,
+    WEEKDAYS,
+    third_person,
+)
+from data.memory_graph.names import alias
+from data.memory_graph.types import Fact, Thesis, Triplet, Update
+from data.normalise import parse_date
+from data.retrieve import words as words_of
+
+Ends = tuple[str, str, str]
+
+
+def _table(lines: str) -> dict[str, str]:
+    pairs = (line.split(":") for line in lines.strip().splitlines())
+    return {name.strip(): aspect.strip() for aspect, names in pairs for name in names.split(",")}
+
+
+_ASPECTS = _table(
+    """
+    home: lives in, lives at, resides in, resides at, settled in, settled down in, home, residence
+    home: moved to, relocated to, emigrated to, immigrated to, is living in
+    home: has home, place of residence
+    home: moved back to, moved into
+    employer: works at, works for, joined, is employed by, is employed at, was hired by, employer
+    employer: started working at, started working for, began working at, began working for
+    employer: started at
+    employer: got job at, got new job at, took job at, accepted job at, found job at, has job at
+    employer: is working at, is working for, started job at, started new job at, has new job at
+    job: works as, is working as, job, occupation, profession, has job, has occupation
+    job: started working as
+    spouse: married, is married to, got married to, spouse, wife, husband, has wife, has husband
+    spouse: has spouse, wed
+    partner: is dating, dates, has boyfriend, has girlfriend, has partner, is engaged to
+    partner: has fiancé, has fiancée, has fiance, has fiancee
+    seat: is based in, is headquartered in, has headquarters, headquarters
+    school: studies at, is studying at
+    owner: acquired, owns, is owned by, belongs to
+    price: costs, has price, price
+    weight: weighs, has weight
+    begins: starts at, begins at, starts on, begins on
+    ends: ends at, ends on
+    opens: opens at
+    closes: closes at
+    """
+)
+_ENDINGS = _table(
+    """
+    home: left, moved from, moved out of, moved away from
+    employer: left, quit, resigned from, retired from, was fired from, was fired by, lost job at
+    employer: quit job at, left job at, was laid off by, was laid off from
+    spouse: divorced, separated from, split up with, is divorced from, split from
+    partner: broke up with, split up with, separated from, split from
+    """
+)
+_LEAVES_BOTH = {"left": ("home", "employer"), "separated from": ("spouse", "partner")}
+_LOSSES = frozenset({"sold", "lost", "gave away", "gave up"})
+_NAMES_ONLY = frozenset({"home", "employer", "seat", "school", "owner"})
+_SYMMETRIC = frozenset({"spouse", "partner"})
+_MOVES = ("moved", "relocated", "emigrated", "immigrated", "settled")
+_NO_EMPLOYERS = frozenset(
+    "club party church team band gym choir association society group army navy union orchestra "
+    "class course league committee board community program programme expedition".split()
+)
+_STATES = _table(
+    """
+    colour: red, blue, green, yellow, black, white, grey, gray, brown, orange, purple, pink, silver
+    colour: golden, beige, violet, turquoise, blond, blonde
+    marriage: single, married, engaged, divorced, widowed, unmarried
+    life: alive, dead
+    access: open, closed
+    repair: broken, fixed, repaired, working
+    filling: full, empty
+    switch: on, off
+    health: sick, ill, healthy, well, injured
+    work: employed, unemployed, retired
+    size: small, medium, large, big, tiny, huge
+    warmth: hot, cold, warm
+    diet: vegetarian, vegan, omnivore
+    availability: available, unavailable, sold out
+    """
+)
+_UNMARRIED = frozenset({"single", "divorced", "widowed", "unmarried"})
+_IS = frozenset({"is", "became", "turned", "got", "is now", "is currently", "is painted", "status"})
+_SPELLINGS = {"favorite": "favourite", "color": "colour", "telephone": "phone", "cell": "phone"}
+_ROLE = re.compile(
+    r"(?:is|became|was (?:appointed|elected|named)) (?:the )?(?:new |current )?(.+) of"
+)
+_MEASURE = re.compile(r"([\w.,]+)(?: \w+)? (old|tall|long|high|wide|heavy|deep)")
+_CLOCK = re.compile(r"\d{1,2}(?::\d\d)?(?: ?[ap]\.?m\.?)?|noon|midnight|\d{1,2} o'clock")
+_DAY = re.compile(r"\d{4}(?:-\d\d){0,2}")
+_COUNT = re.compile(rf"(\d[\d,]*|{'|'.join(NUMBER_WORDS)}) ((?!years?\b).+)")
+_NEGATED = re.compile(
+    r"(?:does not|do not|did not|no longer|used to|(?:is|was|are) (?:no longer|not))\b ?"
+)
+_STOPPED = re.compile(r"(?:stopped|quit|finished|ceased|gave up) (\w+ing)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """A fact, or one side of it.
+
+    Args:
+        owner: the alias of whom or what it is about.
+        aspect: what about it.
+        value: an alias; None: whatever it was.
+        holds: False where it says that this is not or no longer so.
+        is_single: one value at a time.
+        is_move: an event that changes the value for certain.
+    """
+
+    owner: str
+    aspect: str
+    value: str | None
+    holds: bool = True
+    is_single: bool = True
+    is_move: bool = False
+
+
+def find_replaced(update: Update, sentence: Sequence[Triplet] | None = None) -> tuple[int, ...]:
+    """Keys of the known facts that a new statement replaces: the same aspect only.
+
+    A thesis is replaced by one whose triplets contradict all that it says. The known facts are not
+    looked at where the new statement cannot replace any.
+
+    Args:
+        update: the new statement and the known facts.
+        sentence: all triplets of its sentence, which replace none of each other; None: not known.
+    """
+    new, episode = update.new, update.episode
+    if sentence is None:
+        sentence = () if isinstance(new, Triplet) else read_sentence(new.text)
+    together = [_ends(triplet) for triplet in sentence if not triplet.hypothesis]
+    ends = [_ends(new)] if isinstance(new, Triplet) else together
+    if new.hypothesis or not ends:
+        return ()
+    text = episode.text[slice(*new.span)] if new.span else episode.text
+    is_more = not MORE.isdisjoint(words_of(text))
+    mine = [claim for each in ends for claim in claims(*each) if not (is_more and claim.holds)]
+    corrects = is_correction(text)
+    if not (corrects or any(map(_can_replace, mine))):
+        return ()
+    others = (fact for fact in update.known if not fact.hypothesis and fact.ends not in together)
+    known = [fact for fact in others if _is_like(fact, new)]
+    old = [fact for fact in known if _is_replaced(fact, mine)]
+    if not old and corrects:
+        same = [fact for fact in known if _is_variant(ends, fact)]
+        old = [max(same, key=_last_said)] if same else []
+    return tuple(fact.key for fact in old)
+
+
+def _ends(triplet: Triplet) -> Ends:
+    return triplet.subject, triplet.relation, triplet.object
+
+
+def _can_replace(claim: _Claim) -> bool:
+    """Whether a claim can stand against another; "likes" contradicts nothing."""
+    return claim.is_single or not claim.holds
+
+
+def _is_like(fact: Fact, new: Triplet | Thesis) -> bool:
+    return (fact.ends is not None) if isinstance(new, Triplet) else fact.type == "thesis"
+
+
+def _told(fact: Fact) -> list[Ends]:
+    """The triplets that a fact is, or that its sentence says."""
+    if fact.ends is not None:
+        return [fact.ends]
+    return [_ends(triplet) for triplet in read_sentence(fact.text) if not triplet.hypothesis]
+
+
+def _is_replaced(fact: Fact, mine: Sequence[_Claim]) -> bool:
+    told = _told(fact)
+    return (
+        bool(told)
+        and all(_contradict(mine, claims(*ends)) for ends in told)
+        and not (fact.type == "thesis" and _says_more(fact.text, told))
+    )
+
+
+def _says_more(text: str, told: Sequence[Ends]) -> bool:
+    """Whether a sentence has words that stand in none of its triplets."""
+    covered = {_base(word) for ends in told for part in ends for word in words_of(part)}
+    rest = text.partition(": ")[2] or text
+    return any(
+        word not in STOP_WORDS and _base(word) not in covered and not word.isdigit()
+        for word in words_of(rest)
+    )
+
+
+def _base(word: str) -> str:
+    return VERB_FORMS.get(word, (word,))[0]
+
+
+def _is_variant(new: Sequence[Ends], fact: Fact) -> bool:
+    """The same statement with another object: what "actually" takes back."""
+    pairs = [(mine, old) for mine in new for old in _told(fact)]
+    return any(
+        alias(mine[0]) == alias(old[0])
+        and _plain(mine[1]) == _plain(old[1])
+        and alias(mine[2]) != alias(old[2])
+        for mine, old in pairs
+    )
+
+
+def _last_said(fact: Fact) -> tuple[str, int]:
+    return max((place.said or "" for place in fact.provenance), default=""), fact.key
+
+
+def _contradict(new: Sequence[_Claim], old: Sequence[_Claim]) -> bool:
+    return any(
+        _excludes(n, o) for n in new for o in old if (n.owner, n.aspect) == (o.owner, o.aspect)
+    )
+
+
+def _excludes(new: _Claim, old: _Claim) -> bool:
+    if new.holds and old.holds:
+        return new.is_single and not _compatible(new, old)
+    if new.holds == old.holds:
+        return False
+    return new.value == old.value or (new.value is None and not new.holds)
+
+
+def _compatible(new: _Claim, old: _Claim) -> bool:
+    """Equal, one more exact than the other, or one possibly inside the other."""
+    mine, theirs = set((new.value or "").split()), set((old.value or "").split())
+    if mine <= theirs or theirs <= mine:
+        return True
+    if _DAY.fullmatch(new.value or "") and _DAY.fullmatch(old.value or ""):
+        days = sorted((f"{new.value}-", f"{old.value}-"), key=len)
+        return days[1].startswith(days[0])
+    is_inside = (new.value in COUNTRIES) != (old.value in COUNTRIES)
+    return new.aspect in ("home", "seat") and is_inside and not new.is_move
+
+
+@lru_cache(maxsize=1 << 14)  # the same old facts are laid beside many new ones
+def claims(subject: str, relation: str, object_: str) -> list[_Claim]:
+    """What a triplet claims, in words that other spellings of its relation share."""
+    plain = _plain(relation)
+    positive = _positive(plain)
+    holds = positive == plain
+    found = list(_claims(subject, positive, object_))
+    if not holds:
+        return [replace(claim, holds=False) for claim in found]
+    found += _ended(subject, plain, object_)
+    return found
+
+
+def _plain(relation: str) -> str:
+    words = " ".join(relation.lower().replace("_", " ").split()).removeprefix("'s ").split(" ")
+    return " ".join(
+        _SPELLINGS.get(word, word) for word in words if word not in ("now", "currently")
+    )
+
+
+def _positive(relation: str) -> str:
+    """ "no longer works at" as "works at", "stopped working at" likewise."""
+    if match := _STOPPED.match(relation):
+        base = VERB_FORMS.get(match[1], (match[1],))[0]
+        return third_person(base) + relation[match.end() :]
+    match = _NEGATED.match(relation)
+    if match is None or match.end() == len(relation):  # "did not", and no more
+        return relation
+    rest = relation[match.end() :]
+    if match[0].startswith(("is", "was", "are")):
+        return f"{match[0].split()[0]} {rest}".strip()
+    word, _, after = rest.partition(" ")
+    base = VERB_FORMS.get(word, (word,))[0]
+    form = PAST.get(base, base) if match[0].startswith("did") else third_person(base)
+    return f"{form} {after}".strip()
+
+
+def _claims(subject: str, relation: str, object_: str) -> Iterator[_Claim]:
+    who, what = alias(subject), alias(object_)
+    yield _Claim(who, f"= {relation}", what, is_single=False)
+    aspect = _ASPECTS.get(relation)
+    if aspect and not (aspect in _NAMES_ONLY and not _may_be_name(aspect, object_)):
+        if aspect == "owner" and relation in ("acquired", "owns"):
+            who, what = what, who
+        yield _Claim(who, aspect, what, is_move=relation.startswith(_MOVES))
+        if aspect in _SYMMETRIC:
+            yield _Claim(what, aspect, who)
+        if aspect == "spouse":
+            yield from (_Claim(person, "marriage", "married") for person in (who, what))
+    elif attribute := _attribute(subject, relation):
+        owner, attribute = attribute
+        yield _Claim(owner, attribute, what)
+    elif (match := _ROLE.fullmatch(relation)) and is_attribute(match[1]):
+        yield _Claim(what, f"has {match[1]}", who)
+    else:
+        yield from _states(subject, relation, object_)
+
+
+def _may_be_name(aspect: str, object_: str) -> bool:
+    """ "lives in a small house" names no other home than "lives in Rome" does."""
+    if aspect == "employer" and not _NO_EMPLOYERS.isdisjoint(object_.lower().split()):
+        return False
+    return not object_[:1].islower()
+
+
+def _attribute(subject: str, relation: str) -> tuple[str, str] | None:
+    """(owner, "has phone number") of (Bob, has phone number) and of (Bob's phone number, is)."""
+    if relation.startswith("has ") and is_attribute(relation[4:]):
+        return alias(subject), relation
+    owner, mark, thing = subject.replace("’", "'").partition("'s ")
+    if mark and relation == "is" and is_attribute(thing):
+        return alias(owner), f"has {_plain(thing)}"
+    return (alias(subject), f"has {relation}") if is_attribute(relation) else None
+
+
+def _states(subject: str, relation: str, object_: str) -> Iterator[_Claim]:
+    """Colour, age, number, day and the like, which the value itself tells."""
+    who, what = alias(subject), alias(object_)
+    last = what.split(" ")[-1]
+    if relation in _IS and last in _STATES and len(what.split()) <= 2:
+        yield _Claim(who, _STATES[last], what)
+        if what in _UNMARRIED:
+            yield _Claim(who, "spouse", None, holds=False)
+    elif relation in (*_IS, "is aged", "age") and what.isdigit() and len(what) < 4:
+        yield _Claim(who, "old", what)
+    elif relation in _IS and (match := _MEASURE.fullmatch(what)):
+        yield _Claim(who, match[2], _number(match[1]))
+    elif relation == "has" and (match := _COUNT.fullmatch(what)):
+        yield _Claim(who, f"number of {match[2].rstrip('s')}", _number(match[1]))
+    elif relation == "was born on" or (relation == "was born in" and what[:4].isdigit()):
+        yield _Claim(who, "birth", what)
+    elif relation in ("is", "is on", "is at", "was moved to", "is scheduled for", "takes place on"):
+        if what in WEEKDAYS or parse_date(what):
+            yield _Claim(who, "day", what)
+        elif relation != "is" and _CLOCK.fullmatch(what):
+            yield _Claim(who, "clock", what)
+    if relation in ("is in", "is at") and "'s " in subject:
+        yield _Claim(who, f"place {object_[:1].islower()}", what)
+
+
+def _number(text: str) -> str:
+    return str(NUMBER_WORDS.get(text, text))
+
+
+def _ended(subject: str, relation: str, object_: str) -> Iterator[_Claim]:
+    """What "left", "divorced" or "sold" says is over."""
+    who, what = alias(subject), alias(object_)
+    if relation in _ENDINGS:
+        for aspect in _LEAVES_BOTH.get(relation, (_ENDINGS[relation],)):
+            yield _Claim(who, aspect, what, holds=False)
+            if aspect in _SYMMETRIC:
+                yield _Claim(what, aspect, who, holds=False)
+    if relation in _LOSSES:
+        yield from (_Claim(who, f"= {verb}", what, holds=False) for verb in ("has", "owns"))
+        yield _Claim(what, "owner", who, holds=False)

@@ -1,0 +1,237 @@
+"""Dates in English sentences: in any spelling, and told from the day of saying ("last week")."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from data.memory_graph.extract.words import NUMBER_WORDS, WEEKDAYS
+from data.normalise import MONTHS, parse_date
+
+_MONTH = "|".join(rf"{name[:3]}(?:t\.|t|\.)?(?:{name[3:]})?" for name in MONTHS)
+_NUMBER = "|".join(["an?", r"\d{1,3}", *NUMBER_WORDS])
+_DATE = re.compile(
+    rf"""(?<![\w.,:/-])(?=[\dadefjlmnopstyz])(?:
+      (?P<full>\d{{1,2}}(?:st|nd|rd|th)?\ (?:of\ )?(?:{_MONTH}),?\ \d{{4}}
+        |(?:{_MONTH})\ \d{{1,2}}(?:st|nd|rd|th)?,?\ \d{{4}}|(?:{_MONTH}),?\ \d{{4}})
+      |(?P<iso>\d{{4}}-\d\d(?:-\d\d)?)(?:T[\d:]+Z?)?
+      |(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\ (?:of\ )?(?P<month_of>{_MONTH})
+      |(?P<month>{_MONTH})\ (?P<day_of>\d{{1,2}})(?:st|nd|rd|th)?
+      |(?P<near>the\ day\ before\ yesterday|yesterday|today|tonight|tomorrow|last\ night
+        |this\ (?:morning|afternoon|evening))
+      |(?P<count>{_NUMBER})\ (?P<unit>day|week|month|year)s?\ (?P<side>ago|from\ now)
+      |(?P<which>last|next|this|past)\ (?P<what>week|month|year|weekend|{"|".join(WEEKDAYS)}
+        |{_MONTH})
+      |(?P<alone>{_MONTH})
+      |(?P<year>1\d{{3}}|20\d\d)
+    )(?![\w/]|[.,:-]\d)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_BEFORE = re.compile(
+    r"(?:\b(since|from|to|until|till|through|in|on|during|by|before|after|between|and|as\ of|"
+    r"starting(?:\ in|\ on)?|effective|of|around)\s+(?:the\s+|early\s+|late\s+|mid-?\s*)*"
+    r"|([(–—-])\s*)$",
+    re.IGNORECASE,
+)
+_TRIGGER = re.compile(
+    r"\d|[Yy]esterday|[Tt]o(?:day|night|morrow)|\b(?:[Ll]ast|[Nn]ext|[Tt]his|past) "
+    r"|\b(?:ago|now)\b"
+    r"|\b(?:[IiOo]n|[Ss]ince|[Uu]ntil|[Ff]rom|[Dd]uring) [JFMASOND]"
+)
+_NEAR = {"yesterday": -1, "last night": -1, "tomorrow": 1, "the day before yesterday": -2}
+_STARTS = frozenset({"since", "from", "as of", "starting", "starting in", "starting on"})
+_STARTS |= {"effective", "between"}
+
+
+@dataclass(frozen=True, slots=True)
+class Date:
+    """A date in a sentence.
+
+    Args:
+        start, stop: its characters, a word like "since" before it among them.
+        first: the day, month or year in ISO form; the first day of a week.
+        after: the first day, month or year after it.
+        word: "since", "until", "at" or "" (no statement's time: "after 2010").
+        label: how it is written where the sentence does not name it itself.
+    """
+
+    start: int
+    stop: int
+    first: str
+    after: str
+    word: str
+    label: str | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is one day, month or year, not a week."""
+        return _next(self.first) == self.after
+
+
+def find_dates(text: str, said: str | None) -> list[Date]:
+    """The dates of a sentence in their order.
+
+    Args:
+        text: a sentence.
+        said: when it was said, in ISO form; without it "last week" is no date.
+    """
+    if not _TRIGGER.search(text):
+        return []
+    now = _day(said)
+    dates: list[Date] = []
+    for match in _DATE.finditer(text):
+        before = _BEFORE.search(text, max(0, match.start() - 24), match.start())
+        period = _period(match, now, said, bool(before))
+        if period is not None:
+            word = (before[1] or "").lower() if before else ""
+            role = _role(word, dates)
+            start = before.start() if before and before[1] and role else match.start()
+            dates.append(Date(start, match.end(), *period[:2], role, period[2]))
+    return dates
+
+
+def _role(word: str, before: Sequence[Date]) -> str:
+    """What a word before a date makes of it; "to" and "and" end what another date began."""
+    if word == "and" and not (before and before[-1].word == "since"):
+        return "at"
+    if word in _STARTS:
+        return "since"
+    if word in ("until", "till"):
+        return "until"
+    if word in ("to", "and", "through"):
+        return "until" if before and before[-1].word == "since" else ""
+    return "at" if word in ("", "in", "on", "during") else ""
+
+
+def _period(
+    match: re.Match[str], now: date | None, said: str | None, is_marked: bool
+) -> tuple[str, str, str | None] | None:
+    """(first, after, label) of a match, or None where it tells no date."""
+    kind = match.lastgroup
+    if kind == "full" or kind == "iso":
+        iso = parse_date(match[0]) if kind == "full" else _valid(match["iso"])
+        return (iso, _next(iso), None) if iso else None
+    if kind == "year":
+        return (match[0], _next(match[0]), None) if is_marked else None
+    if kind == "which" or match["which"]:
+        return _which(match["which"].lower(), match["what"].lower(), now, said)
+    if now is None or len(said or "") < 7:
+        return None
+    if kind == "alone":
+        return _nearest_month(match[0], now) if is_marked and match[0][0].isupper() else None
+    if len(said or "") < 10:
+        return None
+    if match["near"]:
+        return _one_day(now + timedelta(_NEAR.get(match[0].lower(), 0)))
+    if match["count"]:
+        return _counted(match["count"].lower(), match["unit"].lower(), match["side"], now)
+    month = _month_number(match["month"] or match["month_of"])
+    return _nearest_day(month, int(match["day"] or match["day_of"]), now)
+
+
+def _which(
+    which: str, what: str, now: date | None, said: str | None
+) -> tuple[str, str, str | None] | None:
+    """ "last month", "this year", "next Friday" and the like, where the time is known so well."""
+    step = {"last": -1, "past": -1, "next": 1, "this": 0}[which]
+    if now is None:
+        return None
+    if what == "year":
+        return _labelled(f"{now.year + step:04d}")
+    if what == "month":
+        return _labelled(_month_after(now, step)) if len(said or "") >= 7 else None
+    if len(said or "") < 10:
+        return None
+    if what == "week":
+        return _days(now - timedelta(now.weekday()) + timedelta(7 * step), 7)
+    if what == "weekend":
+        return _days(now - timedelta(now.weekday()) + timedelta(7 * step + 5), 2)
+    if what in WEEKDAYS:
+        ahead = (WEEKDAYS.index(what) - now.weekday()) % 7
+        return _one_day(now + timedelta((ahead or 7) - (7 if which in ("last", "past") else 0)))
+    month = _month_number(what)
+    year = now.year + (step if (month - now.month) * step <= 0 else 0)
+    return _labelled(f"{year:04d}-{month:02d}")
+
+
+def _counted(count: str, unit: str, side: str, now: date) -> tuple[str, str, str | None] | None:
+    number = 1 if count in ("a", "an") else NUMBER_WORDS.get(count)
+    number = (int(count) if number is None else number) * (-1 if side.lower() == "ago" else 1)
+    if unit == "year":
+        return _labelled(f"{now.year + number:04d}")
+    if unit == "month":
+        return _labelled(_month_after(now, number))
+    return _one_day(now + timedelta(number * (7 if unit == "week" else 1)))
+
+
+def _nearest_day(month: int, day: int, now: date) -> tuple[str, str, str | None] | None:
+    days = [_valid(f"{year:04d}-{month:02d}-{day:02d}") for year in _years_around(now)]
+    close = [date.fromisoformat(found) for found in days if found]
+    return _one_day(min(close, key=lambda found: abs(found - now))) if close else None
+
+
+def _nearest_month(name: str, now: date) -> tuple[str, str, str | None]:
+    month = _month_number(name)
+    year = min(_years_around(now), key=lambda y: abs((y - now.year) * 12 + month - now.month))
+    return _labelled(f"{year:04d}-{month:02d}")
+
+
+def _years_around(now: date) -> Iterator[int]:
+    yield from (now.year, now.year - 1, now.year + 1)
+
+
+def _month_number(name: str) -> int:
+    return next(i for i, month in enumerate(MONTHS, 1) if month.startswith(name.lower()[:3]))
+
+
+def _month_after(now: date, step: int) -> str:
+    year, month = divmod(now.year * 12 + now.month - 1 + step, 12)
+    return f"{year:04d}-{month + 1:02d}"
+
+
+def _one_day(day: date) -> tuple[str, str, str | None]:
+    return _labelled(day.isoformat())
+
+
+def _days(first: date, count: int) -> tuple[str, str, str | None]:
+    last = first + timedelta(count - 1)
+    label = f"{name_date(first.isoformat())} to {name_date(last.isoformat())}"
+    return first.isoformat(), (first + timedelta(count)).isoformat(), label
+
+
+def _labelled(iso: str) -> tuple[str, str, str | None]:
+    return iso, _next(iso), name_date(iso)
+
+
+def name_date(iso: str) -> str:
+    """An ISO day, month or year as English writes it: "7 May 2023"."""
+    year, *rest = iso.split("-")
+    if not rest:
+        return year
+    month = f"{MONTHS[int(rest[0]) - 1].capitalize()} {year}"
+    return f"{int(rest[1])} {month}" if len(rest) > 1 else month
+
+
+def _next(iso: str) -> str:
+    """The day, month or year after one."""
+    if len(iso) == 4:
+        return f"{int(iso) + 1:04d}"
+    if len(iso) == 7:
+        return _month_after(date(int(iso[:4]), int(iso[5:]), 1), 1)
+    return (date.fromisoformat(iso) + timedelta(1)).isoformat()
+
+
+def _day(said: str | None) -> date | None:
+    """The day of an ISO time; the first day of what is less exact, None of what is none."""
+    iso = _valid(said[:10]) if said else None
+    return date.fromisoformat((iso + "-01-01")[:10]) if iso else None
+
+
+def _valid(iso: str) -> str | None:
+    try:
+        date.fromisoformat((iso + "-01-01")[:10])
+    except ValueError:  # the 31st of June is a text, not a date
+        return None
+    return iso

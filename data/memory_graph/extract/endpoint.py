@@ -1,0 +1,313 @@
+"""Extraction by any server that speaks the OpenAI chat API, within a budget of tokens."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any, Literal
+
+import httpx2
+from tqdm import tqdm
+
+from data.memory_graph.extract.budget import Budget, BudgetSpent, Reserved, prompt_bound
+from data.memory_graph.extract.llm import ModelExtractor, Prompt, Reply
+from data.memory_graph.extract.replies import fits
+
+__all__ = ["BudgetSpent", "EndpointExtractor", "EndpointSettings"]
+
+TRIED_AGAIN = {408, 409, 425, 429, 500, 502, 503, 504, 529}
+CONNECT_SECONDS = 10.0
+MAX_WAIT = 120.0
+"""Longest pause before a further attempt, in seconds; a server that asks for more is given up."""
+QUOTED = 24
+"""Characters of a message in which a prompt's own words count as quoted."""
+
+
+@dataclass(frozen=True)
+class EndpointSettings:
+    """How a server is asked.
+
+    Args:
+        base_url: up to the version, as ``http://localhost:8000/v1``.
+        model: as the server calls it.
+        api_key_variable: environment variable with the key; sent where it is set.
+        max_tokens: longest reply.
+        token_limit: the field that carries it; newer OpenAI models want the second.
+        response_format: ``json_schema`` where the server constrains its decoding, ``json_object``
+            where it knows JSON only, ``none``.
+        temperature: None leaves it to the server.
+        concurrency: requests under way at once.
+        retries: further attempts after a failed one.
+        timeout: of one request, in seconds.
+        backoff: pause before the second attempt in seconds, doubled for each further one, where
+            the server does not say.
+        budget: tokens of prompts and replies together; None: no limit.
+        prompt_price, completion_price: per million tokens.
+
+    Raises:
+        ValueError: a value that cannot be; names the field.
+    """
+
+    base_url: str
+    model: str
+    api_key_variable: str = "OPENAI_API_KEY"
+    max_tokens: int = 4096
+    token_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    response_format: Literal["json_schema", "json_object", "none"] = "json_schema"
+    temperature: float | None = 0.0
+    concurrency: int = 4
+    retries: int = 4
+    timeout: float = 120.0
+    backoff: float = 1.0
+    budget: int | None = None
+    prompt_price: float = 0.0
+    completion_price: float = 0.0
+
+    def __post_init__(self) -> None:
+        try:
+            url = httpx2.URL(self.base_url)
+        except httpx2.InvalidURL as error:
+            raise ValueError(f"base_url: {self.base_url!r} given: {error}") from None
+        if url.scheme not in ("http", "https") or not url.host:
+            raise ValueError(f"base_url: {self.base_url!r} given, must begin with http(s)://")
+        for name, least in (("max_tokens", 1), ("concurrency", 1), ("retries", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: {getattr(self, name)} given, must be {least} or more")
+        if self.timeout <= 0:
+            raise ValueError(f"timeout: {self.timeout} given, must be above 0")
+        if self.budget is not None and self.budget < 0:
+            raise ValueError(f"budget: {self.budget} given, must be 0 or more")
+
+    @property
+    def url(self) -> str:
+        """Where requests go."""
+        return self.base_url.rstrip("/") + "/chat/completions"
+
+
+class Failure(Exception):
+    """An attempt that may be repeated.
+
+    Args:
+        reason: for the error if it was the last one.
+        wait: seconds that the server asks to wait.
+    """
+
+    def __init__(self, reason: str, wait: float | None = None) -> None:
+        super().__init__(reason)
+        self.wait = wait
+
+
+class EndpointExtractor(ModelExtractor):
+    """Extraction by a server; every request is paid from one budget, failed ones too.
+
+    Args:
+        settings: which server, and how.
+        name: recorded with every episode; None: after the model.
+        progress: show a bar.
+    """
+
+    def __init__(
+        self, settings: EndpointSettings, name: str | None = None, progress: bool = False
+    ) -> None:
+        self.client = ChatClient(settings, progress)
+        super().__init__(name or f"endpoint:{settings.model}", self.client.ask)
+
+    def cost(self) -> dict[str, float]:
+        """Requests, tokens and their price so far.
+
+        Where a server did not say what a request took, the most that it can have taken is counted,
+        and ``estimated_requests`` tells how often.
+        """
+        budget, prices = self.client.budget, self.client.settings
+        prompt, completion = budget.spent
+        return super().cost() | {
+            "requests": budget.requests,
+            "estimated_requests": budget.estimated,
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "cost": (prompt * prices.prompt_price + completion * prices.completion_price) / 1e6,
+        }
+
+
+class ChatClient:
+    """Asks a server for JSON.
+
+    Args:
+        settings: which server, and how.
+        progress: show a bar.
+    """
+
+    def __init__(self, settings: EndpointSettings, progress: bool = False) -> None:
+        self.settings, self.progress = settings, progress
+        self.budget = Budget(settings.budget)
+
+    def ask(self, prompts: Sequence[Prompt]) -> list[Reply]:
+        """Replies in the order of the prompts.
+
+        Raises:
+            BudgetSpent: the next request might exceed the budget.
+            ValueError: no usable reply after all attempts, or the server refuses.
+        """
+        key = os.environ.get(self.settings.api_key_variable)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        timeout = httpx2.Timeout(self.settings.timeout, connect=CONNECT_SECONDS)
+        workers = min(self.settings.concurrency, len(prompts))
+        stop = threading.Event()
+        with (
+            httpx2.Client(headers=headers, timeout=timeout) as client,
+            ThreadPoolExecutor(workers) as pool,
+        ):
+            futures = [pool.submit(self._answer, client, prompt, stop) for prompt in prompts]
+            try:
+                shown = tqdm(futures, desc="requests", disable=not self.progress)
+                return [future.result() for future in shown]
+            finally:
+                stop.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _answer(self, client: httpx2.Client, prompt: Prompt, stop: threading.Event) -> Reply:
+        for attempt in range(self.settings.retries + 1):
+            try:
+                return self._attempt(client, prompt)
+            except Failure as failure:
+                reason, wait = str(failure), failure.wait
+            if wait is not None and wait > MAX_WAIT:
+                reason += f", and it asks to wait {wait:.0f} s"
+                break
+            pause = self.settings.backoff * 2**attempt * random.uniform(0.5, 1)
+            last = attempt == self.settings.retries
+            if last or stop.wait(min(pause, MAX_WAIT) if wait is None else wait):
+                break
+        raise self._error(prompt, f"{reason}; given up after {attempt + 1} attempts")
+
+    def _error(self, prompt: Prompt, reason: str) -> ValueError:
+        return ValueError(f"{self.settings.url}: {prompt.place}: {reason}")
+
+    def _attempt(self, client: httpx2.Client, prompt: Prompt) -> Reply:
+        body = self._body(prompt)
+        with self.budget.reserve(prompt_bound(body), self.settings.max_tokens) as reserved:
+            try:
+                response = client.post(self.settings.url, content=body)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                reserved.used(0, 0)
+                raise Failure(f"no connection ({error})") from None
+            except httpx2.TimeoutException:
+                raise Failure(f"no reply within {self.settings.timeout:g} s") from None
+            except httpx2.RequestError as error:
+                raise Failure(f"the connection broke ({type(error).__name__})") from None
+            return self._read(response, prompt, reserved)
+
+    def _body(self, prompt: Prompt) -> bytes:
+        settings = self.settings
+        body: dict[str, Any] = {
+            "model": settings.model,
+            "messages": [{"role": "user", "content": prompt.text}],
+            settings.token_limit: settings.max_tokens,
+        }
+        if settings.temperature is not None:
+            body["temperature"] = settings.temperature
+        if settings.response_format == "json_object":
+            body["response_format"] = {"type": "json_object"}
+        elif settings.response_format == "json_schema":
+            schema = {"name": "reply", "strict": True, "schema": prompt.schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+
+    def _read(self, response: httpx2.Response, prompt: Prompt, reserved: Reserved) -> Reply:
+        status = response.status_code
+        if 400 <= status < 500:  # refused, not answered
+            reserved.used(0, 0)
+        if status in TRIED_AGAIN:
+            raise Failure(f"status {status}", wait_seconds(response.headers.get("Retry-After")))
+        record = json_object(response)
+        if status != 200:
+            raise self._error(prompt, f"status {status}{self._explained(status, record, prompt)}")
+        report_usage(record, reserved)
+        return read_completion(record, prompt, self.settings.max_tokens)
+
+    def _explained(self, status: int, record: dict[str, Any], prompt: Prompt) -> str:
+        """What the server says about a refusal, unless it quotes what was asked."""
+        if status in (401, 403):
+            known = "is set" if os.environ.get(self.settings.api_key_variable) else "is not set"
+            return f"; the environment variable {self.settings.api_key_variable} {known}"
+        error = record.get("error")
+        message = error.get("message") if isinstance(error, dict) else error
+        if not isinstance(message, str) or quotes(message, prompt.text):
+            return ""
+        return f": {' '.join(message.split())[:300]}"
+
+
+def quotes(message: str, text: str) -> bool:
+    """Whether a message repeats a stretch of a text."""
+    ends = range(QUOTED, max(len(message), QUOTED) + 1)
+    return any(message[end - QUOTED : end] in text for end in ends)
+
+
+def wait_seconds(header: str | None) -> float | None:
+    """Seconds that a ``Retry-After`` asks to wait, given as a number or as a date."""
+    if header is None:
+        return None
+    try:
+        return seconds if (seconds := float(header)) >= 0 else None
+    except ValueError:
+        pass
+    try:
+        return max(parsedate_to_datetime(header).timestamp() - time.time(), 0.0)
+    except ValueError:
+        return None
+
+
+def json_object(response: httpx2.Response) -> dict[str, Any]:
+    """The JSON object of a response; empty if it is none (an error page in HTML)."""
+    try:
+        record = json.loads(response.content)
+    except (ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def report_usage(record: dict[str, Any], reserved: Reserved) -> None:
+    """Tell the budget what a request took, if the server says so."""
+    usage = record.get("usage")
+    usage = usage if isinstance(usage, dict) else {}
+    prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    if type(prompt) is int and type(completion) is int and prompt >= 0 and completion >= 0:
+        reserved.used(prompt, completion)
+
+
+def read_completion(record: dict[str, Any], prompt: Prompt, max_tokens: int) -> Reply:
+    """The reply in a chat completion.
+
+    Raises:
+        Failure: there is none, or it is not JSON of the schema.
+        ValueError: ``max_tokens`` were used up before anything was written.
+    """
+    try:
+        choice = record["choices"][0]
+        text, reason = choice["message"]["content"], choice.get("finish_reason")
+    except (AttributeError, IndexError, KeyError, TypeError):
+        raise Failure("a response that is no chat completion") from None
+    if reason == "length":
+        if not text:
+            raise ValueError(f"max_tokens: {max_tokens} given, used up before the reply began")
+        return Reply(None, False)
+    try:
+        value = json.loads(bare(text))
+    except (AttributeError, ValueError, RecursionError):
+        raise Failure("a reply that is not JSON") from None
+    if not fits(value, prompt.schema):
+        raise Failure("a reply of another schema than was asked for")
+    return Reply(value, True)
+
+
+def bare(text: str) -> str:
+    """The JSON object in a reply, without the thoughts before it and the fence around it."""
+    text = text.rpartition("</think>")[2]
+    return text[text.find("{") : text.rfind("}") + 1]

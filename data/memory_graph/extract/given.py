@@ -1,0 +1,275 @@
+"""Statements that the user already has, as JSON Lines, and the extractor that passes them on.
+
+A line has ``text``, ``time``, ``source``, ``speaker``, ``title`` (all optional), ``triplets`` (or
+``triples``) of
+``subject``, ``relation``, ``object`` and ``theses`` of ``text`` and ``entities``; both may have
+``valid_from``, ``valid_to``, ``hypothesis``, and ``replaces``, a list of old facts, each named by
+``subject``, ``relation``, ``object`` (any of them) or by the ``text`` of a thesis.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from data.jsonlines import Json, Place, field, iter_lines, records
+from data.memory_graph.extract.rules import RulesExtractor
+from data.memory_graph.times import parse_time, start
+from data.memory_graph.types import (
+    Episode,
+    Extraction,
+    Replaced,
+    Span,
+    Thesis,
+    Triplet,
+    Update,
+)
+
+_TIMES = ("valid_from", "valid_to", "hypothesis", "replaces")
+_FIELDS = frozenset(
+    {"text", "time", "source", "speaker", "title", "triplets", "triples"} | {"theses", "times"}
+)
+_TRIPLET = frozenset({"subject", "relation", "object", *_TIMES})
+_THESIS = frozenset({"text", "entities", *_TIMES})
+_REPLACED = frozenset({"subject", "relation", "object", "text"})
+
+
+class GivenExtractor:
+    """Passes on what was given with the episodes that it read; questions are read by rules."""
+
+    name = "given"
+
+    def __init__(self) -> None:
+        self._ahead: dict[str, _Given] = {}
+        self._current: dict[str, _Given] = {}
+        self._rules = RulesExtractor()
+
+    def read(self, path: str | Path) -> Iterator[Episode]:
+        """The episodes of a file, for ``MemoryGraph.remember_many``.
+
+        Raises:
+            ValueError: a line or field is wrong; the message names file, line and field.
+        """
+        for place, episode, extraction in _read(path):
+            yield self._hold(episode, _Given(extraction, place))
+
+    def hold(self, episode: Episode, extraction: Extraction) -> Episode:
+        """Keep what an episode says until it is asked for; returns the episode.
+
+        Raises:
+            ValueError: the episode has no origin, by which it is known again.
+        """
+        if episode.origin is None:
+            raise ValueError("a given episode needs an origin")
+        return self._hold(episode, _Given(extraction, Place(episode.origin)))
+
+    def extract(self, episodes: Sequence[Episode]) -> list[Extraction]:
+        """What was given with the episodes, which have to come in the order of reading.
+
+        Raises:
+            ValueError: an episode was not read by this extractor.
+        """
+        self._current = {}
+        for episode in episodes:
+            given = self._ahead.get(episode.origin or "")
+            if given is None:
+                raise ValueError(f"{episode.origin or 'an episode'}: nothing was given with it")
+            self._current[episode.origin or ""] = given
+        last = next(reversed(self._current), None)
+        while last in self._ahead:  # what was passed over before it is remembered already
+            del self._ahead[next(iter(self._ahead))]
+        return [given.extraction for given in self._current.values()]
+
+    def replaced(self, updates: Sequence[Update]) -> list[tuple[int, ...]]:
+        """For every update the keys of the known facts that its ``replaces`` names.
+
+        Raises:
+            ValueError: one names no fact that holds; the message names file, line and field.
+        """
+        return [self._replaced(update) for update in updates]
+
+    def entities(self, question: str) -> list[str]:
+        """Names that a question mentions, found by rules."""
+        return self._rules.entities(question)
+
+    def cost(self) -> dict[str, float]:
+        """Nothing: no tokens, no requests."""
+        return {}
+
+    def _hold(self, episode: Episode, given: _Given) -> Episode:
+        self._ahead[episode.origin or ""] = given
+        return episode
+
+    def _replaced(self, update: Update) -> tuple[int, ...]:
+        for index, keys in enumerate(update.named):
+            if not keys:
+                place = self._place(update) / "replaces" / index
+                raise place.error("names no fact that holds when this is said")
+        return tuple(dict.fromkeys(chain.from_iterable(update.named)))
+
+    def _place(self, update: Update) -> Place:
+        """Where a statement was read; a triplet may have become a thesis since."""
+        given = self._current[update.episode.origin or ""]
+        statements: dict[str, tuple[Triplet | Thesis, ...]] = {
+            "triplets": given.extraction.triplets,
+            "theses": given.extraction.theses,
+        }
+        return next(
+            given.place / kind / index
+            for kind, several in statements.items()
+            for index, statement in enumerate(several)
+            if (statement.replaces, statement.span) == (update.new.replaces, update.new.span)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What an episode says, and where that was read."""
+
+    extraction: Extraction
+    place: Place
+
+
+def read_given(path: str | Path) -> Iterator[tuple[Episode, Extraction]]:
+    """Episodes with what they say, from a JSON Lines file.
+
+    Their origin is the file and a hash of the line, so that a file that has grown can be given
+    again; their source is the file's name unless the line names one.
+
+    Raises:
+        ValueError: a line or field is wrong; the message names file, line and field.
+    """
+    yield from ((episode, extraction) for _, episode, extraction in _read(path))
+
+
+def _read(path: str | Path) -> Iterator[tuple[Place, Episode, Extraction]]:
+    seen: Counter[str] = Counter()
+    for place, record in iter_lines(path):
+        line = json.dumps(record, sort_keys=True).encode()
+        key = hashlib.blake2b(line, digest_size=8).hexdigest()
+        seen[key] += 1
+        again = f":{seen[key]}" if seen[key] > 1 else ""
+        episode, extraction = _read_line(record, place)
+        origin = f"{Path(path).resolve()}:{key}{again}"
+        yield place, replace(episode, origin=origin), extraction
+
+
+def _read_line(record: Json, place: Place) -> tuple[Episode, Extraction]:
+    _check_fields(record, _FIELDS, place)
+    triplets = [
+        _triplet(r, at)
+        for name in ("triplets", "triples")
+        for at, r in records(record, name, place)
+    ]
+    theses = [_thesis(r, at) for at, r in records(record, "theses", place)]
+    text = field(record, "text", str, place, None)
+    if text is None:
+        text, triplets, theses = _read_out(triplets, theses)
+    else:
+        whole = (0, len(text))
+        triplets = [replace(triplet, span=whole) for triplet in triplets]
+        theses = [replace(thesis, span=whole) for thesis in theses]
+    if not text.strip():
+        raise place.error("neither text nor triplets nor theses")
+    title = field(record, "title", str, place, None)
+    episode = Episode(
+        text=text,
+        time=_time(record, "time", place),
+        source=field(record, "source", str, place, Path(place.path).name),
+        speaker=field(record, "speaker", str, place, None),
+        properties={} if title is None else {"title": title},
+    )
+    times = [_iso(at, value) for at, value in _strings(record, "times", place)]
+    return episode, Extraction(tuple(triplets), tuple(theses), tuple(times))
+
+
+def _read_out(
+    triplets: Sequence[Triplet], theses: Sequence[Thesis]
+) -> tuple[str, list[Triplet], list[Thesis]]:
+    """The text of an episode that came without one: a line for each statement, their spans set."""
+    lines = [f"{t.subject} {t.relation} {t.object}." for t in triplets] + [t.text for t in theses]
+    spans: list[Span] = []
+    at = 0
+    for line in lines:
+        spans.append((at, at + len(line)))
+        at += len(line) + 1
+    placed = [replace(t, span=span) for t, span in zip([*triplets, *theses], spans, strict=True)]
+    return "\n".join(lines), placed[: len(triplets)], placed[len(triplets) :]
+
+
+def _triplet(record: Json, place: Place) -> Triplet:
+    _check_fields(record, _TRIPLET, place)
+    ends = {name: _filled(record, name, place) for name in ("subject", "relation", "object")}
+    return Triplet(**ends, **_times(record, place))
+
+
+def _thesis(record: Json, place: Place) -> Thesis:
+    _check_fields(record, _THESIS, place)
+    entities = tuple(value for _, value in _strings(record, "entities", place))
+    return Thesis(_filled(record, "text", place), entities, **_times(record, place))
+
+
+def _times(record: Json, place: Place) -> dict[str, Any]:
+    """What triplets and theses have in common."""
+    since, until = (_time(record, name, place) for name in ("valid_from", "valid_to"))
+    if since is not None and until is not None and start(until) < start(since):
+        raise (place / "valid_to").error(f"{until} is before valid_from {since}")
+    hypothesis = record.get("hypothesis", False)
+    if not isinstance(hypothesis, bool):
+        raise (place / "hypothesis").error("must be true or false")
+    patterns = tuple(_pattern(r, at) for at, r in records(record, "replaces", place))
+    if hypothesis and patterns:
+        raise (place / "replaces").error("a hypothesis replaces nothing")
+    return {
+        "valid_from": since,
+        "valid_to": until,
+        "hypothesis": hypothesis,
+        "replaces": patterns,
+    }
+
+
+def _pattern(record: Json, place: Place) -> Replaced:
+    _check_fields(record, _REPLACED, place)
+    named = {name: field(record, name, str, place, None) for name in _REPLACED}
+    if named["text"] is None and named["subject"] is None and named["object"] is None:
+        raise place.error("names no old fact: give subject or object of a triplet, or a text")
+    if named["text"] is not None and len(record) > 1:
+        raise (place / "text").error("a thesis is named by its text alone")
+    return Replaced(**named)
+
+
+def _filled(record: Json, name: str, place: Place) -> str:
+    value = field(record, name, str, place)
+    if not value.strip():
+        raise (place / name).error("empty")
+    return " ".join(value.split())
+
+
+def _strings(record: Json, name: str, place: Place) -> Iterator[tuple[Place, str]]:
+    for index, value in enumerate(field(record, name, list, place, [])):
+        if not isinstance(value, str) or not value.strip():
+            raise (place / name / index).error("must be a string that is not empty")
+        yield place / name / index, " ".join(value.split())
+
+
+def _time(record: Json, name: str, place: Place) -> str | None:
+    value = field(record, name, str, place, None)
+    return None if value is None else _iso(place / name, value)
+
+
+def _iso(place: Place, value: str) -> str:
+    try:
+        return parse_time(value)
+    except ValueError as error:
+        raise place.error(str(error)) from None
+
+
+def _check_fields(record: Json, known: frozenset[str], place: Place) -> None:
+    if unknown := sorted(record.keys() - known):
+        raise (place / unknown[0]).error(f"unknown; known are {', '.join(sorted(known))}")

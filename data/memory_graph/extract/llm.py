@@ -1,0 +1,290 @@
+"""Extraction by asking a language model, whichever it is: prompts, passages, what is replaced."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from string import Template
+from typing import Any, NamedTuple
+
+from data.linearise import sentence_spans
+from data.memory_graph.extract.replies import (
+    ENTITIES,
+    EXTRACTION,
+    Passage,
+    Reader,
+    Schema,
+    is_full,
+    one_line,
+    replaced_schema,
+    seen,
+    text_of,
+    unique,
+)
+from data.memory_graph.extract.rules import RulesExtractor
+from data.memory_graph.types import Episode, Extraction, Fact, Span, Update
+from data.normalise import fold
+
+PASSAGE_CHARACTERS = 800
+"""What is asked about at once; the paper's texts have up to 1,024."""
+BEFORE_CHARACTERS = 300
+CONTEXT_CHARACTERS = 200
+"""What is shown on either side of a new statement: "No, I was wrong" decides what it replaces."""
+KNOWN_AT_ONCE = 40
+
+
+class Prompt(NamedTuple):
+    """A question to a language model.
+
+    Args:
+        text: one user message.
+        schema: of the JSON to reply with.
+        place: what it is about, for errors; nothing of what was said there.
+    """
+
+    text: str
+    schema: Schema
+    place: str
+
+
+class Reply(NamedTuple):
+    """A value of the prompt's schema, None if it had to end early and cannot be read; and whether
+    it came to its own end.
+    """
+
+    value: Any
+    whole: bool
+
+
+Ask = Callable[[Sequence[Prompt]], Sequence[Reply]]
+"""Replies in the order of the prompts."""
+
+
+class ModelExtractor:
+    """Extraction by asking a language model.
+
+    A passage whose reply does not come to its own end, or fills a list or a text to its limit, is
+    asked about again in parts. Where a single sentence is too much, or a reply copies the prompt's
+    example, the passage's sentences become theses by rules, beside what could be read of the reply.
+
+    Args:
+        name: recorded with every episode.
+        ask: the language model.
+    """
+
+    def __init__(self, name: str, ask: Ask) -> None:
+        self.name, self.ask = name, ask
+        self.counts: Counter[str] = Counter()
+
+    def extract(self, episodes: Sequence[Episode]) -> list[Extraction]:
+        """One extraction for every episode, in their order.
+
+        Raises:
+            ValueError: the language model cannot be asked, or its budget is spent.
+        """
+        found: list[list[tuple[Span, Extraction]]] = [[] for _ in episodes]
+        todo = [
+            Passage(number, episode, span)
+            for number, episode in enumerate(episodes)
+            for span in passage_spans(episode.text, PASSAGE_CHARACTERS)
+        ]
+        while todo:
+            replies = self._ask([extraction_prompt(passage) for passage in todo])
+            again: list[Passage] = []
+            for passage, reply in zip(todo, replies, strict=True):
+                whole = reply.whole and not is_full(reply.value, EXTRACTION)
+                parts = [] if whole else parts_of(passage)
+                again += parts
+                self.counts["split_passages"] += bool(parts)
+                if not parts:
+                    found[passage.number].append((passage.span, self._read(passage, reply, whole)))
+            todo = again
+        return [join([said for _, said in sorted(parts, key=_begin)]) for parts in found]
+
+    def _read(self, passage: Passage, reply: Reply, whole: bool) -> Extraction:
+        reader = Reader(passage, before(passage), self.counts)
+        said = Extraction() if reply.value is None else reader.extraction(reply.value)
+        self.counts["copied_from_example"] += reader.copied
+        if whole and not reader.copied:
+            return said
+        self.counts["passages_by_rules"] += 1
+        return join([said, by_rules(passage)])
+
+    def replaced(self, updates: Sequence[Update]) -> list[tuple[int, ...]]:
+        """For every update the keys of the known facts that the new statement replaces.
+
+        A hypothesis replaces nothing. Many known facts are asked about in several prompts.
+
+        Raises:
+            ValueError: the language model cannot be asked, or its budget is spent.
+        """
+        asked = [
+            (number, update.known[first : first + KNOWN_AT_ONCE])
+            for number, update in enumerate(updates)
+            if not update.new.hypothesis
+            for first in range(0, len(update.known), KNOWN_AT_ONCE)
+        ]
+        replies = self._ask([replaced_prompt(updates[number], known) for number, known in asked])
+        keys: list[tuple[int, ...]] = [()] * len(updates)
+        for (number, known), reply in zip(asked, replies, strict=True):
+            chosen = sorted(set(_readable(reply)["replaced"]))
+            keys[number] += tuple(known[n - 1].key for n in chosen)
+        return keys
+
+    def entities(self, question: str) -> list[str]:
+        """Names that a question mentions, in its order; what does not occur in it is left out.
+
+        Raises:
+            ValueError: the language model cannot be asked, or its budget is spent.
+        """
+        text = prompt_text("entities", question=one_line(question))
+        [reply] = self._ask([Prompt(text, ENTITIES, "the question")])
+        names = unique(map(one_line, _readable(reply)["entities"]))
+        found = [name for name in names if seen(name, fold(question))]
+        self.counts["unseen_names"] += len(names) - len(found)
+        return found
+
+    def cost(self) -> dict[str, float]:
+        """Requests so far, and how often a reply could not be taken as it was."""
+        return {name: float(count) for name, count in self.counts.items()}
+
+    def _ask(self, prompts: Sequence[Prompt]) -> Sequence[Reply]:
+        self.counts["requests"] += len(prompts)
+        return self.ask(prompts) if prompts else []
+
+
+def _begin(part: tuple[Span, Extraction]) -> Span:
+    return part[0]
+
+
+def _readable(reply: Reply) -> Any:
+    if reply.value is None:
+        raise ValueError("the language model's reply to a short question is longer than it may be")
+    return reply.value
+
+
+def passage_spans(text: str, most: int) -> list[Span]:
+    """Spans of whole sentences, together up to ``most`` characters, or of one longer sentence.
+
+    Only a sentence longer than ``PASSAGE_CHARACTERS`` is cut, between words where it has any.
+    """
+    spans: list[Span] = []
+    for sentence in sentence_spans(text):
+        for start, stop in _cut(text, sentence):
+            if spans and stop - spans[-1][0] <= most:
+                spans[-1] = spans[-1][0], stop
+            else:
+                spans.append((start, stop))
+    return spans
+
+
+def _cut(text: str, span: Span) -> list[Span]:
+    start, stop = span
+    spans: list[Span] = []
+    while stop - start > PASSAGE_CHARACTERS:
+        space = text.rfind(" ", start + 1, start + PASSAGE_CHARACTERS)
+        end = space if space > 0 else start + PASSAGE_CHARACTERS
+        spans.append((start, end))
+        start = end
+    return [*spans, (start, stop)]
+
+
+def parts_of(passage: Passage) -> list[Passage]:
+    """A passage in about two parts; none if it is a single sentence."""
+    first = passage.span[0]
+    spans = passage_spans(passage.text, len(passage.text) // 2)
+    parts = [
+        Passage(passage.number, passage.episode, (first + start, first + stop))
+        for start, stop in spans
+    ]
+    return parts if len(parts) > 1 else []
+
+
+def by_rules(passage: Passage) -> Extraction:
+    """The theses and times of a passage as the rules find them."""
+    first = passage.span[0]
+    [said] = RulesExtractor().extract([replace(passage.episode, text=passage.text)])
+    theses = [
+        replace(thesis, span=(first + thesis.span[0], first + thesis.span[1]))
+        for thesis in said.theses
+        if thesis.span is not None
+    ]
+    return Extraction(theses=tuple(theses), times=said.times)
+
+
+def join(parts: Sequence[Extraction]) -> Extraction:
+    """Several extractions of one episode as one, nothing twice."""
+
+    def together(field: str) -> tuple[Any, ...]:
+        return tuple(dict.fromkeys(item for part in parts for item in getattr(part, field)))
+
+    return Extraction(together("triplets"), together("theses"), together("times"))
+
+
+@cache
+def _template(name: str) -> Template:
+    path = files("data.memory_graph.extract") / "prompts" / f"{name}.txt"
+    return Template(path.read_text(encoding="utf-8"))
+
+
+def prompt_text(name: str, **values: str) -> str:
+    """A prompt of ``prompts/``, filled in."""
+    return _template(name).substitute(values)
+
+
+def place_of(episode: Episode) -> str:
+    """How an error names an episode without saying what is in it."""
+    if episode.origin is None:
+        return "an episode without origin" + (f" of {episode.source}" if episode.source else "")
+    return f"the episode {episode.origin}"
+
+
+def before(passage: Passage) -> str:
+    """The end of what stands before a passage in its episode."""
+    start = passage.span[0]
+    text = passage.episode.text[max(start - BEFORE_CHARACTERS, 0) : start]
+    return one_line(text.partition(" ")[2] if start > BEFORE_CHARACTERS else text)
+
+
+def extraction_prompt(passage: Passage) -> Prompt:
+    """What a passage says: theses, triplets, times."""
+    episode = passage.episode
+    text = prompt_text(
+        "extract",
+        speaker=one_line(episode.speaker or "") or "unknown",
+        said=episode.time or "unknown",
+        before=before(passage) or "nothing",
+        passage=one_line(passage.text),
+    )
+    return Prompt(text, EXTRACTION, place_of(episode))
+
+
+def replaced_prompt(update: Update, known: Sequence[Fact]) -> Prompt:
+    """Which of the known facts, numbered from 1, a new statement replaces."""
+    episode = update.episode
+    start, stop = update.new.span or (0, 0)
+    context = episode.text[max(start - CONTEXT_CHARACTERS, 0) : stop + CONTEXT_CHARACTERS]
+    text = prompt_text(
+        "replaced",
+        known="\n".join(f"{n}. {known_line(fact)}" for n, fact in enumerate(known, 1)),
+        new=one_line(text_of(update.new)),
+        said=episode.time or "at an unknown time",
+        speaker=one_line(episode.speaker or "") or "somebody",
+        context=one_line(context),
+    )
+    return Prompt(text, replaced_schema(len(known)), place_of(episode))
+
+
+def known_line(fact: Fact) -> str:
+    """A known fact in one line, with what is known of its times."""
+    said = next((place.said for place in fact.provenance if place.said), None)
+    times = [
+        f"{word} {time}"
+        for word, time in (("since", fact.valid_from), ("until", fact.valid_to), ("said", said))
+        if time is not None
+    ]
+    text = " ".join(fact.ends) if fact.ends else fact.text  # a triplet's text begins with its time
+    return one_line(text) + (f" ({', '.join(times)})" if times else "")

@@ -1,0 +1,130 @@
+"""The extractor that needs no model: every sentence is a thesis, plain ones are triplets as well.
+
+PersonalAI (arXiv 2506.17001) asks a language model for all of this; the rules know English
+statements of one verb, and find names, dates and quotes in any script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from data.memory_graph.extract.aspects import find_replaced
+from data.memory_graph.extract.dates import Date, find_dates
+from data.memory_graph.extract.mentions import (
+    Spellings,
+    Token,
+    join_names,
+    mentions,
+    phrases,
+    plain_text,
+    tokenise,
+)
+from data.memory_graph.extract.sentences import Sentence, split_episode
+from data.memory_graph.extract.statements import Reader, is_hypothesis
+from data.memory_graph.types import Episode, Extraction, Span, Thesis, Triplet, Update
+from data.normalise import fold
+
+_Place = tuple[str, str | None, str | None, Span | None]
+Phrases = Literal["never", "spoken", "always"]
+
+
+class RulesExtractor:
+    """Finds theses, entities and simple triplets by rules.
+
+    Args:
+        phrases: in which sentences noun phrases in lower case ("pottery class") are entities too:
+            in none, in those with a speaker, or in all.
+    """
+
+    name = "rules"
+
+    def __init__(self, phrases: Phrases = "spoken") -> None:
+        self.phrases = phrases
+        self._said: dict[_Place, list[Triplet]] = {}
+        """Triplets of the sentences that were extracted last, which are asked about next."""
+
+    def extract(self, episodes: Sequence[Episode]) -> list[Extraction]:
+        """One extraction for every episode, in their order; each depends on its episode alone."""
+        self._said.clear()
+        return [self._extract(episode) for episode in episodes]
+
+    def replaced(self, updates: Sequence[Update]) -> list[tuple[int, ...]]:
+        """For every update the keys of the known facts that the new statement replaces."""
+        return [
+            find_replaced(update, self._said.get(_place(update.episode, update.new.span)))
+            for update in updates
+        ]
+
+    def entities(self, question: str) -> list[str]:
+        """Names, quotes, dates and numbers of a question, then its noun phrases in lower case."""
+        text, links = plain_text(question)
+        dates = find_dates(text, None)
+        tokens = join_names(tokenise(text, dates), text, Spellings())
+        return list(dict.fromkeys([*links, *mentions(tokens, dates), *phrases(tokens)]))
+
+    def cost(self) -> dict[str, float]:
+        """Nothing is counted."""
+        return {}
+
+    def _extract(self, episode: Episode) -> Extraction:
+        sentences = split_episode(episode)
+        plain = [plain_text(sentence.text) for sentence in sentences]
+        dates = [find_dates(text, episode.time) for text, _ in plain]
+        tokens = [tokenise(text, found) for (text, _), found in zip(plain, dates, strict=True)]
+        seen = Spellings()
+        for found in tokens:
+            seen.look_at(found)
+        theses: list[Thesis] = []
+        triplets: list[Triplet] = []
+        times: list[str] = []
+        reader = Reader()
+        for sentence, (text, links), when, words in zip(
+            sentences, plain, dates, tokens, strict=True
+        ):
+            words = join_names(words, text, seen)
+            found = reader.read(words, when, sentence)
+            theses.append(self._thesis(sentence, text, links, words, when))
+            triplets += found
+            self._said[_place(episode, sentence.span)] = found
+            times += [date.first for date in when if date.is_exact]
+        return Extraction(tuple(triplets), tuple(theses), tuple(dict.fromkeys(times)))
+
+    def _thesis(
+        self,
+        sentence: Sentence,
+        text: str,
+        links: Sequence[str],
+        words: Sequence[Token],
+        dates: Sequence[Date],
+    ) -> Thesis:
+        names = [*links, *mentions(words, dates)]
+        if self.phrases == "always" or (self.phrases == "spoken" and sentence.speaker is not None):
+            names += phrases(words)
+        about = sentence.speaker or sentence.topic
+        if about is not None:
+            names.insert(0, about)
+        return Thesis(
+            text=_self_contained(sentence, text, dates),
+            entities=tuple(dict.fromkeys(names)),
+            hypothesis=is_hypothesis(words),
+            span=sentence.span,
+        )
+
+
+def _place(episode: Episode, span: Span | None) -> _Place:
+    """Where something is said; where all of it is equal, so are the triplets."""
+    return episode.text, episode.speaker, episode.properties.get("title"), span
+
+
+def _self_contained(sentence: Sentence, text: str, dates: Sequence[Date]) -> str:
+    """The sentence after who says it or what it is about, "yesterday" with its date."""
+    for date in reversed(dates):
+        if date.label is not None:
+            text = f"{text[: date.stop]} ({date.label}){text[date.stop :]}"
+    text = " ".join(text.split())
+    if sentence.speaker is not None:
+        return f"{sentence.speaker}: {text}"
+    if sentence.topic is not None and fold(sentence.topic) not in fold(text):
+        return f"{sentence.topic}: {text}"
+    return text

@@ -1,0 +1,187 @@
+"""Statements of a sentence, read from left to right in the parts between marks and conjunctions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from data.memory_graph.extract.dates import Date, name_date
+from data.memory_graph.extract.mentions import Token
+from data.memory_graph.extract.nouns import (
+    ENDS,
+    JOINS,
+    Noun,
+    Speakers,
+    is_participial,
+    read_noun,
+    read_pieces,
+    read_subject,
+)
+from data.memory_graph.extract.verbs import Predicate, begins_predicate, read_predicate
+
+_RELATIVE = frozenset("who which that".split())
+_GOES_ON = frozenset(["and", "but", ",", ";", "then", "or"])
+_LISTS = frozenset(["", ",", "and", "&"])
+_MAX_SUBJECT = 9  # tokens, before which the verb has to come
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Who, a predicate, and its pieces: one or more triplets.
+
+    Args:
+        subjects: one, or several joined by "and".
+        predicate: what joins them to the pieces.
+        pieces: a preposition or "", and what follows it.
+        dates: said of the statement.
+    """
+
+    subjects: tuple[Noun, ...]
+    predicate: Predicate
+    pieces: tuple[tuple[str, Noun], ...]
+    dates: tuple[Date, ...] = ()
+
+
+class SentenceReader:
+    """Reads one sentence.
+
+    Args:
+        who: whom pronouns mean.
+        dates: of the sentence, by their first character.
+    """
+
+    def __init__(self, who: Speakers, dates: Mapping[int, Date]) -> None:
+        self.statements: list[Statement] = []
+        self.roles: list[tuple[str, str, str]] = []
+        """What noun phrases say themselves: "my wife Anna"."""
+        self._who, self._dates = who, dates
+        self._waiting: list[Date] = []
+        self._list: list[Noun] | None = []  # noun phrases in a row; None: not of this statement
+        self._follows = False  # the part before was read as a statement
+
+    def read(self, words: Sequence[Token]) -> None:
+        """Read all parts; then look at ``statements`` and ``roles``."""
+        for join, part in _parts(words):
+            when = [self._dates[token.start] for token in part if token.kind == "date"]
+            while part and part[0].kind == "date":
+                part = part[1:]
+            if part:
+                self._read_part(join, part, when)
+            else:
+                self._place(when)
+
+    def _read_part(self, join: str, part: Sequence[Token], when: Sequence[Date]) -> None:
+        found = self._statement(join, part, when)
+        if found is not None:
+            is_list = join == "and" and not self.statements
+            shared = self._list or [] if is_list else []
+            dates = (*self._waiting, *found.dates)
+            subjects = (*shared, *found.subjects)
+            self.statements.append(replace(found, subjects=subjects, dates=dates))
+            self._waiting, self._list = [], []
+        else:
+            self._read_noun(join, part, when)
+        self._follows = found is not None
+
+    def _place(self, when: Sequence[Date]) -> None:
+        """Dates between commas belong to the last statement, or wait for the first one."""
+        if not self.statements:
+            self._waiting += when
+            return
+        last = self.statements[-1]
+        self.statements[-1] = replace(last, dates=(*last.dates, *when))
+
+    def _read_noun(self, join: str, part: Sequence[Token], when: Sequence[Date]) -> None:
+        """A noun phrase goes on a list: "has a dog", "a parrot" and "a cat"."""
+        noun = read_noun(part, self._who) if join in _LISTS and self._list is not None else None
+        if noun is None:
+            self._list = None
+            return
+        assert self._list is not None
+        self._list.append(noun)
+        if self.statements and join == "and":
+            self._extend(self._list, when)
+            self._list = []
+        elif not self.statements:
+            self._waiting += when
+
+    def _extend(self, nouns: Sequence[Noun], when: Sequence[Date]) -> None:
+        last = self.statements[-1]
+        more = tuple((last.pieces[-1][0], noun) for noun in nouns)
+        if when:  # "became a duke in 1981 and a king in 1983"
+            self.statements.append(replace(last, pieces=more, dates=tuple(when)))
+        else:
+            self.statements[-1] = replace(last, pieces=(*last.pieces, *more))
+
+    def _statement(
+        self, join: str, words: Sequence[Token], when: Sequence[Date]
+    ) -> Statement | None:
+        start, subjects = self._subject(join, words)
+        lasts = any(date.word == "since" for date in when)
+        predicate = read_predicate(words, start, lasts) if subjects else None
+        if predicate is None:
+            return None
+        pieces = read_pieces(words, predicate.stop, self._who, predicate.is_copula)
+        is_day = predicate.base == "bear" or (predicate.is_copula and subjects[0].is_attribute)
+        if not pieces and when and is_day:
+            return Statement(tuple(subjects), predicate, (_day(predicate, when[0]),))
+        if not pieces and (complement := _complement(predicate)) is not None:
+            pieces = [("", complement)]
+            predicate = replace(predicate, text=predicate.text.rpartition(" ")[0], base="be")
+        for noun in (*subjects, *(noun for _, noun in pieces)):
+            if noun.role is not None:
+                self.roles.append((noun.role[0], f"has {noun.role[1]}", noun.text))
+        return Statement(tuple(subjects), predicate, tuple(pieces), tuple(when)) if pieces else None
+
+    def _subject(self, join: str, words: Sequence[Token]) -> tuple[int, Sequence[Noun]]:
+        """Where the predicate begins, and whom it is said of; nobody if that is not plain."""
+        if begins_predicate(words, 0) and not is_participial(words, 0) and words[0].lower != "like":
+            if join in _RELATIVE:
+                return 0, self._antecedent()
+            if self._follows and join in _GOES_ON:
+                return 0, self.statements[-1].subjects
+            if self._list and join == ",":  # "Anna, a nurse, lives"
+                return 0, self._list[:1]
+        if self._list and join == ",":  # "Paris, Texas is a town": who it is about is not plain
+            return 0, []
+        for index in range(1, min(len(words), _MAX_SUBJECT)):
+            if begins_predicate(words, index):
+                noun = read_subject(words[:index], self._who)
+                if noun is not None:
+                    return index, [noun]
+        return 0, []
+
+    def _antecedent(self) -> Sequence[Noun]:
+        """Whom "who" means: the name before it, or the one that something was done to."""
+        if self._list:
+            return [noun for noun in self._list[-1:] if noun.is_name]
+        pieces = self.statements[-1].pieces if self._follows else ()
+        return [noun for preposition, noun in pieces[-1:] if noun.is_name and not preposition]
+
+
+def _parts(words: Sequence[Token]) -> list[tuple[str, list[Token]]]:
+    """The parts of a sentence with the mark or conjunction before each."""
+    parts: list[tuple[str, list[Token]]] = [("", [])]
+    for word in words:
+        is_mark = word.kind == "mark" and word.text in ENDS
+        if not (is_mark or (word.kind == "word" and word.lower in JOINS)):
+            parts[-1][1].append(word)
+        elif parts[-1][1]:
+            parts.append((word.lower, []))
+        else:
+            parts[-1] = (word.lower, [])
+    return [part for part in parts if part[1]]
+
+
+def _day(predicate: Predicate, date: Date) -> tuple[str, Noun]:
+    """ "her birthday is 3 May 1990", "was born in May 1990": here a date is what is said."""
+    preposition = "" if predicate.is_copula else "on" if len(date.first) > 7 else "in"
+    return preposition, Noun(name_date(date.first), False, is_value=True)
+
+
+def _complement(predicate: Predicate) -> Noun | None:
+    """ "is divorced" reads as a participle without an object: it is a plain complement."""
+    be, _, participle = predicate.text.rpartition(" ")
+    if predicate.is_copula or be.split(" ")[0] not in ("is", "was") or participle.endswith("ing"):
+        return None
+    return Noun(participle, False)

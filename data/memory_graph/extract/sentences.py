@@ -1,0 +1,112 @@
+"""Sentences of an episode, each with who says it and what it is about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from data.linearise import sentence_spans
+from data.memory_graph.extract.words import NOT_NAMES, OPENERS
+from data.memory_graph.types import Episode, Span
+
+MAX_SENTENCE_CHARS = 1000
+"""A longer one is cut where a word ends: a page without a full stop is no single statement."""
+MAX_HEADING_CHARS = 80
+MAX_WRAPPED_CHARS = 50  # a shorter line that ends without a mark was not wrapped: it is over
+
+_SPEAKER = re.compile(r"(?:[-*>]\s*)?([^\W\d_][\w.'’-]*(?: [^\W\d_][\w.'’-]*){0,2}):\s+(?=\S)")
+_ITEM = re.compile(r"(?:[-*•+>#|]+|\d{1,3}[.)])\s")
+_MARKUP = re.compile(r"(?:[-*•+>#]+\s+|\d{1,3}[.)]\s+)+(?=\S)")
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence of an episode.
+
+    Args:
+        span: where it stands in the episode's text.
+        text: that part of the text.
+        speaker: who says it, where that is known.
+        topic: what the whole text is about (its heading), where that is known.
+    """
+
+    span: Span
+    text: str
+    speaker: str | None
+    topic: str | None
+
+
+def split_episode(episode: Episode) -> list[Sentence]:
+    """The sentences of an episode in their order; a heading becomes the topic of the others."""
+    topic, start = _heading(episode)
+    text = episode.text
+    sentences: list[Sentence] = []
+    for first, last in _blocks(text, start):
+        speaker = episode.speaker
+        if speaker is None and (match := _speaker(text, first, last)):
+            speaker, first = match[1], match.end()
+        for at, end in sentence_spans(text[first:last]):
+            for span in _pieces(text, first + at, first + end):
+                sentences.append(Sentence(span, text[slice(*span)], speaker, topic))
+    return sentences
+
+
+def _heading(episode: Episode) -> tuple[str | None, int]:
+    """The property "title", else a short first line without a full stop; and where it ends."""
+    title = episode.properties.get("title")
+    text = episode.text
+    if "\n" not in text or episode.speaker is not None:
+        return title, 0
+    line, _, rest = text.partition("\n")
+    heading = line.strip().strip("#= \t")
+    is_heading = 0 < len(heading) <= MAX_HEADING_CHARS and heading[-1] not in ".!?:;,。！？।"
+    if not is_heading or not rest.strip() or _SPEAKER.match(line) or _ITEM.match(line.lstrip("#=")):
+        return title, 0
+    return title or heading, len(line) + 1
+
+
+def _blocks(text: str, start: int) -> Iterator[Span]:
+    """Paragraphs, items of lists, and lines of a dialogue; a wrapped line goes on."""
+    if "\n" not in text:
+        yield start, len(text)
+        return
+    at = start
+    while (newline := text.find("\n", at)) >= 0:
+        if _ends_block(text, start, at, newline):
+            if start < newline:
+                yield start, newline
+            start = newline + 1
+        at = newline + 1
+    if start < len(text):
+        yield start, len(text)
+
+
+def _ends_block(text: str, start: int, line: int, newline: int) -> bool:
+    following = text[newline + 1 : newline + 80].split("\n", 1)[0]
+    if not following.strip() or line == newline or text[line:newline].isspace():
+        return True
+    if _ITEM.match(following.lstrip()) or _SPEAKER.match(following.lstrip()):
+        return True
+    return newline - line < MAX_WRAPPED_CHARS and following.lstrip()[:1].isupper()
+
+
+def _speaker(text: str, first: int, last: int) -> re.Match[str] | None:
+    match = _SPEAKER.match(text, first, last)
+    if match is None or not match[1][0].isupper():
+        return None
+    word = match[1].lower()
+    return None if word in OPENERS or word in NOT_NAMES else match
+
+
+def _pieces(text: str, start: int, stop: int) -> Iterator[Span]:
+    """A sentence without the marks of a list before it, cut where it is too long."""
+    if match := _MARKUP.match(text, start, stop):
+        start = match.end()
+    while stop - start > MAX_SENTENCE_CHARS:
+        cut = text.rfind(" ", start + 1, start + MAX_SENTENCE_CHARS)
+        cut = cut if cut > start else start + MAX_SENTENCE_CHARS
+        yield start, cut
+        start = cut + (text[cut] == " ")
+    if start < stop:
+        yield start, stop

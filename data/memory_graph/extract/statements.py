@@ -1,0 +1,173 @@
+"""Simple triplets of plain sentences: the copula, possession, and "X verb Y".
+
+A sentence is read from left to right in segments, the parts between marks and conjunctions: who,
+a predicate, and what follows it, in pieces that prepositions begin. What is not understood gives
+no triplet; the thesis keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from data.memory_graph.extract.dates import Date, find_dates
+from data.memory_graph.extract.mentions import Spellings, Token, join_names, tokenise
+from data.memory_graph.extract.nouns import MAX_WORDS, Noun, Speakers, expand, without_opening
+from data.memory_graph.extract.segments import SentenceReader, Statement
+from data.memory_graph.extract.sentences import Sentence
+from data.memory_graph.extract.verbs import Predicate
+from data.memory_graph.extract.words import DOUBT
+from data.memory_graph.types import Triplet
+
+_LIGHT = frozenset("have get take make give start begin lose quit leave find accept".split())
+
+
+class Reader:
+    """Reads the sentences of an episode one after another; "she" is who the last one was about."""
+
+    def __init__(self) -> None:
+        self._last: str | None = None
+
+    def read(
+        self, tokens: Sequence[Token], dates: Sequence[Date], sentence: Sentence
+    ) -> list[Triplet]:
+        """The simple triplets of a sentence.
+
+        Args:
+            tokens: of the sentence, names joined.
+            dates: of the sentence.
+            sentence: who says it, what it is about and where it stands.
+        """
+        words, doubtful = without_opening(expand(tokens))
+        doubtful |= is_hypothesis(tokens)
+        who = Speakers(sentence.speaker, self._last or sentence.topic, sentence.topic)
+        reader = SentenceReader(who, {date.start: date for date in dates})
+        reader.read(words)
+        self._remember(reader.statements, words)
+        found = [triplet for statement in reader.statements for triplet in _triplets(statement)]
+        found += [Triplet(*ends) for ends in reader.roles]
+        unique = dict.fromkeys(
+            replace(triplet, hypothesis=doubtful or triplet.hypothesis, span=sentence.span)
+            for triplet in found
+        )
+        return list(unique)
+
+    def _remember(self, statements: Sequence[Statement], words: Sequence[Token]) -> None:
+        """Who a pronoun in the next sentence means; nobody where two may be meant."""
+        if not statements:
+            first = words[0] if words else None
+            self._last = first.text if first and first.kind == "name" else self._last
+            return
+        subject = statements[0].subjects[0]
+        others = {
+            noun.text
+            for statement in statements
+            for preposition, noun in statement.pieces
+            if noun.is_name and not preposition and not statement.predicate.is_copula
+        }
+        is_sure = len(statements[0].subjects) == 1 and not others - {subject.text}
+        self._last = (subject.owner or subject.text) if is_sure else None
+
+
+@lru_cache(maxsize=1 << 14)
+def read_sentence(text: str) -> tuple[Triplet, ...]:
+    """The simple triplets of a thesis alone: "Anna: I live in Paris." tells who says it."""
+    about, colon, rest = text.partition(": ")
+    is_told = bool(colon) and about.count(" ") < MAX_WORDS and about[:1].isupper()
+    about, text = (about, rest) if is_told else (None, text)
+    dates = find_dates(text, None)
+    tokens = join_names(tokenise(text, dates), text, Spellings())
+    sentence = Sentence((0, len(text)), text, about, about)
+    return tuple(Reader().read(tokens, dates, sentence))
+
+
+def is_hypothesis(tokens: Sequence[Token]) -> bool:
+    """Whether a sentence asks, or says itself that it may not be so."""
+    if tokens and tokens[-1].text in ("?", "？", "؟"):
+        return True
+    return any(
+        token.kind == "word" and token.lower in DOUBT and token.text != "May" for token in tokens
+    )
+
+
+def _triplets(statement: Statement) -> list[Triplet]:
+    triplets: list[Triplet] = []
+    predicate = statement.predicate
+    since, until = _interval(predicate, statement.dates)
+    for subject in statement.subjects:
+        for relation, noun in _relations(predicate, statement.pieces):
+            who, relation = _possession(subject, relation, noun)
+            if who == noun.text:
+                continue
+            made = Triplet(who, relation, noun.text, since, until, predicate.doubtful)
+            triplets += [made] if not predicate.was else _ended(made, predicate)
+    return triplets
+
+
+def _ended(made: Triplet, predicate: Predicate) -> list[Triplet]:
+    """ "used to live": with a time, when it was so as well; and that it is so no longer."""
+    over = replace(made, valid_from=made.valid_to, valid_to=None)
+    if made.valid_from is None and made.valid_to is None:
+        return [over]
+    relation = made.relation.replace(f"used to {predicate.base}", predicate.was or "", 1)
+    return [replace(made, relation=relation), over]
+
+
+def _interval(predicate: Predicate, dates: Sequence[Date]) -> tuple[str | None, str | None]:
+    """[from, to) of what a segment says, from its dates."""
+    since = next((date.first for date in dates if date.word == "since"), None)
+    until = next((date.first for date in dates if date.word == "until"), None)
+    at = next((date for date in dates if date.word == "at"), None)
+    if predicate.ended and not predicate.was:
+        return since or until or (at.first if at else None), None
+    if since or until or at is None:
+        return since, until
+    return at.first, at.after if predicate.time == "past" or predicate.was else None
+
+
+def _relations(predicate: Predicate, pieces: Sequence[tuple[str, Noun]]) -> list[tuple[str, Noun]]:
+    """(relation, object) pairs: "works as", "works at"; "is the CEO of"; "got a job at"."""
+    if predicate.is_copula:
+        return _copula(predicate.text, pieces)
+    relations: list[tuple[str, Noun]] = []
+    verb = predicate.text
+    for preposition, noun in pieces:
+        relations.append((f"{verb} {preposition}" if preposition else predicate.text, noun))
+        if not preposition and predicate.base in _LIGHT and not noun.is_value:
+            verb = f"{predicate.text} {noun.thing or noun.text}"
+    return relations
+
+
+def _copula(be: str, pieces: Sequence[tuple[str, Noun]]) -> list[tuple[str, Noun]]:
+    """What a thing is: its plain complement, its role "of" something, and where it has it."""
+    relations: list[tuple[str, Noun]] = []
+    role = ""
+    for index, (preposition, noun) in enumerate(pieces):
+        if not preposition:
+            article = f"{be} {noun.article}" if noun.article else be
+            role = f"{article} {noun.text}"
+            if [p for p, of in pieces[index + 1 : index + 2] if p == "of" and of.is_value]:
+                continue
+            relations.append((article, noun))
+        elif " " in preposition:  # "a film directed by"
+            relations.append((preposition, noun))
+        elif role and noun.is_value:
+            relations.append((f"{role} {preposition}", noun))
+        elif not role:
+            relations.append((f"{be} {preposition}", noun))
+    return relations
+
+
+def _possession(subject: Noun, relation: str, noun: Noun) -> tuple[str, str]:
+    """ "Bob's wife is Anna" is a fact about Bob; "Anna's car is red" about the car."""
+    if subject.owner is None or subject.thing is None:
+        return subject.text, relation
+    be = relation.removesuffix(" the").removesuffix(" a")
+    is_of_owner = noun.is_value or subject.is_attribute
+    if be == "is" and is_of_owner:
+        return subject.owner, f"has {subject.thing}"
+    if be in ("was", "is no longer", "is not") and is_of_owner:
+        verb = {"was": "had", "is not": "does not have"}.get(be, "no longer has")
+        return subject.owner, f"{verb} {subject.thing}"
+    return subject.text, relation

@@ -1,0 +1,248 @@
+"""Predicates: the chain of auxiliaries, negations and a verb between who and what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from data.memory_graph.extract.mentions import Token
+from data.memory_graph.extract.words import ADVERBS, PARTICIPLES, PAST, VERB_FORMS, third_person
+
+Time = Literal["present", "past", "event"]
+
+MODALS = frozenset("will would can could may might must shall should".split())
+_STATES = frozenset(
+    "be have live work reside stay own know play study teach serve lead belong attend date use "
+    "love like hate prefer need want rent drive coach manage run host".split()
+)
+_INTENTS = frozenset("want plan hope need decide consider intend wish dream think try aim".split())
+_ENDINGS = frozenset("stop quit finish cease".split())
+_BEGINNINGS = frozenset("start begin".split())
+_COMING = frozenset("move leave join marry get go come relocate start begin switch".split())
+_PARTICLES = frozenset("up out off together".split())
+_PARTICIPLES = frozenset(PARTICIPLES.values()) | frozenset(PAST.values())
+_NEGATIONS = frozenset("not never".split())
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """What joins a subject and its objects.
+
+    Args:
+        text: as a relation reads, in the third person ("lives", "is no longer", "was directed").
+        base: the verb's base form.
+        time: whether it holds now, held once, or happened.
+        stop: the index of the first token after it.
+        doubtful: it is possible, planned or wished.
+        ended: it says that something holds no longer.
+        was: the relation in the past, for what is known to have ended ("used to live": "lived").
+    """
+
+    text: str
+    base: str
+    time: Time
+    stop: int
+    doubtful: bool = False
+    ended: bool = False
+    was: str | None = None
+
+    @property
+    def is_copula(self) -> bool:
+        """A form of "to be" that is no auxiliary."""
+        return self.base == "be"
+
+
+def begins_predicate(tokens: Sequence[Token], index: int) -> bool:
+    """Whether a verb, or what stands before one, stands here."""
+    index = _after_adverbs(tokens, index)
+    if index >= len(tokens) or tokens[index].kind != "word":
+        return False
+    return _is_verb(tokens[index])
+
+
+def _is_verb(token: Token) -> bool:
+    lower = token.lower
+    if lower in VERB_FORMS:
+        return VERB_FORMS[lower][1] != "ing"
+    return lower in MODALS or (len(lower) > 4 and lower.endswith("ed") and token.text.islower())
+
+
+def _after_adverbs(tokens: Sequence[Token], index: int) -> int:
+    while index < len(tokens):
+        lower = tokens[index].lower
+        if lower == "no" and _word(tokens, index + 1) == "longer":
+            index += 2
+        elif lower in ADVERBS or lower in _NEGATIONS:
+            index += 1
+        else:
+            break
+    return index
+
+
+def _word(tokens: Sequence[Token], index: int) -> str:
+    return tokens[index].lower if index < len(tokens) else ""
+
+
+def _base(word: str) -> tuple[str, str]:
+    """(base, kind of form); an unknown word in "-ed" is its own base, in the past."""
+    return VERB_FORMS.get(word) or (word, "past" if word.endswith("ed") else "")
+
+
+def read_predicate(tokens: Sequence[Token], index: int, lasts: bool = False) -> Predicate | None:
+    """The predicate that begins here, or None where no verb that the rules know follows.
+
+    Args:
+        tokens: of a segment.
+        index: where the chain of auxiliaries, adverbs and the verb begins.
+        lasts: the segment says since when, so that "has worked" still holds.
+    """
+    negation = _negation(tokens, index)
+    index = _after_adverbs(tokens, index)
+    word = _word(tokens, index)
+    if word in MODALS:
+        return _modal(tokens, index, negation)
+    if word == "used" and _word(tokens, index + 1) == "to":
+        return _used_to(tokens, index + 2)
+    base, form = _base(word)
+    if not form or form == "ing":
+        return None
+    following = _after_adverbs(tokens, index + 1)
+    negation = _negation(tokens, index + 1) or negation
+    if base == "do" and _base(_word(tokens, following))[1] == "base":
+        helped = _base(_word(tokens, following))[0]
+        time: Time = "past" if word == "did" else "present"
+        return _whole(tokens, following, helped, time, negation)
+    if base == "have" and _word(tokens, following) in _PARTICIPLES:
+        return _perfect(tokens, following, word, negation, lasts)
+    if base == "be":
+        return _being(tokens, following, "past" if form == "past" else "present", negation)
+    is_present = form in ("base", "third")
+    return _whole(tokens, index, base, "present" if is_present else "past", negation)
+
+
+def _negation(tokens: Sequence[Token], index: int) -> str:
+    stop = _after_adverbs(tokens, index)
+    words = [token.lower for token in tokens[index:stop]]
+    if "longer" in words:
+        return "no longer"
+    negated = next((word for word in words if word in _NEGATIONS), "")
+    if negated == "not" and any(
+        token.lower in ("anymore", "longer")
+        or (token.lower == "any" and _word(tokens, i + 1) == "more")
+        for i, token in enumerate(tokens)
+    ):
+        return "no longer"
+    return negated
+
+
+def _modal(tokens: Sequence[Token], index: int, negation: str) -> Predicate | None:
+    following = _after_adverbs(tokens, index + 1)
+    base, form = _base(_word(tokens, following))
+    if form != "base" and base not in ("be", "have"):
+        return None
+    modal = _word(tokens, index)
+    if _negation(tokens, index + 1) or negation:
+        modal += " not"
+    return Predicate(f"{modal} {base}", base, "present", following + 1, doubtful=modal != "can")
+
+
+def _used_to(tokens: Sequence[Token], index: int) -> Predicate | None:
+    base, form = _base(_word(tokens, index))
+    if form != "base":
+        return None
+    was = PAST.get(base, base)
+    return Predicate(f"used to {base}", base, "event", index + 1, ended=True, was=was)
+
+
+def _perfect(
+    tokens: Sequence[Token], index: int, have: str, negation: str, lasts: bool
+) -> Predicate | None:
+    """ "has moved" happened; "has been" and "has been working" still hold, "had" no more."""
+    time: Time = "past" if have == "had" else "present"
+    base, _ = _base(_word(tokens, index))
+    following = _after_adverbs(tokens, index + 1)
+    if base == "be" and _word(tokens, following) != "to":
+        return _being(tokens, following, time, negation)
+    text = PAST.get(base, _word(tokens, index))
+    if negation:
+        return Predicate(f"has {negation} {_word(tokens, index)}", base, "event", index + 1)
+    is_lasting = have != "had" and base in _STATES and lasts
+    text = third_person(base) if is_lasting else text
+    return Predicate(text, base, "present" if is_lasting else "event", index + 1)
+
+
+def _being(tokens: Sequence[Token], index: int, time: Time, negation: str) -> Predicate | None:
+    """What follows a form of "to be": a verb in -ing, a participle, or a plain complement."""
+    be = "is" if time == "present" else "was"
+    be += f" {negation}" if negation else ""
+    ended = negation == "no longer"
+    word = _word(tokens, index)
+    base, form = _base(word)
+    if form == "ing":
+        return _going_on(tokens, index, base, time, negation)
+    is_participle = word in _PARTICIPLES or (form == "past" and len(word) > 4)
+    follows = _word(tokens, index + 1) or base == "bear"
+    is_lower = index < len(tokens) and tokens[index].text.islower()
+    if is_participle and is_lower and follows and base != "be":
+        stop = index + 1
+        return Predicate(f"{be} {word}", base, _passive_time(time, base), stop, ended=ended)
+    return Predicate(be, "be", time, index, ended=ended)
+
+
+def _passive_time(time: Time, base: str) -> Time:
+    """ "is based" lasts, "was based" lasted, "was directed" happened."""
+    if time == "present":
+        return "present"
+    return "past" if base in ("base", "locate", "employ", "know", "call", "engage") else "event"
+
+
+def _going_on(
+    tokens: Sequence[Token], index: int, base: str, time: Time, negation: str
+) -> Predicate | None:
+    following = _word(tokens, index + 1)
+    if base == "go" and following == "to" and _base(_word(tokens, index + 2))[1] == "base":
+        planned = _base(_word(tokens, index + 2))[0]
+        return Predicate(f"is going to {planned}", planned, "present", index + 3, doubtful=True)
+    if base in _INTENTS or time == "past" or base in _COMING or base not in _STATES:
+        be = "was" if time == "past" else "is"
+        be += f" {negation}" if negation else ""
+        found = _whole(tokens, index, base, time, "", f"{be} {_word(tokens, index)}")
+        is_plan = base in _COMING and time == "present"
+        if found is None or not (is_plan or negation):
+            return found
+        ended = negation == "no longer"
+        return Predicate(found.text, base, time, found.stop, is_plan and not negation, ended)
+    return _whole(tokens, index, base, time, negation)
+
+
+def _whole(
+    tokens: Sequence[Token], index: int, base: str, time: Time, negation: str, text: str = ""
+) -> Predicate | None:
+    """A full verb with what belongs to it: "stopped working", "plans to move", "grew up"."""
+    text = text or _inflected(base, time, negation, _word(tokens, index))
+    ended = negation == "no longer"
+    after = _word(tokens, index + 1)
+    second = index + 2 if after in ("to", "about", "of", "on") else index + 1
+    inner, form = _base(_word(tokens, second))
+    if base in _INTENTS and form in ("base", "ing") and (second > index + 1 or form == "ing"):
+        joined = " ".join([text, *(token.lower for token in tokens[index + 1 : second + 1])])
+        return Predicate(joined, inner, "present", second + 1, doubtful=True)
+    if form == "ing" and second == index + 1 and base in _ENDINGS | _BEGINNINGS:
+        joined = f"{text} {_word(tokens, second)}"
+        is_end = base in _ENDINGS and not negation
+        return Predicate(joined, inner, "event", second + 1, ended=is_end or ended)
+    stop = index + 1
+    if after in _PARTICLES:
+        text, stop = f"{text} {after}", stop + 1
+    is_state = base in _STATES
+    when: Time = time if time == "present" or is_state else "event"
+    return Predicate(text, base, when, stop, ended=ended)
+
+
+def _inflected(base: str, time: Time, negation: str, form: str) -> str:
+    """A verb in the third person as the relation of a triplet reads."""
+    if negation == "not":
+        return f"{'does' if time == 'present' else 'did'} not {base}"
+    text = third_person(base) if time == "present" else form
+    return f"{negation} {text}" if negation else text

@@ -1,0 +1,309 @@
+"""Who is joined to whom: CSR arrays over node ids, and a small delta of what came since.
+
+SQL is the record. The arrays show one revision of it and say which; ``refresh`` brings them to the
+record's by reading only what was written or removed in between.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from data.memory_graph.recall.csr import (
+    ALWAYS,
+    BOUNDED,
+    EDGE_COLUMNS,
+    GONE,
+    LOOSE,
+    NODE_COLUMNS,
+    TYPE,
+    Columns,
+    grow,
+    make_csr,
+    read_columns,
+    seconds,
+)
+from data.memory_graph.recall.derived import locked, read_arrays, write_arrays
+from data.memory_graph.types import OBJECT, SIMPLE, THESIS
+
+NAME = "adjacency"
+MAX_DELTA, MAX_DELTA_SHARE = 20_000, 0.1
+"""The delta is folded into the CSR when it has more edges than both of these."""
+
+
+Rows = tuple[np.ndarray, ...]
+
+
+class Moment(NamedTuple):
+    """What may be walked.
+
+    Args:
+        as_of: seconds; what holds then.
+        forbidden: node types that are not walked to.
+        free: nodes that are walked to whatever their type.
+    """
+
+    as_of: int
+    forbidden: tuple[int, ...] = ()
+    free: tuple[int, ...] = ()
+
+
+class Adjacency:
+    """The joins of a memory graph at one revision.
+
+    Args:
+        db: the record; ``refresh`` reads it, inside the caller's read transaction.
+        folder: ``<db>.derived``.
+        writable: False keeps everything in memory.
+    """
+
+    def __init__(self, db: sqlite3.Connection, folder: Path, writable: bool = True) -> None:
+        self.db, self.folder, self.writable = db, folder, writable
+        self.revision = -1
+        found = read_arrays(folder, NAME)
+        if found is not None:
+            manifest, arrays = found
+            nodes = {name: arrays[f"node_{name}"] for name in NODE_COLUMNS}
+            self._use(nodes, {name: arrays[f"edge_{name}"] for name in EDGE_COLUMNS}, arrays)
+            self.revision = manifest["revision"]
+
+    def _use(self, nodes: Columns, edges: Columns, csr: Columns) -> None:
+        self.nodes, self.edges = nodes, edges
+        self._starts, self._triplets, self._others = csr["starts"], csr["triplets"], csr["others"]
+        self._delta: dict[int, dict[int, int]] = {}  # node: edge: the node at its other end
+        self._in_delta = np.zeros(len(nodes["type"]), dtype=bool)
+        self._num_loose = 0
+
+    @property
+    def node_types(self) -> np.ndarray:
+        """int8 by node id, -1 where there is none."""
+        return self.nodes["type"]
+
+    @property
+    def num_keys(self) -> int:
+        """All fact keys are smaller."""
+        return 2 * max(len(self.node_types), len(self.edges["flags"]))
+
+    def refresh(self) -> int:
+        """Show the record's revision, which is returned; makes the arrays where there are none."""
+        revision = record_revision(self.db)
+        if revision == self.revision:
+            return revision
+        if not 0 <= self.revision < revision:  # none yet, or those of a newer database put back
+            nodes, edges = read_columns(self.db)
+            self._use(nodes, edges, make_csr(len(nodes["type"]), edges))
+            self.revision = revision
+            self._write()
+            return revision
+        self._read_changes()
+        self.revision = revision
+        if self._num_loose > max(MAX_DELTA, MAX_DELTA_SHARE * len(self._triplets) / 2):
+            self.fold()
+        return revision
+
+    def fold(self) -> None:
+        """Make one CSR of CSR and delta, and write it."""
+        self.edges["flags"] &= np.uint8(~LOOSE & 0xFF)
+        self._use(self.nodes, self.edges, make_csr(len(self.node_types), self.edges))
+        self._write()
+
+    def _write(self) -> None:
+        if not self.writable:
+            return
+        with locked(self.folder) as mine:
+            if mine:
+                arrays = {f"node_{name}": column for name, column in self.nodes.items()}
+                arrays |= {f"edge_{name}": column for name, column in self.edges.items()}
+                csr = {"starts": self._starts, "triplets": self._triplets, "others": self._others}
+                write_arrays(self.folder, NAME, {"revision": self.revision}, arrays | csr)
+
+    def _read_changes(self) -> None:
+        since = (self.revision,)
+        sql = "SELECT kind, id FROM removed WHERE revision > ?"
+        for kind, number in self.db.execute(sql, since):
+            if kind == 0 and number < len(self.node_types):
+                self.nodes["type"][number] = -1
+            elif kind == 1 and number < len(self.edges["flags"]):
+                self._drop(number)
+        sql = "SELECT id, type, valid_from, valid_to FROM nodes WHERE revision > ? ORDER BY id"
+        changed = self.db.execute(sql, since).fetchall()
+        for number, kind, valid_from, valid_to in changed:
+            self._put_node(number, kind, *seconds(valid_from, valid_to))
+        self._read_edges("revision > ?1", self.revision)
+        for number, kind, *_ in changed:
+            if kind == THESIS:  # its times are those of the edges at it
+                self._read_edges("source = ?1 OR target = ?1", number)
+
+    def _put_node(self, number: int, kind: int, since: int, until: int) -> None:
+        grow(self.nodes, NODE_COLUMNS, number + 1)
+        grown = len(self.node_types) - len(self._in_delta)
+        if grown:
+            self._in_delta = np.pad(self._in_delta, (0, grown))
+        self.nodes["type"][number] = kind
+        self.nodes["since"][number], self.nodes["until"][number] = since, until
+
+    def _read_edges(self, condition: str, value: int) -> None:
+        sql = f"SELECT id, type, source, target, valid_from, valid_to FROM edges WHERE {condition}"
+        starts, stops = self.nodes["since"], self.nodes["until"]
+        for number, kind, *ends, valid_from, valid_to in self.db.execute(sql, (value,)):
+            grow(self.edges, EDGE_COLUMNS, number + 1)
+            since, until = seconds(valid_from, valid_to)
+            since = max(since, *(int(starts[end]) for end in ends))
+            until = min(until, *(int(stops[end]) for end in ends))
+            self.edges["since"][number], self.edges["until"][number] = since, until
+            self._put_edge(number, kind | BOUNDED * ((since, until) != ALWAYS), *ends)
+
+    def _put_edge(self, number: int, flags: int, source: int, target: int) -> None:
+        edges, old = self.edges, int(self.edges["flags"][number])
+        unmoved = edges["source"][number] == source and edges["target"][number] == target
+        if unmoved and not old & GONE:
+            edges["flags"][number] = flags | old & LOOSE
+            return
+        self._drop(number)
+        edges["fact"][number] = 2 * number + 1 if flags & TYPE == SIMPLE else 2 * target
+        edges["flags"][number] = flags | LOOSE
+        edges["source"][number], edges["target"][number] = source, target
+        self._num_loose += 1
+        for node, other in ((source, target), (target, source)):
+            self._delta.setdefault(node, {})[number] = other
+            self._in_delta[node] = True
+
+    def _drop(self, number: int) -> None:
+        edges = self.edges
+        if edges["flags"][number] & LOOSE:
+            self._num_loose -= 1
+            for node in {int(edges["source"][number]), int(edges["target"][number])}:
+                del self._delta[node][number]
+        edges["flags"][number] = GONE
+
+    def around(self, node: int, moment: Moment) -> tuple[np.ndarray, np.ndarray]:
+        """Triplets at a node and their other ends, as of ``view.View``."""
+        if self._in_delta[node] or node >= len(self._starts) - 1:
+            triplets, _, others = self.around_all(np.array([node], dtype=np.int64), moment)
+            return triplets, others
+        place = slice(self._starts[node], self._starts[node + 1])
+        return self._allowed((_int64(self._triplets[place]), _int64(self._others[place])), moment)
+
+    def around_all(
+        self, nodes: np.ndarray, moment: Moment
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Triplets at many nodes, their ends there and their other ends, as of ``view.View``.
+
+        Args:
+            nodes: int64, each once.
+            moment: what may be walked.
+        """
+        found = self._allowed(self._settled(nodes), moment)
+        if self._in_delta[nodes].any():
+            found = _merged(found, self._allowed(self._loose(nodes), moment, GONE))
+        triplets, owners, others = found
+        return triplets, nodes[owners], others
+
+    def _settled(self, nodes: np.ndarray) -> Rows:
+        """What the CSR has: triplets, the places in ``nodes`` of their ends, their other ends."""
+        known = np.minimum(nodes, len(self._starts) - 2)
+        begin = self._starts[known]
+        counts = np.where(nodes == known, self._starts[known + 1] - begin, 0)
+        places = np.arange(counts.sum()) + np.repeat(begin - counts.cumsum() + counts, counts)
+        owners = np.repeat(np.arange(len(nodes)), counts)
+        return _int64(self._triplets[places]), owners, _int64(self._others[places])
+
+    def _loose(self, nodes: np.ndarray) -> Rows:
+        """What the delta has, as ``_settled``."""
+        rows = [
+            (edge, place, other)
+            for place in np.flatnonzero(self._in_delta[nodes]).tolist()
+            for edge, other in sorted(self._delta[int(nodes[place])].items())
+        ]
+        return tuple(np.array(rows, dtype=np.int64).reshape(-1, 3).T)
+
+    def _allowed(self, rows: Rows, moment: Moment, end: int = LOOSE) -> Rows:
+        """Of rows of triplets, ..., others those that may be walked.
+
+        Args:
+            rows: columns of one length.
+            moment: what may be walked.
+            end: flags from here on say that a row is not meant.
+        """
+        triplets, others = rows[0], rows[-1]
+        flags = self.edges["flags"][triplets]
+        if flags.max(initial=0) < BOUNDED and not moment.forbidden:
+            return rows
+        keep = flags < end
+        self._keep_held(keep, triplets, flags, moment.as_of)
+        if moment.forbidden:
+            keep &= ~_among(self.node_types[others], moment.forbidden) | _among(others, moment.free)
+        if keep.all():
+            return rows
+        kept = np.flatnonzero(keep)
+        return tuple(column[kept] for column in rows)
+
+    def _keep_held(
+        self, keep: np.ndarray, triplets: np.ndarray, flags: np.ndarray, as_of: int
+    ) -> None:
+        """Of what is kept, keep only what holds at a second."""
+        bounded = np.flatnonzero(flags & BOUNDED)
+        timed = triplets[bounded]
+        since, until = self.edges["since"][timed], self.edges["until"][timed]
+        keep[bounded] &= (since <= as_of) & (as_of < until)
+
+    def holds(self, triplets: np.ndarray, as_of: int) -> np.ndarray:
+        """Whether each triplet is there and holds at a second; bool [k]."""
+        flags = self.edges["flags"][triplets]
+        held = flags < GONE
+        self._keep_held(held, triplets, flags, as_of)
+        return held
+
+    def facts_allowed(self, keys: np.ndarray, moment: Moment) -> np.ndarray:
+        """Whether each fact holds and is not forbidden; simple triplets are, where objects are."""
+        simple = keys % 2 == 1
+        number = keys // 2
+        allowed = np.zeros(len(keys), dtype=bool)
+        if OBJECT not in moment.forbidden:
+            allowed[simple] = self.holds(number[simple], moment.as_of)
+        nodes = number[~simple]
+        since, until = self.nodes["since"][nodes], self.nodes["until"][nodes]
+        held = (since <= moment.as_of) & (moment.as_of < until) & (self.node_types[nodes] >= 0)
+        allowed[~simple] = held & ~_among(self.node_types[nodes], moment.forbidden)
+        return allowed
+
+    def types(self, triplets: np.ndarray) -> np.ndarray:
+        """Edge type of each triplet, int8."""
+        return (self.edges["flags"][triplets] & TYPE).astype(np.int8)
+
+    def ends(self, triplets: np.ndarray) -> np.ndarray:
+        """Source and target of each triplet, int64 [k, 2]."""
+        pair = self.edges["source"][triplets], self.edges["target"][triplets]
+        return np.stack(pair, axis=1).astype(np.int64)
+
+    def fact_keys(self, triplets: np.ndarray) -> np.ndarray:
+        """The fact that each triplet reads as, int64."""
+        return self.edges["fact"][triplets].astype(np.int64)
+
+
+def _int64(column: np.ndarray) -> np.ndarray:
+    return column.astype(np.int64)
+
+
+def _merged(one: Rows, two: Rows) -> Rows:
+    """Rows of triplets, owners and others, both by owner, then by triplet; ``two`` is small."""
+    orders = [owners << 32 | triplets for triplets, owners, _ in (one, two)]
+    places = np.searchsorted(*orders)
+    return tuple(np.insert(old, places, new) for old, new in zip(one, two, strict=True))
+
+
+def _among(values: np.ndarray, few: tuple[int, ...]) -> np.ndarray:
+    """Faster than ``np.isin`` for a handful."""
+    found = np.zeros(len(values), dtype=bool)
+    for value in few:
+        found |= values == value
+    return found
+
+
+def record_revision(db: sqlite3.Connection) -> int:
+    """The revision that the record has, in this read transaction."""
+    row = db.execute("SELECT value FROM meta WHERE name = 'revision'").fetchone()
+    return 0 if row is None else int(row[0])

@@ -1,0 +1,210 @@
+"""A*: the paths between every two linked objects.
+
+After PersonalAI (arXiv 2506.17001), section 3, "A*": every triplet costs 1, walked undirected. With
+
+    ip(u, v)      = 1 - u . v, of the two nodes' unit embeddings (a time has none: 1)
+    hops(v)       = triplets between v and the goal, by breadth-first search
+    weighted(v)   = hops(v) * ip(v, goal)
+    averaged(v)   = hops(v) * mean(ip of every step from the start to v, ip(v, goal))
+
+None of these is admissible (ip reaches 2 on edges of cost 1), so a path need not be a shortest one:
+it is the one that leads through what resembles the goal. Where the paper leaves it open:
+
+- A pair is searched from the object that the question names first to the other.
+- A node to which a shorter way is found later is looked at again, and counts again.
+- Ties go by the nodes' names. Between two nodes on the path, the triplet closest to the question is
+  taken, ties by its text.
+- The breadth-first search goes from the goal, circle by circle, only as far as the nodes that come
+  up need it, at most ``max_depth`` hops and ``max_walked`` nodes; beyond the latter, every node
+  counts as one hop farther than the last whole circle, which it is at least. So a graph with hubs
+  is not walked whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import combinations, pairwise
+
+import numpy as np
+
+from data.memory_graph.recall.ranking import best_first, distinct, rounded
+from data.memory_graph.recall.traverse_settings import AStar
+from data.memory_graph.recall.view import View
+
+BLOCK = 4096  # rows of vectors at once, so that a hub's neighbours never stand in memory together
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path between two linked objects: its nodes in order, and one triplet for each step."""
+
+    nodes: tuple[int, ...]
+    triplets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """What was found, in the order of the pairs.
+
+    Args:
+        routes: one for every pair that was joined.
+        num_pairs: pairs that were looked at.
+        num_expanded: nodes whose neighbours were looked at, for all pairs together.
+    """
+
+    routes: tuple[Route, ...]
+    num_pairs: int
+    num_expanded: int
+
+    @property
+    def triplets(self) -> np.ndarray:
+        """Those of all routes, each once, in their order; int64."""
+        found = dict.fromkeys(t for route in self.routes for t in route.triplets)
+        return np.fromiter(found, np.int64)
+
+
+def a_star(view: View, settings: AStar | None = None) -> Routes:
+    """A path between every two linked objects, where one is found within the bounds.
+
+    Args:
+        view: the graph as the question sees it.
+        settings: the heuristic and the bounds; None: the paper's.
+    """
+    settings = settings or AStar()
+    pairs = list(combinations(view.question_nodes.tolist(), 2))
+    searches = [_Search(view, start, goal, settings) for start, goal in pairs]
+    found = [nodes for search in searches if (nodes := search.run())]
+    routes = tuple(Route(nodes, _triplets(view, nodes)) for nodes in found)
+    return Routes(routes, len(pairs), sum(search.num_expanded for search in searches))
+
+
+def _triplets(view: View, nodes: tuple[int, ...]) -> tuple[int, ...]:
+    """For every step the triplet closest to the question."""
+    chosen = []
+    for here, there in pairwise(nodes):
+        triplets, others = view.around(here)
+        between = triplets[others == there]
+        best = best_first(
+            -rounded(view.similarity(between)), lambda i, ids=between: view.text(int(ids[i]))
+        )
+        chosen.append(int(between[next(best)]))
+    return tuple(chosen)
+
+
+class _Search:
+    """One search: what was reached, from where, in how many steps (arrays by node id).
+
+    The nodes that an expansion reaches stay an array that is sorted only as far as it is read, and
+    the heap holds but the best of each, so that a hub costs no more than its arrays.
+    """
+
+    def __init__(self, view: View, start: int, goal: int, settings: AStar) -> None:
+        self.view, self.start, self.goal, self.settings = view, start, goal, settings
+        self.num_expanded = 0
+        self.aim = view.node_vectors(np.array([goal]))[0]
+        self.hops = None if settings.heuristic == "ip" else _Hops(view, goal, settings)
+
+    def run(self) -> tuple[int, ...] | None:
+        """The nodes of the path found; None where there is none within the bounds."""
+        size = len(self.view.node_types)
+        self.steps = np.zeros(size, np.int64)  # one more than from the start; 0 where never reached
+        self.came_from = np.empty(size, np.int64)
+        self.walked_ip = np.zeros(size)  # sum of ip over the steps from the start
+        self.steps[self.start] = 1
+        self.heap: list[tuple[float, str, int, int, Iterator[int], tuple]] = []
+        self._offer(np.array([self.start]), np.zeros(1))
+        while self.heap:
+            node, steps = self._next()
+            if node == self.goal:
+                return self._path()
+            if steps != self.steps[node] or steps > self.settings.max_depth:
+                continue
+            if self.num_expanded == self.settings.max_expanded:
+                return None
+            self.num_expanded += 1
+            self._expand(node)
+        return None
+
+    def _next(self) -> tuple[int, int]:
+        """The best open node and the steps with which it was offered."""
+        _, _, node, steps, order, offer = heappop(self.heap)
+        self._push(order, offer)
+        return node, steps
+
+    def _offer(self, nodes: np.ndarray, estimates: np.ndarray) -> None:
+        order = best_first(estimates, lambda i: self.view.names([int(nodes[i])])[0])
+        self._push(order, (nodes, estimates, self.steps[nodes]))
+
+    def _push(self, order: Iterator[int], offer: tuple) -> None:
+        """Put the next node of an expansion on the heap, where there is one more."""
+        if (i := next(order, None)) is not None:
+            nodes, estimates, steps = offer
+            node = int(nodes[i])
+            name = self.view.names([node])[0]
+            # equal estimate, name, node and steps cannot come from two expansions
+            heappush(self.heap, (float(estimates[i]), name, node, int(steps[i]), order, offer))
+
+    def _expand(self, node: int) -> None:
+        """Offer the neighbours to which the way over this node is the first, or a shorter one."""
+        steps = self.steps[node] + 1
+        _, others = self.view.around(node)
+        new, _ = distinct(others[(self.steps[others] == 0) | (self.steps[others] > steps)])
+        if self.hops is not None:
+            new = new[np.isfinite(self.hops(new))]
+        self.steps[new] = steps
+        self.came_from[new] = node
+        self._offer(new, steps - 1 + self._left(node, new))
+
+    def _left(self, node: int, new: np.ndarray) -> np.ndarray:
+        """The heuristic: what is thought to be left from each node to the goal."""
+        direct = self._ip(new, self.aim)
+        if self.hops is None:
+            return direct
+        hops = self.hops(new)
+        if self.settings.heuristic == "weighted":
+            return hops * direct
+        step = self._ip(new, self.view.node_vectors(np.array([node]))[0])
+        self.walked_ip[new] = self.walked_ip[node] + step
+        return hops * (self.walked_ip[new] + direct) / self.steps[new]
+
+    def _ip(self, nodes: np.ndarray, vector: np.ndarray) -> np.ndarray:
+        blocks = [nodes[i : i + BLOCK] for i in range(0, len(nodes), BLOCK)]
+        dots = [self.view.node_vectors(block) @ vector for block in blocks]
+        return 1 - rounded(np.concatenate([np.empty(0), *dots]))
+
+    def _path(self) -> tuple[int, ...]:
+        nodes = [self.goal]
+        while nodes[-1] != self.start:
+            nodes.append(int(self.came_from[nodes[-1]]))
+        return tuple(reversed(nodes))
+
+
+class _Hops:
+    """Hop distances to a goal, by a breadth-first search that goes only as far as it is asked."""
+
+    def __init__(self, view: View, goal: int, settings: AStar) -> None:
+        self.view, self.settings = view, settings
+        self.hops = np.full(len(view.node_types), np.inf)
+        self.hops[goal] = 0
+        self.circle, self.radius, self.num_walked = np.array([goal]), 0, 0
+
+    def __call__(self, nodes: np.ndarray) -> np.ndarray:
+        """Hops from each node to the goal, float; infinite where no path is short enough."""
+        while np.isinf(self.hops[nodes]).any() and self._may_grow():
+            self._grow()
+        hops = self.hops[nodes]
+        unknown = len(self.circle) > 0 and self.radius < self.settings.max_depth
+        return np.where(np.isinf(hops), self.radius + 1, hops) if unknown else hops
+
+    def _may_grow(self) -> bool:
+        inside = self.num_walked + len(self.circle) <= self.settings.max_walked
+        return len(self.circle) > 0 and self.radius < self.settings.max_depth and inside
+
+    def _grow(self) -> None:
+        self.num_walked += len(self.circle)
+        self.radius += 1
+        others = self.view.around_all(self.circle)[2]
+        self.circle, _ = distinct(others[np.isinf(self.hops[others])])
+        self.hops[self.circle] = self.radius

@@ -1,0 +1,229 @@
+"""WaterCircles: what lies where the circles around the linked objects meet.
+
+After PersonalAI (arXiv 2506.17001), section 3, "WaterCircles". Where the paper leaves it open:
+
+- Circles grow over nodes of every type that is not forbidden: circle 0 is a linked object, circle
+  r + 1 the nodes next to circle r that are in none before. A triplet is walked in the circle after
+  the first of its ends. Simple triplets make the two lists, all others are read as their thesis or
+  episode.
+- Two circles, of objects i and j, meet in a walked triplet if one end is no farther from i than the
+  other is, and the other no farther from j than the one: the water of both runs into it from
+  opposite sides, so that it lies on a way from i to j that uses it once. What both run over in the
+  same direction, behind the place where they met, is no meeting.
+- A simple triplet names the objects that it joins, whatever its words are. It names another entity
+  if the circle that walked it is around a different object than one that it joins.
+- A thesis or an episode mentions an entity if it has the words of its name, as the question or as
+  the graph writes it. What counts are the entities that it mentions other than the one whose circle
+  walked it; the most, where several did.
+- Theses and episodes are ranked by that count, then like all else by closeness to the question,
+  ties by text. The secondary triplets of a circle are those that it, around any linked object,
+  was the first to walk. What the strict filter takes out of the primary list is not secondary.
+- From a circle of more than ``max_width`` nodes only the nodes that the closest triplets led to are
+  gone on from, ties by name; the others are counted as ``held_back``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice, permutations
+
+import numpy as np
+
+from data.memory_graph.recall.ranking import best_first, rounded
+from data.memory_graph.recall.traverse_settings import WaterCircles
+from data.memory_graph.recall.view import View
+from data.memory_graph.types import EPISODIC, THESIS
+
+FAR = 255
+"""Hops of a node that a linked object's circles do not reach."""
+
+
+@dataclass(frozen=True, slots=True)
+class Circles:
+    """Fact keys, int64, each list best first.
+
+    Args:
+        theses, episodes: next to the circles.
+        primary: simple triplets in which circles meet, or that name another entity.
+        secondary: the other simple triplets, the first circle's before the next one's.
+        held_back: nodes that a circle was too wide to go on from.
+    """
+
+    theses: np.ndarray
+    episodes: np.ndarray
+    primary: np.ndarray
+    secondary: np.ndarray
+    held_back: int
+
+    @property
+    def facts(self) -> np.ndarray:
+        """All four lists."""
+        return np.concatenate([self.theses, self.episodes, self.primary, self.secondary])
+
+
+@dataclass(frozen=True, slots=True)
+class _Water:
+    """The circles around one linked object.
+
+    Args:
+        hops: of every node by id, uint8; ``FAR`` where they do not reach.
+        sources: the same, but ``FAR`` as well where they were not gone on from.
+        held_back: as of ``Circles``.
+    """
+
+    hops: np.ndarray
+    sources: np.ndarray
+    held_back: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Walked:
+    """What all circles walked; the same fact may stand in several rows, a triplet in two.
+
+    Args:
+        keys: of the facts, int64 [k].
+        ends: of the triplets, int64 [k, 2].
+        circle: from which each water first walked it, [waters, k]; ``FAR`` where it did not.
+    """
+
+    keys: np.ndarray
+    ends: np.ndarray
+    circle: np.ndarray
+
+    def only(self, which: np.ndarray) -> _Walked:
+        rows = np.flatnonzero(which)
+        return _Walked(self.keys[rows], self.ends[rows], self.circle.take(rows, 1))
+
+
+def water_circles(view: View, settings: WaterCircles | None = None) -> Circles:
+    """The theses, episodes and triplets around all linked objects together.
+
+    Args:
+        view: the graph as the question sees it.
+        settings: how far, and how much of each kind; None: the paper's.
+    """
+    settings = settings or WaterCircles()
+    waters = [_spread(view, node, settings) for node in view.question_nodes.tolist()]
+    if not waters:
+        return Circles(*[np.empty(0, np.int64)] * 4, held_back=0)
+    walked = _together(view, waters)
+    simple = walked.keys % 2 == 1
+    texts = _texts(view, walked.only(~simple), settings)
+    chains = _chains(view, waters, walked.only(simple), settings)
+    return Circles(*texts, *chains, held_back=sum(water.held_back for water in waters))
+
+
+def _spread(view: View, start: int, settings: WaterCircles) -> _Water:
+    """The circles around one linked object."""
+    hops = np.full(len(view.node_types), FAR, np.uint8)
+    sources = hops.copy()
+    hops[start] = 0
+    front, held_back = np.array([start]), 0
+    for circle in range(1, settings.max_circles + 1):
+        sources[front] = circle - 1
+        walked, _, others = view.around_all(front)
+        new = np.flatnonzero(hops[others] == FAR)
+        hops[others[new]] = circle
+        front = np.flatnonzero(hops == circle)
+        if len(front) > settings.max_width and circle < settings.max_circles:
+            held_back += len(front) - settings.max_width
+            front = _front(view, walked[new], others[new], settings.max_width)
+    return _Water(hops, sources, held_back)
+
+
+def _front(view: View, triplets: np.ndarray, others: np.ndarray, width: int) -> np.ndarray:
+    """The nodes that the closest triplets led to, rising."""
+    costs = -rounded(view.similarity(triplets))
+    return np.sort(_first(others, costs, width, lambda i: view.names([int(others[i])])[0]))
+
+
+def _together(view: View, waters: list[_Water]) -> _Walked:
+    nodes = np.flatnonzero(np.min([water.sources for water in waters], axis=0) < FAR)
+    triplets, _, _ = view.around_all(nodes)
+    ends = view.ends(triplets)
+    circle = [np.minimum(water.sources[ends[:, 0]], water.sources[ends[:, 1]]) for water in waters]
+    return _Walked(view.fact_keys(triplets), ends, np.array(circle))
+
+
+def _texts(view: View, walked: _Walked, settings: WaterCircles) -> tuple[np.ndarray, np.ndarray]:
+    """The best theses and the best episodes."""
+    # a cosine is at most 2 apart from another, so that 4 for each entity decides first
+    counts = 4 * _others_mentioned(view, walked)
+    types = view.node_types[walked.keys // 2]
+    theses, episodes = np.flatnonzero(types == THESIS), np.flatnonzero(types == EPISODIC)
+    return (
+        _closest(view, walked.keys[theses], settings.hyper_num, counts[theses]),
+        _closest(view, walked.keys[episodes], settings.episodic_num, counts[episodes]),
+    )
+
+
+def _others_mentioned(view: View, walked: _Walked) -> np.ndarray:
+    """How many entities each text mentions beside the one whose circle walked it, at most."""
+    keys, by = walked.keys, walked.circle < FAR
+    if len(by) == 1:  # there is no other
+        return np.zeros(len(keys), np.int64)
+    mentioned, walkers = np.zeros(by.shape, bool), by.sum(0)
+    nodes = view.question_nodes.tolist()
+    for i, (node, name) in enumerate(zip(nodes, view.names(nodes), strict=True)):
+        asked = np.flatnonzero(walkers > by[i])  # walked by another's water
+        for spelling in {name, *(entity.name for entity in view.entities if entity.node == node)}:
+            mentioned[i, asked] |= view.mentions(keys[asked], spelling)
+    return np.where(by, mentioned.sum(0) - mentioned, 0).max(0)
+
+
+def _chains(
+    view: View, waters: list[_Water], walked: _Walked, settings: WaterCircles
+) -> tuple[np.ndarray, np.ndarray]:
+    """The primary and the secondary list of simple triplets."""
+    primary, twice = _names_another(view, walked)
+    primary |= _met(waters, walked.ends)
+    first = primary & twice if settings.strict_filter and (primary & twice).any() else primary
+    chosen = _closest(view, walked.keys[first], settings.chain_triplets_num)
+    circle, others = walked.circle.min(0), []
+    for before in range(settings.max_circles):
+        rest = walked.keys[~primary & (circle == before)]
+        others.append(_closest(view, rest, settings.other_triplets_num))
+    return chosen, np.concatenate(others)
+
+
+def _names_another(view: View, walked: _Walked) -> tuple[np.ndarray, np.ndarray]:
+    """Which triplets name an entity that another one's circle walked to, and which name two."""
+    nodes = view.question_nodes[:, None]
+    names = (walked.ends[:, 0] == nodes) | (walked.ends[:, 1] == nodes)
+    named = names.sum(0)
+    return ((walked.circle < FAR) & (named > names)).any(0), named > 1
+
+
+def _met(waters: list[_Water], ends: np.ndarray) -> np.ndarray:
+    """In which triplets the circles of two linked objects run into each other."""
+    hops = [(water.hops[ends[:, 0]], water.hops[ends[:, 1]]) for water in waters]
+    met = np.zeros(len(ends), bool)
+    for (i_source, i_target), (j_source, j_target) in permutations(hops, 2):  # both directions
+        outwards = (i_source <= i_target) & (j_target <= j_source)
+        met |= outwards & (i_source < FAR) & (j_target < FAR)
+    return met
+
+
+def _closest(view: View, keys: np.ndarray, budget: int, more: np.ndarray | int = 0) -> np.ndarray:
+    """At most ``budget`` facts, closest to the question (and ``more``) first, ties by text."""
+    if not budget:
+        return keys[:0]
+    costs = -(more + rounded(view.closeness(keys)))
+    return _first(keys, costs, budget, lambda i: view.fact_text(int(keys[i])))
+
+
+def _first(
+    ids: np.ndarray, costs: np.ndarray, budget: int, content: Callable[[int], str]
+) -> np.ndarray:
+    """The first different ids by rising cost, each by its smallest, ties by content."""
+    rows, size = np.arange(len(ids)), 4 * budget
+    while size < len(ids):  # nothing beyond the smallest so many costs can be among the first
+        rows = np.flatnonzero(costs <= np.partition(costs, size - 1)[size - 1])
+        if len(np.unique(ids[rows])) >= budget:
+            break
+        rows, size = np.arange(len(ids)), 4 * size
+    rows = rows[np.argsort(costs[rows], kind="stable")]
+    rows = rows[np.unique(ids[rows], return_index=True)[1]]
+    order = best_first(costs[rows], lambda i: content(int(rows[i])), budget)
+    return ids[rows[list(islice(order, budget))]]

@@ -1,0 +1,353 @@
+"""Unit vectors in a file that grows: float16 rows by key, exact and approximate nearest rows.
+
+Rows are only appended. A row that was dropped or replaced is overwritten with zeros, in the files
+too. ``manifest.json`` says how many rows count; what a killed process wrote behind them does not.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import mmap
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numkong
+import numpy as np
+
+from data.memory_graph.recall.derived import FORMAT, MANIFEST, Manifest, locked, write_json
+from data.memory_graph.recall.neighbours import Neighbours
+
+logger = logging.getLogger(__name__)
+
+CHUNK = 1024  # rows that are gathered at once: they stay in the processor's cache
+DROPPED = -1
+UNKNOWN: Manifest = {
+    "format": FORMAT, "serial": 0, "generation": 0, "count": 0, "width": 0, "revision": -1,
+    "probe": [],
+}  # fmt: skip
+
+
+class Row(NamedTuple):
+    """What a row is of.
+
+    Args:
+        key: a fact key or a node id.
+        hash: of the text.
+    """
+
+    key: int
+    hash: int
+
+
+class Matrix:
+    """One matrix in a folder of its own.
+
+    Args:
+        folder: where its files are or will be.
+        writable: False keeps new rows in memory.
+    """
+
+    def __init__(self, folder: Path, writable: bool = True) -> None:
+        self.folder, self.writable = folder, writable
+        self.manifest: Manifest = dict(UNKNOWN)
+        self.reload()
+
+    def _path(self, kind: str, generation: int | None = None) -> Path:
+        number = self.manifest["generation"] if generation is None else generation
+        return self.folder / f"{kind}-{number}"
+
+    def read_manifest(self) -> Manifest:
+        """What the files hold now; another process may have written since."""
+        try:
+            manifest = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
+            return manifest if manifest["format"] == FORMAT else dict(UNKNOWN)
+        except FileNotFoundError:
+            return dict(UNKNOWN)
+        except (ValueError, KeyError):
+            logger.warning("%s is damaged, vectors will be made again", self.folder / MANIFEST)
+            return dict(UNKNOWN)
+
+    def is_outdated(self) -> bool:
+        """Whether the files were written, or deleted, since they were read."""
+        return self.read_manifest()["serial"] != self.manifest["serial"]
+
+    def reload(self) -> None:
+        """Take over what the files hold, and forget what only this process has."""
+        self.manifest = self.read_manifest()
+        count, width = self.manifest["count"], self.manifest["width"]
+        try:
+            settled = _mapped(self._path("rows"), "f2", (count, width))
+            labels = _mapped(self._path("labels"), "i8", (count, 2))
+        except (ValueError, FileNotFoundError):
+            if self.is_outdated():  # another process has just written other files
+                self.reload()
+                return
+            logger.warning("%s is damaged, vectors will be made again", self.folder)
+            self.clear()
+        else:
+            self._use(settled, np.array(labels))
+
+    def _use(self, settled: np.ndarray, labels: np.ndarray) -> None:
+        self._settled, self.labels = settled, labels
+        self.count, self.width = settled.shape
+        self._tail = np.empty((0, self.width), dtype=np.float16)
+        self._row = np.full(1, -1, dtype=np.int32)  # by key
+        live = np.flatnonzero(labels[:, 0] != DROPPED)
+        self._reach(int(labels[live, 0].max(initial=0)))
+        self._row[labels[live, 0]] = live
+        self._to_erase: list[int] = []
+        self.neighbours = Neighbours(self.folder, self.manifest["generation"], self.width)
+
+    def _reach(self, key: int) -> None:
+        if key >= len(self._row):
+            more = key + key // 10 + 64 - len(self._row)
+            self._row = np.pad(self._row, (0, more), constant_values=-1)
+
+    @property
+    def num_live(self) -> int:
+        """Rows that were neither dropped nor replaced."""
+        return int((self.labels[: self.count, 0] != DROPPED).sum())
+
+    def rows(self, keys: np.ndarray) -> np.ndarray:
+        """The row of every key, -1 where it has none; int32."""
+        keys = np.asarray(keys, dtype=np.int64)
+        if len(keys) and keys.max() >= len(self._row):
+            self._reach(int(keys.max()))
+        return self._row[keys]
+
+    def hash_of(self, key: int) -> int | None:
+        """The hash of the text that a key's vector is of."""
+        row = int(self.rows(np.array([key]))[0])
+        return None if row < 0 else int(self.labels[row, 1])
+
+    def put(self, labels: Sequence[Row], vectors: np.ndarray) -> None:
+        """Append rows; a key's older row is dropped.
+
+        Args:
+            labels: whose vectors they are, each key once.
+            vectors: unit vectors, [len(labels), width].
+
+        Raises:
+            ValueError: they have another width than the rows that are there.
+        """
+        if not len(labels):
+            return
+        if self.width and vectors.shape[1] != self.width:
+            raise ValueError(f"vectors of width {vectors.shape[1]}, {self.folder}: {self.width}")
+        self.width = vectors.shape[1]
+        keys = np.array([label.key for label in labels], dtype=np.int64)
+        self.drop(keys)
+        used = self.count - len(self._settled)
+        if used + len(keys) > len(self._tail):
+            grown = np.zeros((2 * (used + len(keys)), self.width), dtype=np.float16)
+            if used:
+                grown[:used] = self._tail[:used]
+            self._tail = grown
+        self._tail[used : used + len(keys)] = vectors
+        if self.count + len(keys) > len(self.labels):
+            room = self.count // 10 + 2 * len(keys)
+            self.labels = np.pad(self.labels, ((0, room), (0, 0)))
+        self.labels[self.count : self.count + len(keys)] = labels
+        self._row[keys] = np.arange(self.count, self.count + len(keys))
+        self.count += len(keys)
+
+    def drop(self, keys: np.ndarray) -> None:
+        """Zero the rows of keys; in the files with the next ``save``."""
+        rows = self.rows(keys)
+        for row in rows[rows >= 0].tolist():
+            self._row[self.labels[row, 0]] = -1
+            self.labels[row] = DROPPED, 0
+            if row < len(self._settled):
+                self._to_erase.append(row)
+            else:
+                self._tail[row - len(self._settled)] = 0
+
+    def clear(self) -> None:
+        """Begin anew, without a row; in the files with the next ``save``."""
+        kept = {name: self.manifest[name] for name in ("serial", "generation")}
+        self.manifest = dict(UNKNOWN) | kept
+        self.manifest["generation"] += 1
+        self._use(np.empty((0, 0), np.float16), np.empty((0, 2), np.int64))
+
+    @property
+    def erases(self) -> bool:
+        """Whether rows are waiting to be zeroed in the files."""
+        return bool(self._to_erase)
+
+    @property
+    def unsaved(self) -> int:
+        """How many rows only this process has or has dropped."""
+        return self.count - len(self._settled) + len(self._to_erase)
+
+    def save(
+        self, revision: int, probe: Sequence[float], wait: bool = False, index: bool = False
+    ) -> bool:
+        """Write what is new, if no other process is writing or has written meanwhile.
+
+        Args:
+            revision: of the record; all that was written up to it has its row.
+            probe: the vector of a known text, by which an embedder is recognised.
+            wait: until another process has written.
+            index: bring the index of neighbours up to date, if it has grown too old.
+        """
+        if not self.writable:
+            return False
+        with locked(self.folder, wait) as mine:
+            if not mine or self.is_outdated():
+                return False
+            self.manifest |= {"serial": self.manifest["serial"] + 1, "width": self.width}
+            self._erase()
+            if self.count > 1000 and self.num_live < self.count / 2:
+                self._compact()
+            else:
+                self._append()
+            self.manifest |= {"revision": revision, "probe": list(map(float, probe))}
+            self.manifest["count"] = self.count
+            write_json(self.folder / MANIFEST, self.manifest)
+            self._take_stock()
+            if index and self.neighbours.wants(self.count):
+                self.neighbours.extend(self._settled)
+                self.reload()
+        return True
+
+    def _erase(self) -> None:
+        if not self._to_erase:
+            return
+        size = 2 * self.width
+        self.neighbours.erase(self._to_erase)
+        with self._path("rows").open("r+b") as rows, self._path("labels").open("r+b") as labels:
+            for row in self._to_erase:
+                rows.seek(row * size)
+                rows.write(bytes(size))
+                labels.seek(row * 16)
+                labels.write(np.array([DROPPED, 0], np.int64).tobytes())
+            _sync(rows, labels)
+
+    def _append(self) -> None:
+        begin = len(self._settled)
+        rows = self._tail[: self.count - begin]
+        for kind, size, array in (
+            ("rows", 2 * self.width, rows),
+            ("labels", 16, self.labels[begin : self.count]),
+        ):
+            path = self._path(kind)
+            with path.open("r+b" if path.exists() else "w+b") as file:
+                file.truncate(begin * size)  # of a process that was killed
+                file.seek(begin * size)
+                file.write(array.tobytes())
+                _sync(file)
+
+    def _compact(self) -> None:
+        """The live rows alone, as another generation of files."""
+        live = np.flatnonzero(self.labels[: self.count, 0] != DROPPED)
+        generation = self.manifest["generation"] + 1
+        with self._path("rows", generation).open("wb") as file:
+            for begin in range(0, len(live), CHUNK):
+                file.write(self.gather(live[begin : begin + CHUNK]).tobytes())
+            _sync(file)
+        with self._path("labels", generation).open("wb") as file:
+            file.write(self.labels[live].tobytes())
+            _sync(file)
+        self.manifest["generation"], self.count = generation, len(live)
+
+    def _take_stock(self) -> None:
+        """Map what was written; drop the files of older generations."""
+        self.reload()
+        generation = self.manifest["generation"]
+        for path in self.folder.glob("*-*"):
+            if path.name.split("-")[1] != str(generation):
+                path.unlink(missing_ok=True)
+
+    def gather(self, rows: np.ndarray) -> np.ndarray:
+        """Rows by number, float16 [k, width]."""
+        out = np.empty((len(rows), self.width), dtype=np.float16)
+        late = rows >= len(self._settled)
+        if not len(rows):
+            return out
+        if not late.any():
+            return np.take(self._settled, rows, axis=0, out=out, mode="clip")
+        out[late] = self._tail[rows[late] - len(self._settled)]
+        if not late.all():
+            out[~late] = self._settled[rows[~late]]
+        return out
+
+    def vectors(self, keys: np.ndarray) -> np.ndarray:
+        """The vector of every key, float32 [k, width]; zeros where it has none."""
+        rows = self.rows(keys)
+        out = np.zeros((len(rows), self.width), dtype=np.float32)
+        out[rows >= 0] = self.gather(rows[rows >= 0])
+        return out
+
+    def dot(self, rows: np.ndarray, query: np.ndarray) -> np.ndarray:
+        """Inner product of each row with a query; float32 [k].
+
+        Args:
+            rows: numbers of rows.
+            query: unit vector, float16 [width].
+        """
+        scores = np.empty(len(rows), dtype=np.float32)
+        for begin in range(0, len(rows), CHUNK):
+            part = slice(begin, begin + CHUNK)
+            scores[part] = numkong.dot(query, self.gather(rows[part]))
+        return scores
+
+    def dot_all(self, query: np.ndarray, begin: int = 0) -> np.ndarray:
+        """Inner product of every row from ``begin`` on with a query; float32."""
+        scores = np.empty(self.count - begin, dtype=np.float32)
+        parts = (self._settled[begin:], self._tail[max(begin - len(self._settled), 0) :])
+        at = 0
+        for part in parts:
+            part = part[: len(scores) - at]
+            if len(part):
+                scores[at : at + len(part)] = numkong.dot(query, part)
+            at += len(part)
+        return scores
+
+    def nearest(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Keys of the ``k`` rows with the largest inner product, and that; ties by key.
+
+        Exact up to about 20,000 rows; above, what the index does not have yet is searched exactly.
+
+        Args:
+            query: unit vector, float16 [width].
+            k: how many at most.
+        """
+        if not self.count:
+            return np.empty(0, np.int64), np.empty(0, np.float32)
+        near = self.neighbours.search(query, k)
+        late = self.neighbours.num_rows
+        rows = np.concatenate([near, np.arange(late, self.count)])
+        scores = np.concatenate([self.dot(near, query), self.dot_all(query, late)])
+        keys = self.labels[rows, 0]
+        scores[keys == DROPPED] = -np.inf
+        best = _largest(scores, keys, k)
+        best = best[keys[best] != DROPPED]
+        return keys[best], scores[best]
+
+
+def _largest(scores: np.ndarray, keys: np.ndarray, k: int) -> np.ndarray:
+    """Places of the ``k`` largest scores, largest first, equal ones by key."""
+    places = np.arange(len(scores))
+    if len(scores) > k:
+        least = np.partition(scores, len(scores) - k)[len(scores) - k]
+        places = np.flatnonzero(scores >= least)
+    return places[np.lexsort((keys[places], -scores[places]))][:k]
+
+
+def _mapped(path: Path, dtype: str, shape: tuple[int, int]) -> np.ndarray:
+    if not shape[0]:
+        return np.empty(shape, dtype)
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    # rows are read here and there: page by page from a disk that would take minutes
+    mapped.madvise(mmap.MADV_WILLNEED)
+    return np.frombuffer(mapped, dtype, shape[0] * shape[1]).reshape(shape)
+
+
+def _sync(*files: object) -> None:
+    for file in files:
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,225 @@
+"""The memory graph as one question sees it: ``view.View`` over the arrays."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from functools import cached_property
+
+import numpy as np
+
+from data.memory_graph.recall.adjacency import Adjacency, Moment
+from data.memory_graph.recall.filter import STOPWORDS
+from data.memory_graph.recall.link import match_any, quoted
+from data.memory_graph.recall.matrix import Matrix
+from data.memory_graph.recall.vectors import Vectors
+from data.memory_graph.recall.view import QuestionEntity
+from data.memory_graph.record.texts import fact_text, node_texts
+from data.memory_graph.types import EPISODIC, OBJECT
+from data.retrieve import words
+
+WORDED = """SELECT n.id, -f.rank FROM fact_words f JOIN nodes n ON n.id = f.rowid / 2
+    WHERE fact_words MATCH ? AND f.rowid % 2 = 0 AND n.type = ? ORDER BY f.rank, n.id LIMIT ?"""
+_ROW_BESIDE = """(SELECT b.node FROM episodes b WHERE b.source = e.source AND b.node {} e.node
+    ORDER BY b.node {} LIMIT 1)"""
+BESIDE = f"""SELECT e.node, {_ROW_BESIDE.format("<", "DESC")}, {_ROW_BESIDE.format(">", "ASC")}
+    FROM episodes e WHERE e.node IN (SELECT value FROM json_each(?))"""
+SAID_IN = "SELECT episode, fact FROM provenance WHERE episode IN (SELECT value FROM json_each(?))"
+FULL_SCAN = 4
+"""All rows are scored at once, in their order, when a fourth of them would be picked out."""
+
+
+class QuestionView:
+    """One question, one moment, one revision; used within one read transaction.
+
+    Args:
+        db: the record.
+        adjacency, vectors: both at the record's revision.
+        question: as it was asked.
+        vector: its unit vector.
+        entities: the linked objects.
+        as_of: seconds; what holds then.
+        forbidden: node types that are not walked to, but for the linked objects.
+    """
+
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        adjacency: Adjacency,
+        vectors: Vectors,
+        question: str,
+        vector: np.ndarray,
+        entities: tuple[QuestionEntity, ...],
+        as_of: int,
+        forbidden: tuple[int, ...] = (),
+    ) -> None:
+        self.question, self.entities = question, entities
+        self._db, self._adjacency, self._vectors = db, adjacency, vectors
+        self._vector = np.asarray(vector, dtype=np.float32)
+        free = tuple(dict.fromkeys(entity.node for entity in entities))
+        self._moment = Moment(as_of, forbidden, free)
+        self._scores = Scores(vectors.facts, self._vector)
+        self._texts: dict[int, str] = {}
+        self._names: dict[int, str] = {}
+        self._mentions: dict[str, np.ndarray] = {}
+
+    @property
+    def node_types(self) -> np.ndarray:
+        """int8 by node id, -1 where there is none."""
+        return self._adjacency.node_types
+
+    @cached_property
+    def question_nodes(self) -> np.ndarray:
+        """The linked objects, each once."""
+        return np.array(self._moment.free, dtype=np.int64)
+
+    def around(self, node: int) -> tuple[np.ndarray, np.ndarray]:
+        """Allowed triplets at a node and their other ends."""
+        return self._adjacency.around(node, self._moment)
+
+    def around_all(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Allowed triplets at many nodes, their ends there and their other ends."""
+        return self._adjacency.around_all(np.asarray(nodes, dtype=np.int64), self._moment)
+
+    def similarity(self, triplets: np.ndarray) -> np.ndarray:
+        """Cosine of each triplet to the question."""
+        return self.closeness(self.fact_keys(triplets))
+
+    def closeness(self, keys: np.ndarray) -> np.ndarray:
+        """Cosine of each fact to the question, float32; 0 for a fact without a vector."""
+        return self._scores.of(keys)
+
+    def outdated(self, keys: np.ndarray) -> set[int]:
+        """Keys of the episodes that say something, of which nothing holds at the moment."""
+        episodes = [key // 2 for key in keys.tolist() if self.is_episode(key)]
+        said = self._db.execute(SAID_IN, (json.dumps(episodes),)).fetchall()
+        if not said:
+            return set()
+        whose, facts = np.array(said, dtype=np.int64).T
+        held = self._adjacency.facts_allowed(facts, Moment(self._moment.as_of))
+        return {2 * episode for episode in set(whose.tolist()) - set(whose[held].tolist())}
+
+    def types(self, triplets: np.ndarray) -> np.ndarray:
+        """Edge type of each triplet."""
+        return self._adjacency.types(triplets)
+
+    def ends(self, triplets: np.ndarray) -> np.ndarray:
+        """Source and target of each triplet."""
+        return self._adjacency.ends(triplets)
+
+    def fact_keys(self, triplets: np.ndarray) -> np.ndarray:
+        """The fact that each triplet reads as."""
+        return self._adjacency.fact_keys(np.asarray(triplets, dtype=np.int64))
+
+    def node_vectors(self, nodes: np.ndarray) -> np.ndarray:
+        """Unit vectors of names and texts; zeros for times."""
+        nodes = np.asarray(nodes, dtype=np.int64)
+        objects = self.node_types[nodes] == OBJECT
+        out = np.zeros((len(nodes), len(self._vector)), dtype=np.float32)
+        out[objects] = self._vectors.names.vectors(nodes[objects])
+        out[~objects] = self._vectors.facts.vectors(2 * nodes[~objects])
+        return out
+
+    def question_vector(self) -> np.ndarray:
+        """The question's unit vector."""
+        return self._vector
+
+    def text(self, triplet: int) -> str:
+        """What a triplet reads as."""
+        return self.fact_text(int(self._adjacency.edges["fact"][triplet]))
+
+    def fact_text(self, key: int) -> str:
+        """What a fact reads as."""
+        if key not in self._texts:
+            self._texts[key] = fact_text(self._db, key)
+        return self._texts[key]
+
+    def is_episode(self, key: int) -> bool:
+        """Whether a fact is an episode."""
+        return key % 2 == 0 and self.node_types[key // 2] == EPISODIC
+
+    def names(self, nodes: Iterable[int]) -> list[str]:
+        """The text of each node."""
+        nodes = list(nodes)
+        unknown = [node for node in nodes if node not in self._names]
+        if unknown:
+            self._names |= node_texts(self._db, unknown)
+        return [self._names[node] for node in nodes]
+
+    def mentions(self, keys: np.ndarray, name: str) -> np.ndarray:
+        """Whether each fact has the words of a name, one after the other."""
+        phrase = " ".join(words(name))
+        if phrase not in self._mentions:
+            table = np.zeros(self._adjacency.num_keys, dtype=bool)
+            table[_facts_with(self._db, phrase)] = True
+            self._mentions[phrase] = table
+        return self._mentions[phrase][keys]
+
+    def nearest(self, k: int) -> np.ndarray:
+        """Keys of the closest facts that hold and are not forbidden."""
+        facts, wanted = self._vectors.facts, k
+        while True:
+            keys, _ = facts.nearest(self._vector.astype(np.float16), wanted)
+            allowed = keys[self._adjacency.facts_allowed(keys, self._moment)]
+            if len(allowed) >= k or wanted >= facts.count:
+                return allowed[:k]
+            wanted *= 4
+
+    def nearest_by_words(self, k: int, node_type: int) -> tuple[np.ndarray, np.ndarray]:
+        """Nodes of a type by BM25 of their texts, and that."""
+        terms = (word for word in words(self.question) if word not in STOPWORDS)
+        rows = self._db.execute(WORDED, (match_any(terms) or '""', node_type, k)).fetchall()
+        nodes = np.array([node for node, _ in rows], dtype=np.int64)
+        allowed = self._adjacency.facts_allowed(2 * nodes, self._moment)
+        return nodes[allowed], np.array([score for _, score in rows], dtype=float)[allowed]
+
+    def beside(self, episodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Episodes, and those right before and after them of the same source."""
+        rows = self._db.execute(BESIDE, (json.dumps(episodes.tolist()),))
+        found = [(one, other) for one, *others in rows for other in others if other is not None]
+        pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
+        pairs = pairs[self._adjacency.facts_allowed(2 * pairs[:, 1], self._moment)]
+        return pairs[:, 0], pairs[:, 1]
+
+
+class Scores:
+    """Cosines of facts to one question, each computed once.
+
+    Args:
+        matrix: the facts' vectors.
+        vector: the question's.
+    """
+
+    def __init__(self, matrix: Matrix, vector: np.ndarray) -> None:
+        self.matrix, self.query = matrix, vector.astype(np.float16)
+        # the last place stands for row -1, a fact without a vector
+        self._cosines = np.zeros(matrix.count + 1, dtype=np.float32)
+        self._known = np.zeros(matrix.count + 1, dtype=bool)
+        self._known[-1] = True
+        self._all_known = False
+
+    def of(self, keys: np.ndarray) -> np.ndarray:
+        """Cosine of each fact, float32; 0 for one without a vector."""
+        rows = self.matrix.rows(keys)
+        if not self._all_known:
+            self._compute(rows[~self._known[rows]])
+        return self._cosines[rows]
+
+    def _compute(self, rows: np.ndarray) -> None:
+        if len(rows) * FULL_SCAN > self.matrix.count:
+            self._cosines[:-1] = self.matrix.dot_all(self.query)
+            self._all_known = True
+        elif len(rows):
+            self._cosines[rows] = self.matrix.dot(rows, self.query)
+            self._known[rows] = True
+
+
+def _facts_with(db: sqlite3.Connection, phrase: str) -> np.ndarray:
+    """Keys of the facts with some words one after the other."""
+    if not phrase:
+        return np.empty(0, dtype=np.int64)
+    # one text of a hundred thousand numbers is three times faster to read than as many rows
+    sql = "SELECT group_concat(rowid) FROM fact_words WHERE fact_words MATCH ?"
+    listed = db.execute(sql, (quoted(phrase),)).fetchone()[0]
+    return np.fromstring(listed or "", dtype=np.int64, sep=",")

@@ -1,0 +1,111 @@
+"""Where a question's score starts in ``ppr``: at objects, at those of close facts, at episodes.
+
+HippoRAG (arXiv 2405.14831) starts at the objects that the question names; HippoRAG 2 (arXiv
+2502.14802) also at the ends of the facts closest to it, and, with less, at every passage by its
+closeness. Here closeness is dense and BM25 together, only the closest episodes count, and what an
+episode starts with it shares with those that were remembered right before and after it from the
+same source: an answer seldom repeats the words of the question before it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from data.memory_graph.recall.traverse_settings import Restart
+from data.memory_graph.recall.view import View
+from data.memory_graph.types import EPISODIC, OBJECT
+
+
+def restart(view: View, settings: Restart) -> tuple[np.ndarray, np.ndarray]:
+    """The nodes that score starts at, int64, rising, and their shares, which add up to 1.
+
+    Args:
+        view: the graph as the question sees it.
+        settings: how much goes where.
+    """
+    shares: dict[int, float] = defaultdict(float)
+    for node in _named_objects(view):
+        shares[node] += settings.objects
+    for node, share in _objects_of_facts(view, settings.num_facts).items():
+        shares[node] += settings.facts * share
+    objects = np.array(sorted(shares), dtype=np.int64)
+    amounts = np.array([shares[node] for node in objects.tolist()])
+    amounts = amounts / _num_episodes(view, objects)
+    episodes, parts = _episodes(view, settings)
+    nodes = np.concatenate([objects, episodes])
+    amounts = np.concatenate([amounts, settings.episodes * parts])
+    order = np.argsort(nodes)
+    return nodes[order], amounts[order] / max(amounts.sum(), np.finfo(float).tiny)
+
+
+def _named_objects(view: View) -> list[int]:
+    """The linked objects of proper names; of all names where the question has no proper one."""
+    proper = [e.node for e in view.entities if not e.name.islower()]
+    return list(dict.fromkeys(proper)) or view.question_nodes.tolist()
+
+
+def _objects_of_facts(view: View, num_facts: int) -> dict[int, float]:
+    """The objects of the closest theses and simple triplets: 1 for the closest fact's."""
+    if not num_facts:
+        return {}
+    facts = _closest(view, num_facts, episodes=False)
+    cosines = np.maximum(view.closeness(facts), 0)
+    highest = max(float(cosines.max(initial=0)), 1e-9)
+    found: dict[int, list[float]] = defaultdict(list)
+    for key, cosine in zip(facts.tolist(), cosines.tolist(), strict=True):
+        if key % 2:
+            objects = view.ends(np.array([key // 2]))[0]
+        else:
+            _, others = view.around(key // 2)
+            objects = others[view.node_types[others] == OBJECT]
+        for node in np.unique(objects).tolist():
+            found[node].append(cosine / highest)
+    return {node: sum(each) / len(each) for node, each in found.items()}
+
+
+def _num_episodes(view: View, objects: np.ndarray) -> np.ndarray:
+    """In how many episodes each object was seen, at least 1: what is everywhere says little."""
+    _, here, others = view.around_all(objects)
+    seen = here[view.node_types[others] == EPISODIC]
+    places = np.searchsorted(objects, seen)
+    return np.maximum(np.bincount(places, minlength=len(objects)), 1)
+
+
+def _episodes(view: View, settings: Restart) -> tuple[np.ndarray, np.ndarray]:
+    """The closest episodes and those beside them, each once, and their parts."""
+    k = settings.num_episodes
+    near = _closest(view, k, episodes=True) // 2
+    worded, bm25 = view.nearest_by_words(k, EPISODIC)
+    episodes = np.union1d(near, worded)
+    dense = np.maximum(view.closeness(2 * episodes), 0).astype(np.float64)
+    sparse = np.zeros(len(episodes))
+    sparse[np.searchsorted(episodes, worded)] = bm25
+    closeness = _by_best(dense) + settings.words * _by_best(sparse)
+    parts = _by_best(closeness) ** settings.sharpness
+    if not settings.beside:
+        return episodes, parts
+    ones, others = view.beside(episodes)
+    given = settings.beside * parts[np.searchsorted(episodes, ones)]
+    both, which = np.unique(np.concatenate([episodes, others]), return_inverse=True)
+    return both, np.bincount(which, np.concatenate([parts, given]), len(both))
+
+
+def _by_best(values: np.ndarray) -> np.ndarray:
+    """Values with 1 for the highest."""
+    return values / max(float(values.max(initial=0)), 1e-9)
+
+
+def _closest(view: View, k: int, episodes: bool) -> np.ndarray:
+    """Keys of the ``k`` closest episodes, or of the closest facts that are none."""
+    wanted = 4 * k
+    while True:
+        keys = view.nearest(wanted)
+        is_text = keys % 2 == 0
+        are_episodes = is_text.copy()
+        are_episodes[is_text] = view.node_types[keys[is_text] // 2] == EPISODIC
+        found = keys[are_episodes == episodes][:k]
+        if len(found) == k or len(keys) < wanted:
+            return found
+        wanted *= 4

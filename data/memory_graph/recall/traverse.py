@@ -1,0 +1,77 @@
+"""From a question's view of the graph to the facts that may answer it.
+
+One algorithm, or a mixture: the union of the facts that several find (PersonalAI, arXiv 2506.17001,
+section 3, "Mixed algorithm").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from data.memory_graph.recall.astar import a_star
+from data.memory_graph.recall.beam import beam_search
+from data.memory_graph.recall.circles import water_circles
+from data.memory_graph.recall.flat import flat
+from data.memory_graph.recall.pagerank import ppr
+from data.memory_graph.recall.traverse_settings import Algorithm, Traversal, parse_mixture
+from data.memory_graph.recall.view import View
+
+__all__ = ["Found", "Traversal", "parse_mixture", "traverse"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a traversal brings.
+
+    Args:
+        facts: keys, each once, int64; by the first algorithm that found them, in its order.
+        by: the keys that each algorithm found, best first.
+        counts: what each has to report of its work (paths dropped, nodes expanded, ...).
+    """
+
+    facts: np.ndarray
+    by: Mapping[Algorithm, np.ndarray]
+    counts: Mapping[Algorithm, Mapping[str, int]]
+
+
+def traverse(view: View, settings: Traversal | None = None) -> Found:
+    """The facts that a mixture of algorithms finds from the linked objects.
+
+    Args:
+        view: the graph as the question sees it.
+        settings: which algorithms, with which settings; None: BeamSearch + WaterCircles.
+    """
+    settings = settings or Traversal()
+    by, counts = {}, {}
+    for algorithm in parse_mixture(settings.mixture):
+        facts, counts[algorithm] = _run(algorithm, view, settings)
+        by[algorithm] = _each_once(facts)
+    return Found(_each_once(np.concatenate(list(by.values()))), by, counts)
+
+
+def _run(
+    algorithm: Algorithm, view: View, settings: Traversal
+) -> tuple[np.ndarray, dict[str, int]]:
+    """The facts that one algorithm finds, best first, and its account."""
+    if algorithm == "BeamSearch":
+        beams = beam_search(view, settings.beam_search)
+        return view.fact_keys(beams.triplets), asdict(beams.counts)
+    if algorithm == "A*":
+        found = a_star(view, settings.a_star)
+        counts = {"pairs": found.num_pairs, "joined": len(found.routes)}
+        return view.fact_keys(found.triplets), counts | {"expanded": found.num_expanded}
+    if algorithm == "WaterCircles":
+        circles = water_circles(view, settings.water_circles)
+        return circles.facts, {"held_back": circles.held_back}
+    if algorithm == "ppr":
+        ranked = ppr(view, settings.ppr)
+        return ranked.facts, {"walked": ranked.num_walked}
+    return flat(view, settings.flat), {}
+
+
+def _each_once(keys: np.ndarray) -> np.ndarray:
+    """Keys without repeats, in the order in which they first stand."""
+    return keys[np.sort(np.unique(keys, return_index=True)[1])]

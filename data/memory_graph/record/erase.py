@@ -1,0 +1,196 @@
+"""Taking episodes, and all that only they gave, out of the record."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable
+
+from data.memory_graph.names import text_hash
+from data.memory_graph.record.batch import thesis_times
+from data.memory_graph.record.facts import index_aliases, index_facts
+from data.memory_graph.record.supersede import own_times, release, settle
+from data.memory_graph.types import (
+    EPISODIC_EDGE,
+    HYPER,
+    OBJECT,
+    SIMPLE,
+    TIME,
+    TIME_EDGE,
+    node_key,
+)
+
+NODE, EDGE = 0, 1
+"""Kinds of rows of ``removed``."""
+
+
+class Eraser:
+    """One forgetting.
+
+    Args:
+        db: inside a write.
+        revision: of the write.
+    """
+
+    def __init__(self, db: sqlite3.Connection, revision: int) -> None:
+        self.db, self.revision = db, revision
+        self.counts: Counter[str] = Counter()
+        self._near: set[int] = set()  # may have lost their last edge
+
+    def erase(self, episodes: Iterable[int], objects: Iterable[int] = ()) -> None:
+        """Take out episodes; and objects with all their names, even those that the user gave."""
+        episodes, objects = list(episodes), list(objects)
+        self.db.execute("DELETE FROM journal")
+        gone, kept = self._facts_of(episodes)
+        index_facts(self.db, [*gone, *map(node_key, episodes)], remove=True)
+        self.counts["reopened"] = release(self.db, gone, self.revision)
+        edges = [key >> 1 for key in gone if key & 1]
+        nodes = [*(key >> 1 for key in gone if not key & 1), *episodes]
+        self._drop_edges("id", edges)
+        self._drop_edges("target", nodes)
+        self._drop_rows("episodes", "node", episodes)
+        self._drop_nodes(nodes)
+        self.counts["episodes"], self.counts["triplets"] = len(episodes), len(edges)
+        self.counts["theses"] = len(nodes) - len(episodes)
+        self._forget_names(episodes, objects)
+        for key in kept:
+            self._restore(key)
+        self._drop_lonely()
+
+    # Rows
+
+    def _ids(self, sql: str, numbers: Iterable[int]) -> list[int]:
+        """The first column of a query over ``k.value`` of a list of ids."""
+        return [row[0] for row in self.db.execute(sql, (json.dumps(list(numbers)),))]
+
+    def _drop_rows(self, table: str, column: str, numbers: Iterable[int]) -> None:
+        values = ((number,) for number in numbers)
+        self.db.executemany(f"DELETE FROM {table} WHERE {column} = ?", values)
+
+    def _note(self, kind: int, numbers: Iterable[int]) -> None:
+        rows = ((kind, number, self.revision) for number in numbers)
+        self.db.executemany("INSERT INTO removed VALUES (?, ?, ?)", rows)
+
+    def _drop_edges(self, column: str, numbers: list[int]) -> None:
+        """Delete edges by id or by an end."""
+        sql = f"""SELECT e.id, e.source, e.target FROM json_each(?) k
+            JOIN edges e ON e.{column} = k.value"""
+        rows = self.db.execute(sql, (json.dumps(numbers),)).fetchall()
+        self._drop_rows("edges", "id", [row[0] for row in rows])
+        self._note(EDGE, [row[0] for row in rows])
+        self._near.update(end for row in rows for end in row[1:])
+
+    def _drop_nodes(self, numbers: list[int]) -> None:
+        self._drop_rows("nodes", "id", numbers)
+        self._note(NODE, numbers)
+
+    # Facts
+
+    def _facts_of(self, episodes: list[int]) -> tuple[list[int], list[int]]:
+        """Facts that only these episodes said, and those that others said as well."""
+        sql = """SELECT DISTINCT p.fact FROM json_each(?) k
+            JOIN provenance p ON p.episode = k.value ORDER BY p.fact"""
+        said = self._ids(sql, episodes)
+        self._drop_rows("provenance", "episode", episodes)
+        sql = """SELECT k.value FROM json_each(?) k
+            WHERE EXISTS (SELECT 1 FROM provenance p WHERE p.fact = k.value)"""
+        kept = self._ids(sql, said)
+        return sorted(set(said).difference(kept)), kept
+
+    def _restore(self, key: int) -> None:
+        """A fact that others said as well has its time and its edges from them."""
+        sql = """SELECT n.said FROM provenance p JOIN nodes n ON n.id = p.episode
+            WHERE p.fact = ? AND n.said IS NOT NULL ORDER BY n.said LIMIT 1"""
+        row = self.db.execute(sql, (key,)).fetchone()
+        said = None if row is None else row[0]
+        table = "edges" if key & 1 else "nodes"
+        sql = f"UPDATE {table} SET said = ?, revision = ? WHERE id = ? AND said IS NOT ?"
+        changed = self.db.execute(sql, (said, self.revision, key >> 1, said)).rowcount
+        if changed and said is not None:
+            sql = "UPDATE supersessions SET boundary = ? WHERE new = ? AND new_valid_from IS NULL"
+            self.db.execute(sql, (said, key))
+            sql = "SELECT old FROM supersessions WHERE new = ?"
+            settle(self.db, [key, *(r[0] for r in self.db.execute(sql, (key,)))], self.revision)
+        if not key & 1:
+            self._rejoin(key >> 1, said)
+
+    def _rejoin(self, thesis: int, said: str | None) -> None:
+        """Leave those edges to a thesis that the episodes which still say it account for."""
+        valid_from, valid_to = own_times(self.db, node_key(thesis))
+        times = dict.fromkeys(thesis_times(said, valid_from, valid_to))
+        sql = f"""SELECT e.id, n.text FROM edges e JOIN nodes n ON n.id = e.source
+            WHERE e.target = ? AND e.type = {TIME_EDGE}"""
+        joined = self.db.execute(sql, (thesis,)).fetchall()
+        stale = [edge for edge, time in joined if time not in times]
+        sql = f"""SELECT e.id FROM edges e WHERE e.target = ?1 AND e.type = {HYPER} AND NOT EXISTS
+            (SELECT 1 FROM provenance p JOIN edges m ON m.target = p.episode AND m.source = e.source
+            AND m.type = {EPISODIC_EDGE} WHERE p.fact = 2 * ?1)"""
+        stale += [edge for (edge,) in self.db.execute(sql, (thesis,))]
+        self._drop_edges("id", stale)
+        for time in times.keys() - {time for _, time in joined}:
+            self._join_time(time, thesis)
+
+    def _join_time(self, iso: str, thesis: int) -> None:
+        """An edge from the node of a time, which is there: an episode has it as well."""
+        sql = f"SELECT id FROM nodes WHERE hash = ? AND type = {TIME} AND text = ?"
+        [time] = self.db.execute(sql, (text_hash(TIME, iso), iso)).fetchone()
+        sql = "INSERT INTO edges (type, source, target, revision) VALUES (?, ?, ?, ?)"
+        self.db.execute(sql, (TIME_EDGE, time, thesis, self.revision))
+
+    # Names
+
+    def _forget_names(self, episodes: list[int], objects: list[int]) -> None:
+        """Drop the spellings that were seen nowhere else, and the objects that have none left."""
+        sql = """SELECT DISTINCT s.alias FROM json_each(?) k
+            JOIN sightings s ON s.episode = k.value"""
+        seen = self._ids(sql, episodes)
+        self._drop_rows("sightings", "episode", episodes)
+        sql = """SELECT a.id FROM json_each(?) k JOIN aliases a ON a.id = k.value AND NOT a.given
+            WHERE NOT EXISTS (SELECT 1 FROM sightings s WHERE s.alias = a.id)"""
+        unseen = self._ids(sql, seen)
+        sql = "SELECT a.id FROM json_each(?) k JOIN aliases a ON a.node = k.value"
+        unseen = sorted({*unseen, *self._ids(sql, objects)})
+        sql = "SELECT DISTINCT a.node FROM json_each(?) k JOIN aliases a ON a.id = k.value"
+        nodes = self._ids(sql, unseen)
+        self._drop_aliases(unseen)
+        for node in nodes:
+            self._name_anew(node)
+
+    def _drop_aliases(self, numbers: list[int]) -> None:
+        index_aliases(self.db, numbers, remove=True)
+        self._drop_rows("aliases", "id", numbers)
+        self.counts["names"] += len(numbers)
+
+    def _name_anew(self, node: int) -> None:
+        """Call an object by a spelling that is still seen; drop it if there is none."""
+        sql = "SELECT spelling FROM aliases WHERE node = ? ORDER BY id"
+        spellings = [spelling for (spelling,) in self.db.execute(sql, (node,))]
+        if not spellings:
+            self._drop_edges("source", [node])
+            self._drop_objects([node])
+            return
+        [name] = self.db.execute("SELECT text FROM nodes WHERE id = ?", (node,)).fetchone()
+        if name not in spellings:
+            sql = f"""SELECT 2 * id + 1 FROM edges
+                WHERE type = {SIMPLE} AND (source = ?1 OR target = ?1)"""
+            facts = [key for (key,) in self.db.execute(sql, (node,))]
+            index_facts(self.db, facts, remove=True)
+            sql = "UPDATE nodes SET text = ?, revision = ? WHERE id = ?"
+            self.db.execute(sql, (spellings[0], self.revision, node))
+            index_facts(self.db, facts)
+
+    def _drop_objects(self, nodes: list[int]) -> None:
+        self._drop_nodes(nodes)
+        self.counts["objects"] += len(nodes)
+
+    def _drop_lonely(self) -> None:
+        """Drop the objects and times that nothing is joined to any more."""
+        sql = """SELECT n.id FROM json_each(?) k
+            JOIN nodes n ON n.id = k.value AND n.type = {type} WHERE NOT EXISTS
+            (SELECT 1 FROM edges e WHERE e.source = n.id OR e.target = n.id)"""
+        objects = self._ids(sql.format(type=OBJECT), self._near)
+        alias = "SELECT a.id FROM json_each(?) k JOIN aliases a ON a.node = k.value"
+        self._drop_aliases(self._ids(alias, objects))
+        self._drop_objects(objects)
+        self._drop_nodes(self._ids(sql.format(type=TIME), self._near))

@@ -1,0 +1,157 @@
+"""The open facts around a new statement, of which an extractor says which it replaces."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+from typing import overload
+
+from data.memory_graph.names import alias, text_hash
+from data.memory_graph.record.facts import load_facts
+from data.memory_graph.types import HYPER, SIMPLE, THESIS, Fact, Replaced, edge_key, node_key
+
+MAX_KNOWN = 40
+"""Facts of one kind that a new statement is laid beside: a hub has more than can be looked at."""
+LOOK_BACK = 160
+"""Edges of an entity, newest first, among which those that hold are looked for."""
+MAX_RELATIONS = 120
+_OPEN = "(valid_to IS NULL OR valid_to > :moment)"
+# without statistics SQLite would rather go through all edges of a hub
+_OF_SUBJECT = f"edges INDEXED BY simple_edges WHERE type = {SIMPLE} AND source = :subject"
+_SAME = f"""
+SELECT id FROM {_OF_SUBJECT} AND relation = :relation AND valid_to IS NULL AND id < :edge
+UNION ALL
+SELECT id FROM {_OF_SUBJECT} AND relation = :relation AND valid_to > :moment AND id < :edge
+ORDER BY id DESC LIMIT {MAX_KNOWN}"""
+_RELATIONS = f"""
+WITH RECURSIVE known (relation) AS (
+    SELECT min(relation) FROM {_OF_SUBJECT}
+    UNION ALL
+    SELECT (SELECT min(relation) FROM {_OF_SUBJECT} AND relation > known.relation)
+    FROM known WHERE relation IS NOT NULL LIMIT {MAX_RELATIONS})
+SELECT (SELECT id FROM {_OF_SUBJECT} AND relation = known.relation
+    AND valid_to IS NULL AND id < :edge ORDER BY target DESC LIMIT 1)
+FROM known WHERE relation IS NOT NULL"""
+_AT_END = f"""
+SELECT id FROM (SELECT id, valid_to FROM edges WHERE {{end}} = :node AND type = {SIMPLE}
+AND id < :edge ORDER BY id DESC LIMIT {LOOK_BACK}) WHERE {_OPEN} LIMIT {MAX_KNOWN}"""
+_THESES = f"""
+SELECT n.id FROM (SELECT target FROM edges WHERE source = :node AND type = {HYPER}
+AND target < :thesis ORDER BY id DESC LIMIT {LOOK_BACK}) JOIN nodes n ON n.id = target
+WHERE {_OPEN} LIMIT {MAX_KNOWN}"""
+_PAIRED = f"""
+SELECT t.fact FROM provenance f JOIN provenance t ON t.episode = f.episode
+AND t.start < f.stop AND t.stop > f.start AND NOT t.fact & 1
+JOIN nodes n ON n.id = t.fact >> 1 AND n.type = {THESIS}
+WHERE f.fact = :fact AND n.id < :thesis AND {_OPEN} ORDER BY t.fact"""
+_NAMED = f"""
+SELECT id FROM edges WHERE type = {SIMPLE} AND id < :edge AND {_OPEN}
+AND (:subject IS NULL OR source IN (SELECT node FROM aliases WHERE alias = :subject))
+AND (:object IS NULL OR target IN (SELECT node FROM aliases WHERE alias = :object))
+AND (:relation IS NULL OR relation = :relation COLLATE NOCASE) ORDER BY id"""
+_NAMED_THESIS = f"""
+SELECT id FROM nodes WHERE hash = :hash AND type = {THESIS} AND id < :thesis AND {_OPEN}"""
+
+
+class Known(Sequence[Fact]):
+    """Facts that are read when they are first looked at.
+
+    Args:
+        db: inside a write.
+        find: gives their keys.
+    """
+
+    def __init__(self, db: sqlite3.Connection, find: Callable[[], Iterable[int]]) -> None:
+        self._db, self._find = db, find
+
+    @cached_property
+    def _facts(self) -> tuple[Fact, ...]:
+        return tuple(load_facts(self._db, dict.fromkeys(self._find())))
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+    @overload
+    def __getitem__(self, place: int) -> Fact: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Fact, ...]: ...
+    def __getitem__(self, place: int | slice) -> Fact | tuple[Fact, ...]:
+        return self._facts[place]
+
+
+def around_triplet(
+    db: sqlite3.Connection, key: int, ends: tuple[int, str, int], moment: str
+) -> Iterator[int]:
+    """Keys of the simple triplets around both ends of a new one, that hold at a moment.
+
+    Those of its subject and relation; the newest at either end; and, so that an old fact of a hub
+    is not out of sight, one for each other relation of its subject.
+
+    Args:
+        db: the record.
+        key: of the new triplet; what was said later is not looked at.
+        ends: its subject's node, its relation, its object's node.
+        moment: ISO time.
+    """
+    subject, relation, target = ends
+    values = {"subject": subject, "relation": relation, "edge": key >> 1, "moment": moment}
+    same = [edge for (edge,) in db.execute(_SAME, values)]
+    near: set[int] = set()
+    for node in {subject, target}:
+        for end in ("source", "target"):
+            rows = db.execute(_AT_END.format(end=end), values | {"node": node})
+            near.update(edge for (edge,) in rows)
+    newest = sorted(near, reverse=True)[:MAX_KNOWN]
+    others = [edge for (edge,) in db.execute(_RELATIONS, values) if edge is not None]
+    yield from map(edge_key, dict.fromkeys((*same, *newest, *sorted(others, reverse=True))))
+
+
+def around_thesis(
+    db: sqlite3.Connection, key: int, entities: Iterable[int], closed: Iterable[int], moment: str
+) -> Iterator[int]:
+    """Keys of the theses around a new one's entities, that hold at a moment.
+
+    Those that said the triplets which this sentence's triplets replace, then those that share most
+    entities, then the newest.
+
+    Args:
+        db: the record.
+        key: of the new thesis; what was said later is not looked at.
+        entities: object nodes.
+        closed: keys of triplets that were replaced where the thesis was said.
+        moment: ISO time.
+    """
+    values = {"thesis": key >> 1, "moment": moment}
+    found: dict[int, None] = {}
+    for fact in closed:
+        found |= dict.fromkeys(t for (t,) in db.execute(_PAIRED, values | {"fact": fact}))
+    shared: dict[int, int] = {}
+    for node in entities:
+        for (thesis,) in db.execute(_THESES, values | {"node": node}):
+            shared[node_key(thesis)] = shared.get(node_key(thesis), 0) + 1
+    found |= dict.fromkeys(sorted(shared, key=lambda thesis: (-shared[thesis], -thesis)))
+    yield from islice(found, MAX_KNOWN)
+
+
+def named(
+    db: sqlite3.Connection, what: Replaced, before: tuple[int, int], moment: str
+) -> Iterator[int]:
+    """Keys of the open facts that a user names; a relation and a thesis in any case.
+
+    Args:
+        db: the record.
+        what: names them.
+        before: the edge and the thesis from which on everything is too new to be meant.
+        moment: ISO time.
+    """
+    values: dict[str, object] = {"edge": before[0], "thesis": before[1], "moment": moment}
+    if what.text is not None:
+        values["hash"] = text_hash(THESIS, what.text)
+        yield from (node_key(node) for (node,) in db.execute(_NAMED_THESIS, values))
+    if (what.subject, what.object) != (None, None):
+        values["subject"] = None if what.subject is None else alias(what.subject)
+        values["object"] = None if what.object is None else alias(what.object)
+        values["relation"] = what.relation
+        yield from (edge_key(edge) for (edge,) in db.execute(_NAMED, values))

@@ -1,0 +1,60 @@
+"""The episodes that forgetting means."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+from data.memory_graph.names import alias
+from data.memory_graph.record.facts import index_words
+from data.memory_graph.types import EPISODIC, EPISODIC_EDGE, THESIS
+
+_NAMES = """
+SELECT spelling FROM aliases a WHERE node = ?1 AND NOT EXISTS
+(SELECT 1 FROM aliases o WHERE o.alias = a.alias AND o.node != ?1)"""
+_WITH_WORDS = f"""
+SELECT n.id, n.type FROM fact_words f JOIN nodes n ON n.id = f.rowid >> 1
+AND NOT f.rowid & 1 AND n.type IN ({EPISODIC}, {THESIS})
+WHERE fact_words MATCH ? AND instr(CAST(n.text AS BLOB), CAST(? AS BLOB))"""
+
+
+def episodes_of_source(db: sqlite3.Connection, source: str) -> list[int]:
+    """Episodes of a source, oldest first."""
+    sql = "SELECT node FROM episodes WHERE source = ? ORDER BY node"
+    return [node for (node,) in db.execute(sql, (source,))]
+
+
+def episodes_of_entity(db: sqlite3.Connection, node: int) -> list[int]:
+    """Episodes that mention an object, oldest first.
+
+    Those joined to it; those that have one of its names, in that spelling and as whole words, in
+    their text or in a thesis; and those whose speaker has its name. A name that other objects have
+    as well counts only where it is joined.
+    """
+    sql = f"SELECT target FROM edges WHERE source = ? AND type = {EPISODIC_EDGE}"
+    found = {target for (target,) in db.execute(sql, (node,))}
+    names = [name for (name,) in db.execute(_NAMES, (node,))]
+    for name in names:
+        found.update(_with_words(db, name))
+    found.update(_spoken_by(db, {alias(name) for name in names}))
+    return sorted(found)
+
+
+def _with_words(db: sqlite3.Connection, name: str) -> Iterator[int]:
+    phrase = index_words(name)
+    if not phrase:
+        return
+    for found, type in db.execute(_WITH_WORDS, (f'"{phrase}"', name)).fetchall():
+        if type == EPISODIC:
+            yield found
+        else:
+            sql = "SELECT episode FROM provenance WHERE fact = ?"
+            yield from (episode for (episode,) in db.execute(sql, (2 * found,)))
+
+
+def _spoken_by(db: sqlite3.Connection, names: set[str]) -> Iterator[int]:
+    speakers = db.execute("SELECT DISTINCT speaker FROM episodes WHERE speaker IS NOT NULL")
+    for (speaker,) in speakers.fetchall():
+        if alias(speaker) in names:
+            sql = "SELECT node FROM episodes WHERE speaker = ?"
+            yield from (node for (node,) in db.execute(sql, (speaker,)))

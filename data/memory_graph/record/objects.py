@@ -1,0 +1,83 @@
+"""Which object a name means while episodes are written, and which node a time has."""
+
+from __future__ import annotations
+
+from data.memory_graph.names import alias, text_hash
+from data.memory_graph.record.rows import Rows
+from data.memory_graph.types import OBJECT, TIME
+
+RECENT_SIGHTINGS = 1000
+_LAST_SEEN = """
+SELECT r.episode FROM (SELECT episode FROM sightings WHERE alias = ? ORDER BY episode DESC LIMIT ?)
+AS r JOIN episodes e ON e.node = r.episode AND e.source IS ? ORDER BY r.episode DESC LIMIT 1"""
+
+
+class Objects:
+    """Objects by name and times by text: those of the record, and new ones.
+
+    A name that several objects have (after a ``split``) means the one that was seen last under it
+    in the same source, among the last 1,000 sightings of each spelling; else the oldest.
+
+    Args:
+        rows: of the transaction.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self._found: dict[tuple[str, str | None], tuple[int, int]] = {}
+        self._spellings: dict[str, dict[tuple[int, str], int]] = {}
+        self._texts: dict[int, str] = {}
+        self._times: dict[str, int] = {}
+        self.num_new = 0
+
+    def find(self, name: str, source: str | None) -> tuple[int, int]:
+        """The object of a name, a new one if need be, and the id of the alias in this spelling."""
+        place = name, source
+        if place not in self._found:
+            form = alias(name)
+            known = self._known_spellings(form)
+            node = self._choose(known, source) if known else self._new(name)
+            if (node, name) not in known:
+                known[node, name] = self.rows.alias(form, name, node)
+            self._found[place] = node, known[node, name]
+        return self._found[place]
+
+    def _known_spellings(self, form: str) -> dict[tuple[int, str], int]:
+        """Alias ids by node and spelling of all that one form finds, oldest node first."""
+        if form not in self._spellings:
+            sql = "SELECT node, spelling, id FROM aliases WHERE alias = ? ORDER BY node, id"
+            rows = self.rows.db.execute(sql, (form,))
+            self._spellings[form] = {(node, spelling): number for node, spelling, number in rows}
+        return self._spellings[form]
+
+    def _choose(self, known: dict[tuple[int, str], int], source: str | None) -> int:
+        last = dict.fromkeys((node for node, _ in known), 0)
+        if len(last) == 1:
+            return next(iter(last))
+        self.rows.flush()
+        for (node, _), number in known.items():
+            values = number, RECENT_SIGHTINGS, source
+            seen = self.rows.db.execute(_LAST_SEEN, values).fetchone()
+            last[node] = max(last[node], seen[0] if seen else 0)
+        return max(last, key=lambda node: last[node])  # of equal ones the first
+
+    def _new(self, name: str) -> int:
+        node = self.rows.node(OBJECT, name)
+        self.num_new += 1
+        self._texts[node] = name
+        return node
+
+    def name(self, node: int) -> str:
+        """The name of an object."""
+        if node not in self._texts:
+            sql = "SELECT text FROM nodes WHERE id = ?"
+            self._texts[node] = self.rows.db.execute(sql, (node,)).fetchone()[0]
+        return self._texts[node]
+
+    def time(self, iso: str) -> int:
+        """The node of a time, a new one if need be."""
+        if iso not in self._times:
+            sql = f"SELECT id FROM nodes WHERE hash = ? AND type = {TIME} AND text = ?"
+            row = self.rows.db.execute(sql, (text_hash(TIME, iso), iso)).fetchone()
+            self._times[iso] = self.rows.node(TIME, iso) if row is None else row[0]
+        return self._times[iso]

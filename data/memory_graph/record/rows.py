@@ -1,0 +1,103 @@
+"""The rows that a transaction adds, kept until something reads them, then written together."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any
+
+from data.memory_graph.names import text_hash
+from data.memory_graph.record.facts import index_words
+from data.memory_graph.types import Episode
+
+INSERTS = {
+    "nodes": "INSERT INTO nodes (id, type, hash, said, valid_from, valid_to, hypothesis, revision,"
+    " text) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    "edges": "INSERT INTO edges (id, type, source, target, relation, said, valid_from, valid_to,"
+    " hypothesis, revision) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    "episodes": "INSERT INTO episodes (node, source, origin, speaker, extractor, properties)"
+    " VALUES (?, ?, ?, ?, ?, ?)",
+    "aliases": "INSERT INTO aliases (id, alias, spelling, node) VALUES (?, ?, ?, ?)",
+    "sightings": "INSERT OR IGNORE INTO sightings VALUES (?, ?)",
+    "provenance": "INSERT OR IGNORE INTO provenance VALUES (?, ?, ?, ?)",
+    "name_words": "INSERT INTO name_words (rowid, words) VALUES (?, ?)",
+    "fact_words": "INSERT INTO fact_words (rowid, words) VALUES (?, ?)",
+}
+Held = tuple[str | None, str | None, str | None, bool]
+"""said, valid_from, valid_to, hypothesis."""
+UNTIMED: Held = (None, None, None, False)
+
+
+class Rows:
+    """New rows of one transaction. Ids are given here, as no one else writes meanwhile.
+
+    Args:
+        db: inside a write.
+        revision: of the write.
+    """
+
+    def __init__(self, db: sqlite3.Connection, revision: int) -> None:
+        self.db, self.revision = db, revision
+        self._new: dict[str, list[tuple[Any, ...]]] = {table: [] for table in INSERTS}
+        last = dict(db.execute("SELECT name, seq FROM sqlite_sequence"))
+        self._last = {table: last.get(table, 0) for table in ("nodes", "edges", "aliases")}
+        self.first_node = self.next_id("nodes")
+
+    def next_id(self, table: str) -> int:
+        """The id that the next row will have."""
+        return self._last[table] + 1
+
+    def _id(self, table: str) -> int:
+        self._last[table] += 1
+        return self._last[table]
+
+    def node(self, type: int, text: str, held: Held = UNTIMED) -> int:
+        """A new node."""
+        number = self._id("nodes")
+        row = (number, type, text_hash(type, text), *held, self.revision, text)
+        self._new["nodes"].append(row)
+        return number
+
+    def edge(
+        self, type: int, source: int, target: int, relation: str | None = None,
+        held: Held = UNTIMED,
+    ) -> int:  # fmt: skip
+        """A new edge."""
+        number = self._id("edges")
+        row = (number, type, source, target, relation, *held, self.revision)
+        self._new["edges"].append(row)
+        return number
+
+    def alias(self, alias: str, spelling: str, node: int) -> int:
+        """A new name of an object, which can be searched by its words."""
+        number = self._id("aliases")
+        self._new["aliases"].append((number, alias, spelling, node))
+        self._new["name_words"].append((number, index_words(spelling)))
+        return number
+
+    def episode(self, node: int, episode: Episode, extractor: str) -> None:
+        """What is known of an episode beside its text."""
+        properties = json.dumps(dict(episode.properties), ensure_ascii=False)
+        row = (node, episode.source, episode.origin, episode.speaker, extractor, properties)
+        self._new["episodes"].append(row)
+
+    def sighting(self, alias: int, episode: int) -> None:
+        """A name was seen in an episode."""
+        self._new["sightings"].append((alias, episode))
+
+    def provenance(self, fact: int, episode: int, start: int, stop: int) -> None:
+        """A fact was said in an episode."""
+        self._new["provenance"].append((fact, episode, start, stop))
+
+    def words(self, fact: int, text: str) -> None:
+        """What a fact is found by."""
+        self._new["fact_words"].append((fact, index_words(text)))
+
+    def flush(self) -> None:
+        """Write what is not written yet."""
+        for table, rows in self._new.items():
+            if rows:
+                if table.endswith("_words"):
+                    rows.sort()  # each step back in row ids makes another segment
+                self.db.executemany(INSERTS[table], rows)
+                rows.clear()

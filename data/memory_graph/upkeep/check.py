@@ -1,0 +1,218 @@
+"""Does a memory graph hold together, and what is in it?"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from data.memory_graph.names import alias, text_hash
+from data.memory_graph.recall.adjacency import Adjacency
+from data.memory_graph.recall.csr import GONE, TYPE, read_columns
+from data.memory_graph.recall.derived import locked
+from data.memory_graph.recall.matrix import Matrix
+from data.memory_graph.recall.vectors import FACTS, NAMES, digest
+from data.memory_graph.record.facts import index_rows, index_words
+from data.memory_graph.record.store import Store
+from data.memory_graph.record.texts import changed_facts, changed_names
+from data.memory_graph.times import start
+from data.memory_graph.types import EPISODIC, SIMPLE, THESIS, TIME
+from data.memory_graph.upkeep.integrity import SHOWN, Problem, broken_rules
+from data.memory_graph.upkeep.salvage import what_can_be_saved
+
+DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+BATCH = 1000
+MAX_TOKEN_BYTES = 32768
+"""FTS5 cuts longer words."""
+MAX_LISTED = 20
+"""Damages of the file that SQLite lists."""
+_FACT_WORDS = f"""
+SELECT 2 * id, text FROM nodes WHERE type IN ({THESIS}, {EPISODIC})
+UNION ALL
+SELECT 2 * e.id + 1, s.text || ' ' || coalesce(e.relation, '') || ' ' || o.text FROM edges e
+JOIN nodes s ON s.id = e.source JOIN nodes o ON o.id = e.target WHERE e.type = {SIMPLE}"""
+INDEXED = {"name_words": "SELECT id, spelling FROM aliases", "fact_words": _FACT_WORDS}
+"""What each word index has to hold."""
+
+
+def check(store: Store) -> list[Problem]:
+    """Everything that is wrong with a memory graph; nothing is changed.
+
+    SQLite's own check of the file (a damaged one says what can be saved); that nothing points to
+    what is not there, that every fact has its provenance and every episode is joined to what it
+    says (integrity.py); that texts, names and times are as they were written; that word indexes and
+    derived arrays show the record.
+    """
+    with store.reading():
+        problems = _damages(store.db)
+        if not problems:  # no reading through the damage
+            problems += broken_rules(store.db)
+            problems += _changed_texts(store.db) + _wrong_times(store.db)
+            for table in INDEXED:
+                problems += _wrong_index(store.db, table)
+            problems += _wrong_arrays(store) + _wrong_vectors(store)
+    return problems + _to_be_saved(store.path, problems)
+
+
+def check_file(path: str | Path) -> list[Problem]:
+    """As ``check``, of a file that may be too damaged to be opened as well.
+
+    Raises:
+        ValueError: there is no such file, or it is no memory graph of this version.
+    """
+    try:
+        with Store(path, read_only=True) as store:
+            return check(store)
+    except ValueError as error:
+        if getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF not in DAMAGED:
+            raise
+        problems = [Problem(f"damaged file: {error.__cause__}", damage=True)]
+        return problems + _to_be_saved(path, problems)
+
+
+def _to_be_saved(path: str | Path, problems: list[Problem]) -> list[Problem]:
+    damaged = any(problem.damage for problem in problems)
+    return [Problem(what_can_be_saved(path))] if damaged else []
+
+
+def _damages(db: sqlite3.Connection) -> list[Problem]:
+    rows = [row for (row,) in db.execute(f"PRAGMA integrity_check({MAX_LISTED})")]
+    return [] if rows == ["ok"] else [Problem(f"damaged file: {row}", damage=True) for row in rows]
+
+
+def _problems(what: str, rows: Iterable[int], damage: bool = False) -> list[Problem]:
+    rows = list(rows)
+    return [Problem(what, len(rows), tuple(rows[:SHOWN]), damage=damage)] if rows else []
+
+
+def _changed_texts(db: sqlite3.Connection) -> list[Problem]:
+    """Texts that are not those of their hashes: bytes that were overwritten, for one."""
+    sql = f"SELECT id, type, hash, text FROM nodes WHERE type IN ({THESIS}, {TIME})"
+    nodes = (row[0] for row in db.execute(sql) if text_hash(row[1], row[3]) != row[2])
+    problems = _problems("texts that are not as they were written", nodes, damage=True)
+    names = db.execute("SELECT id, alias, spelling FROM aliases")
+    wrong = (row[0] for row in names if alias(row[2]) != row[1])
+    return problems + _problems("aliases that are not as they were written", wrong, damage=True)
+
+
+def _wrong_times(db: sqlite3.Connection) -> list[Problem]:
+    problems = []
+    for table in ("nodes", "edges"):
+        sql = (
+            f"SELECT id, said, valid_from, valid_to FROM {table}"
+            " WHERE coalesce(said, valid_from, valid_to) IS NOT NULL"
+        )
+        unreadable, inverted = [], []
+        for number, *times in db.execute(sql):
+            try:
+                _, since, until = (None if time is None else start(time) for time in times)
+            except ValueError:
+                unreadable.append(number)
+                continue
+            if since is not None and until is not None and until < since:
+                inverted.append(number)
+        problems += _problems(f"{table} with a time that is none", unreadable)
+        problems += _problems(f"{table} that end before they begin", inverted)
+    return problems
+
+
+def _wrong_index(db: sqlite3.Connection, table: str) -> list[Problem]:
+    """Compare all places of all words, summed up as one number, with what they should be."""
+    db.execute(f"CREATE VIRTUAL TABLE temp.places USING fts5vocab (main, {table}, instance)")
+    try:
+        sql = 'SELECT doc, "offset", CAST(term AS BLOB) FROM temp.places'
+        found = _sum(tqdm(db.execute(sql), desc=f"check {table}", delay=2, leave=False))
+    finally:
+        db.execute("DROP TABLE temp.places")
+    if found == _sum(_places(db.execute(INDEXED[table]))):
+        return []
+    what = f"{table} and what it indexes differ"
+    return [Problem(what, derived=True)]
+
+
+def _places(texts: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, bytes]]:
+    for number, text in texts:
+        for place, word in enumerate(index_words(text).split()):
+            yield number, place, word.encode()[:MAX_TOKEN_BYTES]
+
+
+def _sum(places: Iterable[tuple[int, int, bytes]]) -> int:
+    return sum(map(hash, places))
+
+
+def _wrong_arrays(store: Store) -> list[Problem]:
+    """Whether the arrays that are there, brought to the record's revision, are the record's."""
+    shown = Adjacency(store.db, store.derived, writable=False)
+    if shown.revision < 0:
+        return []
+    shown.refresh()
+    nodes, edges = read_columns(store.db)
+    same = _equal(shown.nodes, nodes, "type", -1) and _equal(shown.edges, edges, "flags", GONE)
+    what = f"the arrays of {store.derived.name} do not show the record"
+    return [] if same else [Problem(what, derived=True)]
+
+
+def _equal(shown: dict[str, Any], right: dict[str, Any], kind: str, none: int) -> bool:
+    """Equal columns where there is a row; arrays may have room for more rows."""
+    size = max(len(shown[kind]), len(right[kind]))
+    kinds = [
+        np.pad(columns[kind], (0, size - len(columns[kind])), constant_values=none)
+        for columns in (shown, right)
+    ]
+    if kind == "flags":
+        kinds = [np.where(flags & GONE, GONE, flags & TYPE) for flags in kinds]
+    there = np.flatnonzero(kinds[1] != none)
+    columns = [name for name in right if name != kind]
+    return np.array_equal(*kinds) and all(
+        np.array_equal(shown[name][there], right[name][there]) for name in columns
+    )
+
+
+def _wrong_vectors(store: Store) -> list[Problem]:
+    """Whether what was not written since the vectors' revision has the vector of its text."""
+    problems = []
+    for name, changed in ((NAMES, changed_names), (FACTS, changed_facts)):
+        matrix = Matrix(store.derived / name, writable=False)
+        revision = matrix.manifest["revision"]
+        if not 0 <= revision <= store.revision:  # none, or of another record: made anew
+            continue
+        later = {key for key, _ in changed(store.db, revision)}
+        texts = tqdm(changed(store.db, -1), desc=f"check {name}", delay=2, leave=False)
+        wrong = sum(key not in later and matrix.hash_of(key) != digest(t) for key, t in texts)
+        if wrong:
+            what = f"vectors of {store.derived.name}/{name} do not show revision {revision}"
+            problems.append(Problem(what, wrong, derived=True))
+    return problems
+
+
+def rebuild(store: Store) -> None:
+    """Make the word indexes anew, and drop what is derived beside the database.
+
+    Raises:
+        ValueError: another process is writing.
+    """
+    with store.writing():
+        index_everything(store.db)
+    with locked(store.derived, wait=True) as mine:
+        if not mine:
+            raise ValueError(f"{store.derived}: may not be written")
+        for path in store.derived.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != "lock":
+                path.unlink()
+
+
+def index_everything(db: sqlite3.Connection) -> None:
+    """Fill the word indexes from the record, inside a write."""
+    for table, sql in INDEXED.items():
+        db.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")
+        rows = iter(tqdm(db.execute(sql), desc=f"fill {table}", delay=2, leave=False))
+        while batch := list(islice(rows, BATCH)):
+            index_rows(db, table, batch, remove=False)

@@ -1,0 +1,305 @@
+"""What people put right in a memory graph: one person under two names, two under one name.
+
+Every edit is one transaction and can be taken back (journal.py). An object is given by its name,
+or, where that is not enough, by its id: 12 or "#12".
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from data.memory_graph.names import alias, well_formed
+from data.memory_graph.times import start
+from data.memory_graph.types import EPISODIC_EDGE, HYPER, OBJECT, SIMPLE, edge_key
+from data.memory_graph.upkeep.journal import edit, simple_keys_at
+from data.memory_graph.upkeep.lookup import find_object
+
+if TYPE_CHECKING:
+    from data.memory_graph.record.store import Store
+
+Statements = dict[int, set[int]]
+"""Fact keys and the episodes that say them."""
+
+
+def merge(store: Store, keep: str | int, other: str | int) -> int:
+    """Make one object of two that are one thing, and return its id.
+
+    All names, sightings and edges of the other go to the one that is kept, with its name. Edges
+    that are equal then become one, with the provenance of both. A simple edge between the two
+    becomes one from the object to itself: it was said, and stays.
+
+    Raises:
+        ValueError: a name is unknown or ambiguous, or both are the same object.
+    """
+    db = store.db
+    with store.writing() as revision:
+        kept, gone = find_object(db, keep), find_object(db, other)
+        if kept == gone:
+            raise ValueError(f"{keep!r} and {other!r} are the same object already, #{kept}")
+        with edit(db, revision, f"merge #{kept} #{gone}", simple_keys_at(db, gone)):
+            sql = "SELECT id FROM edges WHERE source = ?1 OR target = ?1"
+            moved = {number for (number,) in db.execute(sql, (gone,))}
+            for end in ("source", "target"):
+                db.execute(f"UPDATE edges SET {end} = ? WHERE {end} = ?", (kept, gone))
+            _join_equal_edges(db, kept, moved)
+            _move_aliases(db, gone, kept)
+            db.execute("DELETE FROM nodes WHERE id = ?", (gone,))
+    return kept
+
+
+_EDGES_TO_JOIN = """
+SELECT e.id, e.said, e.type, e.source, e.target, e.relation, e.valid_from, e.valid_to, e.hypothesis,
+    CASE WHEN b.new IS NULL THEN e.valid_from ELSE b.new_valid_from END,
+    CASE WHEN c.old IS NULL THEN e.valid_to ELSE c.old_valid_to END
+FROM edges e
+LEFT JOIN supersessions b ON e.type = 0 AND b.new = 2 * e.id + 1
+LEFT JOIN supersessions c ON e.type = 0 AND c.old = 2 * e.id + 1
+WHERE e.source = ?1 OR e.target = ?1 GROUP BY e.id ORDER BY e.id"""
+"""Edges at an object; what makes two of them one begins with the third column, and has at its end
+when each holds by its own text."""
+
+
+def _join_equal_edges(db: sqlite3.Connection, node: int, moved: set[int]) -> None:
+    """Make one of edges that are equal now; what was at the object before stays."""
+    rows = db.execute(_EDGES_TO_JOIN, (node,)).fetchall()
+    first: dict[tuple[object, ...], tuple[int, str | None]] = {}
+    for number, said, *rest in sorted(rows, key=lambda row: row[0] in moved):
+        kept, earlier = first.setdefault(tuple(rest), (number, said))
+        if kept != number:
+            _move_fact(db, edge_key(number), edge_key(kept))
+            db.execute("DELETE FROM edges WHERE id = ?", (number,))
+            times = [time for time in (earlier, said) if time is not None]
+            first[tuple(rest)] = kept, min(times, key=start, default=None)
+            db.execute("UPDATE edges SET said = ? WHERE id = ?", (first[tuple(rest)][1], kept))
+
+
+def _move_fact(db: sqlite3.Connection, old: int, new: int) -> None:
+    """Give what is known of one fact to another; what that has already falls away."""
+    columns = (("provenance", "fact"), ("supersessions", "old"), ("supersessions", "new"))
+    for table, column in columns:
+        db.execute(f"UPDATE OR IGNORE {table} SET {column} = ? WHERE {column} = ?", (new, old))
+        db.execute(f"DELETE FROM {table} WHERE {column} = ?", (old,))
+    db.execute("DELETE FROM supersessions WHERE old = new")
+
+
+def _move_aliases(db: sqlite3.Connection, old: int, new: int) -> None:
+    same = (
+        "SELECT b.id FROM aliases a JOIN aliases b ON b.alias = a.alias AND b.spelling = a.spelling"
+        " WHERE a.id = ? AND b.node = ?"
+    )
+    for (number,) in db.execute("SELECT id FROM aliases WHERE node = ?", (old,)).fetchall():
+        known = db.execute(same, (number, new)).fetchone()
+        if known is None:
+            db.execute("UPDATE aliases SET node = ? WHERE id = ?", (new, number))
+            continue
+        sql = "UPDATE OR IGNORE sightings SET alias = ? WHERE alias = ?"
+        db.execute(sql, (known[0], number))
+        db.execute("DELETE FROM sightings WHERE alias = ?", (number,))
+        db.execute("DELETE FROM aliases WHERE id = ?", (number,))
+
+
+def rename(store: Store, entity: str | int, name: str) -> int:
+    """Give an object a new name, and return its id; the old name stays an alias.
+
+    Raises:
+        ValueError: the object is unknown or ambiguous, or the new name is blank.
+    """
+    name, db = _new_name(name), store.db
+    with store.writing() as revision:
+        node = find_object(db, entity)
+        with edit(db, revision, f"rename #{node}", simple_keys_at(db, node)):
+            db.execute("UPDATE nodes SET text = ? WHERE id = ?", (name, node))
+            _give_alias(db, node, name)
+    return node
+
+
+def add_alias(store: Store, entity: str | int, name: str) -> int:
+    """Let an object be found by one more name, and return its id.
+
+    Raises:
+        ValueError: the object is unknown or ambiguous, the name is blank, or another object's.
+    """
+    name, db = _new_name(name), store.db
+    with store.writing() as revision:
+        node = find_object(db, entity)
+        sql = "SELECT node FROM aliases WHERE alias = ? AND node != ?"
+        other = db.execute(sql, (alias(name), node)).fetchone()
+        if other is not None:
+            raise ValueError(f"{name!r} names #{other[0]} already; merge makes the two one")
+        with edit(db, revision, f"alias #{node}", ()):
+            _give_alias(db, node, name)
+    return node
+
+
+def _new_name(name: str) -> str:
+    if not name.strip():
+        raise ValueError("the new name is blank")
+    return well_formed(" ".join(name.split()))
+
+
+def _give_alias(db: sqlite3.Connection, node: int, name: str) -> None:
+    """A name that stays with an object even where no text uses it."""
+    db.execute(
+        "INSERT INTO aliases (alias, spelling, node, given) VALUES (?, ?, ?, 1)"
+        " ON CONFLICT DO UPDATE SET given = 1",
+        (alias(name), name, node),
+    )
+
+
+def split(
+    store: Store,
+    entity: str | int,
+    new_name: str,
+    episodes: Iterable[int] = (),
+    facts: Iterable[int] = (),
+) -> int:
+    """Make two objects of one that stands for two things, and return the new one's id.
+
+    What is named goes to a new object. A fact that other episodes say as well is then said of
+    both. In an episode that still says something of the old object both are mentioned, under the
+    names that were seen there; in one that does not, the new object takes the old one's place.
+
+    Args:
+        store: the graph.
+        entity: the object, by name or id.
+        new_name: of the new object; another one may have it too.
+        episodes: node ids; all that they say of the object moves.
+        facts: keys of simple triplets and theses; they move whoever said them.
+
+    Raises:
+        ValueError: the object is unknown or ambiguous, the new name is blank, an episode or fact
+            has nothing to do with the object, or nothing would be left of it.
+    """
+    name, episodes, facts, db = _new_name(new_name), set(episodes), set(facts), store.db
+    with store.writing() as revision:
+        old = find_object(db, entity)
+        known = _statements(db, old)
+        moved = _chosen(db, old, known, episodes, facts)
+        with edit(db, revision, f"split #{old}", (key for key in moved if key & 1)):
+            sql = "INSERT INTO nodes (type, revision, text) VALUES (?, ?, ?) RETURNING id"
+            new = db.execute(sql, (OBJECT, revision, name)).fetchone()[0]
+            _give_alias(db, new, name)
+            for key, said_in in moved.items():
+                _give_fact(db, key, said_in, said_in == known[key], old, new)
+            left = {e for key in known for e in known[key] - moved.get(key, set())}
+            for episode in sorted(episodes.union(*moved.values())):
+                _give_mention(db, episode, episode in left, old, new)
+            if not db.execute("SELECT 1 FROM edges WHERE ? IN (source, target)", (old,)).fetchone():
+                raise ValueError(f"nothing would be left of #{old}; rename gives it another name")
+    return new
+
+
+def _statements(db: sqlite3.Connection, node: int) -> Statements:
+    """What is said of an object, and where."""
+    found: Statements = defaultdict(set)
+    sql = (
+        "SELECT p.fact, p.episode FROM edges e JOIN provenance p ON p.fact ="
+        f" CASE e.type WHEN {SIMPLE} THEN 2 * e.id + 1 ELSE 2 * e.target END"
+        f" WHERE e.type IN ({SIMPLE}, {HYPER}) AND (e.source = ?1 OR e.target = ?1)"
+    )
+    for key, episode in db.execute(sql, (node,)):
+        found[key].add(episode)
+    return dict(sorted(found.items()))
+
+
+def _chosen(
+    db: sqlite3.Connection, node: int, known: Statements, episodes: set[int], facts: set[int]
+) -> Statements:
+    """The part of an object's statements that is asked for by episode or by fact."""
+    sql = f"SELECT target FROM edges WHERE type = {EPISODIC_EDGE} AND source = ?"
+    said_in = {episode for (episode,) in db.execute(sql, (node,))}
+    for given, possible, kind in ((episodes, said_in, "episode"), (facts, known.keys(), "fact")):
+        if given - possible:
+            raise ValueError(f"{kind} {min(given - possible)} says nothing of #{node}")
+    if not episodes and not facts:
+        raise ValueError(f"say which episodes or facts of #{node} belong to the new object")
+    chosen = {key: said if key in facts else said & episodes for key, said in known.items()}
+    return {key: said for key, said in chosen.items() if said}
+
+
+def _give_fact(
+    db: sqlite3.Connection, key: int, said_in: set[int], whole: bool, old: int, new: int
+) -> None:
+    """Let a fact be about the new object; unless ``whole``, what others say stays with the old."""
+    edge = _edge_of(db, key, old)
+    if not whole:
+        sql = (
+            "INSERT INTO edges (type, source, target, relation, said, valid_from, valid_to,"
+            " hypothesis, revision) SELECT type, source, target, relation, said, valid_from,"
+            " valid_to, hypothesis, revision FROM edges WHERE id = ? RETURNING id"
+        )
+        copy = db.execute(sql, (edge,)).fetchone()[0]
+        if key & 1:
+            _give_provenance(db, key, edge_key(copy), said_in)
+            _say_when(db, edge)
+            _say_when(db, copy)
+        edge = copy
+    for end in ("source", "target"):
+        db.execute(f"UPDATE edges SET {end} = ? WHERE id = ? AND {end} = ?", (new, edge, old))
+
+
+def _edge_of(db: sqlite3.Connection, key: int, node: int) -> int:
+    """The edge by which an object is part of a fact."""
+    if key & 1:
+        return key >> 1
+    sql = f"SELECT id FROM edges WHERE type = {HYPER} AND source = ? AND target = ?"
+    return db.execute(sql, (node, key >> 1)).fetchone()[0]
+
+
+def _give_provenance(db: sqlite3.Connection, key: int, copy: int, said_in: set[int]) -> None:
+    """Of two copies of a triplet each has its own episodes; both supersede and are superseded."""
+    moves = [(copy, key, episode) for episode in said_in]
+    db.executemany("UPDATE provenance SET fact = ? WHERE fact = ? AND episode = ?", moves)
+    rest = "boundary, old_valid_to, new_valid_from FROM supersessions WHERE"
+    db.execute(f"INSERT INTO supersessions SELECT ?, new, {rest} old = ?", (copy, key))
+    db.execute(f"INSERT INTO supersessions SELECT old, ?, {rest} new = ?", (copy, key))
+
+
+def _say_when(db: sqlite3.Connection, edge: int) -> None:
+    """Write when a simple triplet was first said, from the episodes that say it."""
+    sql = (
+        "SELECT n.said FROM provenance p JOIN nodes n ON n.id = p.episode"
+        " WHERE p.fact = ? AND n.said IS NOT NULL"
+    )
+    times = [said for (said,) in db.execute(sql, (edge_key(edge),))]
+    said = min(times, key=start, default=None)
+    db.execute("UPDATE edges SET said = ? WHERE id = ?", (said, edge))
+
+
+def _give_mention(db: sqlite3.Connection, episode: int, both: bool, old: int, new: int) -> None:
+    """Join the new object to an episode, under the names of the old one that were seen there."""
+    joined = (EPISODIC_EDGE, old, episode)
+    if both:
+        sql = "INSERT INTO edges (type, source, target, revision) VALUES (?, ?, ?, 0)"
+        db.execute(sql, (EPISODIC_EDGE, new, episode))
+    else:
+        sql = "UPDATE edges SET source = ? WHERE type = ? AND source = ? AND target = ?"
+        db.execute(sql, (new, *joined))
+    sql = (
+        "SELECT a.id, a.alias, a.spelling FROM sightings s JOIN aliases a ON a.id = s.alias"
+        " WHERE s.episode = ? AND a.node = ?"
+    )
+    for number, *name in db.execute(sql, (episode, old)).fetchall():
+        sql = "INSERT OR IGNORE INTO aliases (alias, spelling, node) VALUES (?, ?, ?)"
+        db.execute(sql, (*name, new))
+        db.execute(
+            "INSERT INTO sightings SELECT id, ? FROM aliases"
+            " WHERE alias = ? AND spelling = ? AND node = ?",
+            (episode, *name, new),
+        )
+        if not both:
+            db.execute("DELETE FROM sightings WHERE alias = ? AND episode = ?", (number, episode))
+            _drop_unused(db, number, old)
+
+
+def _drop_unused(db: sqlite3.Connection, number: int, node: int) -> None:
+    """An alias that is seen nowhere any more goes, unless it is given or the object's name."""
+    db.execute(
+        "DELETE FROM aliases WHERE id = ?1 AND NOT given"
+        " AND NOT EXISTS (SELECT 1 FROM sightings WHERE alias = ?1)"
+        " AND spelling != (SELECT text FROM nodes WHERE id = ?2)",
+        (number, node),
+    )

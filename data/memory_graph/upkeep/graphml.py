@@ -1,0 +1,78 @@
+"""Memory graphs as GraphML, for networkx, Gephi and their like."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import XMLGenerator
+
+from tqdm import tqdm
+
+from data.jsonlines import whole_file
+from data.memory_graph.types import EDGE_TYPES, NODE_TYPES
+
+if TYPE_CHECKING:
+    from data.memory_graph.record.store import Store
+
+_FIXED = {"node": ("id",), "edge": ("id", "source", "target")}
+GRAPHML = {
+    "node": "SELECT n.id, n.type, n.text, n.said, n.valid_from, n.valid_to, n.hypothesis,"
+    " e.source, e.speaker, (SELECT json_group_array(spelling) FROM aliases WHERE node = n.id)"
+    " AS aliases FROM nodes n LEFT JOIN episodes e ON e.node = n.id ORDER BY n.id",
+    "edge": "SELECT id, source, target, type, relation, said, valid_from, valid_to, hypothesis"
+    " FROM edges ORDER BY id",
+}
+"""What is written: XML attributes first (``_FIXED``), then data."""
+_NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def export_graphml(store: Store, path: str | Path) -> int:
+    """Write nodes and edges as GraphML, as of the last commit, and return how many they are.
+
+    Aliases, sources and speakers are attributes of nodes; provenance is seen in the episodic edges.
+    XML has no control characters: each becomes U+FFFD.
+
+    Raises:
+        ValueError: the file cannot be written; nothing is left half-written.
+    """
+    with store.reading(), whole_file(path) as file:
+        xml = XMLGenerator(file, encoding="utf-8", short_empty_elements=True)
+        xml.startDocument()
+        xml.startElement("graphml", {"xmlns": "http://graphml.graphdrawing.org/xmlns"})
+        for owner, query in GRAPHML.items():
+            for name in _columns(store.db, query)[len(_FIXED[owner]) :]:
+                attributes = {"id": f"{owner}_{name}", "for": owner, "attr.name": name}
+                kind = "boolean" if name == "hypothesis" else "string"
+                xml.startElement("key", attributes | {"attr.type": kind})
+                xml.endElement("key")
+        xml.startElement("graph", {"id": "memory", "edgedefault": "directed"})
+        count = sum(
+            _write_elements(xml, store.db, owner, query) for owner, query in GRAPHML.items()
+        )
+        xml.endElement("graph")
+        xml.endElement("graphml")
+        xml.endDocument()
+    return count
+
+
+def _columns(db: sqlite3.Connection, query: str) -> list[str]:
+    return [column[0] for column in db.execute(f"{query} LIMIT 0").description]
+
+
+def _write_elements(xml: XMLGenerator, db: sqlite3.Connection, owner: str, query: str) -> int:
+    fixed, names = _FIXED[owner], _columns(db, query)
+    types = NODE_TYPES if owner == "node" else EDGE_TYPES
+    count = 0
+    for row in tqdm(db.execute(query), desc=f"{owner}s", delay=2, leave=False):
+        values = dict(zip(names, row, strict=True)) | {"type": types[row[names.index("type")]]}
+        xml.startElement(owner, {name: str(values.pop(name)) for name in fixed})
+        for name, value in values.items():
+            if value is not None and value != "[]" and (name != "hypothesis" or value):
+                xml.startElement("data", {"key": f"{owner}_{name}"})
+                xml.characters("true" if name == "hypothesis" else _NOT_XML.sub("\ufffd", value))
+                xml.endElement("data")
+        xml.endElement(owner)
+        count += 1
+    return count

@@ -1,0 +1,266 @@
+"""Edits that can be taken back: what an edit changed, row by row, and the way back.
+
+SQLite itself tells what changed, through triggers that live as long as the edit. What follows from
+the rows (word indexes, revisions, the list of removed ids) follows here, on both ways.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from data.memory_graph.record.facts import index_facts, index_rows
+from data.memory_graph.types import HYPER, SIMPLE, edge_key, node_key
+
+if TYPE_CHECKING:
+    from data.memory_graph.record.store import Store
+
+KEYS = {
+    "nodes": 1,
+    "edges": 1,
+    "aliases": 1,
+    "sightings": 2,
+    "provenance": 4,
+    "supersessions": 2,
+}
+"""The tables that an edit may change, and how many of their first columns are the key."""
+COLUMNS = {
+    "nodes": "id type hash said valid_from valid_to hypothesis text".split(),
+    "edges": "id type source target relation said valid_from valid_to hypothesis".split(),
+    "aliases": "id alias spelling node given".split(),
+    "sightings": "alias episode".split(),
+    "provenance": "fact episode start stop".split(),
+    "supersessions": "old new boundary old_valid_to new_valid_from".split(),
+}
+"""All of their columns but the revision, which follows."""
+_NUMBERS = count()
+REMOVED = {"nodes": 0, "edges": 1}
+"""What ``removed`` calls them."""
+Row = tuple[Any, ...]
+
+
+class Change(NamedTuple):
+    """A row before and after an edit; None: it was not there."""
+
+    table: str
+    before: Row | None
+    after: Row | None
+
+
+@contextmanager
+def edit(
+    db: sqlite3.Connection, revision: int, operation: str, keys: Iterable[int]
+) -> Iterator[None]:
+    """What is written inside stands in the journal as one edit.
+
+    Args:
+        db: inside a write.
+        revision: of the write.
+        operation: the edit's name in the journal; with ids and no names of objects.
+        keys: simple triplets that may read otherwise afterwards; new ones are found.
+    """
+    keys = set(keys)
+    index_facts(db, keys, remove=True)
+    with _recorded(db) as recorded:
+        yield
+        changes = _summed_up(recorded)
+    _follow(db, changes, keys, revision)
+    entry = json.dumps({"revision": revision, "changes": changes}, ensure_ascii=False)
+    db.execute("INSERT INTO journal (operation, undo) VALUES (?, ?)", (operation, entry))
+
+
+def undo(store: Store) -> str:
+    """Take back the last edit that was not taken back yet, and return which it was.
+
+    What was remembered since stays where it is, as long as it leaves alone what the edit changed.
+    Forgetting empties the journal, which must not hold what was forgotten.
+
+    Raises:
+        ValueError: there is no edit, or what it changed was changed again since.
+    """
+    db = store.db
+    with store.writing() as revision:
+        sql = "SELECT id, operation, undo FROM journal ORDER BY id DESC LIMIT 1"
+        entry = db.execute(sql).fetchone()
+        if entry is None:
+            raise ValueError(f"{store.path}: no edit to undo; forgetting ends what can be undone")
+        number, operation, text = entry
+        edited = json.loads(text)
+        changes = [
+            Change(table, before and tuple(before), after and tuple(after))
+            for table, before, after in edited["changes"]
+        ]
+        changes = _without_aliases_in_use(db, changes, edited["revision"])
+        if _changed_since(db, changes, edited["revision"]):
+            raise ValueError(
+                f"{store.path}: {operation} cannot be undone: what was remembered since builds on"
+                " it; merge, split and rename can put right what is wrong now"
+            )
+        back = [Change(table, after, before) for table, before, after in changes]
+        keys = _simple_keys(db, back)
+        index_facts(db, keys, remove=True)
+        _write(db, back)
+        _follow(db, back, keys, revision)
+        db.execute("DELETE FROM journal WHERE id = ?", (number,))
+    return operation
+
+
+@contextmanager
+def _recorded(db: sqlite3.Connection) -> Iterator[list[Change]]:
+    """Every change of a row of the tables in ``KEYS``, as it happens."""
+    changes: list[Change] = []
+
+    def record(table: str, event: str, *values: Any) -> None:
+        half = len(values) // 2
+        before = None if event == "INSERT" else values[:half]
+        after = None if event == "DELETE" else values[half:]
+        changes.append(Change(table, before, after))
+
+    function = f"record_change_{next(_NUMBERS)}"  # while an index is open none can be redefined
+    db.create_function(function, -1, record)
+    triggers = [(table, event) for table in KEYS for event in ("INSERT", "UPDATE", "DELETE")]
+    for table, event in triggers:
+        old = [f"OLD.{name}" if event != "INSERT" else "NULL" for name in COLUMNS[table]]
+        new = [f"NEW.{name}" if event != "DELETE" else "NULL" for name in COLUMNS[table]]
+        db.execute(
+            f"CREATE TEMP TRIGGER record_{table}_{event} AFTER {event} ON main.{table} BEGIN"
+            f" SELECT {function}('{table}', '{event}', {', '.join(old + new)}); END"
+        )
+    try:
+        yield changes
+    finally:
+        for table, event in triggers:
+            db.execute(f"DROP TRIGGER IF EXISTS record_{table}_{event}")
+        changes.clear()  # the connection keeps the function
+
+
+def _summed_up(changes: Iterable[Change]) -> list[Change]:
+    """For every row what it was at first and what it is in the end, where that differs."""
+    first: dict[Row, Row | None] = {}
+    last: dict[Row, Row | None] = {}
+    for table, before, after in changes:
+        if before is not None:
+            key = (table, *before[: KEYS[table]])
+            first.setdefault(key, before)
+            last[key] = None
+        if after is not None:
+            key = (table, *after[: KEYS[table]])
+            first.setdefault(key, None)
+            last[key] = after
+    return [Change(key[0], first[key], last[key]) for key in first if first[key] != last[key]]
+
+
+def _same_row(table: str) -> str:
+    return " AND ".join(f"{name} = ?" for name in COLUMNS[table][: KEYS[table]])
+
+
+def _write(db: sqlite3.Connection, changes: list[Change]) -> None:
+    """Make changes; all old rows go first, so that no new one meets an equal one."""
+    for table, before, _ in changes:
+        if before is not None:
+            sql = f"DELETE FROM {table} WHERE {_same_row(table)}"
+            db.execute(sql, before[: KEYS[table]])
+    for table, _, after in changes:
+        if after is not None:
+            names = COLUMNS[table] + (["revision"] if table in REMOVED else [])
+            values = [*after, 0] if table in REMOVED else after
+            marks = ", ".join("?" * len(names))
+            db.execute(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})", values)
+
+
+def _follow(db: sqlite3.Connection, changes: list[Change], keys: set[int], revision: int) -> None:
+    """Bring what follows from changed rows to them: word indexes, revisions, removed ids.
+
+    Args:
+        db: inside a write.
+        changes: made already.
+        keys: of facts that were taken out of the word index.
+        revision: of the write.
+    """
+    new = [c.after for c in changes if c.table == "edges" and c.before is None]
+    index_facts(db, keys | {edge_key(row[0]) for row in new})
+    aliases = [c for c in changes if c.table == "aliases"]
+    index_rows(db, "name_words", [c.before[0:3:2] for c in aliases if c.before], remove=True)
+    index_rows(db, "name_words", [c.after[0:3:2] for c in aliases if c.after], remove=False)
+    for table, kind in REMOVED.items():
+        rows = [c for c in changes if c.table == table]
+        gone = [(kind, c.before[0], revision) for c in rows if c.after is None]
+        came = json.dumps([c.after[0] for c in rows if c.before is None])
+        sql = "DELETE FROM removed WHERE kind = ? AND id IN (SELECT value FROM json_each(?))"
+        db.execute(sql, (kind, came))
+        db.executemany("INSERT INTO removed VALUES (?, ?, ?)", gone)
+        there = [(revision, c.after[0]) for c in rows if c.after is not None]
+        db.executemany(f"UPDATE {table} SET revision = ? WHERE id = ?", there)
+
+
+def _simple_keys(db: sqlite3.Connection, changes: list[Change]) -> set[int]:
+    """Simple triplets that read otherwise once changes are made: they or an end of them change."""
+    rows = [(table, row) for table, *rows in changes for row in rows if row is not None]
+    keys = {edge_key(row[0]) for table, row in rows if table == "edges" and row[1] == SIMPLE}
+    for node in {row[0] for table, row in rows if table == "nodes"}:
+        keys |= simple_keys_at(db, node)
+    return keys
+
+
+def simple_keys_at(db: sqlite3.Connection, node: int) -> set[int]:
+    """Keys of the simple triplets at an object."""
+    sql = f"SELECT id FROM edges WHERE type = {SIMPLE} AND (source = ?1 OR target = ?1)"
+    return {edge_key(edge) for (edge,) in db.execute(sql, (node,))}
+
+
+def _without_aliases_in_use(
+    db: sqlite3.Connection, changes: list[Change], since: int
+) -> list[Change]:
+    """Leave a name that an edit gave to an object which stays, where texts have used it since."""
+    new = {c.after[0] for c in changes if c.table == "nodes" and c.before is None}
+    return [
+        c
+        for c in changes
+        if c.table != "aliases" or c.before or c.after[3] in new or not _seen(db, c.after[0], since)
+    ]
+
+
+def _changed_since(db: sqlite3.Connection, changes: list[Change], since: int) -> bool:
+    """Whether undoing changes would tear away what was remembered after a revision."""
+    edges = {row[0] for c in changes if c.table == "edges" for row in c[1:] if row}
+    for table, before, after in changes:
+        row = before if after is None else after
+        sql = f"SELECT {', '.join(COLUMNS[table])} FROM {table} WHERE {_same_row(table)}"
+        if db.execute(sql, row[: KEYS[table]]).fetchone() != after:
+            return True
+        if after is None:
+            continue
+        if table == "aliases" and _seen(db, row[0], since):
+            return True
+        if table == "edges" and _said(db, row, since):
+            return True
+        if table == "nodes" and before is None:
+            sql = "SELECT id FROM edges WHERE source = ?1 OR target = ?1"
+            if not edges.issuperset(edge for (edge,) in db.execute(sql, (row[0],))):
+                return True
+    return False
+
+
+def _seen(db: sqlite3.Connection, alias: int, since: int) -> bool:
+    sql = (
+        "SELECT 1 FROM sightings s JOIN nodes n ON n.id = s.episode"
+        " WHERE s.alias = ? AND n.revision > ?"
+    )
+    return db.execute(sql, (alias, since)).fetchone() is not None
+
+
+def _said(db: sqlite3.Connection, edge: Row, since: int) -> bool:
+    """Whether what an edge reads as was said again after a revision."""
+    number, type, _, target, *_ = edge
+    if type not in (SIMPLE, HYPER):
+        return False
+    key = edge_key(number) if type == SIMPLE else node_key(target)
+    sql = (
+        "SELECT 1 FROM provenance p JOIN nodes n ON n.id = p.episode"
+        " WHERE p.fact = ? AND n.revision > ?"
+    )
+    return db.execute(sql, (key, since)).fetchone() is not None

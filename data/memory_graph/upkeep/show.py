@@ -1,0 +1,78 @@
+"""What is known of one object: now, and over time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from data.memory_graph.record.store import Store
+from data.memory_graph.times import now, start
+from data.memory_graph.types import EPISODIC_EDGE, HYPER, SIMPLE, Fact
+from data.memory_graph.upkeep.lookup import find_object
+
+_FACTS = f"""
+SELECT 2 * id + 1 FROM edges WHERE type = {SIMPLE} AND (source = ?1 OR target = ?1)
+UNION SELECT 2 * target FROM edges WHERE type = {HYPER} AND source = ?1"""
+_ALIASES = """
+SELECT a.spelling, (SELECT count(*) FROM sightings s WHERE s.alias = a.id) FROM aliases a
+WHERE a.node = ? ORDER BY a.id"""
+_EPISODES = f"SELECT count(*) FROM edges WHERE source = ? AND type = {EPISODIC_EDGE}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An object and what holds of it now.
+
+    Args:
+        node: its id.
+        name: its name.
+        aliases: every spelling, and in how many episodes it was seen.
+        num_episodes: those that mention it.
+        facts: simple triplets and theses that hold now, oldest first.
+    """
+
+    node: int
+    name: str
+    aliases: tuple[tuple[str, int], ...]
+    num_episodes: int
+    facts: tuple[Fact, ...]
+
+
+def history(store: Store, entity: str | int) -> list[Fact]:
+    """All simple triplets and theses of an object, those that are closed too, in order of time.
+
+    By where they begin, else by when they were first said; what has neither comes first.
+
+    Raises:
+        ValueError: no object has that name or id, or several have.
+    """
+    with store.reading():
+        node = find_object(store.db, entity)
+        return sorted(store.facts(key for (key,) in store.db.execute(_FACTS, (node,))), key=_when)
+
+
+def _when(fact: Fact) -> tuple[float, int]:
+    said = next((place.said for place in fact.provenance if place.said is not None), None)
+    begin = fact.valid_from or said
+    return (float("-inf") if begin is None else start(begin)), fact.key
+
+
+def show(store: Store, entity: str | int) -> Shown:
+    """What is known of an object now.
+
+    Raises:
+        ValueError: no object has that name or id, or several have.
+    """
+    with store.reading():
+        facts = history(store, entity)
+        node = find_object(store.db, entity)
+        name = store.db.execute("SELECT text FROM nodes WHERE id = ?", (node,)).fetchone()[0]
+        aliases = tuple(store.db.execute(_ALIASES, (node,)))
+        [episodes] = store.db.execute(_EPISODES, (node,)).fetchone()
+    moment = start(now())
+    held = tuple(fact for fact in facts if _holds(fact, moment))
+    return Shown(node, name, aliases, episodes, held)
+
+
+def _holds(fact: Fact, moment: int) -> bool:
+    begun = fact.valid_from is None or start(fact.valid_from) <= moment
+    return begun and (fact.valid_to is None or moment < start(fact.valid_to))

@@ -1,0 +1,189 @@
+"""Memory graphs as JSON Lines, both ways without loss.
+
+A JSON Lines file begins with a header; every further line is one row of a table of schema.py, by
+its kind: node, episode, edge, alias, sighting, provenance, supersession. Ids are those of the
+database, a fact is named by its key, what is NULL is left out. What is derived (search indexes,
+revisions) and the journal of edits are not part of it.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tqdm import tqdm
+
+from data.jsonlines import Place, dump, iter_lines, whole_file
+from data.memory_graph.names import text_hash, well_formed
+from data.memory_graph.times import start
+from data.memory_graph.types import EDGE_TYPES, NODE_TYPES
+from data.memory_graph.upkeep.check import index_everything
+from data.memory_graph.upkeep.integrity import broken_rules
+
+if TYPE_CHECKING:
+    from data.memory_graph.record.store import Store
+
+_JSON = {str: "a string", int: "a whole number", bool: "true or false", dict: "an object"}
+TIMES = {"said", "valid_from", "valid_to", "boundary", "old_valid_to", "new_valid_from"}
+HEADER = {"format": "turngraph memory graph", "version": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of line: its table, and its columns with the type that each takes in JSON."""
+
+    table: str
+    columns: dict[str, type]
+    required: int
+    """So many of the columns, the first ones, are in every line."""
+    types: tuple[str, ...] = ()
+    """Names of the numbers in the column ``type``."""
+
+
+_TIMES = {"said": str, "valid_from": str, "valid_to": str, "hypothesis": bool}
+KINDS = {
+    "node": Kind("nodes", {"id": int, "type": str, "text": str, **_TIMES}, 3, NODE_TYPES),
+    "episode": Kind(
+        "episodes",
+        {"node": int, "extractor": str, "properties": dict, "source": str, "origin": str,
+         "speaker": str},
+        3,
+    ),
+    "edge": Kind(
+        "edges",
+        {"id": int, "type": str, "source": int, "target": int, "relation": str, **_TIMES},
+        4,
+        EDGE_TYPES,
+    ),
+    "alias": Kind(
+        "aliases", {"id": int, "node": int, "spelling": str, "alias": str, "given": bool}, 4
+    ),
+    "sighting": Kind("sightings", {"alias": int, "episode": int}, 2),
+    "provenance": Kind(
+        "provenance", {"fact": int, "episode": int, "start": int, "stop": int}, 4
+    ),
+    "supersession": Kind(
+        "supersessions",
+        {"old": int, "new": int, "boundary": str, "old_valid_to": str, "new_valid_from": str},
+        2,
+    ),
+}  # fmt: skip
+
+
+def export_jsonl(store: Store, path: str | Path) -> int:
+    """Write the whole graph, as of its last commit, and return the number of lines.
+
+    Raises:
+        ValueError: the file cannot be written; nothing is left half-written.
+    """
+    with store.reading(), whole_file(path) as file:
+        file.write(dump(HEADER) + "\n")
+        lines = 1
+        for line in tqdm(_lines(store.db), desc="export", unit="line", delay=2, leave=False):
+            file.write(dump(line) + "\n")
+            lines += 1
+    return lines
+
+
+def _lines(db: sqlite3.Connection) -> Iterator[dict[str, Any]]:
+    for name, kind in KINDS.items():
+        order = ", ".join(list(kind.columns)[: kind.required])
+        columns = ", ".join(kind.columns)
+        for row in db.execute(f"SELECT {columns} FROM {kind.table} ORDER BY {order}"):
+            yield line_of(name, row)
+
+
+def line_of(name: str, row: tuple[Any, ...]) -> dict[str, Any]:
+    """A row of a kind's table, its columns in the order of ``KINDS``, as the line of that row."""
+    kind = KINDS[name]
+    line = {"kind": name}
+    for (column, type), value in zip(kind.columns.items(), row, strict=True):
+        if column == "type":
+            line[column] = kind.types[value]
+        elif type is dict:
+            line[column] = json.loads(value)
+        elif value is not None and (type is not bool or value):
+            line[column] = bool(value) if type is bool else value
+    return line
+
+
+def import_jsonl(store: Store, path: str | Path) -> int:
+    """Fill an empty graph from what ``export_jsonl`` wrote, and return the number of lines.
+
+    Ids stay, so that exporting again gives the same file. One transaction: all of it or nothing.
+
+    Raises:
+        ValueError: the graph is not empty; or a line is wrong, with file, line and field; or what
+            the lines say does not fit together.
+    """
+    lines = iter_lines(path)
+    place, header = next(lines, (Place(path), {}))
+    if header != HEADER:
+        raise place.error(f"does not begin with the line {dump(HEADER)}")
+    number = 1
+    with store.writing() as revision:
+        if store.db.execute("SELECT EXISTS (SELECT 1 FROM nodes)").fetchone()[0]:
+            raise ValueError(f"{store.path}: not empty; import fills a new memory graph")
+        for place, line in tqdm(lines, desc="import", unit="line", delay=2, leave=False):
+            _insert(store.db, line, place, revision)
+            number += 1
+        index_everything(store.db)
+        broken = broken_rules(store.db)
+        if broken:
+            raise ValueError(f"{path}: does not fit together: {broken[0]}")
+    return number
+
+
+def _insert(db: sqlite3.Connection, line: dict[str, Any], place: Place, revision: int) -> None:
+    name = line.pop("kind", None)
+    if name not in KINDS:
+        raise (place / "kind").error(f"must be one of {', '.join(KINDS)}")
+    kind = KINDS[name]
+    row = {column: _value(line.pop(column, None), kind, column, place) for column in kind.columns}
+    if line:
+        raise (place / next(iter(line))).error(f"no field of a line of kind {name}")
+    if name == "node":
+        row["hash"] = text_hash(row["type"], row["text"])
+    if name in ("node", "edge"):
+        row["revision"] = revision
+    sql = f"INSERT INTO {kind.table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"
+    try:
+        db.execute(sql, list(row.values()))
+    except sqlite3.IntegrityError:
+        raise place.error(f"there is such a {name} already") from None
+
+
+def _value(value: Any, kind: Kind, column: str, place: Place) -> Any:
+    """A field as its column holds it; errors do not show it, as it may be what was remembered."""
+    type = kind.columns[column]
+    if type is bool and value is None:
+        return 0
+    if value is None:
+        if list(kind.columns).index(column) < kind.required:
+            raise (place / column).error("missing")
+        return None
+    if not isinstance(value, type) or (type is int and isinstance(value, bool)):
+        raise (place / column).error(f"must be {_JSON[type]}")
+    if type is int and not 0 <= value < 2**63:
+        raise (place / column).error("must be a number from 0 to 2**63 - 1")
+    if column == "type":
+        if value not in kind.types:
+            raise (place / column).error(f"must be one of {', '.join(kind.types)}")
+        return kind.types.index(value)
+    if type is dict:
+        return well_formed(json.dumps(value, ensure_ascii=False))
+    if column in TIMES:
+        return _time(value, place / column)
+    return well_formed(value) if type is str else value
+
+
+def _time(value: str, place: Place) -> str:
+    try:
+        start(value)
+    except ValueError as error:
+        raise place.error(str(error)) from None
+    return value
