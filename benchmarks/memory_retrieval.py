@@ -42,7 +42,7 @@ from configs.models import cache_folder, sentence_encoder
 from data.cli import run_cli
 from data.evidence_memory import Embed
 from data.jsonlines import whole_file
-from data.memory_graph.traverse_settings import PPR, Restart
+from data.memory_graph.recall.traverse_settings import PPR, Restart
 from data.score import bootstrap
 
 Json = dict[str, Any]

@@ -22,6 +22,7 @@ from data.memory_graph.recall.neighbours import Neighbours
 
 logger = logging.getLogger(__name__)
 
+SAMPLED = 100  # of so many rows one is looked at to see whether the index overlooked something
 CHUNK = 1024  # rows that are gathered at once: they stay in the processor's cache
 DROPPED = -1
 UNKNOWN: Manifest = {
@@ -309,7 +310,8 @@ class Matrix:
     def nearest(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Keys of the ``k`` rows with the largest inner product, and that; ties by key.
 
-        Exact up to about 20,000 rows; above, what the index does not have yet is searched exactly.
+        Exact up to about 20,000 rows. Above, an index is asked; what it does not have yet is
+        searched exactly, and so is everything where it seems to have overlooked something.
 
         Args:
             query: unit vector, float16 [width].
@@ -318,14 +320,29 @@ class Matrix:
         if not self.count:
             return np.empty(0, np.int64), np.empty(0, np.float32)
         near = self.neighbours.search(query, k)
-        late = self.neighbours.num_rows
+        late = self.neighbours.num_rows if len(near) else 0
+        scores = self.dot(near, query)
+        if self._overlooked(near, scores, query, k):
+            near, scores, late = near[:0], scores[:0], 0
         rows = np.concatenate([near, np.arange(late, self.count)])
-        scores = np.concatenate([self.dot(near, query), self.dot_all(query, late)])
+        scores = np.concatenate([scores, self.dot_all(query, late)])
         keys = self.labels[rows, 0]
         scores[keys == DROPPED] = -np.inf
         best = _largest(scores, keys, k)
         best = best[keys[best] != DROPPED]
         return keys[best], scores[best]
+
+    def _overlooked(self, near: np.ndarray, scores: np.ndarray, query: np.ndarray, k: int) -> bool:
+        """Whether a sample of the rows has something closer than what the index found.
+
+        Clusters far from all others can become unreachable in a graph of neighbours.
+        """
+        if len(near) < k:
+            return False
+        sample = np.arange(0, self.neighbours.num_rows, SAMPLED)
+        farthest = np.partition(scores, len(scores) - k)[len(scores) - k]
+        closer = sample[self.dot(sample, query) > farthest]
+        return not np.isin(closer, near).all()
 
 
 def _largest(scores: np.ndarray, keys: np.ndarray, k: int) -> np.ndarray:

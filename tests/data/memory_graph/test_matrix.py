@@ -231,6 +231,21 @@ def test_the_index_and_what_came_later_are_searched_together(tmp_path: Path, mon
         assert matrix.nearest(vectors[key].astype(np.float16), 3)[0][0] == key
 
 
+def test_a_region_that_the_index_overlooks_is_found(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "MAX_EXACT", 100)
+    rng = np.random.default_rng(11)
+    centres = unit(rng, 2)
+    vectors = np.concatenate([clusters(rng, 500, centres[i : i + 1]) for i in range(2)])
+    matrix = Matrix(tmp_path)
+    matrix.put(rows(list(range(1000))), vectors)
+    query = centres[1].astype(np.float16)
+    expected = matrix.nearest(query, 20)[0].tolist()
+    assert min(expected) >= 500
+    matrix.save(1, [1.0], index=True)
+    monkeypatch.setattr(matrix.neighbours, "search", lambda _, k: np.arange(2 * k))
+    assert matrix.nearest(query, 20)[0].tolist() == expected
+
+
 def test_an_index_of_another_size_is_not_used(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(module, "MAX_EXACT", 10)
     vectors = unit(np.random.default_rng(10), 30)
