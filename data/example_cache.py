@@ -146,7 +146,7 @@ def cache_key(builder: ExampleBuilder, path: str | Path, chosen: dict[int, list[
 def _code(builder: ExampleBuilder) -> list[Path]:
     """The files that shape an example; all of the memory graph's where conversations have one."""
     folder = Path(__file__).parent
-    graph = sorted((folder / "memory_graph").glob("*.py")) if builder.memory_graph else []
+    graph = sorted((folder / "memory_graph").rglob("*.py")) if builder.memory_graph else []
     return [*(folder / f"{name}.py" for name in CODE), *graph]
 
 
