@@ -16,7 +16,7 @@ import json
 import shlex
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -100,6 +100,7 @@ def measure(
         embed: texts to unit vectors.
         seed: of the halves and of shuffling.
     """
+    questions = [question for collection in collections for question in collection.questions]
     rows = {row: [ranking] for row, ranking in flat_rankings(collections, embed).items()}
     if collections[0].dated:
         for row, ranking in flat_rankings(collections, embed, dated=True).items():
@@ -115,10 +116,11 @@ def measure(
         for mixture in MIXTURES:
             rows[mixture] = [mixture_ranking(graphs, collections, mixture, embed)]
         rows[OURS] = [episodes_ranking(graphs, collections, one) for one in grid]
+        which = choose(rows[OURS], questions, MAIN_DEPTH[name], seed)
         for graph in graphs:
             shuffle(graph, seed)
-        rows[SHUFFLED] = [episodes_ranking(graphs, collections, one) for one in grid]
-    questions = [question for collection in collections for question in collection.questions]
+        again = {n: episodes_ranking(graphs, collections, grid[n]) for n in set(which.tolist())}
+        rows[SHUFFLED] = [picked(again, which)]
     found = {"benchmark": name, "filling": filling, "settings": [described(one) for one in grid]}
     return found | score(rows, questions, baselines, MAIN_DEPTH[name], seed)
 
@@ -149,16 +151,14 @@ def score(
         seed: of the halves.
     """
     asked = [i for i, question in enumerate(questions) if question.gold]
-    half = np.random.default_rng(seed).permutation(len(questions)) % 2
     column = DEPTHS.index(depth)
     recalls, chosen, times = {}, {}, {}
     for row, rankings in rows.items():
-        each = np.array([[_recalls(r.episodes[i], questions[i].gold) for i in asked]
-                         for r in rankings])  # fmt: skip
-        best = [int(each[:, half[asked] == h, column].mean(1).argmax()) for h in (1, 0)]
-        recalls[row] = each[np.array(best)[half[asked]], np.arange(len(asked))]
-        chosen[row] = best
-        times[row] = float(np.median([rankings[best[half[i]]].milliseconds[i] for i in asked]))
+        which = choose(rankings, questions, depth, seed)
+        used = picked(dict(enumerate(rankings)), which)
+        recalls[row] = np.array([_recalls(used.episodes[i], questions[i].gold) for i in asked])
+        chosen[row] = list(dict.fromkeys(which.tolist()))
+        times[row] = float(np.median([used.milliseconds[i] for i in asked]))
     base = max(baselines, key=lambda row: recalls[row][:, column].mean())
     gains = [values[:, column] - recalls[base][:, column] for values in recalls.values()]
     ids = [str(i) for i in asked]
@@ -175,11 +175,41 @@ def score(
         }
     if len(asked) < len(questions):
         report["no_answer"] = {
-            row: no_answer(rows[row][0].closeness, questions, half)
+            row: no_answer(rows[row][0].closeness, questions, halves(len(questions), seed))
             for row in MIXTURES
             if row in rows
         }
     return report
+
+
+def halves(count: int, seed: int) -> np.ndarray:
+    """0 or 1 for every question, as many of each as can be."""
+    return np.random.default_rng(seed).permutation(count) % 2
+
+
+def choose(
+    rankings: Sequence[Ranking], questions: Sequence[Question], depth: int, seed: int
+) -> np.ndarray:
+    """For every question the number of the setting that does best on the other half."""
+    half = halves(len(questions), seed)
+    best = []
+    for other in (1, 0):
+        part = [i for i, one in enumerate(questions) if one.gold and half[i] == other]
+        recall = [
+            sum(_recalls(r.episodes[i], questions[i].gold)[DEPTHS.index(depth)] for i in part)
+            for r in rankings
+        ]
+        best.append(int(np.argmax(recall)))
+    return np.array(best)[half]
+
+
+def picked(rankings: Mapping[int, Ranking], which: Sequence[int]) -> Ranking:
+    """Every question's part of the ranking by its setting."""
+    each = [(rankings[number], i) for i, number in enumerate(which)]
+    return Ranking(
+        [ranking.episodes[i] for ranking, i in each],
+        [ranking.milliseconds[i] for ranking, i in each],
+    )
 
 
 def _recalls(found: Sequence[str], gold: frozenset[str]) -> list[float]:
@@ -228,8 +258,8 @@ def markdown(report: Json) -> str:
         cells = [_interval(found["recall"][d]) for d in DEPTHS]
         cells += [_interval(found["gain"], "+"), f"{found['milliseconds']:.1f}"]
         lines.append(f"| {row} | " + " | ".join(cells) + " |")
-    for half, number in enumerate(report["rows"][OURS]["chosen"], 1):
-        lines += ["", f"{OURS} on half {half}: {report['settings'][number]}"]
+    for number in report["rows"][OURS]["chosen"]:
+        lines += ["", f"{OURS}: {report['settings'][number]}"]
     if "no_answer" in report:
         lines += ["", "| no answer | min_similarity | to what was never said | to the rest |"]
         lines += ["|---" * 4 + "|"]
