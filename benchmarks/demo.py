@@ -25,6 +25,9 @@ from data import worldfacts
 from data.cli import run_cli
 from data.jsonlines import read_conversations, write_pool
 from data.types import gold_interaction
+from inference.answer import answer_batch
+from inference.chat import show_answer
+from inference.load import load
 from model.checkpoint import save_checkpoint
 from model.graph_lm import GraphLM
 
@@ -135,13 +138,13 @@ def show_conversation(checkpoint: Path, data: Path, console: Console) -> None:
     options = argparse.Namespace(
         checkpoint=str(checkpoint), base_model=None, device=None, max_new_tokens=16
     )
-    model, builder = infer.load(options)
+    model, builder = load(options)
     memory, interaction = builder.memory(conversation), []
     for number, turn in enumerate(conversation.turns):
         example = builder.turn(conversation, number, interaction, memory)
-        record = infer.answer_batch(model, builder.prompt, [example], 16)[0]
+        record = answer_batch(model, builder.prompt, [example], 16)[0]
         interaction.append((turn.question, record["answer"]))
-        infer.show_answer(console, turn.question, record, example)
+        show_answer(console, turn.question, record, example)
         gold = gold_interaction(conversation, number + 1)[-1][1]
         console.print(f"  [dim]gold: {gold}[/]", highlight=False)
 

@@ -32,7 +32,7 @@ from data.batches import BatchSchedule
 from data.cli import run_cli
 from data.collate import collate
 from data.examples import Example
-from infer import load_builder
+from inference.load import load_builder
 from model.base_model import cast_adapter_inputs
 from model.checkpoint import save_checkpoint
 from model.graph_lm import GraphLM

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 import infer
+import inference.answer
+import inference.chat
 from configs.schema import Config, EncoderConfig, EvidenceConfig, ModelConfig, TrainingConfig
 from data.jsonlines import write_conversations, write_pool
 from data.types import Answer, Conversation, target_answer
@@ -243,7 +245,7 @@ def test_a_run_that_breaks_off_leaves_the_predictions_before(
 ) -> None:
     answer(checkpoint, tmp_path)
     before = (tmp_path / "predictions.jsonl").read_bytes()
-    calls, works = [], getattr(infer, part)
+    calls, works = [], getattr(inference.answer, part)
 
     def fail_later(*arguments: Any) -> Any:
         calls.append(arguments)
@@ -251,7 +253,7 @@ def test_a_run_that_breaks_off_leaves_the_predictions_before(
             raise RuntimeError("out of memory")
         return works(*arguments)
 
-    monkeypatch.setattr(infer, part, fail_later)
+    monkeypatch.setattr(inference.answer, part, fail_later)
     with pytest.raises(RuntimeError, match="out of memory"):
         answer(checkpoint, tmp_path, "--batch_size", 2)
     assert (tmp_path / "predictions.jsonl").read_bytes() == before
@@ -263,7 +265,9 @@ def test_a_place_that_cannot_be_written_is_found_before_the_first_answer(
 ) -> None:
     write_conversations(tmp_path / "conversations.jsonl", [tiny_conversation(0, "one")])
     (tmp_path / "out").mkdir()
-    monkeypatch.setattr(infer, "load", lambda args: pytest.fail("the model was loaded first"))
+    monkeypatch.setattr(
+        inference.answer, "load", lambda args: pytest.fail("the model was loaded first")
+    )
     command = ["answer", "--checkpoint", checkpoint, "--output", str(tmp_path / "out")]
     with pytest.raises(ValueError, match="cannot be written"):
         infer.main([*command, "--input", str(tmp_path / "conversations.jsonl")])
@@ -309,13 +313,13 @@ def test_chat_remembers_the_conversation(
 ) -> None:
     pool, asked = tmp_path / "pool.jsonl", []
     write_pool(pool, CONVERSATIONS[0].evidence)
-    ask = infer.ask
+    ask = inference.chat.ask
 
     def spy(*arguments: Any) -> Any:
         asked.append([(q, a) for q, a in arguments[3]])
         return ask(*arguments)
 
-    monkeypatch.setattr(infer, "ask", spy)
+    monkeypatch.setattr(inference.chat, "ask", spy)
     monkeypatch.setattr("sys.stdin", io.StringIO("First?\nSecond?\nThird?\n"))
     infer.main(["chat", "--checkpoint", checkpoint, "--evidence", str(pool)])
     assert [[question for question, _ in pairs] for pairs in asked] == [

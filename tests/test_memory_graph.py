@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import infer
+import inference.chat
 import train
 from configs.schema import Config, EvidenceConfig, MemoryGraphConfig, ModelConfig, TrainingConfig
 from data.jsonlines import write_pool
@@ -56,16 +57,16 @@ def test_memory_stands_beside_other_evidence(
 ) -> None:
     pool, seen = tmp_path / "pool.jsonl", []
     write_pool(pool, tiny_conversation(0).evidence)
-    ask = infer.ask
+    ask = inference.chat.ask
 
     def spy(*arguments: Any) -> Any:
         record, example = ask(*arguments)
         seen.append({item.evidence.source for item in example.evidence})
         return record, example
 
-    monkeypatch.setattr(infer, "ask", spy)
+    monkeypatch.setattr(inference.chat, "ask", spy)
     questions = iter(["What is the capital of Peru?", "Is it raining in Peru?", ""])
-    monkeypatch.setattr(infer, "read_question", lambda *_: next(questions))
+    monkeypatch.setattr(inference.chat, "read_question", lambda *_: next(questions))
     options = ["--evidence", str(pool), "--memory", str(tmp_path / "my.db")]
     infer.main(["chat", "--checkpoint", checkpoint, *options])
     assert "memory" not in seen[0]

@@ -13,8 +13,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("configs", "data", "model")
+WIRING = sorted((ROOT / "inference").glob("*.py"))
 FILES = {package: sorted(path for path in (ROOT / package).rglob("*.py")) for package in PACKAGES}
-CODE = [*(f for files in FILES.values() for f in files), ROOT / "train.py", ROOT / "infer.py"]
+CODE = [
+    *(f for files in FILES.values() for f in files),
+    *WIRING,
+    ROOT / "train.py",
+    ROOT / "infer.py",
+]
 OURS = {"configs": {"configs"}, "data": {"configs", "data"}, "model": {"configs", "model"}}
 THEIRS = {
     "configs": {"jsonargparse", "platformdirs", "sentence_transformers", "torch", "transformers",
@@ -100,7 +106,7 @@ def test_what_is_imported_is_declared() -> None:
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     declared = set(re.findall(r'"([A-Za-z0-9_-]+)(?:\[\w+\])?>=', project))
     used = set().union(*(packages(path) for path in CODE))
-    used -= set(sys.stdlib_module_names) | {*PACKAGES, "train", "infer"}
+    used -= set(sys.stdlib_module_names) | {*PACKAGES, "inference", "train", "infer"}
     wanted = {NAMES_ON_PYPI.get(name, name.replace("_", "-")) for name in used}
     assert wanted - declared == set()
 

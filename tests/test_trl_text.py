@@ -18,6 +18,7 @@ from data.batches import BatchSchedule
 from data.collate import collate
 from data.examples import Example
 from data.jsonlines import write_conversations
+from inference.load import load_builder
 from tests.tiny import save_tiny, tiny_conversation
 
 
@@ -66,7 +67,7 @@ def options(base_model: Path, conversations: Path, output: Path) -> list[str]:
 
 def examples_of(argv: list[str]) -> list[Example]:
     config = load_config(argv)
-    return train.load_train_and_tune(config, infer.load_builder(config))[0]
+    return train.load_train_and_tune(config, load_builder(config))[0]
 
 
 def test_ids_and_labels_are_those_of_our_loop(
@@ -88,7 +89,7 @@ def test_trl_sees_our_batches_in_our_order(
     argv = options(base_model, conversations, tmp_path)
     config, examples = load_config(argv), examples_of(argv)
     args = trl_text.trainer_arguments(config)
-    builder = infer.load_builder(config)
+    builder = load_builder(config)
     schedule = BatchSchedule(examples, config.training)
     dataset = trl_text.training_set(examples, schedule)
     model = trl_text.GraphLM(config.model)

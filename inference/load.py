@@ -1,0 +1,56 @@
+"""From the options of a command to a model and its example builder."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+
+import torch
+from transformers import AutoTokenizer
+
+from configs.models import resolve_model, sentence_encoder, where_looked
+from configs.schema import Config
+from data.evidence_memory import cached
+from data.examples import ExampleBuilder
+from data.prompt import Prompt
+from model.checkpoint import checkpoint_config
+from model.graph_lm import GraphLM
+from model.sharding import place
+
+logger = logging.getLogger("infer")
+
+
+def load(args: argparse.Namespace) -> tuple[GraphLM, ExampleBuilder]:
+    """Model and example builder of a checkpoint."""
+    model = GraphLM.from_pretrained(args.checkpoint, args.base_model)
+    device = device_of(args)
+    try:
+        place(model, torch.device(device))
+    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
+        raise ValueError(f"--device {device!r}: {error}") from None
+    logger.info("checkpoint %s on %s", args.checkpoint, device)
+    config = checkpoint_config(args.checkpoint)
+    return model, load_builder(config, args.base_model)
+
+
+def device_of(args: argparse.Namespace) -> str:
+    """The device that was asked for, or the first GPU, or the CPU."""
+    return args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def load_builder(config: Config, base_model: str | None = None) -> ExampleBuilder:
+    """The example builder of a config, with tokenizer and sentence encoder.
+
+    Raises:
+        ValueError: the tokenizer cannot be found.
+    """
+    name = base_model or config.model.base_model
+    path = resolve_model(name)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"tokenizer of {name!r}: {where_looked(name)}: {error}") from error
+    builder = ExampleBuilder(Prompt(tokenizer), config.evidence, memory_graph=config.memory_graph)
+    if builder.needs_embed:  # loaded with the first texts
+        builder.embed = cached(sentence_encoder(config.evidence.embedder))
+    return builder
