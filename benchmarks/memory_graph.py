@@ -1,12 +1,14 @@
 """Speed and scale of the memory graph: ``python benchmarks/memory_graph.py [--nodes 100000 ...]``.
 
-(a) Filling it: sentences a second by rules, without embedding, at growing sizes; embedding beside
-it. (b) Asking it: synthetic power-law graphs with one hub and clustered vectors, straight into SQL;
-opening, asking, asking with remembering in between, memory; beside networkx and plain SQL, which
-walk to the same neighbours.
+(a) Filling it: sentences a second by rules, without embedding, at growing sizes, from an empty one
+(``--nodes``) and into made-up ones (``--fill_nodes``); embedding in batches beside it. (b) Asking
+it: synthetic power-law graphs with one hub and clustered vectors, straight into SQL; opening,
+asking, asking with remembering in between, memory; beside networkx and plain SQL, which walk to the
+same neighbours.
 
 A Markdown table is printed, ``--output`` takes the JSON. The issue's sizes: ``--nodes 1000000
---ask_nodes 100000 1000000`` (about half an hour on 2 cores, 20 GB of memory for networkx).
+--fill_nodes 30000 100000 300000 1000000 --ask_nodes 100000 1000000`` (about an hour on 2 cores,
+20 GB of memory for networkx).
 """
 
 from __future__ import annotations
@@ -43,14 +45,18 @@ MIN_HUB = 100_000
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print the tables, write the JSON."""
     args = parse(argv)
-    result: Json = {"facts": facts(args), "filling": [], "asking": []}
+    result: Json = {"facts": facts(args), "filling": [], "into": [], "asking": []}
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         if args.nodes:
             path = Path(folder) / "filled.db"
-            result["filling"] = memory_filling.measure(path, args.nodes, args.embedder, args.seed)
+            result["filling"] = memory_filling.measure(path, args.nodes, args.seed)
+        for nodes in args.fill_nodes:
+            result["into"].append(fill(Path(folder), shape_of(nodes, args.seed), args.keep))
+        if args.embedder and (args.nodes or args.fill_nodes):
+            result["embedding"] = memory_filling.measure_embedding(args.embedder, args.seed)
         for nodes in args.ask_nodes:
-            shape = Shape(nodes, EDGES_PER_NODE * nodes, min(MIN_HUB, nodes), args.seed)
-            result["asking"].append(ask(Path(args.keep or folder), shape, args))
+            folder_kept = Path(args.keep or folder)
+            result["asking"].append(ask(folder_kept, shape_of(nodes, args.seed), args))
     if args.output:
         with whole_file(args.output) as file:
             json.dump(result, file, indent=1)
@@ -64,12 +70,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--nodes", type=int, default=50_000, help="fill until there are so many; 0: do not")
+    add("--fill_nodes", type=int, nargs="*", default=[], help="sizes of graphs to fill into")
     add("--ask_nodes", type=int, nargs="*", default=[100_000], help="sizes of the graphs asked")
     add("--questions", type=int, default=200, help="of each size")
     add("--mixture", default="BeamSearch + WaterCircles")
     add("--hub", type=float, default=0.1, help="share of the questions that name the hub")
     add("--misspelt", type=float, default=0.2, help="share of the names that are no alias")
-    add("--embedder", help="a sentence encoder, to embed while filling; without: not measured")
+    encoder = "sentence-transformers/all-MiniLM-L6-v2"
+    add("--embedder", default=encoder, help="measured beside filling; an empty name: it is not")
     add("--index", action="store_true", help="index all vectors too; a millisecond each")
     add("--no_peers", action="store_true", help="without networkx and plain SQL")
     add("--folder", help="where the databases are made; default: the system's for such files")
@@ -77,6 +85,21 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--seed", type=int, default=0)
     add("--output", help="JSON file")
     return parser.parse_args(argv)
+
+
+def shape_of(nodes: int, seed: int) -> Shape:
+    """The graph of a size that is asked and filled into."""
+    return Shape(nodes, EDGES_PER_NODE * nodes, min(MIN_HUB, nodes), seed)
+
+
+def fill(folder: Path, shape: Shape, kept: str | None) -> Json:
+    """One graph, made or copied from a kept one that is asked, filled in a process of its own."""
+    name = f"{shape.nodes}-{shape.edges}-{shape.seed}.db"
+    made = Path(kept or folder) / f"asked-{name}"
+    path = folder / f"into-{name}"
+    row = alone(memory_filling.measure_into, path, shape, made if made.exists() else None)
+    path.unlink()
+    return row
 
 
 def ask(folder: Path, shape: Shape, args: argparse.Namespace) -> Json:
@@ -117,16 +140,10 @@ def facts(args: argparse.Namespace) -> Json:
 def markdown(result: Json) -> str:
     """The tables."""
     lines = []
-    if result["filling"]:
-        head = ("nodes", "edges", "sentences/s", "a CPU second", "file MB")
-        lines += [f"| {' | '.join(head)} |", "|---:" * len(head) + "|"]
-        for row in result["filling"]["steps"]:
-            lines.append(
-                f"| {row['nodes']:,} | {row['edges']:,} | {row['per_second']:,.0f}"
-                f" | {row['per_cpu_second']:,.0f} | {row['megabytes']:,.0f} |"
-            )
-        if "embedding" in result["filling"]:
-            lines.append(f"\nEmbedding: {result['filling']['embedding']:,.0f} texts/s beside it.")
+    for name, rows in (("From empty", result["filling"]), ("Into made-up", result["into"])):
+        lines += _filled(name, rows) if rows else []
+    if "embedding" in result:
+        lines += ["", f"Embedding in batches: {result['embedding']:,.0f} sentences/s beside it."]
     for row in result["asking"]:
         lines += ["", f"{row['nodes']:,} nodes, {row['edges']:,} edges, {row['mixture']}:", ""]
         lines += ["| | p50 ms | p95 ms | opening s | resident MB |", "|---|---:|---:|---:|---:|"]
@@ -134,6 +151,17 @@ def markdown(result: Json) -> str:
             cells = [f"{v:,.2f}" if v is not None else "" for v in values]
             lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _filled(name: str, rows: Sequence[Json]) -> list[str]:
+    head = ("nodes", "edges", "sentences/s", "a CPU second", "file MB")
+    lines = ["", f"{name}:", "", f"| {' | '.join(head)} |", "|---:" * len(head) + "|"]
+    for row in rows:
+        lines.append(
+            f"| {row['nodes']:,} | {row['edges']:,} | {row['per_second']:,.0f}"
+            f" | {row['per_cpu_second']:,.0f} | {row['megabytes']:,.0f} |"
+        )
+    return lines
 
 
 def _rows(row: Json) -> list[tuple[str, list[float | None]]]:

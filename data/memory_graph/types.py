@@ -6,9 +6,10 @@ episodic and time edges.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, get_args
+from functools import cached_property
+from typing import Literal, Protocol, get_args, overload
 
 NodeType = Literal["object", "thesis", "episodic", "time"]
 EdgeType = Literal["simple", "hyper", "episodic", "time"]
@@ -21,6 +22,8 @@ SIMPLE, HYPER, EPISODIC_EDGE, TIME_EDGE = range(4)
 
 Span = tuple[int, int]
 """Characters of an episode's text, from and up to."""
+Ends = tuple[str, str, str]
+"""Subject, relation, object of a simple triplet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +150,56 @@ class Fact:
     key: int
     type: Literal["simple", "thesis", "episodic"]
     text: str
-    ends: tuple[str, str, str] | None = None
+    ends: Ends | None = None
     entities: tuple[tuple[int, str], ...] = ()
     valid_from: str | None = None
     valid_to: str | None = None
     hypothesis: bool = False
     provenance: tuple[Provenance, ...] = ()
     score: float = 0.0
+
+
+class Known(Sequence[Fact]):
+    """Facts of the record, read when they are first looked at.
+
+    Args:
+        find: gives their keys.
+        tell: what facts of some keys read as, without their times, and their ends.
+        load: the facts of some keys.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[], Iterable[int]],
+        tell: Callable[[Sequence[int]], Iterable[tuple[str, Ends | None]]],
+        load: Callable[[Sequence[int]], Sequence[Fact]],
+    ) -> None:
+        self._find, self._tell, self._load = find, tell, load
+
+    @cached_property
+    def keys(self) -> tuple[int, ...]:
+        """Of the facts, in their order, each once."""
+        return tuple(dict.fromkeys(self._find()))
+
+    @cached_property
+    def _facts(self) -> Sequence[Fact]:
+        return self._load(self.keys)
+
+    def where(self, test: Callable[[str, Ends | None], bool]) -> Sequence[Fact]:
+        """The facts whose text and ends pass a test; the others are not read whole."""
+        told = zip(self.keys, self._tell(self.keys), strict=True)
+        keys = [key for key, (text, ends) in told if test(text, ends)]
+        return self._load(keys) if keys else ()
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @overload
+    def __getitem__(self, place: int) -> Fact: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Fact]: ...
+    def __getitem__(self, place: int | slice) -> Fact | Sequence[Fact]:
+        return self._facts[place]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +218,16 @@ class Update:
     episode: Episode
     known: Sequence[Fact]
     named: tuple[tuple[int, ...], ...] = ()
+
+    def known_where(self, test: Callable[[str, Ends | None], bool]) -> Sequence[Fact]:
+        """The known facts whose text and ends pass a test, which saves reading the others whole.
+
+        Args:
+            test: of a text, which may have the fact's time in front, and of a triplet's ends.
+        """
+        if isinstance(self.known, Known):
+            return self.known.where(test)
+        return [fact for fact in self.known if test(fact.text, fact.ends)]
 
 
 class Extractor(Protocol):

@@ -11,6 +11,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from data.memory_graph.extract.aspect_words import (
+    ASPECTS,
+    ENDINGS,
+    LEAVES_BOTH,
+    LOSSES,
+    SPELLINGS,
+    STATES,
+    UNMARRIED,
+    cues,
+)
 from data.memory_graph.extract.nouns import is_attribute, is_correction
 from data.memory_graph.extract.statements import read_sentence
 from data.memory_graph.extract.words import (
@@ -24,57 +34,10 @@ from data.memory_graph.extract.words import (
     third_person,
 )
 from data.memory_graph.names import alias
-from data.memory_graph.types import Fact, Thesis, Triplet, Update
+from data.memory_graph.types import Ends, Fact, Thesis, Triplet, Update
 from data.normalise import parse_date
 from data.retrieve import words as words_of
 
-Ends = tuple[str, str, str]
-
-
-def _table(lines: str) -> dict[str, str]:
-    pairs = (line.split(":") for line in lines.strip().splitlines())
-    return {name.strip(): aspect.strip() for aspect, names in pairs for name in names.split(",")}
-
-
-_ASPECTS = _table(
-    """
-    home: lives in, lives at, resides in, resides at, settled in, settled down in, home, residence
-    home: moved to, relocated to, emigrated to, immigrated to, is living in
-    home: has home, place of residence
-    home: moved back to, moved into
-    employer: works at, works for, joined, is employed by, is employed at, was hired by, employer
-    employer: started working at, started working for, began working at, began working for
-    employer: started at
-    employer: got job at, got new job at, took job at, accepted job at, found job at, has job at
-    employer: is working at, is working for, started job at, started new job at, has new job at
-    job: works as, is working as, job, occupation, profession, has job, has occupation
-    job: started working as
-    spouse: married, is married to, got married to, spouse, wife, husband, has wife, has husband
-    spouse: has spouse, wed
-    partner: is dating, dates, has boyfriend, has girlfriend, has partner, is engaged to
-    partner: has fiancé, has fiancée, has fiance, has fiancee
-    seat: is based in, is headquartered in, has headquarters, headquarters
-    school: studies at, is studying at
-    owner: acquired, owns, is owned by, belongs to
-    price: costs, has price, price
-    weight: weighs, has weight
-    begins: starts at, begins at, starts on, begins on
-    ends: ends at, ends on
-    opens: opens at
-    closes: closes at
-    """
-)
-_ENDINGS = _table(
-    """
-    home: left, moved from, moved out of, moved away from
-    employer: left, quit, resigned from, retired from, was fired from, was fired by, lost job at
-    employer: quit job at, left job at, was laid off by, was laid off from
-    spouse: divorced, separated from, split up with, is divorced from, split from
-    partner: broke up with, split up with, separated from, split from
-    """
-)
-_LEAVES_BOTH = {"left": ("home", "employer"), "separated from": ("spouse", "partner")}
-_LOSSES = frozenset({"sold", "lost", "gave away", "gave up"})
 _NAMES_ONLY = frozenset({"home", "employer", "seat", "school", "owner"})
 _SYMMETRIC = frozenset({"spouse", "partner"})
 _MOVES = ("moved", "relocated", "emigrated", "immigrated", "settled")
@@ -82,27 +45,7 @@ _NO_EMPLOYERS = frozenset(
     "club party church team band gym choir association society group army navy union orchestra "
     "class course league committee board community program programme expedition".split()
 )
-_STATES = _table(
-    """
-    colour: red, blue, green, yellow, black, white, grey, gray, brown, orange, purple, pink, silver
-    colour: golden, beige, violet, turquoise, blond, blonde
-    marriage: single, married, engaged, divorced, widowed, unmarried
-    life: alive, dead
-    access: open, closed
-    repair: broken, fixed, repaired, working
-    filling: full, empty
-    switch: on, off
-    health: sick, ill, healthy, well, injured
-    work: employed, unemployed, retired
-    size: small, medium, large, big, tiny, huge
-    warmth: hot, cold, warm
-    diet: vegetarian, vegan, omnivore
-    availability: available, unavailable, sold out
-    """
-)
-_UNMARRIED = frozenset({"single", "divorced", "widowed", "unmarried"})
 _IS = frozenset({"is", "became", "turned", "got", "is now", "is currently", "is painted", "status"})
-_SPELLINGS = {"favorite": "favourite", "color": "colour", "telephone": "phone", "cell": "phone"}
 _ROLE = re.compile(
     r"(?:is|became|was (?:appointed|elected|named)) (?:the )?(?:new |current )?(.+) of"
 )
@@ -160,11 +103,24 @@ def find_replaced(update: Update, sentence: Sequence[Triplet] | None = None) -> 
     corrects = is_correction(text)
     if not (corrects or any(map(_can_replace, mine))):
         return ()
-    others = (fact for fact in update.known if not fact.hypothesis and fact.ends not in together)
-    known = [fact for fact in others if _is_like(fact, new)]
-    old = [fact for fact in known if _is_replaced(fact, mine)]
+    may_tell = cues(
+        frozenset(claim.aspect for claim in mine), frozenset(claim.owner for claim in mine)
+    )
+
+    is_thesis = isinstance(new, Thesis)
+
+    def is_other(old: Ends | None) -> bool:
+        return (old is None) == is_thesis and old not in together
+
+    def is_replaced(text: str, old: Ends | None) -> bool:
+        return may_tell(text) and is_other(old) and _is_replaced(text, old, mine)
+
+    def is_variant(text: str, old: Ends | None) -> bool:
+        return is_other(old) and _is_variant(ends, text, old)
+
+    old = [fact for fact in update.known_where(is_replaced) if not fact.hypothesis]
     if not old and corrects:
-        same = [fact for fact in known if _is_variant(ends, fact)]
+        same = [fact for fact in update.known_where(is_variant) if not fact.hypothesis]
         old = [max(same, key=_last_said)] if same else []
     return tuple(fact.key for fact in old)
 
@@ -178,23 +134,19 @@ def _can_replace(claim: _Claim) -> bool:
     return claim.is_single or not claim.holds
 
 
-def _is_like(fact: Fact, new: Triplet | Thesis) -> bool:
-    return (fact.ends is not None) if isinstance(new, Triplet) else fact.type == "thesis"
-
-
-def _told(fact: Fact) -> list[Ends]:
+def _told(text: str, ends: Ends | None) -> list[Ends]:
     """The triplets that a fact is, or that its sentence says."""
-    if fact.ends is not None:
-        return [fact.ends]
-    return [_ends(triplet) for triplet in read_sentence(fact.text) if not triplet.hypothesis]
+    if ends is not None:
+        return [ends]
+    return [_ends(triplet) for triplet in read_sentence(text) if not triplet.hypothesis]
 
 
-def _is_replaced(fact: Fact, mine: Sequence[_Claim]) -> bool:
-    told = _told(fact)
+def _is_replaced(text: str, ends: Ends | None, mine: Sequence[_Claim]) -> bool:
+    told = _told(text, ends)
     return (
         bool(told)
-        and all(_contradict(mine, claims(*ends)) for ends in told)
-        and not (fact.type == "thesis" and _says_more(fact.text, told))
+        and all(_contradict(mine, claims(*each)) for each in told)
+        and not (ends is None and _says_more(text, told))
     )
 
 
@@ -212,9 +164,9 @@ def _base(word: str) -> str:
     return VERB_FORMS.get(word, (word,))[0]
 
 
-def _is_variant(new: Sequence[Ends], fact: Fact) -> bool:
+def _is_variant(new: Sequence[Ends], text: str, ends: Ends | None) -> bool:
     """The same statement with another object: what "actually" takes back."""
-    pairs = [(mine, old) for mine in new for old in _told(fact)]
+    pairs = [(mine, old) for mine in new for old in _told(text, ends)]
     return any(
         alias(mine[0]) == alias(old[0])
         and _plain(mine[1]) == _plain(old[1])
@@ -268,9 +220,7 @@ def claims(subject: str, relation: str, object_: str) -> list[_Claim]:
 
 def _plain(relation: str) -> str:
     words = " ".join(relation.lower().replace("_", " ").split()).removeprefix("'s ").split(" ")
-    return " ".join(
-        _SPELLINGS.get(word, word) for word in words if word not in ("now", "currently")
-    )
+    return " ".join(SPELLINGS.get(word, word) for word in words if word not in ("now", "currently"))
 
 
 def _positive(relation: str) -> str:
@@ -293,7 +243,7 @@ def _positive(relation: str) -> str:
 def _claims(subject: str, relation: str, object_: str) -> Iterator[_Claim]:
     who, what = alias(subject), alias(object_)
     yield _Claim(who, f"= {relation}", what, is_single=False)
-    aspect = _ASPECTS.get(relation)
+    aspect = ASPECTS.get(relation)
     if aspect and not (aspect in _NAMES_ONLY and not _may_be_name(aspect, object_)):
         if aspect == "owner" and relation in ("acquired", "owns"):
             who, what = what, who
@@ -332,9 +282,9 @@ def _states(subject: str, relation: str, object_: str) -> Iterator[_Claim]:
     """Colour, age, number, day and the like, which the value itself tells."""
     who, what = alias(subject), alias(object_)
     last = what.split(" ")[-1]
-    if relation in _IS and last in _STATES and len(what.split()) <= 2:
-        yield _Claim(who, _STATES[last], what)
-        if what in _UNMARRIED:
+    if relation in _IS and last in STATES and len(what.split()) <= 2:
+        yield _Claim(who, STATES[last], what)
+        if what in UNMARRIED:
             yield _Claim(who, "spouse", None, holds=False)
     elif relation in (*_IS, "is aged", "age") and what.isdigit() and len(what) < 4:
         yield _Claim(who, "old", what)
@@ -360,11 +310,11 @@ def _number(text: str) -> str:
 def _ended(subject: str, relation: str, object_: str) -> Iterator[_Claim]:
     """What "left", "divorced" or "sold" says is over."""
     who, what = alias(subject), alias(object_)
-    if relation in _ENDINGS:
-        for aspect in _LEAVES_BOTH.get(relation, (_ENDINGS[relation],)):
+    if relation in ENDINGS:
+        for aspect in LEAVES_BOTH.get(relation, (ENDINGS[relation],)):
             yield _Claim(who, aspect, what, holds=False)
             if aspect in _SYMMETRIC:
                 yield _Claim(what, aspect, who, holds=False)
-    if relation in _LOSSES:
+    if relation in LOSSES:
         yield from (_Claim(who, f"= {verb}", what, holds=False) for verb in ("has", "owns"))
         yield _Claim(what, "owner", who, holds=False)

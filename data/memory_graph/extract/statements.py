@@ -48,9 +48,12 @@ class Reader:
         found = [triplet for statement in reader.statements for triplet in _triplets(statement)]
         found += [Triplet(*ends) for ends in reader.roles]
         unique = dict.fromkeys(
-            replace(triplet, hypothesis=doubtful or triplet.hypothesis, span=sentence.span)
-            for triplet in found
-        )
+            Triplet(
+                t.subject, t.relation, t.object, t.valid_from, t.valid_to,
+                doubtful or t.hypothesis, sentence.span,
+            )
+            for t in found
+        )  # fmt: skip
         return list(unique)
 
     def _remember(self, statements: Sequence[Statement], words: Sequence[Token]) -> None:

@@ -10,9 +10,9 @@ from itertools import chain
 from typing import TypeVar
 
 from data.memory_graph.names import text_hash
-from data.memory_graph.record.known import Known, around_thesis, around_triplet, named
+from data.memory_graph.record.known import Facts, around_thesis, around_triplet, named
 from data.memory_graph.record.objects import Objects
-from data.memory_graph.record.rows import Rows
+from data.memory_graph.record.rows import OF_FACTS, Rows
 from data.memory_graph.record.store import Store
 from data.memory_graph.record.supersede import holds, supersede
 from data.memory_graph.times import start
@@ -26,6 +26,7 @@ from data.memory_graph.types import (
     Episode,
     Extraction,
     Extractor,
+    Known,
     Span,
     Thesis,
     Triplet,
@@ -39,9 +40,10 @@ Same = tuple[object, ...]
 Statement = TypeVar("Statement", Triplet, Thesis)
 Updates = dict[Same, tuple[int, Update]]
 Named = tuple[tuple[int, ...], ...]
-_SIMPLE_ROWS = f"""
+_SIMPLE_ROW = f"""
 SELECT 2 * id + 1, valid_from, valid_to FROM edges INDEXED BY simple_edges
-WHERE type = {SIMPLE} AND source = ? AND relation = ? AND target = ? AND hypothesis = ? AND """
+WHERE type = {SIMPLE} AND source = ?1 AND relation = ?2 AND target = ?3 AND hypothesis = ?4"""
+_SIMPLE_ROWS = f"{_SIMPLE_ROW} AND valid_to IS NULL UNION ALL {_SIMPLE_ROW} AND valid_to > ?5"
 _THESIS_ROWS = f"""
 SELECT 2 * id, valid_from, valid_to FROM nodes
 WHERE hash = ? AND type = {THESIS} AND text = ? AND hypothesis = ?"""
@@ -91,6 +93,7 @@ class Batch:
         self.db, self.extractor, self.revision, self.now = store.db, extractor, revision, now
         self.rows = Rows(store.db, revision)
         self.objects = Objects(self.rows)
+        self._facts = Facts(store.db)
         self.counts: Counter[str] = Counter()
         self._same: dict[Same, list[Row]] = {}
         self._rows: dict[int, Row] = {}
@@ -138,8 +141,8 @@ class Batch:
         if key is None:
             key = self._new_triplet(same, triplet, now)
             by_name = self._named(triplet, (key >> 1, now.node), now)
-            known = Known(self.db, partial(self._around_triplet, key, same, by_name, triplet, now))
-            updates[same] = key, Update(triplet, now.episode, known, by_name)
+            known = partial(self._around_triplet, key, same, by_name, triplet, now)
+            updates[same] = key, Update(triplet, now.episode, self._facts.known(known), by_name)
         self.rows.provenance(key, now.node, *triplet.span)
 
     def _new_triplet(self, same: Same, triplet: Triplet, now: Current) -> int:
@@ -161,10 +164,8 @@ class Batch:
         if key is None:
             key = self._new_thesis(same, thesis, now)
             by_name = self._named(thesis, (now.first_edge, key >> 1), now)
-            known = Known(
-                self.db, partial(self._around_thesis, key, entities, by_name, thesis, now)
-            )
-            updates[same] = key, Update(thesis, now.episode, known, by_name)
+            known = partial(self._around_thesis, key, entities, by_name, thesis, now)
+            updates[same] = key, Update(thesis, now.episode, self._facts.known(known), by_name)
         self._join(HYPER, entities, key >> 1)
         now.members[key >> 1] = None
         self.rows.provenance(key, now.node, *thesis.span)
@@ -199,12 +200,20 @@ class Batch:
         """The fact that a statement says once more."""
         said = now.episode.time or self.now
         if same not in self._same:
-            self._same[same] = [Row(*row) for row in self._find_rows(same, statement, said)]
-            self._rows.update((row.key, row) for row in self._same[same])
+            self._same[same] = []
+            for row in self._find_rows(same, statement, said):
+                self._add(same, Row(*row))
         for row in self._same[same]:
-            if _is_same(row, statement, said):
+            if _is_same(row, statement, said) and not self._replaces_more(statement, row, now):
                 return row.key
         return None
+
+    def _replaces_more(self, statement: Triplet | Thesis, row: Row, now: Current) -> bool:
+        """Whether it names other facts that hold: to end them is said here, not where it was."""
+        before = (self.rows.next_id("edges"), now.node)
+        if isinstance(statement, Thesis):
+            before = (now.first_edge, self.rows.next_id("nodes"))
+        return any(set(keys) - {row.key} for keys in self._named(statement, before, now))
 
     def _find_rows(
         self, same: Same, statement: Triplet | Thesis, said: str
@@ -212,11 +221,10 @@ class Batch:
         if isinstance(statement, Thesis):
             yield from self.db.execute(_THESIS_ROWS, (text_hash(THESIS, statement.text), *same))
         elif same[0] < self.rows.first_node or same[2] < self.rows.first_node:
-            yield from self.db.execute(_SIMPLE_ROWS + "valid_to IS NULL", same)
-            yield from self.db.execute(_SIMPLE_ROWS + "valid_to > ?", (*same, said))
+            yield from self.db.execute(_SIMPLE_ROWS, (*same, said))
             if statement.valid_to is not None and statement.valid_to <= said:
                 values = (*same, statement.valid_to)
-                yield from self.db.execute(_SIMPLE_ROWS + "valid_to = ?", values)
+                yield from self.db.execute(f"{_SIMPLE_ROW} AND valid_to = ?5", values)
 
     # What replaces what
 
@@ -224,14 +232,14 @@ class Batch:
         """For every fact that the user says is replaced, the keys of the open ones it may be."""
         if not new.replaces:
             return ()
-        self.rows.flush()
+        self.rows.flush(OF_FACTS)
         moment = new.valid_from or now.episode.time or self.now
         return tuple(tuple(named(self.db, what, before, moment)) for what in new.replaces)
 
     def _around_triplet(
         self, key: int, same: Same, by_name: Named, triplet: Triplet, now: Current
     ) -> Iterator[int]:
-        self.rows.flush()
+        self.rows.flush(OF_FACTS)
         moment = triplet.valid_from or now.episode.time or self.now
         yield from chain.from_iterable(by_name)
         yield from around_triplet(self.db, key, same[:3], moment)
@@ -239,7 +247,7 @@ class Batch:
     def _around_thesis(
         self, key: int, entities: Iterable[int], by_name: Named, thesis: Thesis, now: Current
     ) -> Iterator[int]:
-        self.rows.flush()
+        self.rows.flush(OF_FACTS)
         moment = thesis.valid_from or now.episode.time or self.now
         yield from chain.from_iterable(by_name)
         first, stop = thesis.span
@@ -262,9 +270,10 @@ class Batch:
                 self._close(replaced, key, update, now)
 
     def _close(self, replaced: Iterable[int], key: int, update: Update, now: Current) -> None:
-        if not set(replaced) <= {fact.key for fact in update.known}:
+        assert isinstance(update.known, Known)
+        if not set(replaced) <= set(update.known.keys):
             raise ValueError(f"{self.extractor.name}: replaces a fact that was not among the known")
-        self.rows.flush()
+        self.rows.flush(OF_FACTS)
         for old in dict.fromkeys(replaced):
             changed = supersede(self.db, old, key, self.now, self.revision)
             for fact in changed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from data.memory_graph.record.texts import simple_text
 from data.memory_graph.types import (
@@ -15,6 +15,7 @@ from data.memory_graph.types import (
     OBJECT,
     SIMPLE,
     THESIS,
+    Ends,
     Fact,
     Provenance,
     edge_key,
@@ -26,6 +27,10 @@ _SIMPLE = f"""
 SELECT e.id, s.id, s.text, e.relation, o.id, o.text, e.valid_from, e.valid_to, e.hypothesis
 FROM json_each(?) k JOIN edges e ON e.id = k.value AND e.type = {SIMPLE}
 JOIN nodes s ON s.id = e.source JOIN nodes o ON o.id = e.target"""
+_ENDS = """
+SELECT e.id, s.text, e.relation, o.text FROM json_each(?) k JOIN edges e ON e.id = k.value
+JOIN nodes s ON s.id = e.source JOIN nodes o ON o.id = e.target"""
+_TEXTS = "SELECT n.id, n.text FROM json_each(?) k JOIN nodes n ON n.id = k.value"
 _NODES = f"""
 SELECT n.id, n.type, n.text, n.valid_from, n.valid_to, n.hypothesis
 FROM json_each(?) k JOIN nodes n ON n.id = k.value AND n.type IN ({THESIS}, {EPISODIC})"""
@@ -91,6 +96,18 @@ def _places(db: sqlite3.Connection, keys: list[int]) -> dict[int, list]:
     for node, *rest in db.execute(_EPISODES, (json.dumps(nodes),)):
         places[node_key(node)].append(tuple(rest))
     return places
+
+
+def plain_texts(
+    db: sqlite3.Connection, keys: Sequence[int]
+) -> Iterator[tuple[int, tuple[str, Ends | None]]]:
+    """Key, text without its time, and ends of facts."""
+    edges = json.dumps([key >> 1 for key in keys if key & 1])
+    for edge, *ends in db.execute(_ENDS, (edges,)):
+        yield edge_key(edge), (" ".join(ends), tuple(ends))
+    nodes = json.dumps([key >> 1 for key in keys if not key & 1])
+    for node, text in db.execute(_TEXTS, (nodes,)):
+        yield node_key(node), (text, None)
 
 
 def index_words(text: str) -> str:

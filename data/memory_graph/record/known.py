@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
 from itertools import islice
-from typing import overload
 
 from data.memory_graph.names import alias, text_hash
-from data.memory_graph.record.facts import load_facts
-from data.memory_graph.types import HYPER, SIMPLE, THESIS, Fact, Replaced, edge_key, node_key
+from data.memory_graph.record.facts import load_facts, plain_texts
+from data.memory_graph.types import HYPER, SIMPLE, THESIS, Ends, Known, Replaced, edge_key, node_key
 
 MAX_KNOWN = 40
 """Facts of one kind that a new statement is laid beside: a hub has more than can be looked at."""
@@ -55,30 +53,26 @@ _NAMED_THESIS = f"""
 SELECT id FROM nodes WHERE hash = :hash AND type = {THESIS} AND id < :thesis AND {_OPEN}"""
 
 
-class Known(Sequence[Fact]):
-    """Facts that are read when they are first looked at.
+class Facts:
+    """Facts as one write lays them beside what is new; what they read as is read once.
 
     Args:
-        db: inside a write.
-        find: gives their keys.
+        db: inside a write, in which a fact's words stay as they are.
     """
 
-    def __init__(self, db: sqlite3.Connection, find: Callable[[], Iterable[int]]) -> None:
-        self._db, self._find = db, find
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._texts: dict[int, tuple[str, Ends | None]] = {}
 
-    @cached_property
-    def _facts(self) -> tuple[Fact, ...]:
-        return tuple(load_facts(self._db, dict.fromkeys(self._find())))
+    def known(self, find: Callable[[], Iterable[int]]) -> Known:
+        """Facts that are read when they are first looked at, of the keys that will be found."""
+        return Known(find, self._tell, lambda keys: load_facts(self._db, keys))
 
-    def __len__(self) -> int:
-        return len(self._facts)
-
-    @overload
-    def __getitem__(self, place: int) -> Fact: ...
-    @overload
-    def __getitem__(self, place: slice) -> tuple[Fact, ...]: ...
-    def __getitem__(self, place: int | slice) -> Fact | tuple[Fact, ...]:
-        return self._facts[place]
+    def _tell(self, keys: Sequence[int]) -> list[tuple[str, Ends | None]]:
+        missing = [key for key in keys if key not in self._texts]
+        if missing:
+            self._texts.update(plain_texts(self._db, missing))
+        return [self._texts[key] for key in keys]
 
 
 def around_triplet(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from data.memory_graph.names import alias
 from data.memory_graph.record.facts import index_words
@@ -22,6 +22,12 @@ def episodes_of_source(db: sqlite3.Connection, source: str) -> list[int]:
     """Episodes of a source, oldest first."""
     sql = "SELECT node FROM episodes WHERE source = ? ORDER BY node"
     return [node for (node,) in db.execute(sql, (source,))]
+
+
+def episodes_of_origins(db: sqlite3.Connection, origins: Iterable[str]) -> list[int]:
+    """Episodes of some origins, in their order; what is not there is passed over."""
+    sql = "SELECT node FROM episodes WHERE origin = ?"
+    return [node for origin in origins for (node,) in db.execute(sql, (origin,))]
 
 
 def episodes_of_entity(db: sqlite3.Connection, node: int) -> list[int]:

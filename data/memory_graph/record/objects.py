@@ -7,6 +7,9 @@ from data.memory_graph.record.rows import Rows
 from data.memory_graph.types import OBJECT, TIME
 
 RECENT_SIGHTINGS = 1000
+_SPELLINGS = """
+SELECT a.node, a.spelling, a.id, n.text FROM aliases a JOIN nodes n ON n.id = a.node
+WHERE a.alias = ? ORDER BY a.node, a.id"""
 _LAST_SEEN = """
 SELECT r.episode FROM (SELECT episode FROM sightings WHERE alias = ? ORDER BY episode DESC LIMIT ?)
 AS r JOIN episodes e ON e.node = r.episode AND e.source IS ? ORDER BY r.episode DESC LIMIT 1"""
@@ -45,9 +48,10 @@ class Objects:
     def _known_spellings(self, form: str) -> dict[tuple[int, str], int]:
         """Alias ids by node and spelling of all that one form finds, oldest node first."""
         if form not in self._spellings:
-            sql = "SELECT node, spelling, id FROM aliases WHERE alias = ? ORDER BY node, id"
-            rows = self.rows.db.execute(sql, (form,))
-            self._spellings[form] = {(node, spelling): number for node, spelling, number in rows}
+            known = self._spellings[form] = {}
+            for node, spelling, number, text in self.rows.db.execute(_SPELLINGS, (form,)):
+                known[node, spelling] = number
+                self._texts[node] = text
         return self._spellings[form]
 
     def _choose(self, known: dict[tuple[int, str], int], source: str | None) -> int:

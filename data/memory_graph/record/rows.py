@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterable
 from typing import Any
 
 from data.memory_graph.names import text_hash
@@ -23,6 +24,8 @@ INSERTS = {
     "name_words": "INSERT INTO name_words (rowid, words) VALUES (?, ?)",
     "fact_words": "INSERT INTO fact_words (rowid, words) VALUES (?, ?)",
 }
+OF_FACTS = ("nodes", "edges", "episodes", "aliases", "provenance")
+"""What is read to find the facts around a new one."""
 Held = tuple[str | None, str | None, str | None, bool]
 """said, valid_from, valid_to, hypothesis."""
 UNTIMED: Held = (None, None, None, False)
@@ -93,10 +96,10 @@ class Rows:
         """What a fact is found by."""
         self._new["fact_words"].append((fact, index_words(text)))
 
-    def flush(self) -> None:
-        """Write what is not written yet."""
-        for table, rows in self._new.items():
-            if rows:
+    def flush(self, tables: Iterable[str] = INSERTS) -> None:
+        """Write what is not written yet, to all tables or to those that are read next."""
+        for table in tables:
+            if rows := self._new[table]:
                 if table.endswith("_words"):
                     rows.sort()  # each step back in row ids makes another segment
                 self.db.executemany(INSERTS[table], rows)

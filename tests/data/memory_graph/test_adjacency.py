@@ -32,9 +32,9 @@ def assert_says_what_sql_says(adjacency: Adjacency, record: RandomRecord) -> Non
             found = adjacency.around_all(np.array(nodes), moment)
             assert list(zip(*(column.tolist() for column in found), strict=True)) == expected
             node = record.rng.choice(nodes)
-            one = adjacency.around(node, moment)
+            one = adjacency.around_all(np.array([node]), moment)
             assert list(zip(*(column.tolist() for column in one), strict=True)) == [
-                (edge, other) for edge, at, other in expected if at == node
+                row for row in expected if row[1] == node
             ]
 
 

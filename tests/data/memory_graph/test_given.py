@@ -10,6 +10,7 @@ import pytest
 
 from data.memory_graph.extract.given import GivenExtractor, read_given
 from data.memory_graph.record.facts import load_facts
+from data.memory_graph.record.forget import forget
 from data.memory_graph.record.ingest import remember_many
 from data.memory_graph.record.store import Store
 from data.memory_graph.types import SIMPLE, Episode, Extraction, Fact, Replaced, Triplet, edge_key
@@ -108,6 +109,26 @@ def test_replaces_closes_what_it_names_and_nothing_else(tmp_path: Path) -> None:
         ("Anna lives in Berlin", None),
         ("Bob lives in Paris", None),
     ]
+
+
+def test_what_is_said_again_replaces_what_it_names_until_that_is_forgotten(tmp_path: Path) -> None:
+    again = BERLIN | {"replaces": [PARIS]}
+    extractor = GivenExtractor()
+    lines = [
+        {"time": "2010", "triplets": [BERLIN]},
+        {"time": "2012", "triplets": [PARIS]},
+        {"time": "2015", "triplets": [again]},
+        {"time": "2016", "triplets": [BERLIN]},
+    ]
+    with Store(tmp_path / "memory.db") as store:
+        remember_many(store, extractor, extractor.read(write(tmp_path, *lines)))
+        sql = "SELECT n.text, e.valid_from, e.valid_to FROM edges e JOIN nodes n ON n.id = e.target"
+        sql += " WHERE e.type = 0 ORDER BY e.id"
+        berlin, paris = ("Berlin", None, None), ("Paris", None, "2015")
+        assert store.db.execute(sql).fetchall() == [berlin, paris, ("Berlin", "2015", None)]
+        [third] = store.db.execute("SELECT id FROM nodes WHERE type = 2 AND said = '2015'")
+        forget(store, episode=third[0])
+        assert store.db.execute(sql).fetchall() == [berlin, ("Paris", None, None)]
 
 
 @pytest.mark.parametrize(

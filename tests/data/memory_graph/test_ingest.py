@@ -115,6 +115,14 @@ def test_what_another_process_remembers_meanwhile_is_skipped(store: Store) -> No
     assert len(nodes(store)["episodic"]) == 2
 
 
+def test_a_fact_that_will_end_is_said_again_in_a_later_write_until_it_has(store: Store) -> None:
+    until = Extraction((Triplet("Anna", "likes", "Paris", valid_to="2030"),))
+    extractor = Scripted({"until 2030": until}, nothing)
+    said = [("until 2030", "2020"), ("Anna likes Paris", "2021"), ("Anna likes Paris", "2031")]
+    new = [remember_many(store, extractor, [Episode(*one)]).triplets for one in said]
+    assert new == [1, 0, 1]
+
+
 def test_a_fact_said_again_has_two_places(store: Store) -> None:
     episodes = [Episode("Anna likes Paris", "2020"), Episode("Anna likes Paris", "2021")]
     got = remember_many(store, Scripted(), episodes)

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from data.memory_graph.graph import MemoryGraph
+from data.memory_graph.recall import phrases, question_view
 from data.memory_graph.recall.adjacency import Adjacency
-from data.memory_graph.recall.question_view import QuestionView
+from data.memory_graph.recall.matrix import Matrix, Row
+from data.memory_graph.recall.phrases import Phrases
+from data.memory_graph.recall.question_view import QuestionView, Scores
 from data.memory_graph.recall.recall import RecallSettings
 from data.memory_graph.recall.vectors import Vectors
 from data.memory_graph.recall.view import QuestionEntity, View
@@ -72,6 +75,58 @@ def test_a_simple_triplet_has_its_time_in_front(tmp_path: Path) -> None:
     assert see(record).text(1) == "2019-05: Anna lives in Paris"
 
 
+@pytest.mark.parametrize("forbidden", [(), (EPISODIC,)])
+def test_a_hub_is_seen_like_any_other_node(
+    record: RandomRecord, forbidden: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = see(record, forbidden)
+    nodes = np.flatnonzero(plain.node_types >= 0)[::-1]
+    expected = plain.around_all(nodes)
+    monkeypatch.setattr(question_view, "HUB", 3)
+    view = see(record, forbidden)
+    for some in (nodes, nodes[:4], nodes):
+        found = view.around_all(some)
+        length = len(found[0])
+        for column, right in zip(found, expected, strict=True):
+            assert column.tolist() == right[:length].tolist()
+        keys, cosines = view.facts_around(*found[:2])
+        assert keys.tolist() == plain.fact_keys(found[0]).tolist()
+        np.testing.assert_allclose(cosines, plain.similarity(found[0]), atol=1e-6)
+
+
+def test_rows_that_lie_side_by_side_score_like_all_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(question_view, "CROWD", 8)
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((1600, 16)).astype(np.float16)
+    matrix = Matrix(tmp_path)
+    matrix.put([Row(key, 0) for key in range(1500)], vectors[:1500])
+    matrix.save(1, [1.0])
+    matrix.put([Row(key, 0) for key in range(1500, 1600)], vectors[1500:])
+
+    def check(*asked: np.ndarray) -> None:
+        for query in rng.standard_normal((2, 16)).astype(np.float32):
+            scores = Scores(matrix, query)
+            for keys in asked:
+                right = vectors[keys].astype(np.float32) @ query
+                np.testing.assert_allclose(scores.of(keys), right, atol=0.1)
+
+    hub = rng.permutation(1600)[:300]
+    check(hub, np.arange(1600))
+    assert 250 < len(matrix.crowded) < 1600  # what only memory has is not among them
+    other = Matrix(tmp_path)  # another process, which gives the same numbers to other rows
+    other.put([Row(key, 0) for key in range(1599, 1499, -1)], vectors[:1499:-1])
+    other.save(2, [1.0])
+    matrix.reload()
+    check(hub)
+    assert 250 < len(matrix.crowded) < 1600
+    matrix.drop(np.arange(900))
+    matrix.save(3, [1.0])  # the files shrink, every row gets another number
+    assert not len(matrix.crowded)
+    check(np.arange(900, 1600))
+
+
 @pytest.mark.parametrize("forbidden", [(), (EPISODIC,), (THESIS, EPISODIC), (OBJECT,)])
 def test_restrictions_hold_but_for_the_linked_objects(
     record: RandomRecord, forbidden: tuple[int, ...]
@@ -101,6 +156,21 @@ def test_mentions_are_whole_words_one_after_the_other(record: RandomRecord) -> N
             expected.append(any(said[i : i + len(wanted)] == wanted for i in places))
         found = view.mentions(np.array(keys), name)
         assert found.tolist() == (expected if wanted else [False] * len(keys))
+
+
+def test_what_was_read_of_a_name_is_read_anew_at_another_revision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(phrases, "MIN_KEPT", 1)
+    monkeypatch.setattr(phrases, "MAX_KEPT", 2)
+    with MemoryGraph.open(tmp_path / "a.db") as graph:
+        known = Phrases(graph.store.db)
+        for count in (1, 2):
+            graph.remember(f"Anna has {count} cats.")
+            for phrase in ("anna", "cats", "has", "anna"):  # one more than are kept
+                again = Phrases(graph.store.db).facts(phrase).tolist()
+                assert known.facts(phrase).tolist() == again
+                assert len(again) >= count
 
 
 @pytest.mark.parametrize("forbidden", [(), (EPISODIC,), (THESIS, EPISODIC), (OBJECT,)])

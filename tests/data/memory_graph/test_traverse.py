@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.memory_graph.recall.ranking import best_first
+from data.memory_graph.recall.ranking import best_first, least
 from data.memory_graph.recall.traverse import Traversal, parse_mixture, traverse
 from data.memory_graph.recall.traverse_settings import (
     ALGORITHMS,
@@ -143,8 +143,22 @@ def test_flat_never_loses_a_closer_fact_to_a_farther_one(graph: dict[str, Any], 
 
 
 @settings(max_examples=150)
+@given(st.lists(st.integers(0, 50), max_size=3000), st.integers(1, 70))
+def test_least_are_the_smallest_and_their_ties(values: list[int], k: int) -> None:
+    bound = sorted(values)[:k][-1] if values else 0
+    expected = [i for i, value in enumerate(values) if value <= bound]
+    assert least(np.array(values, float), k).tolist() == expected
+
+
+def test_least_are_the_smallest_where_the_sample_misleads() -> None:
+    costs = np.zeros(10_000)
+    costs[::10] = np.arange(-1000, 0)  # each one in the sample: 44 of them seem to be enough
+    assert least(costs, 100).tolist() == list(range(0, 1000, 10))
+
+
+@settings(max_examples=150)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=500))
 def test_best_first_is_sorting(pairs: list[tuple[int, int]]) -> None:
     costs = np.array([cost for cost, _ in pairs], float)
-    order = list(best_first(costs, lambda i: pairs[i][1]))
+    order = list(best_first(costs, lambda places: [pairs[i][1] for i in places]))
     assert order == sorted(range(len(pairs)), key=lambda i: pairs[i])

@@ -101,6 +101,9 @@ class TinyView:
     def closeness(self, keys: np.ndarray) -> np.ndarray:
         return np.array([self.cosines.get(self.fact_text(int(k)), 0) for k in keys], np.float32)
 
+    def facts_around(self, triplets: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.fact_keys(triplets), self.similarity(triplets)
+
     def types(self, triplets: np.ndarray) -> np.ndarray:
         return np.array([self.type_of(int(t)) for t in triplets], np.int8)
 

@@ -1,0 +1,64 @@
+"""What a new statement is laid beside: the texts that cannot contradict it are passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from data.memory_graph.extract.aspect_words import ASPECTS, ENDINGS, LOSSES, cues
+from data.memory_graph.extract.aspects import claims, find_replaced
+from data.memory_graph.extract.statements import read_sentence
+from data.memory_graph.extract.words import VERB_FORMS
+from data.memory_graph.types import Episode, Fact, Known, Thesis, Triplet, Update
+
+MOVED = Triplet("Eva", "moved to", "Milan")
+
+
+def test_a_text_is_read_if_it_may_tell_of_the_aspect() -> None:
+    married = cues(frozenset({"= married", "spouse", "marriage"}), frozenset({"anna b"}))
+    assert married("Bob is said to marry Anna B.")
+    assert not married("Bob is said to marry Eva.")
+    assert not married("Anna B lives in Paris.")
+    assert cues(frozenset({"old"}), frozenset({"anna"}))("Anna is 30.")  # of no words: all are read
+    assert cues(frozenset({"= is on"}), frozenset({"2019-05-03"}))("It is on 3 May 2019.")
+
+
+@pytest.mark.parametrize("negation", ["{}", "no longer {}", "did not {}", "stopped {}"])
+def test_what_tells_of_an_aspect_is_never_passed_over(negation: str) -> None:
+    relations = {*ASPECTS, *ENDINGS, *LOSSES, *VERB_FORMS, "frobnifies", "is the CEO of", "has job"}
+    for relation in sorted(relations):
+        for object_ in ("Acme", "single", "red"):
+            ends = "Anna's sister", negation.format(relation), object_
+            spoken = f"{ends[0]} {negation.format(relation)} {object_}."
+            _is_never_passed_over(spoken, [ends])
+            told = [(t.subject, t.relation, t.object) for t in read_sentence(spoken)]
+            _is_never_passed_over(spoken, told)
+
+
+def _is_never_passed_over(text: str, told: list[tuple[str, str, str]]) -> None:
+    for ends in told:
+        for claim in claims(*ends):
+            assert cues(frozenset({claim.aspect}), frozenset({claim.owner}))(text), (text, claim)
+
+
+def test_whose_it_is_need_not_stand_where_a_relation_has_it() -> None:
+    text = "Air Georgian: Its main business is its operation as Air Canada Express."
+    told = [(t.subject, t.relation, t.object) for t in read_sentence(text)]
+    assert "is Air Georgian's operation as" in [relation for _, relation, _ in told]
+    _is_never_passed_over(text, told)
+
+
+@pytest.mark.parametrize("new", [MOVED, Thesis("Eva moved to Milan.", span=(0, 19))])
+def test_what_cannot_be_replaced_is_not_read_whole(new: Triplet | Thesis) -> None:
+    told = [("Eva lives in Rome", ("Eva", "lives in", "Rome")), ("Eva lives in Rome.", None)]
+    told += [("Bob lives in Rome", ("Bob", "lives in", "Rome")), ("Eva likes Rome.", None)]
+    asked = []
+
+    def load(keys: Sequence[int]) -> list[Fact]:
+        asked.extend(keys)
+        return [Fact(key, "simple", *told[key]) for key in keys]
+
+    known = Known(lambda: range(4), lambda keys: [told[key] for key in keys], load)
+    found = find_replaced(Update(new, Episode("Eva moved to Milan."), known), [MOVED])
+    assert list(found) == asked == ([0] if isinstance(new, Triplet) else [1])
