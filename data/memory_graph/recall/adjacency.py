@@ -33,8 +33,8 @@ NAME = "adjacency"
 MAX_DELTA, MAX_DELTA_SHARE = 20_000, 0.1
 """The delta is folded into the CSR when it has more edges than both of these."""
 
-
 Rows = tuple[np.ndarray, ...]
+"""Columns of one length."""
 
 
 class Moment(NamedTuple):
@@ -128,8 +128,9 @@ class Adjacency:
                 self.nodes["type"][number] = -1
             elif kind == 1 and number < len(self.edges["flags"]):
                 self._drop(number)
-        sql = "SELECT id, type, valid_from, valid_to FROM nodes WHERE revision > ? ORDER BY id"
-        changed = self.db.execute(sql, since).fetchall()
+        sql = "SELECT id, type, valid_from, valid_to FROM nodes WHERE revision > ?"
+        # with ORDER BY id SQLite reads through all nodes instead of the index by revision
+        changed = sorted(self.db.execute(sql, since))
         for number, kind, valid_from, valid_to in changed:
             self._put_node(number, kind, *seconds(valid_from, valid_to))
         self._read_edges("revision > ?1", self.revision)
@@ -179,13 +180,15 @@ class Adjacency:
                 del self._delta[node][number]
         edges["flags"][number] = GONE
 
-    def around(self, node: int, moment: Moment) -> tuple[np.ndarray, np.ndarray]:
-        """Triplets at a node and their other ends, as of ``view.View``."""
-        if self._in_delta[node] or node >= len(self._starts) - 1:
-            triplets, _, others = self.around_all(np.array([node], dtype=np.int64), moment)
-            return triplets, others
-        place = slice(self._starts[node], self._starts[node + 1])
-        return self._allowed((_int64(self._triplets[place]), _int64(self._others[place])), moment)
+    def degrees(self, nodes: np.ndarray) -> np.ndarray:
+        """How many triplets the CSR has at each node, allowed or not; int64."""
+        begin, end = self._bounds(nodes)
+        return end - begin
+
+    def _bounds(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the CSR has what is at each node; nowhere if the node is newer."""
+        last = len(self._starts) - 1
+        return self._starts[np.minimum(nodes, last)], self._starts[np.minimum(nodes + 1, last)]
 
     def around_all(
         self, nodes: np.ndarray, moment: Moment
@@ -204,11 +207,13 @@ class Adjacency:
 
     def _settled(self, nodes: np.ndarray) -> Rows:
         """What the CSR has: triplets, the places in ``nodes`` of their ends, their other ends."""
-        known = np.minimum(nodes, len(self._starts) - 2)
-        begin = self._starts[known]
-        counts = np.where(nodes == known, self._starts[known + 1] - begin, 0)
-        places = np.arange(counts.sum()) + np.repeat(begin - counts.cumsum() + counts, counts)
+        begin, end = self._bounds(nodes)
+        counts = end - begin
         owners = np.repeat(np.arange(len(nodes)), counts)
+        if len(nodes) == 1:
+            places = slice(begin[0], end[0])
+        else:
+            places = np.arange(counts.sum()) + (end - counts.cumsum())[owners]
         return _int64(self._triplets[places]), owners, _int64(self._others[places])
 
     def _loose(self, nodes: np.ndarray) -> Rows:

@@ -87,7 +87,8 @@ def _triplets(view: View, nodes: tuple[int, ...]) -> tuple[int, ...]:
         triplets, others = view.around(here)
         between = triplets[others == there]
         best = best_first(
-            -rounded(view.similarity(between)), lambda i, ids=between: view.text(int(ids[i]))
+            -rounded(view.similarity(between)),
+            lambda places, ids=between: [view.text(int(ids[i])) for i in places],
         )
         chosen.append(int(between[next(best)]))
     return tuple(chosen)
@@ -134,7 +135,7 @@ class _Search:
         return node, steps
 
     def _offer(self, nodes: np.ndarray, estimates: np.ndarray) -> None:
-        order = best_first(estimates, lambda i: self.view.names([int(nodes[i])])[0])
+        order = best_first(estimates, lambda places: self.view.names(nodes[places].tolist()))
         self._push(order, (nodes, estimates, self.steps[nodes]))
 
     def _push(self, order: Iterator[int], offer: tuple) -> None:

@@ -15,15 +15,19 @@ After PersonalAI (arXiv 2506.17001), section 3, "BeamSearch". Where the paper le
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 
-from data.memory_graph.recall.ranking import best_first, cost_of, rounded
+from data.memory_graph.recall.ranking import best_first, cost_of, least, rounded
 from data.memory_graph.recall.traverse_settings import BeamSearch
 from data.memory_graph.recall.view import View
+
+NEAR = 256
+"""Of a hub's triplets, so many of the closest are looked at first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +112,31 @@ def beam_search(view: View, settings: BeamSearch | None = None) -> Beams:
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """The triplets at a node (rising), the nodes behind them, and what a step over each costs."""
+    """What lies around a node.
+
+    Args:
+        triplets, others, cosines: every triplet (rising), the node behind it, its rounded cosine.
+        near: the places of those that are closest to the question.
+        costs: what a step over each of these costs.
+        limit: a step over any other costs no less.
+    """
 
     triplets: np.ndarray
     others: np.ndarray
+    cosines: np.ndarray
+    near: np.ndarray | slice
     costs: np.ndarray
+    limit: float
+
+
+def _around(triplets: np.ndarray, others: np.ndarray, cosines: np.ndarray, size: int) -> _Around:
+    """Of a hub the ``size`` closest are near, of other nodes all."""
+    if len(cosines) <= 4 * size:
+        return _Around(triplets, others, cosines, slice(None), cost_of(cosines), math.inf)
+    near = least(-cosines, size)
+    costs = cost_of(cosines[near])
+    limit = float(costs.max()) if len(near) < len(cosines) else math.inf
+    return _Around(triplets, others, cosines, near, costs, limit)
 
 
 class _Surroundings:
@@ -123,24 +147,23 @@ class _Surroundings:
         self._known: dict[int, _Around] = {}
         self._taken = np.zeros(len(view.node_types), bool)
 
-    def of(self, node: int) -> _Around:
-        """What lies around one node."""
-        if node not in self._known:
-            triplets, others = self.view.around(node)
-            costs = cost_of(rounded(self.view.similarity(triplets)))
-            self._known[node] = _Around(triplets, others, costs)
-        return self._known[node]
+    def of(self, nodes: Sequence[int]) -> list[_Around]:
+        """What lies around nodes."""
+        new = np.array(sorted({node for node in nodes if node not in self._known}), np.int64)
+        if len(new):
+            triplets, here, others = self.view.around_all(new)
+            cosines = rounded(self.view.facts_around(triplets, here)[1])
+            bounds = np.searchsorted(here, [*new.tolist(), new[-1] + 1]).tolist()
+            for node, begin, end in zip(new.tolist(), bounds, bounds[1:], strict=False):
+                columns = (column[begin:end] for column in (triplets, others, cosines))
+                self._known[node] = _around(*columns, NEAR)
+        return [self._known[node] for node in nodes]
 
-    def free(self, node: int, nodes: set[int], triplets: set[int]) -> np.ndarray:
-        """Which of the triplets around a node are none of these and lead to none of these nodes."""
-        around, few = self.of(node), list(nodes)
-        self._taken[few] = True
-        free = ~self._taken[around.others]
-        self._taken[few] = False
-        if len(free):
-            held = np.fromiter(triplets, np.int64, len(triplets))
-            places = np.minimum(np.searchsorted(around.triplets, held), len(free) - 1)
-            free[places[around.triplets[places] == held]] = False
+    def elsewhere(self, around: Sequence[_Around], nodes: set[int]) -> list[np.ndarray]:
+        """Which of the triplets around some nodes lead to none of these nodes."""
+        self._taken[list(nodes)] = True
+        free = [~self._taken[a.others] for a in around]
+        self._taken[list(nodes)] = False
         return free
 
 
@@ -162,8 +185,13 @@ def _deepen(
     near: _Surroundings, live: Sequence[Path], settings: BeamSearch
 ) -> tuple[list[Path], list[Path], PathCounts]:
     """One depth: the paths that survive, those that have ended, and what became of the others."""
-    free = [_free(near, path, live, settings) for path in live]
-    survivors, fallen = _take(near, live, free, settings)
+    around = near.of([path.nodes[-1] for path in live])
+    free = _free(near, live, around, settings)
+    taken = _take(near.view, live, around, free, settings)
+    if taken is None:  # not enough of what is near
+        whole = [_around(a.triplets, a.others, a.cosines, len(a.cosines)) for a in around]
+        taken = _take(near.view, live, whole, free, settings)
+    survivors, fallen = taken
     offered = [int(np.count_nonzero(allowed)) for allowed in free]
     ended = [path for i, path in enumerate(live) if offered[i] == fallen[i]]
     begun, fell = sum(offered), sum(fallen)
@@ -173,57 +201,75 @@ def _deepen(
 
 
 def _free(
-    near: _Surroundings, path: Path, live: Sequence[Path], settings: BeamSearch
-) -> np.ndarray:
-    """Which of the triplets at a path's end it may take."""
-    others = [other for other in live if other is not path]
-    nodes = set(path.nodes[-2:-1] if settings.same_path_intersection_by_node else path.nodes)
-    triplets = set(path.triplets)
-    if not settings.diff_paths_intersection_by_node:
-        nodes.update(*(other.nodes for other in others))
-    if not settings.diff_paths_intersection_by_rel:
-        triplets.update(*(other.triplets for other in others))
-    return near.free(path.nodes[-1], nodes, triplets)
+    near: _Surroundings, live: Sequence[Path], around: Sequence[_Around], settings: BeamSearch
+) -> list[np.ndarray]:
+    """For each path, which of the triplets at its end it may take."""
+    again = settings.same_path_intersection_by_node
+    if not (again or settings.diff_paths_intersection_by_node):
+        # no live path's node twice, and so none of their triplets either
+        return near.elsewhere(around, set(chain.from_iterable(path.nodes for path in live)))
+    found = []
+    for path, a in zip(live, around, strict=True):
+        others = [other for other in live if other is not path]
+        nodes, triplets = set(path.nodes[-2:-1] if again else path.nodes), set(path.triplets)
+        if not settings.diff_paths_intersection_by_node:
+            nodes.update(*(other.nodes for other in others))
+        if not settings.diff_paths_intersection_by_rel:
+            triplets.update(*(other.triplets for other in others))
+        (free,) = near.elsewhere([a], nodes)
+        found.append(free & ~np.isin(a.triplets, list(triplets)))
+    return found
 
 
 def _take(
-    near: _Surroundings, live: Sequence[Path], free: Sequence[np.ndarray], settings: BeamSearch
-) -> tuple[list[Path], list[int]]:
-    """The best extensions that do not meet each other, and how many of each path fell away."""
-    around = [near.of(path.nodes[-1]) for path in live]
-    steps = zip(live, around, free, strict=True)
-    costs = np.concatenate([np.where(may, path.cost + a.costs, np.inf) for path, a, may in steps])
-    starts = np.cumsum([0, *(len(may) for may in free)])
+    view: View,
+    live: Sequence[Path],
+    around: Sequence[_Around],
+    free: Sequence[np.ndarray],
+    settings: BeamSearch,
+) -> tuple[list[Path], list[int]] | None:
+    """The best extensions that do not meet each other, and how many of each path fell away.
+
+    None where those near are too few to say.
+    """
+    whose = np.repeat(np.arange(len(live)), [len(a.costs) for a in around])
+    costs = np.concatenate([a.costs for a in around])
+    costs += np.array([path.cost for path in live])[whose]
+    costs[~np.concatenate([may[a.near] for a, may in zip(around, free, strict=True)])] = np.inf
+    triplets = np.concatenate([a.triplets[a.near] for a in around])
+    others = np.concatenate([a.others[a.near] for a in around])
+    limit = min(path.cost + a.limit for path, a in zip(live, around, strict=True))
     survivors: list[Path] = []
     fallen = [0] * len(live)
-    nodes, triplets = set[int](), set[int]()
+    met, used = set[int](), set[int]()
 
-    def extended(i: int) -> tuple[int, Path]:
-        """Whose extension stands at a place of ``costs``, and what it is."""
-        whose = int(np.searchsorted(starts, i, "right")) - 1
-        path, a, j = live[whose], around[whose], i - starts[whose]
-        walked = (*path.nodes, int(a.others[j])), (*path.triplets, int(a.triplets[j]))
-        return whose, Path(*walked, float(costs[i]))
+    def extended(i: int) -> Path:
+        path = live[whose[i]]
+        walked = (*path.nodes, int(others[i])), (*path.triplets, int(triplets[i]))
+        return Path(*walked, float(costs[i]))
 
-    for i in best_first(costs, lambda i: _reads(near.view, extended(i)[1])):
+    for i in best_first(costs, lambda places: _read(view, [extended(i) for i in places])):
         if len(survivors) == settings.max_paths:
-            break
-        whose, new = extended(i)
+            return survivors, fallen
+        if costs[i] >= limit:
+            return None
+        new = extended(i)
         node, triplet = new.nodes[-1], new.triplets[-1]
-        by_node = node in nodes and not settings.diff_paths_intersection_by_node
-        if by_node or (triplet in triplets and not settings.diff_paths_intersection_by_rel):
-            fallen[whose] += 1
+        by_node = node in met and not settings.diff_paths_intersection_by_node
+        if by_node or (triplet in used and not settings.diff_paths_intersection_by_rel):
+            fallen[whose[i]] += 1
             continue
-        nodes.add(node)
-        triplets.add(triplet)
+        met.add(node)
+        used.add(triplet)
         survivors.append(new)
-    return survivors, fallen
+    done = limit == math.inf or len(survivors) == settings.max_paths
+    return (survivors, fallen) if done else None
 
 
-def _reads(view: View, path: Path) -> tuple[tuple[str, str], ...]:
-    """What a path says, hop by hop."""
-    names = view.names(path.nodes[1:])
-    return tuple((view.text(t), name) for t, name in zip(path.triplets, names, strict=True))
+def _read(view: View, paths: Sequence[Path]) -> list[list[tuple[str, str]]]:
+    """What each path says, hop by hop."""
+    names = iter(view.names(node for path in paths for node in path.nodes[1:]))
+    return [[(view.text(triplet), next(names)) for triplet in path.triplets] for path in paths]
 
 
 def _final(
@@ -238,6 +284,6 @@ def _final(
     ranked: list[Path] = []
     for paths in kinds:
         scores = np.array([path.score(settings.mean_alpha) for path in paths])
-        order = best_first(scores, lambda i, paths=paths: _reads(view, paths[i]))
+        order = best_first(scores, lambda some, paths=paths: _read(view, [paths[i] for i in some]))
         ranked += [paths[i] for i in order]
     return list(islice(ranked, settings.max_paths))

@@ -24,13 +24,14 @@ After PersonalAI (arXiv 2506.17001), section 3, "WaterCircles". Where the paper 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice, permutations
 
 import numpy as np
 
-from data.memory_graph.recall.ranking import best_first, rounded
+from data.memory_graph.recall.ranking import best_first, least, rounded
 from data.memory_graph.recall.traverse_settings import WaterCircles
 from data.memory_graph.recall.view import View
 from data.memory_graph.types import EPISODIC, THESIS
@@ -77,23 +78,26 @@ class _Water:
     held_back: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Walked:
     """What all circles walked; the same fact may stand in several rows, a triplet in two.
 
     Args:
         keys: of the facts, int64 [k].
-        ends: of the triplets, int64 [k, 2].
+        cosines: of the facts, rounded, [k].
+        ends: of the triplets, in either order, two int64 [k].
         circle: from which each water first walked it, [waters, k]; ``FAR`` where it did not.
     """
 
     keys: np.ndarray
-    ends: np.ndarray
+    cosines: np.ndarray
+    ends: Sequence[np.ndarray]
     circle: np.ndarray
 
-    def only(self, which: np.ndarray) -> _Walked:
-        rows = np.flatnonzero(which)
-        return _Walked(self.keys[rows], self.ends[rows], self.circle.take(rows, 1))
+    @cached_property
+    def simple(self) -> np.ndarray:
+        """Which facts are simple triplets."""
+        return (self.keys & 1).astype(bool)
 
 
 def water_circles(view: View, settings: WaterCircles | None = None) -> Circles:
@@ -108,9 +112,8 @@ def water_circles(view: View, settings: WaterCircles | None = None) -> Circles:
     if not waters:
         return Circles(*[np.empty(0, np.int64)] * 4, held_back=0)
     walked = _together(view, waters)
-    simple = walked.keys % 2 == 1
-    texts = _texts(view, walked.only(~simple), settings)
-    chains = _chains(view, waters, walked.only(simple), settings)
+    texts = _texts(view, walked, settings)
+    chains = _chains(view, waters, walked, settings)
     return Circles(*texts, *chains, held_back=sum(water.held_back for water in waters))
 
 
@@ -122,108 +125,122 @@ def _spread(view: View, start: int, settings: WaterCircles) -> _Water:
     front, held_back = np.array([start]), 0
     for circle in range(1, settings.max_circles + 1):
         sources[front] = circle - 1
-        walked, _, others = view.around_all(front)
+        walked, ends, others = view.around_all(front)
         new = np.flatnonzero(hops[others] == FAR)
         hops[others[new]] = circle
+        if circle == settings.max_circles:
+            break
         front = np.flatnonzero(hops == circle)
-        if len(front) > settings.max_width and circle < settings.max_circles:
+        if len(front) > settings.max_width:
             held_back += len(front) - settings.max_width
-            front = _front(view, walked[new], others[new], settings.max_width)
+            _, cosines = view.facts_around(walked, ends)
+            costs = -rounded(cosines[new])
+            front = np.sort(_first(others, new, costs, settings.max_width, view.names))
     return _Water(hops, sources, held_back)
-
-
-def _front(view: View, triplets: np.ndarray, others: np.ndarray, width: int) -> np.ndarray:
-    """The nodes that the closest triplets led to, rising."""
-    costs = -rounded(view.similarity(triplets))
-    return np.sort(_first(others, costs, width, lambda i: view.names([int(others[i])])[0]))
 
 
 def _together(view: View, waters: list[_Water]) -> _Walked:
     nodes = np.flatnonzero(np.min([water.sources for water in waters], axis=0) < FAR)
-    triplets, _, _ = view.around_all(nodes)
-    ends = view.ends(triplets)
-    circle = [np.minimum(water.sources[ends[:, 0]], water.sources[ends[:, 1]]) for water in waters]
-    return _Walked(view.fact_keys(triplets), ends, np.array(circle))
+    triplets, *ends = view.around_all(nodes)
+    circle = [np.minimum(*(water.sources[end] for end in ends)) for water in waters]
+    keys, cosines = view.facts_around(triplets, ends[0])
+    return _Walked(keys, rounded(cosines), ends, np.array(circle))
 
 
 def _texts(view: View, walked: _Walked, settings: WaterCircles) -> tuple[np.ndarray, np.ndarray]:
     """The best theses and the best episodes."""
     # a cosine is at most 2 apart from another, so that 4 for each entity decides first
-    counts = 4 * _others_mentioned(view, walked)
-    types = view.node_types[walked.keys // 2]
-    theses, episodes = np.flatnonzero(types == THESIS), np.flatnonzero(types == EPISODIC)
+    counts = None if len(walked.circle) == 1 else 4.0 * _others_mentioned(view, walked)
+    texts = np.flatnonzero(~walked.simple)
+    types = view.node_types[walked.keys[texts] >> 1]
+    theses, episodes = (texts[np.flatnonzero(types == kind)] for kind in (THESIS, EPISODIC))
     return (
-        _closest(view, walked.keys[theses], settings.hyper_num, counts[theses]),
-        _closest(view, walked.keys[episodes], settings.episodic_num, counts[episodes]),
+        _closest(view, walked, theses, settings.hyper_num, counts),
+        _closest(view, walked, episodes, settings.episodic_num, counts),
     )
 
 
 def _others_mentioned(view: View, walked: _Walked) -> np.ndarray:
     """How many entities each text mentions beside the one whose circle walked it, at most."""
-    keys, by = walked.keys, walked.circle < FAR
-    if len(by) == 1:  # there is no other
-        return np.zeros(len(keys), np.int64)
-    mentioned, walkers = np.zeros(by.shape, bool), by.sum(0)
+    by = walked.circle < FAR
+    mentioned, walkers = np.zeros(by.shape, bool), by.sum(0, np.uint16)
     nodes = view.question_nodes.tolist()
     for i, (node, name) in enumerate(zip(nodes, view.names(nodes), strict=True)):
-        asked = np.flatnonzero(walkers > by[i])  # walked by another's water
+        asked = np.flatnonzero(~walked.simple & (walkers > by[i]))  # walked by another's water
         for spelling in {name, *(entity.name for entity in view.entities if entity.node == node)}:
-            mentioned[i, asked] |= view.mentions(keys[asked], spelling)
-    return np.where(by, mentioned.sum(0) - mentioned, 0).max(0)
+            mentioned[i, asked] |= view.mentions(walked.keys[asked], spelling)
+    return ((mentioned.sum(0, np.uint16) - mentioned) * by).max(0)
 
 
 def _chains(
     view: View, waters: list[_Water], walked: _Walked, settings: WaterCircles
 ) -> tuple[np.ndarray, np.ndarray]:
     """The primary and the secondary list of simple triplets."""
-    primary, twice = _names_another(view, walked)
-    primary |= _met(waters, walked.ends)
+    primary, twice = (walked.simple & rows for rows in _names_another(view, walked))
+    primary |= walked.simple & _met(waters, walked.ends)
     first = primary & twice if settings.strict_filter and (primary & twice).any() else primary
-    chosen = _closest(view, walked.keys[first], settings.chain_triplets_num)
-    circle, others = walked.circle.min(0), []
+    chosen = _closest(view, walked, np.flatnonzero(first), settings.chain_triplets_num)
+    circle, rest, others = walked.circle.min(0), walked.simple & ~primary, []
     for before in range(settings.max_circles):
-        rest = walked.keys[~primary & (circle == before)]
-        others.append(_closest(view, rest, settings.other_triplets_num))
+        rows = np.flatnonzero(rest & (circle == before))
+        others.append(_closest(view, walked, rows, settings.other_triplets_num))
     return chosen, np.concatenate(others)
 
 
 def _names_another(view: View, walked: _Walked) -> tuple[np.ndarray, np.ndarray]:
     """Which triplets name an entity that another one's circle walked to, and which name two."""
     nodes = view.question_nodes[:, None]
-    names = (walked.ends[:, 0] == nodes) | (walked.ends[:, 1] == nodes)
-    named = names.sum(0)
+    names = (walked.ends[0] == nodes) | (walked.ends[1] == nodes)
+    named = names.sum(0, np.uint16)
     return ((walked.circle < FAR) & (named > names)).any(0), named > 1
 
 
-def _met(waters: list[_Water], ends: np.ndarray) -> np.ndarray:
+def _met(waters: list[_Water], ends: Sequence[np.ndarray]) -> np.ndarray:
     """In which triplets the circles of two linked objects run into each other."""
-    hops = [(water.hops[ends[:, 0]], water.hops[ends[:, 1]]) for water in waters]
-    met = np.zeros(len(ends), bool)
-    for (i_source, i_target), (j_source, j_target) in permutations(hops, 2):  # both directions
-        outwards = (i_source <= i_target) & (j_target <= j_source)
-        met |= outwards & (i_source < FAR) & (j_target < FAR)
+    hops = [(water.hops[ends[0]], water.hops[ends[1]]) for water in waters]
+    met = np.zeros(len(ends[0]), bool)
+    for (i_one, i_other), (j_one, j_other) in permutations(hops, 2):  # both directions
+        outwards = (i_one <= i_other) & (j_other <= j_one)
+        met |= outwards & (i_one < FAR) & (j_other < FAR)
     return met
 
 
-def _closest(view: View, keys: np.ndarray, budget: int, more: np.ndarray | int = 0) -> np.ndarray:
-    """At most ``budget`` facts, closest to the question (and ``more``) first, ties by text."""
+def _closest(
+    view: View, walked: _Walked, rows: np.ndarray, budget: int, more: np.ndarray | None = None
+) -> np.ndarray:
+    """Keys of at most ``budget`` of some facts, closest (and ``more``) first, ties by text."""
     if not budget:
-        return keys[:0]
-    costs = -(more + rounded(view.closeness(keys)))
-    return _first(keys, costs, budget, lambda i: view.fact_text(int(keys[i])))
+        return walked.keys[:0]
+    costs = -walked.cosines[rows]
+    if more is not None:
+        costs -= more[rows]
+    texts = lambda keys: [view.fact_text(key) for key in keys]  # noqa: E731
+    return _first(walked.keys, rows, costs, budget, texts)
 
 
 def _first(
-    ids: np.ndarray, costs: np.ndarray, budget: int, content: Callable[[int], str]
+    ids: np.ndarray,
+    rows: np.ndarray,
+    costs: np.ndarray,
+    budget: int,
+    contents: Callable[[list[int]], list[str]],
 ) -> np.ndarray:
-    """The first different ids by rising cost, each by its smallest, ties by content."""
-    rows, size = np.arange(len(ids)), 4 * budget
-    while size < len(ids):  # nothing beyond the smallest so many costs can be among the first
-        rows = np.flatnonzero(costs <= np.partition(costs, size - 1)[size - 1])
-        if len(np.unique(ids[rows])) >= budget:
-            break
-        rows, size = np.arange(len(ids)), 4 * size
-    rows = rows[np.argsort(costs[rows], kind="stable")]
-    rows = rows[np.unique(ids[rows], return_index=True)[1]]
-    order = best_first(costs[rows], lambda i: content(int(rows[i])), budget)
-    return ids[rows[list(islice(order, budget))]]
+    """The first different ids by rising cost, each by its smallest, ties by contents.
+
+    Args:
+        ids: of which some are meant.
+        rows: these.
+        costs: of each of the rows.
+        budget: how many ids at most.
+        contents: of ids.
+    """
+    near, size = least(costs, 4 * budget), 4 * budget
+    # nothing beyond the smallest so many costs can be among the first
+    while len(near) < len(rows) and len(np.unique(ids[rows[near]])) < budget:
+        size *= 4
+        near = least(costs, size)
+    near = near[np.argsort(costs[near], kind="stable")]
+    near = near[np.unique(ids[rows[near]], return_index=True)[1]]
+    costs, ids = costs[near], ids[rows[near]]
+    order = best_first(costs, lambda some: contents(ids[some].tolist()), budget)
+    return ids[list(islice(order, budget))]

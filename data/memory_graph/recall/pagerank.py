@@ -76,7 +76,7 @@ def ppr(view: View, settings: PPR | None = None) -> Ranked:
         possible = np.flatnonzero(scores >= np.partition(scores, -settings.top_k)[-settings.top_k])
         facts, scores = facts[possible], scores[possible]
     places = _places(-scores, -rounded(view.closeness(facts)))
-    best = best_first(places, lambda i: view.fact_text(int(facts[i])))
+    best = best_first(places, lambda some: [view.fact_text(int(facts[i])) for i in some])
     chosen = list(islice(best, settings.top_k))
     return Ranked(facts[chosen], scores[chosen], flow.num_walked)
 
@@ -99,7 +99,7 @@ def rank_episodes(view: View, settings: PPR) -> tuple[np.ndarray, np.ndarray]:
     """
     scores = np.round(spread(view, settings).scores, DECIMALS)
     nodes = np.flatnonzero((scores > 0) & (view.node_types == EPISODIC))
-    best = best_first(-scores[nodes], lambda i: view.fact_text(2 * int(nodes[i])))
+    best = best_first(-scores[nodes], lambda some: view.names(nodes[some].tolist()))
     chosen = nodes[list(islice(best, settings.top_k))]
     return chosen, scores[chosen]
 

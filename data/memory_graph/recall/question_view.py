@@ -9,10 +9,11 @@ from functools import cached_property
 
 import numpy as np
 
-from data.memory_graph.recall.adjacency import Adjacency, Moment
+from data.memory_graph.recall.adjacency import Adjacency, Moment, Rows
 from data.memory_graph.recall.filter import STOPWORDS
-from data.memory_graph.recall.link import match_any, quoted
-from data.memory_graph.recall.matrix import Matrix
+from data.memory_graph.recall.link import match_any
+from data.memory_graph.recall.matrix import CROWD, Matrix
+from data.memory_graph.recall.phrases import Phrases
 from data.memory_graph.recall.vectors import Vectors
 from data.memory_graph.recall.view import QuestionEntity
 from data.memory_graph.record.texts import fact_text, node_texts
@@ -26,8 +27,8 @@ _ROW_BESIDE = """(SELECT b.node FROM episodes b WHERE b.source = e.source AND b.
 BESIDE = f"""SELECT e.node, {_ROW_BESIDE.format("<", "DESC")}, {_ROW_BESIDE.format(">", "ASC")}
     FROM episodes e WHERE e.node IN (SELECT value FROM json_each(?))"""
 SAID_IN = "SELECT episode, fact FROM provenance WHERE episode IN (SELECT value FROM json_each(?))"
-FULL_SCAN = 4
-"""All rows are scored at once, in their order, when a fourth of them would be picked out."""
+HUB = 4096
+"""Joins of a node from which on a question keeps what lies around it."""
 
 
 class QuestionView:
@@ -41,6 +42,7 @@ class QuestionView:
         entities: the linked objects.
         as_of: seconds; what holds then.
         forbidden: node types that are not walked to, but for the linked objects.
+        phrases: what other questions have read of the same record; None: nothing.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class QuestionView:
         entities: tuple[QuestionEntity, ...],
         as_of: int,
         forbidden: tuple[int, ...] = (),
+        phrases: Phrases | None = None,
     ) -> None:
         self.question, self.entities = question, entities
         self._db, self._adjacency, self._vectors = db, adjacency, vectors
@@ -60,9 +63,11 @@ class QuestionView:
         free = tuple(dict.fromkeys(entity.node for entity in entities))
         self._moment = Moment(as_of, forbidden, free)
         self._scores = Scores(vectors.facts, self._vector)
+        self._phrases = phrases or Phrases(db)
         self._texts: dict[int, str] = {}
         self._names: dict[int, str] = {}
-        self._mentions: dict[str, np.ndarray] = {}
+        self._hubs: dict[int, Rows] = {}
+        self._facts_of_hubs: dict[int, Rows] = {}
 
     @property
     def node_types(self) -> np.ndarray:
@@ -76,11 +81,47 @@ class QuestionView:
 
     def around(self, node: int) -> tuple[np.ndarray, np.ndarray]:
         """Allowed triplets at a node and their other ends."""
-        return self._adjacency.around(node, self._moment)
+        triplets, _, others = self.around_all(np.array([node]))
+        return triplets, others
 
     def around_all(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Allowed triplets at many nodes, their ends there and their other ends."""
-        return self._adjacency.around_all(np.asarray(nodes, dtype=np.int64), self._moment)
+        nodes = np.asarray(nodes, dtype=np.int64)
+        parts, begin = [], 0
+        for place in np.flatnonzero(self._adjacency.degrees(nodes) >= HUB).tolist():
+            parts += [self._look_around(nodes[begin:place]), self._hub(int(nodes[place]))]
+            begin = place + 1
+        parts.append(self._look_around(nodes[begin:]))
+        return tuple(map(np.concatenate, zip(*parts, strict=True))) if begin else parts[0]
+
+    def _look_around(self, nodes: np.ndarray) -> Rows:
+        return self._adjacency.around_all(nodes, self._moment)
+
+    def _hub(self, node: int) -> Rows:
+        if node not in self._hubs:
+            self._hubs[node] = self._look_around(np.array([node]))
+        return self._hubs[node]
+
+    def facts_around(self, triplets: np.ndarray, ends: np.ndarray) -> Rows:
+        """The facts that ``around_all`` led to, and their cosines."""
+        keys = np.empty(len(triplets), dtype=np.int64)
+        cosines = np.empty(len(triplets), dtype=np.float32)
+        others = np.ones(len(triplets), dtype=bool)
+        for node in self._hubs:
+            there = np.flatnonzero(ends == node)
+            if len(there):
+                part = slice(there[0], there[-1] + 1)
+                keys[part], cosines[part] = self._hub_facts(node)
+                others[part] = False
+        keys[others] = self.fact_keys(triplets[others])
+        cosines[others] = self.closeness(keys[others])
+        return keys, cosines
+
+    def _hub_facts(self, node: int) -> Rows:
+        if node not in self._facts_of_hubs:
+            keys = self.fact_keys(self._hub(node)[0])
+            self._facts_of_hubs[node] = keys, self.closeness(keys)
+        return self._facts_of_hubs[node]
 
     def similarity(self, triplets: np.ndarray) -> np.ndarray:
         """Cosine of each triplet to the question."""
@@ -149,12 +190,10 @@ class QuestionView:
 
     def mentions(self, keys: np.ndarray, name: str) -> np.ndarray:
         """Whether each fact has the words of a name, one after the other."""
-        phrase = " ".join(words(name))
-        if phrase not in self._mentions:
-            table = np.zeros(self._adjacency.num_keys, dtype=bool)
-            table[_facts_with(self._db, phrase)] = True
-            self._mentions[phrase] = table
-        return self._mentions[phrase][keys]
+        named = self._phrases.facts(" ".join(words(name)))
+        table = np.zeros(self._adjacency.num_keys, dtype=bool)
+        table[named] = True
+        return table[keys]
 
     def nearest(self, k: int) -> np.ndarray:
         """Keys of the closest facts that hold and are not forbidden."""
@@ -197,29 +236,28 @@ class Scores:
         self._cosines = np.zeros(matrix.count + 1, dtype=np.float32)
         self._known = np.zeros(matrix.count + 1, dtype=bool)
         self._known[-1] = True
-        self._all_known = False
+        self._crowd_known = False
 
     def of(self, keys: np.ndarray) -> np.ndarray:
         """Cosine of each fact, float32; 0 for one without a vector."""
         rows = self.matrix.rows(keys)
-        if not self._all_known:
-            self._compute(rows[~self._known[rows]])
+        unknown = rows[~self._known[rows]]
+        if len(unknown) >= CROWD:  # of a hub, which other questions come to as well
+            unknown = self._without_crowd(unknown)
+        if len(unknown):
+            self._learn(unknown, self.matrix.dot(unknown, self.query))
         return self._cosines[rows]
 
-    def _compute(self, rows: np.ndarray) -> None:
-        if len(rows) * FULL_SCAN > self.matrix.count:
-            self._cosines[:-1] = self.matrix.dot_all(self.query)
-            self._all_known = True
-        elif len(rows):
-            self._cosines[rows] = self.matrix.dot(rows, self.query)
-            self._known[rows] = True
+    def _without_crowd(self, unknown: np.ndarray) -> np.ndarray:
+        """Which rows are still unknown after those were looked at that lie side by side."""
+        if not self._crowd_known:
+            self._learn(self.matrix.crowded, self.matrix.dot_crowd(self.query))
+            self._crowd_known = True
+            unknown = unknown[~self._known[unknown]]
+            if len(unknown) > len(self.matrix.crowded):
+                self.matrix.crowd(unknown)
+        return unknown
 
-
-def _facts_with(db: sqlite3.Connection, phrase: str) -> np.ndarray:
-    """Keys of the facts with some words one after the other."""
-    if not phrase:
-        return np.empty(0, dtype=np.int64)
-    # one text of a hundred thousand numbers is three times faster to read than as many rows
-    sql = "SELECT group_concat(rowid) FROM fact_words WHERE fact_words MATCH ?"
-    listed = db.execute(sql, (quoted(phrase),)).fetchone()[0]
-    return np.fromstring(listed or "", dtype=np.int64, sep=",")
+    def _learn(self, rows: np.ndarray, cosines: np.ndarray) -> None:
+        self._cosines[rows] = cosines
+        self._known[rows] = True

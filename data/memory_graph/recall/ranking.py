@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import groupby
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,27 +40,50 @@ def cost_of(cosines: np.ndarray) -> np.ndarray:
     return -np.log(np.maximum((1 + cosines) / 2, 1e-6))
 
 
+def least(costs: np.ndarray, k: int) -> np.ndarray:
+    """Places of the ``k`` smallest and of all that equal the last of these, rising.
+
+    Of many, a sample says what is certainly small enough, which is several times faster than to
+    part all of them.
+    """
+    places = np.arange(len(costs))
+    if len(costs) <= k:
+        return places
+    step = int((len(costs) / k) ** 0.5)
+    if step > 1:
+        sample = costs[::step]
+        rank = min(4 * k // step + 3, len(sample) - 1)
+        small = np.flatnonzero(costs <= np.partition(sample, rank)[rank])
+        places = small if len(small) >= k else places
+    bound = np.partition(costs[places], k - 1)[k - 1]
+    return places[costs[places] <= bound]
+
+
 def best_first(
-    costs: np.ndarray, content: Callable[[int], Any], expected: int = CHUNK
+    costs: np.ndarray, contents: Callable[[list[int]], Sequence[Any]], expected: int = CHUNK
 ) -> Iterator[int]:
     """Positions by rising cost, sorted only as far as they are read.
 
-    The same order as ``sorted(range(n), key=lambda i: (costs[i], content(i), i))``, but what lies
-    beyond the part that is read is never looked at, and content is asked for only where costs tie.
+    The same order as ``sorted(range(n), key=lambda i: (costs[i], content of i, i))``, but what lies
+    beyond the part that is read is never looked at, and contents are asked for only where costs
+    tie.
 
     Args:
         costs: float [n]; smaller is better, infinite is left out.
-        content: what decides between equal costs, comparable; read texts, never ids.
+        contents: what decides between positions of equal costs, comparable, for all of them at
+            once; read texts, never ids.
         expected: how many are likely to be read.
     """
     rest, size = np.flatnonzero(costs < np.inf), max(expected, CHUNK)
     while len(rest):
-        now = np.ones(len(rest), bool)
-        if len(rest) > size:
-            now = costs[rest] <= np.partition(costs[rest], size - 1)[size - 1]
+        now = least(costs[rest], size)
         chunk = rest[now]
-        chunk = chunk[np.argsort(costs[chunk], kind="stable")].tolist()
-        for _, tied in groupby(chunk, key=costs.__getitem__):
-            group = list(tied)
-            yield from group if len(group) == 1 else sorted(group, key=content)
-        rest, size = rest[~now], size * 4
+        chunk = chunk[np.argsort(costs[chunk], kind="stable")]
+        ends = [*(np.flatnonzero(np.diff(costs[chunk])) + 1).tolist(), len(chunk)]
+        chunk = chunk.tolist()
+        for begin, end in zip([0, *ends], ends, strict=False):
+            tied = chunk[begin:end]
+            if len(tied) > 1:
+                tied = [i for _, i in sorted(zip(contents(tied), tied, strict=True))]
+            yield from tied
+        rest, size = np.delete(rest, now), size * 4

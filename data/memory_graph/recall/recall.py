@@ -17,6 +17,7 @@ from data.memory_graph.recall.adjacency import Adjacency
 from data.memory_graph.recall.filter import closest
 from data.memory_graph.recall.link import link
 from data.memory_graph.recall.pagerank import rank_episodes
+from data.memory_graph.recall.phrases import Phrases
 from data.memory_graph.recall.question_view import QuestionView
 from data.memory_graph.recall.traverse import Traversal, traverse
 from data.memory_graph.recall.traverse_settings import Restart
@@ -123,6 +124,7 @@ class Recall:
         self.store = store
         self.adjacency = Adjacency(store.db, store.derived, writable)
         self.vectors = Vectors(store.db, store.derived, embed, writable)
+        self.phrases = Phrases(store.db)
 
     def refresh(self) -> int:
         """Bring everything derived to the record's revision, which is returned."""
@@ -197,10 +199,8 @@ class Recall:
             clock.lap("link")
             forbidden = tuple(LETTERS[letter] for letter in settings.forbidden)
             arrays = self.adjacency, self.vectors
-            yield (
-                QuestionView(self.db, *arrays, question, vectors[0], entities, second, forbidden),
-                clock,
-            )
+            asked = question, vectors[0], entities, second, forbidden, self.phrases
+            yield QuestionView(self.db, *arrays, *asked), clock
 
     def _filter(
         self, view: QuestionView, keys: np.ndarray, settings: RecallSettings

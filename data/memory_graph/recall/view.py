@@ -59,6 +59,12 @@ class View(Protocol):
         once for each. Much faster than one call a node.
         """
 
+    def facts_around(self, triplets: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``fact_keys`` and ``similarity`` of what ``around_all`` gave: its first two arrays.
+
+        Much faster than these where a hub is among the nodes.
+        """
+
     def similarity(self, triplets: np.ndarray) -> np.ndarray:
         """Cosine between each triplet and the question, float32; 0 for a text without words."""
 
