@@ -6,6 +6,19 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Literal
 
+EDGE_TYPES = (
+    "forward",
+    "backward",
+    "entity",
+    "question",
+    "header",
+    "row",
+    "column",
+    "source",
+    "time",
+)
+"""Types of the evidence graph's edges; where they have vectors, self-loops are one more."""
+
 
 def _check(holds: bool, name: str, value: object, must: str) -> None:
     """Raise the error of a setting that cannot be."""
@@ -63,6 +76,21 @@ class EvidenceConfig:
     """star: O(m) edges for m spans of an entity; clique: all pairs."""
     max_entity_share: float = 0.5
     """An entity in more than this part of the pieces gets no edges."""
+    question: Literal["after", "before_and_after"] = "after"
+    """Where the question stands in the prompt: behind the evidence, or before it as well."""
+    question_nodes: Literal["none", "question", "query"] = "none"
+    """A chain of the question's, or of Q_t's, tokens, joined to the evidence by entities and by
+    words: it is encoded, but takes no place in the prompt."""
+    structure_edges: Literal["none", "table", "all"] = "none"
+    """table: header to cell, within a row, within a column; all: between pieces of one source and
+    between mentions of one year as well."""
+    repeats: Literal["read", "encoded"] = "read"
+    """encoded: tags, titles and headers that a piece before it has said are encoded with a piece,
+    but take no place in the prompt; max_nodes counts places."""
+    pool_size: int = 1
+    """Nodes of a piece whose mean takes one place in the prompt."""
+    pool_from: int = 0
+    """Pieces from this place in E_t on are pooled; better ones stay token by token."""
 
     def __post_init__(self) -> None:
         _check(self.top_k >= 1, "evidence.top_k", self.top_k, "must be at least 1")
@@ -72,6 +100,8 @@ class EvidenceConfig:
             self.max_query_words,
             "must be at least 1",
         )
+        _check(self.pool_size >= 1, "evidence.pool_size", self.pool_size, "must be at least 1")
+        _check(self.pool_from >= 0, "evidence.pool_from", self.pool_from, "must not be negative")
         for name in ("memory_share", "max_entity_share"):
             value = getattr(self, name)
             _check(0 <= value <= 1, f"evidence.{name}", value, "must lie between 0 and 1")
@@ -128,6 +158,8 @@ class EncoderConfig:
     """Where the gates start (residual: gated)."""
     node_embeddings: Literal["frozen", "trained"] = "frozen"
     """Whether the encoder's own copy of the LM's token embeddings is trained."""
+    edge_types: bool = False
+    """A vector for each type of edge, added to its messages and seen by its attention."""
 
     def __post_init__(self) -> None:
         _check(

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from data.chain_graph import ChainGraph, join_places
 from data.examples import Example
 
 IGNORED_LABEL = -100
@@ -27,9 +28,14 @@ class Batch:
         position_ids: places of the tokens in their example, from 0, [B, T]; going on over padding
             on the right, 0 on the left.
         node_mask: True where the evidence stands, [B, T]; the k-th True in row-major order is
-            node k of the batch.
-        edge_index: edges between nodes of the batch, source row and target row, [2, E].
+            node k of the batch, or place k where there are ``places``.
         labels: the answer's ids at their own positions, -100 elsewhere, [B, T].
+        edge_index: edges between nodes of the batch, source row and target row, [2, E].
+        edge_types: type of each edge, [E]; -1 where nothing says it.
+        node_ids: token ids of the nodes, [N]; None where all of them stand in the prompt, each in
+            its own place.
+        places: for each node the number of its place among all places of evidence in the batch,
+            -1: none, [N]; None as ``node_ids``.
         padded_right: whether all padding stands behind the examples, where no token of a causal LM
             sees it.
     """
@@ -38,8 +44,11 @@ class Batch:
     attention_mask: Tensor | None
     position_ids: Tensor
     node_mask: Tensor
-    edge_index: Tensor
     labels: Tensor
+    edge_index: Tensor
+    edge_types: Tensor
+    node_ids: Tensor | None
+    places: Tensor | None
     padded_right: bool
 
     def to(self, device: torch.device | str) -> Batch:
@@ -78,7 +87,7 @@ def collate(
     padded_right = not packed and padding_side == "right"
     position_ids = np.zeros(shape, np.int64)
     attention_mask, node_mask = np.zeros(shape, bool), np.zeros(shape, bool)
-    edges, num_nodes, end = [], 0, 0
+    end = 0
     for row, (example, length) in enumerate(zip(examples, lengths, strict=True)):
         if packed:
             row, start = 0, end
@@ -86,21 +95,37 @@ def collate(
             start = 0 if padding_side == "right" else shape[1] - length
         end = start + length
         target = _target(example) if with_target else []
-        ids = [example.prefix_ids, example.graph.node_ids, example.suffix_ids, target]
+        evidence = example.graph.prompt_ids
+        ids = [example.prefix_ids, evidence, example.suffix_ids, target]
         input_ids[row, start:end] = np.concatenate([np.asarray(i, np.int64) for i in ids])
         attention_mask[row, start:end] = True
         filled = shape[1] if padded_right else end
         position_ids[row, start:filled] = np.arange(filled - start)
         first_node = start + len(example.prefix_ids)
-        node_mask[row, first_node : first_node + len(example.graph.node_ids)] = True
+        node_mask[row, first_node : first_node + len(evidence)] = True
         labels[row, end - len(target) : end] = target
         labels[row, start] = IGNORED_LABEL  # what stands before it is no part of the example
-        edges.append(example.graph.edge_index + num_nodes)
-        num_nodes += len(example.graph.node_ids)
-    arrays = (position_ids, node_mask, np.concatenate(edges, axis=1), labels)
     mask = None if packed else torch.from_numpy(attention_mask)
-    tensors = map(torch.from_numpy, arrays)
-    return Batch(torch.from_numpy(input_ids), mask, *tensors, padded_right=padded_right)
+    tensors = map(torch.from_numpy, (position_ids, node_mask, labels))
+    graph = _join_graphs([example.graph for example in examples])
+    return Batch(torch.from_numpy(input_ids), mask, *tensors, **graph, padded_right=padded_right)
+
+
+def _join_graphs(graphs: Sequence[ChainGraph]) -> dict[str, Tensor | None]:
+    """The graphs of a batch as disjoint parts of one."""
+    starts = np.cumsum([0, *(len(graph.node_ids) for graph in graphs)])
+    edges = [graph.edge_index + start for graph, start in zip(graphs, starts, strict=False)]
+    types = [
+        np.full(graph.edge_index.shape[1], -1) if graph.edge_types is None else graph.edge_types
+        for graph in graphs
+    ]
+    joined = {"edge_index": np.concatenate(edges, axis=1), "edge_types": np.concatenate(types)}
+    tensors: dict[str, Tensor | None] = {k: torch.from_numpy(v) for k, v in joined.items()}
+    if all(graph.places is None for graph in graphs):
+        return tensors | {"node_ids": None, "places": None}
+    places = join_places([graph.own_places for graph in graphs])
+    node_ids = np.concatenate([graph.node_ids for graph in graphs])
+    return tensors | {"node_ids": torch.from_numpy(node_ids), "places": torch.from_numpy(places)}
 
 
 def _target(example: Example) -> list[int]:

@@ -49,8 +49,8 @@ from data.workers import map_in_workers
 logger = logging.getLogger(__name__)
 
 CODE = (
-    "chain_graph entities evidence_memory example_cache examples jsonlines linearise link metrics "
-    "normalise prompt retrieve types"
+    "chain_graph entities evidence_memory example_cache examples graph_edges json_fields jsonlines "
+    "linearise link metrics normalise prompt retrieve shuffle_edges structure types"
 ).split()
 """Files of this folder that shape an example; a change in one of them makes a new cache file."""
 PACKAGES = ("bm25s", "rank-bm25", "pyahocorasick", "tokenizers", "numpy")
@@ -112,7 +112,7 @@ def load_examples(
         name = Path(path).name
         stored = build(builder, conversations, chosen, data.num_workers, make_builder, name)
         how = "built and written to" if write_cache(file, key, stored) else "built but not kept in"
-    examples = unpack(stored.arrays, conversations, builder.prompt.prefix_ids)
+    examples = unpack(stored.arrays, conversations)
     builder.counts = Counter(stored.counts)
     builder.log_counts()
     held = sum(bool(example.answer_sources) for example in examples)
@@ -245,8 +245,11 @@ def example_row(number: int, example: Example, places: Sequence[dict[str, int]])
     whole = [to_json(item.evidence) for item in evidence if _is_whole(item)]
     row = {
         "place": [number, example.turn, graph.num_entity_edges],
+        "prefix_ids": example.prefix_ids,
         "node_ids": graph.node_ids,
         "edge_index": graph.edge_index.ravel(),
+        "edge_types": graph.edge_types,
+        "places": [] if graph.places is None else graph.places,
         "suffix_ids": example.suffix_ids,
         "target_ids": example.target_ids,
         "from_turn": [item.from_turn for item in evidence],
@@ -274,15 +277,12 @@ def pack(rows: Sequence[Arrays]) -> Arrays:
     return arrays
 
 
-def unpack(
-    arrays: Arrays, conversations: Sequence[Conversation], prefix_ids: list[int]
-) -> list[Example]:
+def unpack(arrays: Arrays, conversations: Sequence[Conversation]) -> list[Example]:
     """Examples out of packed rows.
 
     Args:
         arrays: from ``pack``.
         conversations: of the same data file.
-        prefix_ids: the prompt's; every example has the same.
     """
     parts = {name: _parts(arrays, name) for name in arrays if f"{name}.sizes" in arrays}
     examples, number, pools = [], -1, []
@@ -292,14 +292,13 @@ def unpack(
             number = int(part["place"][0])
             pools = turn_pools(conversations[number])
         items = zip(*(part[name].tolist() for name in ("from_turn", "piece", "score")), strict=True)
-        _, turn, num_entity_edges = part["place"].tolist()
-        graph = ChainGraph(part["node_ids"], part["edge_index"].reshape(2, -1), num_entity_edges)
+        turn = int(part["place"][1])
         whole = iter(json.loads(bytes(part["whole"].tolist())))
         example = Example(
             conversation=conversations[number],
             turn=turn,
-            prefix_ids=prefix_ids,
-            graph=graph,
+            prefix_ids=part["prefix_ids"].tolist(),
+            graph=_graph(part),
             suffix_ids=part["suffix_ids"].tolist(),
             target_ids=part["target_ids"].tolist(),
             evidence=[
@@ -310,6 +309,17 @@ def unpack(
         )
         examples.append(example)
     return examples
+
+
+def _graph(part: Arrays) -> ChainGraph:
+    """The graph of a row."""
+    return ChainGraph(
+        part["node_ids"],
+        part["edge_index"].reshape(2, -1),
+        int(part["place"][2]),
+        part["edge_types"],
+        part["places"] if len(part["places"]) else None,
+    )
 
 
 def _piece(pool: Sequence[Evidence], place: int, whole: Iterator[Json]) -> Evidence:

@@ -9,14 +9,26 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from configs.schema import EvidenceConfig, MemoryGraphConfig
-from data.chain_graph import ChainGraph, CutEdges, TokenisedPiece, chain_graph, cut_edges
+from data.chain_graph import (
+    ChainGraph,
+    CutEdges,
+    TokenisedPiece,
+    chain_graph,
+    cut_edges,
+    node_starts,
+    num_places,
+)
 from data.evidence_memory import Embed, EvidenceMemory
+from data.graph_edges import more_edges, places_in_prompt
 from data.jsonlines import join_pools
 from data.link import entity_spans
 from data.metrics import answer_in_evidence
 from data.prompt import Prompt
 from data.retrieve import EvidenceIndex, Retrieved, cut_query
+from data.shuffle_edges import shuffle_entity_edges
 from data.types import (
     Conversation,
     Evidence,
@@ -37,7 +49,8 @@ class Example:
         conversation: the conversation.
         turn: the number of the turn, from 0.
         prefix_ids: before the evidence.
-        graph: the evidence, as nodes and edges; its nodes are the tokens of the evidence text.
+        graph: the evidence, as nodes and edges; its nodes are the tokens of the evidence text, and
+            of the question where that has nodes.
         suffix_ids: behind the evidence, up to ``Answer:``.
         target_ids: the gold answer and the end of the turn; empty where there is no gold answer.
         evidence: E_t as given to the model, best first.
@@ -62,7 +75,7 @@ class Example:
     @property
     def num_tokens(self) -> int:
         """Tokens of the whole input, answer included."""
-        parts = (self.prefix_ids, self.graph.node_ids, self.suffix_ids, self.target_ids)
+        parts = (self.prefix_ids, self.graph.prompt_ids, self.suffix_ids, self.target_ids)
         return sum(map(len, parts))
 
 
@@ -173,8 +186,8 @@ class ExampleBuilder:
         return Example(
             conversation=conversation,
             turn=turn,
-            prefix_ids=self.prompt.prefix_ids,
-            graph=self.graph(pieces),
+            prefix_ids=self._prefix_ids(asked.question),
+            graph=self.graph(pieces, self.encoded_question(asked.question, q_t)),
             suffix_ids=self.prompt.suffix_ids(interaction, asked.question),
             target_ids=self.prompt.target_ids(target) if asked.answers else [],
             evidence=evidence,
@@ -199,21 +212,65 @@ class ExampleBuilder:
         recalled = [item for item in found if item.evidence.text not in best][:slots]
         return self._cut_to_budget(recalled, share=share if retrieved else 1.0)
 
-    def graph(self, pieces: Sequence[Evidence]) -> ChainGraph:
-        """The graph of some pieces, best first."""
-        safe_pieces, tokens = self._tokenise(pieces)
-        config = self.config
+    def encoded_question(self, question: str, q_t: str) -> str:
+        """What of the question is encoded beside the evidence; "": nothing."""
+        return {"none": "", "question": question, "query": q_t}[self.config.question_nodes]
+
+    def _prefix_ids(self, question: str) -> list[int]:
+        first = self.config.question == "before_and_after"
+        return self.prompt.prefix_with_question(question) if first else self.prompt.prefix_ids
+
+    def graph(self, pieces: Sequence[Evidence], question: str = "") -> ChainGraph:
+        """The graph of some pieces, best first.
+
+        Args:
+            pieces: the evidence.
+            question: a text whose tokens are nodes as well; "": none.
+        """
+        safe_pieces, tokens = self.tokenise(pieces)
+        config, places = self.config, None
+        if self._shares_places:
+            places = self._places(safe_pieces, tokens)
+        if question:
+            asked = Evidence("question", self.prompt.plain(question), "text")
+            safe_pieces.append(asked)
+            tokens.append(self.prompt.tokenise_question(asked.text))
+            places = places or [np.arange(len(piece.ids)) for piece in tokens[:-1]]
+            places.append(np.full(len(tokens[-1].ids), -1))
         spans = entity_spans(safe_pieces)
+        more = more_edges(safe_pieces, tokens, spans, config.structure_edges, bool(question))
+        if question:
+            spans[-1] = []  # its edges are among these
         graph = chain_graph(
-            tokens, spans, config.chain, config.entity_edges, config.max_entity_share
+            tokens,
+            spans,
+            config.chain,
+            config.entity_edges,
+            config.max_entity_share,
+            more,
+            places,
         )
-        graph = cut_edges(graph, self.cut)
+        if self.cut == "shuffle":
+            graph = shuffle_entity_edges(graph, node_starts(tokens))
+        else:
+            graph = cut_edges(graph, self.cut)
         self.counts["entity edges"] += graph.num_entity_edges
         self.counts["nodes"] += len(graph.node_ids)
         self.counts["graphs"] += 1
         self.counts["pieces cut inside"] += sum(piece.num_cut > 0 for piece in tokens)
         self.counts["tokens cut inside"] += sum(piece.num_cut for piece in tokens)
         return graph
+
+    @property
+    def _shares_places(self) -> bool:
+        """Whether the evidence may have fewer places in the prompt than tokens."""
+        return self.config.repeats == "encoded" or self.config.pool_size > 1
+
+    def _places(
+        self, pieces: Sequence[Evidence], tokens: Sequence[TokenisedPiece]
+    ) -> list[np.ndarray]:
+        config, encoded = self.config, self.config.repeats == "encoded"
+        return places_in_prompt(pieces, tokens, encoded, config.pool_size, config.pool_from)
 
     def _index(self, pool: tuple[Evidence, ...]) -> EvidenceIndex:
         """The pool's index, made once as long as the pool lives."""
@@ -225,7 +282,7 @@ class ExampleBuilder:
             self._indexes[id(pool)] = known
         return known[1]
 
-    def _tokenise(self, pieces: Sequence[Evidence]) -> tuple[list[Evidence], list[TokenisedPiece]]:
+    def tokenise(self, pieces: Sequence[Evidence]) -> tuple[list[Evidence], list[TokenisedPiece]]:
         """Pieces with prompt markers broken up, and their tokens within the node budget."""
         if len(self._tokens) > 50_000:
             self._tokens.clear()
@@ -247,12 +304,16 @@ class ExampleBuilder:
             return tokens
         return TokenisedPiece(tokens.ids[:limit], tokens.ends[:limit], len(tokens.ids) - limit)
 
-    def _num_nodes(self, items: Sequence[Retrieved]) -> int:
-        return sum(len(tokens.ids) for tokens in self._tokenise([i.evidence for i in items])[1])
+    def _sizes(self, items: Sequence[Retrieved]) -> list[int]:
+        """How much room in the prompt each of some pieces takes, one behind the other."""
+        pieces, tokens = self.tokenise([item.evidence for item in items])
+        if not self._shares_places:
+            return [len(piece.ids) for piece in tokens]
+        return [num_places(places) for places in self._places(pieces, tokens)]
 
     def _fits(self, items: Sequence[Retrieved]) -> bool:
         limit = self.config.max_nodes
-        return limit is None or self._num_nodes(items) <= limit
+        return limit is None or sum(self._sizes(items)) <= limit
 
     def _cut_to_budget(
         self, retrieved: list[Retrieved], beside: Sequence[Retrieved] = (), share: float = 1.0
@@ -260,10 +321,10 @@ class ExampleBuilder:
         """Whole pieces go from the bottom until the rest fits into a share, beside some others."""
         if self.config.max_nodes is None:
             return retrieved
-        limit = self.config.max_nodes * share - self._num_nodes(beside)
+        limit = self.config.max_nodes * share - sum(self._sizes(beside))
         total, kept = 0, 0
-        for tokens in self._tokenise([item.evidence for item in retrieved])[1]:
-            total += len(tokens.ids)
+        for size in self._sizes(retrieved):
+            total += size
             if total > limit:
                 break
             kept += 1

@@ -18,8 +18,11 @@ from data.types import Interaction
 
 logger = logging.getLogger(__name__)
 
+FACTS = "Using the following facts:\n"
+ANNOUNCED = " You will be asked: {}\n"
+"""The question where it stands before the evidence as well, before ``FACTS``."""
 INSTRUCTION = (
-    "You are a helpful assistant. Using the following facts:\n",
+    f"You are a helpful assistant. {FACTS}",
     "Answer the following conversational query as a simple key fact without description:",
 )
 OPEN_TAG, CLOSE_TAG = "<evidence>", "</evidence>\n"
@@ -49,6 +52,8 @@ class Prompt:
         head, middle, self.end_text = self._template()
         self._marker = self._template_markers(head + middle + self.end_text)
         self.prefix_ids = self._encode(head, special=True)
+        opening = head[: -len(FACTS)].rstrip(" ")
+        self._opening_ids = self._encode(opening, special=True)
         self._anchor = self._find_anchor()
         self._gap = middle[len(middle.rstrip(" ")) :]
         self._middle_ids = self._encode(middle.rstrip(" "), special=True)
@@ -133,6 +138,14 @@ class Prompt:
             TokenisedPiece(ids, [end - shift if end > shift else 0 for end in ends])
             for ids, ends in encodings
         ]
+
+    def tokenise_question(self, question: str) -> TokenisedPiece:
+        """A question, already ``plain``, as tokens without tags."""
+        return TokenisedPiece(*self._encode_batch([question])[0])
+
+    def prefix_with_question(self, question: str) -> list[int]:
+        """``prefix_ids`` with the question in it: a causal LM then reads the evidence for it."""
+        return self._opening_ids + self._encode(ANNOUNCED.format(self.plain(question)) + FACTS)
 
     def suffix_ids(self, interaction: Interaction, question: str) -> list[int]:
         """Everything from behind the evidence to ``Answer:``."""

@@ -142,9 +142,11 @@ def fingerprint(examples: Sequence[Example]) -> str:
     """SHA-256 over what is trained on: every token, edge and answer, in order."""
     digest = hashlib.sha256()
     for example in examples:
-        sizes = (len(example.prefix_ids), len(example.graph.node_ids), len(example.suffix_ids))
+        graph = example.graph
+        sizes = (len(example.prefix_ids), len(graph.node_ids), len(example.suffix_ids))
         digest.update(repr((example.key, sizes)).encode())
-        ids = [example.prefix_ids, example.graph.node_ids, example.suffix_ids, example.target_ids]
-        for part in (*ids, example.graph.edge_index):
+        ids = [example.prefix_ids, graph.node_ids, example.suffix_ids, example.target_ids]
+        types = [] if graph.edge_types is None else graph.edge_types
+        for part in (*ids, graph.edge_index, types, graph.own_places):
             digest.update(np.asarray(part, np.int64).tobytes())
     return digest.hexdigest()

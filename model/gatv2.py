@@ -42,6 +42,8 @@ class GATv2Layer(nn.Module):
         add_self_loops: join each node to itself, once, whatever self-loops there are.
         bias: add b, and biases to both linear maps.
         share_weights: W_l is W_r.
+        num_edge_types: each type of edge, and self-loops, get a vector that is added to W_l x_j, in
+            attention and message alike; zero at first. 0: none.
 
     Raises:
         ValueError: heads or dropout out of range.
@@ -58,6 +60,7 @@ class GATv2Layer(nn.Module):
         add_self_loops: bool = True,
         bias: bool = True,
         share_weights: bool = False,
+        num_edge_types: int = 0,
     ) -> None:
         super().__init__()
         if heads < 1:
@@ -72,6 +75,9 @@ class GATv2Layer(nn.Module):
         if not share_weights:
             self.lin_r = nn.Linear(in_channels, heads * out_channels, bias=bias)
         self.att = nn.Parameter(torch.empty(1, heads, out_channels))
+        self.num_edge_types = num_edge_types
+        if num_edge_types:
+            self.edge = nn.Parameter(torch.empty(num_edge_types + 1, heads * out_channels))
         width = heads * out_channels if concat else out_channels
         self.bias = nn.Parameter(torch.empty(width)) if bias else None
         self.reset_parameters()
@@ -84,15 +90,18 @@ class GATv2Layer(nn.Module):
                 bound = self.in_channels**-0.5
                 nn.init.uniform_(linear.bias, -bound, bound)
         _glorot(self.att)
+        if self.num_edge_types:
+            nn.init.zeros_(self.edge)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor, edge_types: Tensor | None = None) -> Tensor:
         """New node states.
 
         Args:
             x: node states, [N, F].
             edge_index: source row and target row, [2, edges].
+            edge_types: from 0, [edges]; for ``num_edge_types`` and only then.
 
         Returns:
             [N, C], or [N, H * C] for ``concat``.
@@ -100,10 +109,10 @@ class GATv2Layer(nn.Module):
         Raises:
             IndexError: an edge names a node that is not there (on a CPU).
         """
-        return self._attend(x, edge_index)[0]
+        return self._attend(x, edge_index, edge_types)[0]
 
     def forward_with_attention(
-        self, x: Tensor, edge_index: Tensor
+        self, x: Tensor, edge_index: Tensor, edge_types: Tensor | None = None
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """New node states and what each edge had a part in them.
 
@@ -111,10 +120,12 @@ class GATv2Layer(nn.Module):
             What ``forward`` returns, and (edges with self-loops, [2, E]; attention weights after
             dropout, [E, H], without gradient).
         """
-        out, attention, edges = self._attend(x, edge_index)
+        out, attention, edges = self._attend(x, edge_index, edge_types)
         return out, (edges, attention)
 
-    def _attend(self, x: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _attend(
+        self, x: Tensor, edge_index: Tensor, edge_types: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Output, attention weights, edges with self-loops."""
         shape = (-1, self.heads, self.out_channels)
         left = self.lin_l(x).view(shape)  # [N, H, C]
@@ -124,10 +135,36 @@ class GATv2Layer(nn.Module):
         if self.training and self.dropout > 0:
             ones = torch.ones(edges.shape[1], self.heads, dtype=_exact(left.dtype), device=x.device)
             kept = functional.dropout(ones, self.dropout)  # 0 or 1 / (1 - dropout), [E, H]
+        between = edges
+        if self.num_edge_types:
+            left, right, between = self._add_types(left, right, edges, edge_index, edge_types)
         out, attention = _Attention.apply(
-            left, right, self.att[0], kept, edges, self.negative_slope, self.concat
+            left, right, self.att[0], kept, between, self.negative_slope, self.concat
         )
+        out = out[: len(x)]
         return out if self.bias is None else out + self.bias, attention, edges
+
+    def _add_types(
+        self, left: Tensor, right: Tensor, edges: Tensor, edge_index: Tensor, types: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows of their own for each node as the source of each type of edge that it has.
+
+        Returns:
+            Rows of sources, [M, H, C], of targets, [M, H, C], of which N are any node's, and edges
+            between them.
+        """
+        kinds = self.num_edge_types + 1
+        types = types[edge_index[0] != edge_index[1]] if self.add_self_loops else types
+        loops = types.new_full((edges.shape[1] - len(types),), self.num_edge_types)
+        keys, rows = torch.unique(edges[0] * kinds + torch.cat([types, loops]), return_inverse=True)
+        # not self.edge[...], whose gradient would be summed edge by edge
+        vectors = functional.one_hot(keys % kinds, kinds).to(self.edge.dtype) @ self.edge
+        typed = left[keys // kinds] + vectors.view(-1, *left.shape[1:])
+        missing = len(typed) - len(right)
+        if missing < 0:
+            typed = functional.pad(typed, (0, 0, 0, 0, 0, -missing))
+        right = functional.pad(right, (0, 0, 0, 0, 0, max(missing, 0)))
+        return typed, right, torch.stack([rows, edges[1]])
 
     def extra_repr(self) -> str:
         """Sizes, as ``print`` shows them."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from configs.schema import EncoderConfig
+from configs.schema import EDGE_TYPES, EncoderConfig
 from model.gatv2 import GATv2Layer
 
 
@@ -47,29 +47,37 @@ class GraphEncoder(nn.Module):
         if trained:
             copy = copy.float()
         self.embeddings = nn.Embedding.from_pretrained(copy, freeze=not trained)
+        settings = {
+            "concat": False,
+            "dropout": config.dropout,
+            "num_edge_types": len(EDGE_TYPES) if config.edge_types else 0,
+        }
         self.layers = nn.ModuleList(
-            GATv2Layer(width, width, config.heads, concat=False, dropout=config.dropout)
-            for _ in range(config.num_layers)
+            GATv2Layer(width, width, config.heads, **settings) for _ in range(config.num_layers)
         )
         if config.residual == "gated":
             self.gates = nn.Parameter(torch.full((config.num_layers,), config.gate_init))
         self.relative_change: float = 0.0
 
-    def forward(self, node_ids: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(
+        self, node_ids: Tensor, edge_index: Tensor, edge_types: Tensor | None = None
+    ) -> Tensor:
         """Encode a graph, or several at once as disjoint parts of one.
 
         Args:
             node_ids: token ids, [N].
             edge_index: source row and target row, [2, E].
+            edge_types: place of each edge in ``EDGE_TYPES``, [E]; needed for ``edge_types: true``.
 
         Returns:
             Node states, [N, D], in float32 or the autocast type.
         """
         embedded = self.embeddings(node_ids).float()  # [N, D]
         states = embedded
+        edge_types = edge_types if self.config.edge_types else None
         for number, layer in enumerate(self.layers):
             inner = number + 1 < len(self.layers)
-            change = layer(states, edge_index).float()
+            change = layer(states, edge_index, edge_types).float()
             change = nn.functional.elu(change) if inner else change
             if self.config.residual == "none":
                 states = change

@@ -171,4 +171,4 @@ def with_edges(example: Example, edges: list[tuple[int, int]]) -> Example:
 
 def text_ids(example: Example) -> list[int]:
     """All token ids of an example's prompt, the evidence as text."""
-    return [*example.prefix_ids, *example.graph.node_ids.tolist(), *example.suffix_ids]
+    return [*example.prefix_ids, *example.graph.prompt_ids.tolist(), *example.suffix_ids]

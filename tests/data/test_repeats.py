@@ -1,0 +1,153 @@
+"""What linearised evidence says again, and which tokens therefore need no place in the prompt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data.graph_edges import places_in_prompt
+from data.linearise import linearise_row
+from data.prompt import Prompt
+from data.structure import cells_of, lead_of, repeated_spans, row_cells
+from data.types import Evidence, Source
+
+TITLE = "Eastern Europe"
+ROWS = (
+    "Eastern Europe, Members, Country is Serbia, Code is 688",
+    "Eastern Europe, Members, Country is Ukraine, Code is 804, Capital is Kyiv",
+    "Eastern Europe, Members, Country is Latvia, Capital is Riga, the port",
+)
+
+
+def pieces_of(*texts: str, source: Source = "table") -> list[Evidence]:
+    return [Evidence(str(number), text, source) for number, text in enumerate(texts)]
+
+
+def repeated_texts(pieces: list[Evidence]) -> list[list[str]]:
+    found = repeated_spans(pieces)
+    return [
+        [piece.text[start:end] for start, end in spans]
+        for piece, spans in zip(pieces, found, strict=True)
+    ]
+
+
+def test_cells_of_a_row() -> None:
+    text = linearise_row(
+        "A, b", ["Name", "Size (m)", "", "Is it"], ["Ed, Jr.", "3", "x", "what is"]
+    )
+    assert text == "A, b, Name is Ed, Jr., Size (m) is 3, x, Is it is what is"
+    cells = row_cells(text)
+    assert [(text[c.start : c.middle], text[c.cell : c.end]) for c in cells] == [
+        ("Name", "Ed, Jr."),
+        ("Size (m)", "3, x"),
+        ("Is it", "what is"),
+    ]
+    assert [cell.header for cell in cells] == ["Name", "Size (m)", "Is it"]
+
+
+def test_only_a_table_has_cells() -> None:
+    row, sentence = pieces_of(ROWS[0])[0], pieces_of(ROWS[0], source="text")[0]
+    assert lead_of(row) == "Eastern Europe, Members"
+    assert cells_of(sentence) == ()
+    assert lead_of(sentence) == sentence.text
+
+
+def test_titles_and_headers_are_repeated_and_cells_are_not() -> None:
+    assert repeated_texts(pieces_of(*ROWS)) == [
+        [],
+        ["Eastern Europe, Members,", " Country is", " Code is"],
+        ["Eastern Europe, Members,", " Country is", " Capital is"],
+    ]
+
+
+def test_another_caption_is_said() -> None:
+    other = "Eastern Europe, Rivers, Country is Serbia"
+    assert repeated_texts(pieces_of(ROWS[0], other))[1] == ["Eastern Europe,", " Country is"]
+
+
+def test_a_title_is_repeated_only_from_the_piece_before() -> None:
+    """Without it one would take a piece for one of another title."""
+    pieces = pieces_of("Peru, Lima grows.", "Chad, It is hot.", "Peru, It rains.", source="text")
+    assert repeated_texts(pieces) == [[], [], []]
+
+
+@pytest.mark.parametrize("text", ["Peru, capital, Lima", "Peru", "", "Peru, "])
+def test_the_last_part_of_a_piece_is_its_own(text: str) -> None:
+    (start, end), *more = repeated_spans(pieces_of(text, text, source="kb"))[1] or [(0, 0)]
+    assert not more
+    assert (start, end) == (0, len(text) - len(text.split(", ")[-1]) - (", " in text))
+
+
+@given(st.lists(st.lists(st.sampled_from(["A", "B is c", "d is e", "1"]), max_size=6), max_size=5))
+def test_spans_are_ordered_and_leave_something(parts: list[list[str]]) -> None:
+    pieces = pieces_of(*map(", ".join, parts))
+    for piece, spans in zip(pieces, repeated_spans(pieces), strict=True):
+        bounds = [bound for span in spans for bound in span]
+        assert bounds == sorted(bounds)
+        assert sum(end - start for start, end in spans) <= max(len(piece.text) - 1, 0)
+
+
+@pytest.fixture(params=["smollm2_tokenizer", "inst_tokenizer"])
+def prompt(request: pytest.FixtureRequest) -> Prompt:
+    return Prompt(request.getfixturevalue(request.param))
+
+
+def shown(prompt: Prompt, pieces: list[Evidence], **settings: Any) -> list[list[str]]:
+    """The text at every place of each piece."""
+    tokens = prompt.tokenise_pieces([piece.text for piece in pieces])
+    places = places_in_prompt(pieces, tokens, **{"leave_out_repeats": True} | settings)
+    return [
+        [
+            prompt.tokenizer.decode([i for i, p in zip(own.ids, at, strict=True) if p == place])
+            for place in range(at.max() + 1)
+        ]
+        for own, at in zip(tokens, places, strict=True)
+    ]
+
+
+def test_repeats_and_tags_take_no_place(prompt: Prompt) -> None:
+    texts = ["".join(parts) for parts in shown(prompt, pieces_of(*ROWS))]
+    assert texts[0].replace(" ", "") == f"<evidence>{ROWS[0]}</evidence>\n".replace(" ", "")
+    if len(prompt.tokenizer) > 1000:  # the other's words come without spaces, one by one
+        assert texts[1:] == [" Ukraine, 804, Capital is Kyiv\n", " Latvia, Riga, the port\n"]
+
+
+def test_by_default_every_token_has_a_place(prompt: Prompt) -> None:
+    pieces = pieces_of(*ROWS)
+    tokens = prompt.tokenise_pieces([piece.text for piece in pieces])
+    for own, places in zip(tokens, places_in_prompt(pieces, tokens, False), strict=True):
+        assert places.tolist() == list(range(len(own.ids)))
+
+
+@pytest.mark.parametrize(("size", "first"), [(2, 0), (3, 1), (1, 0), (100, 2)])
+def test_pooled_tokens_share_places_in_order(prompt: Prompt, size: int, first: int) -> None:
+    pieces = pieces_of(*ROWS)
+    tokens = prompt.tokenise_pieces([piece.text for piece in pieces])
+    found = places_in_prompt(pieces, tokens, False, size, first)
+    for number, (own, places) in enumerate(zip(tokens, found, strict=True)):
+        share = size if number >= first else 1
+        assert places.tolist() == [i // share for i in range(len(own.ids))]
+
+
+def test_what_is_left_out_is_not_pooled(prompt: Prompt) -> None:
+    pieces = pieces_of(*ROWS)
+    alone = ["".join(parts) for parts in shown(prompt, pieces)]
+    pooled = shown(prompt, pieces, pool_size=4, pool_from=0)
+    assert ["".join(parts) for parts in pooled] == alone
+    assert len(pooled[1]) < len(shown(prompt, pieces)[1]) / 3
+
+
+def test_tokens_of_one_character_are_left_out_together() -> None:
+    """A character of several bytes is several tokens that end at one place."""
+    from data.chain_graph import TokenisedPiece
+
+    text = "é, a"
+    own = TokenisedPiece([1, 2, 3, 4, 5], [0, 1, 1, 2, 4])
+    pieces = pieces_of(text, text, source="text")
+    places = places_in_prompt(pieces, [own, own], True)
+    assert places[1].tolist() == [-1, -1, -1, -1, 0]
+    assert np.array_equal(places[0], np.arange(5))
