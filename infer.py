@@ -1,4 +1,4 @@
-"""Answer with a checkpoint: ``python infer.py answer | score | chat``."""
+"""Answer with a checkpoint: ``python infer.py answer | score | chat | export``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from data.cli import run_cli
 from data.score import GROUPINGS, score_files
 from inference.answer import answer_command
+from inference.batches import BATCH_TOKENS
 from inference.chat import chat_command
+from inference.export import export_command
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -16,6 +18,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="infer.py", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
 
+    add_answer_command(commands)
+    add_score_command(commands)
+
+    add_chat_command(commands)
+    add_export_command(commands)
+    args = parser.parse_args(argv)
+    args.run(args)
+
+
+def add_answer_command(commands: argparse._SubParsersAction) -> None:
+    """The options of ``infer.py answer``."""
     answer = commands.add_parser("answer", help="answer every turn of a file of conversations")
     add_model_options(answer)
     answer.add_argument("--input", required=True, help="conversations, JSON Lines")
@@ -34,9 +47,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     answer.add_argument(
         "--cut_edges",
-        choices=("nothing", "entity", "all"),
+        choices=("nothing", "entity", "shuffle", "all"),
         default="nothing",
-        help="edges to leave out of every graph: what the trained model owes to them",
+        help="edges to leave out, or entity edges to draw: what the model owes to them",
     )
     answer.add_argument(
         "--single_answers_only",
@@ -44,39 +57,102 @@ def main(argv: Sequence[str] | None = None) -> None:
         help="leave out questions whose gold answer is a list",
     )
     answer.add_argument("--max_questions", type=positive, help="answer a fixed draw of so many")
-    answer.add_argument("--batch_size", type=positive, default=8, help="examples in one batch")
+    answer.add_argument(
+        "--batch_tokens",
+        type=positive,
+        default=BATCH_TOKENS,
+        help="tokens in one batch, padded prompts and longest answers; more suit a large GPU",
+    )
+    answer.add_argument("--batch_size", type=positive, help="questions in one batch, at most")
+    answer.add_argument(
+        "--keep_going",
+        action="store_true",
+        help="write an error record for what cannot be read or answered, and go on",
+    )
+    answer.add_argument("--fresh", action="store_true", help="forget what --output holds")
+    answer.add_argument(
+        "--explain",
+        metavar="OUT.html",
+        help="a page that says why, for each conversation; of several, OUT-ID.html",
+    )
+    answer.add_argument("--max_minutes", type=float, help="stop then; the same command goes on")
     answer.set_defaults(run=answer_command)
 
+
+def add_score_command(commands: argparse._SubParsersAction) -> None:
+    """The options of ``infer.py score``."""
     score = commands.add_parser("score", help="score predictions against their gold answers")
     score.add_argument("--predictions", nargs="+", required=True, help="files of infer.py answer")
     score.add_argument("--by", nargs="*", default=[], choices=GROUPINGS, help="breakdowns")
     score.add_argument("--output_json", help="write the numbers here, too")
     score.set_defaults(run=lambda args: score_files(args.predictions, args.by, args.output_json))
 
-    chat = commands.add_parser("chat", help="ask about an evidence pool, or what is remembered")
+
+def add_chat_command(commands: argparse._SubParsersAction) -> None:
+    """The options of ``infer.py chat``."""
+    chat = commands.add_parser("chat", help="ask about evidence, what is remembered, or neither")
     add_model_options(chat)
-    chat.add_argument("--evidence", help="evidence pool, JSON Lines")
+    chat.add_argument(
+        "--evidence",
+        nargs="+",
+        metavar="POOL",
+        help="evidence pools, JSON Lines; or folders of documents, as data.pool reads them",
+    )
     chat.add_argument("--memory", metavar="my.db", help="memory graph; it keeps what is said")
+    chat.add_argument(
+        "--pieces",
+        type=whole,
+        default=3,
+        metavar="N",
+        help="pieces of evidence beneath an answer; 3 where it is not given",
+    )
     chat.set_defaults(run=chat_command)
 
-    args = parser.parse_args(argv)
-    args.run(args)
+
+def add_export_command(commands: argparse._SubParsersAction) -> None:
+    """The options of ``infer.py export``."""
+    export = commands.add_parser("export", help="write model and prompts for servers such as vLLM")
+    add_checkpoint_options(export)
+    export.add_argument("--output", help="new folder: the LM, LoRA merged, as transformers has it")
+    export.add_argument(
+        "--prompts", help="new folder: the prompts of --input, as the LM reads them"
+    )
+    export.add_argument("--input", help="conversations, JSON Lines")
+    export.add_argument(
+        "--dtype", choices=("bfloat16", "float32"), help="of what is written; the checkpoint's"
+    )
+    export.set_defaults(run=export_command, quantization="none")
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Options of every command that loads a checkpoint."""
-    parser.add_argument("--checkpoint", required=True, help="a folder that train.py wrote")
-    parser.add_argument("--base_model", help="where the base model is now, if it has moved")
-    parser.add_argument("--device", help="cpu, cuda, ...; the first GPU where there is one")
+    """Options of every command that answers with a checkpoint."""
+    add_checkpoint_options(parser)
+    parser.add_argument(
+        "--quantization",
+        choices=("none", "4bit"),
+        help="of the base model, if not as it was trained on",
+    )
     parser.add_argument(
         "--max_new_tokens", type=positive, default=48, help="longest answer, in tokens"
     )
 
 
+def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
+    """Options of every command that loads a checkpoint."""
+    parser.add_argument("--checkpoint", required=True, help="a folder that train.py wrote")
+    parser.add_argument("--base_model", help="where the base model is now, if it has moved")
+    parser.add_argument("--device", help="cpu, cuda, ...; the first GPU where there is one")
+
+
 def positive(text: str) -> int:
     """A whole number from 1, for ``argparse``."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} given, must be a whole number from 1")
+    return whole(text, 1)
+
+
+def whole(text: str, least: int = 0) -> int:
+    """A whole number from 0, for ``argparse``."""
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} given, must be a whole number from {least}")
     return int(text)
 
 

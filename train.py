@@ -30,7 +30,7 @@ from data.cli import EXIT_GO_ON, StopRequest, run_cli
 from data.example_cache import load_examples
 from data.examples import Example, ExampleBuilder
 from data.steps import Step, Trial, fingerprint, steps
-from inference.answer import answer_together
+from inference.batches import answer_together
 from inference.load import load_builder
 from model.checkpoint import commit, save_checkpoint, trained_weights
 from model.graph_lm import GraphLM

@@ -25,9 +25,9 @@ from data import worldfacts
 from data.cli import run_cli
 from data.jsonlines import read_conversations, write_pool
 from data.types import gold_interaction
-from inference.answer import answer_batch
-from inference.chat import show_answer
+from inference.batches import answer_batch
 from inference.load import load
+from inference.show import show_answer
 from model.checkpoint import save_checkpoint
 from model.graph_lm import GraphLM
 
@@ -105,7 +105,15 @@ def answer(
     """Answer test questions with ``infer.py answer``; the row of the table."""
     command = ["answer", "--checkpoint", str(checkpoint), "--input", str(data / "test.jsonl")]
     command += ["--output", str(output), "--max_questions", str(args.num_questions)]
-    command += ["--evidence_of", evidence_of, "--batch_size", "4", "--max_new_tokens", "16"]
+    command += [
+        "--evidence_of",
+        evidence_of,
+        "--batch_size",
+        "4",
+        "--max_new_tokens",
+        "16",
+        "--fresh",
+    ]
     began = time.monotonic()
     infer.main(command)
     records = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
@@ -136,7 +144,7 @@ def show_conversation(checkpoint: Path, data: Path, console: Console) -> None:
     conversation = read_conversations(data / "test.jsonl")[0]
     write_pool(data / "pool.jsonl", conversation.evidence)
     options = argparse.Namespace(
-        checkpoint=str(checkpoint), base_model=None, device=None, max_new_tokens=16
+        checkpoint=str(checkpoint), base_model=None, device=None, quantization=None
     )
     model, builder = load(options)
     memory, interaction = builder.memory(conversation), []
@@ -144,7 +152,7 @@ def show_conversation(checkpoint: Path, data: Path, console: Console) -> None:
         example = builder.turn(conversation, number, interaction, memory)
         record = answer_batch(model, builder.prompt, [example], 16)[0]
         interaction.append((turn.question, record["answer"]))
-        show_answer(console, turn.question, record, example)
+        show_answer(console, builder.prompt, record, example)
         gold = gold_interaction(conversation, number + 1)[-1][1]
         console.print(f"  [dim]gold: {gold}[/]", highlight=False)
 

@@ -15,113 +15,50 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, NamedTuple
 
+from data.json_fields import (
+    Json,
+    Place,
+    field,
+    iter_lines,
+    parse_line,
+    raw_lines,
+    records,
+    well_formed,
+)
 from data.types import SOURCES, Answer, Conversation, Entity, Evidence, Turn
 
 logger = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 CONVERSATION_FIELDS = {"id", "domain", "turns", "evidence", "pool"}
 TURN_FIELDS = {"id", "question", "answers", "source", "evidence"}
-_KIND = {str: "a string", list: "a list", dict: "an object"}
 
 
-class Place:
-    """Where in a file a value stands, so that every error can name file, line and field."""
-
-    def __init__(self, path: str | Path, line: int | None = None, field: str = "") -> None:
-        self.path, self.line, self.field = path, line, field
-
-    def __truediv__(self, part: str | int) -> Place:
-        if isinstance(part, int):
-            return Place(self.path, self.line, f"{self.field}[{part}]")
-        return Place(self.path, self.line, f"{self.field}.{part}" if self.field else part)
-
-    def error(self, message: str) -> ValueError:
-        """The one error that a user sees: ``FILE, line N, field F: message``."""
-        parts = [str(self.path)]
-        parts += [f"line {self.line}"] if self.line is not None else []
-        parts += [f"field {self.field}"] if self.field else []
-        return ValueError(f"{', '.join(parts)}: {message}")
-
-
-def iter_lines(path: str | Path) -> Iterator[tuple[Place, Json]]:
-    """Each non-blank line of a JSON Lines file as an object, with its place.
-
-    Raises:
-        ValueError: the file is missing, or a line is not UTF-8 or not a JSON object; the message
-            names file, line and, for bad JSON, column.
-    """
-    if not Path(path).is_file():
-        raise ValueError(f"{path}: no such file")
-    with open(path, "rb") as file:
-        for number, raw in enumerate(file, 1):
-            place = Place(path, number)
-            try:
-                text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise place.error(f"not UTF-8 at byte {error.start + 1}") from None
-            if text.strip():
-                yield place, _parse(text.rstrip("\r\n"), place)
-
-
-def _parse(text: str, place: Place) -> Json:
-    try:
-        value = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        column = f" (column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
-        raise place.error(f"not JSON: {getattr(error, 'msg', 'too deep')}{column}") from None
-    if not isinstance(value, dict):
-        raise place.error("each line must be a JSON object")
-    return value
-
-
-def field(record: Json, name: str, kind: type, place: Place, default: Any = ...) -> Any:
-    """A field of a record, checked for its kind; strings lose lone surrogates.
+class BadLine(NamedTuple):
+    """A line that could not be read.
 
     Args:
-        record: the JSON object.
-        name: the field's name.
-        kind: ``str``, ``list`` or ``dict``; for ``str`` a whole number is taken as its digits.
-        place: the place of the record.
-        default: returned where the field is missing or null; without it the field is required.
-
-    Raises:
-        ValueError: the field is missing or of another kind.
+        position: how many conversations stand before it.
+        error: its number and what is wrong, as fields ``line`` and ``error``.
+        record: what it holds, where it is a JSON object.
     """
-    value = record.get(name)
-    if value is None:
-        if default is ...:
-            raise (place / name).error("missing")
-        return default
-    if kind is str and isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if not isinstance(value, kind):
-        raise (place / name).error(f"must be {_KIND[kind]}, not {json.dumps(value)[:40]}")
-    return _well_formed(value) if kind is str else value
+
+    position: int
+    error: Json
+    record: Json | None
 
 
-def _well_formed(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def records(record: Json, name: str, place: Place) -> Iterator[tuple[Place, Json]]:
-    """The objects of a list field, each with its place; none where the field is missing.
-
-    Raises:
-        ValueError: the field is not a list of objects.
-    """
-    for index, value in enumerate(field(record, name, list, place, [])):
-        if not isinstance(value, dict):
-            raise (place / name / index).error(f"must be an object, not {json.dumps(value)[:40]}")
-        yield place / name / index, value
-
-
-def read_conversations(path: str | Path) -> list[Conversation]:
+def read_conversations(
+    path: str | Path, bad_lines: list[BadLine] | None = None
+) -> list[Conversation]:
     """Conversations from a JSON Lines file in the project's format.
 
     Two conversations with one id both stay: the second is renamed ``id#2`` and a warning names it.
+
+    Args:
+        path: of the file.
+        bad_lines: where lines go that cannot be read; without it they are errors.
 
     Raises:
         ValueError: a line, field or pool name is wrong; the message names file, line and field.
@@ -129,13 +66,23 @@ def read_conversations(path: str | Path) -> list[Conversation]:
     pools: dict[str, tuple[Evidence, ...]] = {}
     conversations: list[Conversation] = []
     unknown: Counter[str] = Counter()
-    for place, record in iter_lines(path):
-        unknown.update(_unknown_fields(record))
-        if "turns" not in record and "pool" in record:
-            pools[field(record, "pool", str, place)] = parse_pool(record, place)
-        else:
-            conversations.append(_parse_conversation(record, place, pools))
-    if not conversations:
+    for place, raw in raw_lines(path):
+        record = None
+        try:
+            if (record := parse_line(raw, place)) is None:
+                continue
+            unknown.update(_unknown_fields(record))
+            if "turns" not in record and "pool" in record:
+                pools[field(record, "pool", str, place)] = parse_pool(record, place)
+            else:
+                conversations.append(_parse_conversation(record, place, pools))
+        except ValueError as error:
+            if bad_lines is None:
+                raise
+            logger.warning("%s", error)
+            bad = {"line": place.line, "error": str(error)}
+            bad_lines.append(BadLine(len(conversations), bad, record))
+    if not conversations and not bad_lines:
         raise ValueError(f"{path}: no conversation in it")
     if unknown:
         names = ", ".join(f"{name} ({count} times)" for name, count in unknown.most_common(5))
@@ -246,13 +193,15 @@ def parse_pool(record: Json, place: Place) -> tuple[Evidence, ...]:
     Raises:
         ValueError: a piece has no text, an unknown source or a malformed entity.
     """
-    pieces = [
-        parse_evidence(r, at, str(i))
-        for i, (at, r) in enumerate(records(record, "evidence", place))
-    ]
-    ids = unique_ids([piece.id for piece in pieces], f"{place.path}: evidence")
+    return _pool(records(record, "evidence", place), place.path)
+
+
+def _pool(pieces: Iterable[tuple[Place, Json]], path: str | Path) -> tuple[Evidence, ...]:
+    """Pieces of evidence with distinct ids."""
+    parsed = [parse_evidence(r, place, str(i)) for i, (place, r) in enumerate(pieces)]
+    ids = unique_ids([piece.id for piece in parsed], f"{path}: evidence")
     return tuple(
-        Evidence(i, p.text, p.source, p.entities) for i, p in zip(ids, pieces, strict=True)
+        Evidence(i, p.text, p.source, p.entities) for i, p in zip(ids, parsed, strict=True)
     )
 
 
@@ -283,7 +232,7 @@ def _parse_entity(record: Json, place: Place) -> Entity:
     for index, mention in enumerate(mentions):
         if not isinstance(mention, str):
             raise (place / "mentions" / index).error("must be a string")
-    mentions = tuple(map(_well_formed, mentions))
+    mentions = tuple(map(well_formed, mentions))
     return Entity(field(record, "id", str, place, label), label, mentions)
 
 
@@ -293,11 +242,7 @@ def read_pool(path: str | Path) -> tuple[Evidence, ...]:
     Raises:
         ValueError: a line or field is wrong; the message names file, line and field.
     """
-    pieces = [parse_evidence(r, place, str(i)) for i, (place, r) in enumerate(iter_lines(path))]
-    ids = unique_ids([piece.id for piece in pieces], f"{path}: evidence")
-    return tuple(
-        Evidence(i, p.text, p.source, p.entities) for i, p in zip(ids, pieces, strict=True)
-    )
+    return _pool(iter_lines(path), path)
 
 
 @contextmanager

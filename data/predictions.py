@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from data.examples import Example
-from data.jsonlines import Json, Place, field, iter_lines, records
+from data.jsonlines import BadLine, Json, Place, field, iter_lines, records
 from data.metrics import hit, nearest_entities
 from data.types import Answer, Entity
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +55,7 @@ def prediction_record(example: Example, answer: str, logprob: float, millisecond
     turn = example.conversation.turns[example.turn]
     pieces = [item.evidence for item in example.evidence]
     candidates = nearest_entities(answer, pieces)
-    record: Json = {
-        "conversation": example.conversation.id,
-        "turn": turn.id,
-        "turn_index": example.turn,
-        "domain": example.conversation.domain,
-        "question": turn.question,
+    record: Json = _question(example) | {
         "answer": answer,
         "candidates": [{"id": entity.id, "label": entity.label} for entity in candidates],
         "logprob": round(logprob, 4),
@@ -75,25 +74,89 @@ def prediction_record(example: Example, answer: str, logprob: float, millisecond
     if turn.source is not None:
         record["source"] = turn.source
     if turn.answers:
-        record["gold"] = [
-            {"label": a.label} | ({"id": a.id} if a.id is not None else {}) for a in turn.answers
-        ]
+        record["gold"] = _gold(turn.answers)
         record["answer_in_evidence"] = example.answer_sources
         record["hit_at_1"] = hit(answer, candidates, turn.answers, 1)
         record["hit_at_5"] = hit(answer, candidates, turn.answers, 5)
     return record
 
 
+def error_record(example: Example, error: str) -> Json:
+    """The line of a question that has no answer; ``score`` counts it as wrong."""
+    turn = example.conversation.turns[example.turn]
+    record = _question(example) | {"error": error}
+    record |= {} if turn.source is None else {"source": turn.source}
+    return record | ({"gold": _gold(turn.answers)} if turn.answers else {})
+
+
+def bad_line_records(bad: BadLine, taken: set[str]) -> list[Json]:
+    """A line for every turn of a conversation that cannot be read, as far as it can be told.
+
+    Args:
+        bad: the line of the input.
+        taken: ids of conversations, which its own must differ from; it is added to them.
+    """
+    record = bad.record or {}
+    id_, turns = record.get("id"), record.get("turns")
+    known = {}
+    if isinstance(id_, str | int):
+        id_ = f"{id_}#{bad.error['line']}" if str(id_) in taken else str(id_)
+        taken.add(id_)
+        known = {"conversation": id_}
+    return [
+        known | _readable(turn if isinstance(turn, dict) else {}, index) | bad.error
+        for index, turn in enumerate(turns if isinstance(turns, list) else ())
+    ] or [known | bad.error]
+
+
+def _readable(turn: Json, index: int) -> Json:
+    id_, question, answers = (turn.get(name) for name in ("id", "question", "answers"))
+    record: Json = {"turn": str(id_ if isinstance(id_, str | int) else index), "turn_index": index}
+    record |= {"question": question} if isinstance(question, str) else {}
+    known = [a for a in answers if isinstance(a, dict)] if isinstance(answers, list) else []
+    labels = [Answer(a["label"], a.get("id")) for a in known if isinstance(a.get("label"), str)]
+    return record | ({"gold": _gold(labels)} if labels else {})
+
+
+def _question(example: Example) -> Json:
+    turn = example.conversation.turns[example.turn]
+    return {
+        "conversation": example.conversation.id,
+        "turn": turn.id,
+        "turn_index": example.turn,
+        "domain": example.conversation.domain,
+        "question": turn.question,
+    }
+
+
+def _gold(answers: Sequence[Answer]) -> list[Json]:
+    return [{"label": a.label} | ({"id": a.id} if a.id is not None else {}) for a in answers]
+
+
+def unfinished(path: str | Path) -> Path:
+    """The file that stands beside predictions as long as they are not whole."""
+    return Path(f"{path}.unfinished")
+
+
 def read_predictions(path: str | Path) -> list[Prediction]:
     """The predictions of a file, in its order.
 
+    A line that only says that a line of the input could not be read, and so neither question nor
+    gold answer, is not among them; a warning counts such lines.
+
     Raises:
         ValueError: a line is malformed, has no gold answer, or repeats a question; the message
-            names file, line and field.
+            names file, line and field. Or the file is not whole yet.
     """
     predictions: list[Prediction] = []
     lines: dict[tuple[str, str], int] = {}
+    if unfinished(path).exists():
+        raise ValueError(f"{path}: not whole yet; the command that writes it goes on with it")
+    num_lost = 0
     for place, record in iter_lines(path):
+        if record.get("error") and not record.get("gold"):
+            num_lost += 1
+            continue
         one = _parse(record, place)
         key = (one.conversation, one.turn)
         if key in lines:
@@ -102,6 +165,8 @@ def read_predictions(path: str | Path) -> list[Prediction]:
         predictions.append(one)
     if not predictions:
         raise ValueError(f"{path}: no prediction in it")
+    if num_lost:
+        logger.warning("%s: %d lines with an error have no gold answer to score", path, num_lost)
     return predictions
 
 

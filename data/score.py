@@ -39,7 +39,7 @@ METRICS = {
 }
 """Name in JSON and in calls -> heading of the column."""
 WITHOUT_INTERVAL = ("num_tokens", "seconds")  # in the printed table; the JSON file has them
-GROUPINGS = ("source", "turn", "domain", "answer_type")
+GROUPINGS = ("source", "turn", "domain", "answer_type", "held_by")
 
 NUM_RESAMPLES = 2000
 INTERVAL = (2.5, 97.5)
@@ -128,10 +128,11 @@ def bootstrap(
             times = rng.multinomial(num_clusters, draws, size=size).astype(float)
             means.append((times @ sums) / (times @ counts))
         mean = sums.sum(0) / counts.sum(0)
-    return [_estimate(*pair) for pair in zip(mean, np.concatenate(means).T, strict=True)]
+    return [estimate(*pair) for pair in zip(mean, np.concatenate(means).T, strict=True)]
 
 
-def _estimate(mean: float, samples: np.ndarray) -> Estimate:
+def estimate(mean: float, samples: np.ndarray) -> Estimate:
+    """A mean with the 95 % percentile interval of its resamples."""
     if math.isnan(mean):
         return Estimate(math.nan, math.nan, math.nan)
     low, high = np.nanpercentile(samples, INTERVAL)
@@ -158,7 +159,8 @@ def breakdown(scores: Scores, by: str) -> dict[str, Summary]:
     Args:
         scores: of one file.
         by: one of GROUPINGS. ``answer_type`` is that of the gold labels, "string" unless all
-            share one; a question without source or domain is in the group "(none)".
+            share one; ``held_by`` is the source of the given pieces that hold the answer; a
+            question without source or domain is in the group "(none)".
 
     Raises:
         ValueError: ``by`` is unknown, or a line has no ``turn_index`` to group by.
@@ -167,11 +169,12 @@ def breakdown(scores: Scores, by: str) -> dict[str, Summary]:
         raise ValueError(f"--by: must be one of {', '.join(GROUPINGS)}, not {by!r}")
     groups: dict[Any, list[int]] = {}
     for index, one in enumerate(scores.predictions):
-        groups.setdefault(_group(one, by, scores.path), []).append(index)
+        groups.setdefault(group_of(one, by, scores.path), []).append(index)
     return {str(group): summarise(scores, groups[group]) for group in sorted(groups)}
 
 
-def _group(one: Prediction, by: str, path: str) -> str | int:
+def group_of(one: Prediction, by: str, path: str) -> str | int:
+    """The group of a question: its turn as a number from 1, all others as text."""
     if by == "turn":
         if one.turn_index is None:
             raise Place(path, one.line, "turn_index").error("missing; --by turn needs it")
@@ -179,6 +182,9 @@ def _group(one: Prediction, by: str, path: str) -> str | int:
     if by == "answer_type":
         types = {answer_type(answer.label) for answer in one.gold}
         return types.pop() if len(types) == 1 else "string"
+    if by == "held_by":
+        held_by = one.answer_in_evidence or ("nothing",)
+        return held_by[0] if len(held_by) == 1 else "several"
     return (one.source if by == "source" else one.domain) or "(none)"
 
 

@@ -3,59 +3,204 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import logging
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any
 
 from accelerate import PartialState
-from accelerate.utils import gather_object
+from accelerate.utils import broadcast_object_list, gather_object
 from tqdm import tqdm
 
-from data.collate import collate
+from data.cli import EXIT_GO_ON, StopRequest
 from data.entities import complete_entities
 from data.examples import Example, ExampleBuilder, choose_questions
-from data.jsonlines import Json, dump, join_pools, read_conversations, whole_file
-from data.predictions import prediction_record
-from data.prompt import Prompt
+from data.jsonlines import BadLine, Json, join_pools, read_conversations
+from data.predictions import bad_line_records
 from data.types import Conversation, Evidence
+from inference.batches import Batching, answer_batches
+from inference.explain import explain_answers
 from inference.load import device_of, load
+from inference.output import AnswerFile
+from model.checkpoint import check_manifest
 from model.graph_lm import GraphLM
-from model.sharding import is_sharded
 
 logger = logging.getLogger("infer")
 DRAW_SEED = 1
+WINDOW = 256
+"""Questions that are batched by length together; none is answered before those of the windows
+before it. A fixed number: batches must not depend on where a run was stopped."""
+WINDOW_CONVERSATIONS = 128
+"""With predicted history a window is so many conversations: their first turns are answered
+together, then their second turns, and so on."""
+EXIT_ERRORS = 1
+NO_SETTING = {"command", "run", "input", "output", "checkpoint", "base_model", "device"}
+NO_SETTING |= {"keep_going", "fresh", "max_minutes", "explain"}
+"""Options that shape no answer, or that ``settings_of`` looks behind."""
 
 
 def answer_command(args: argparse.Namespace) -> None:
-    """``infer.py answer``: predictions for a file of conversations, in its order."""
+    """``infer.py answer``: predictions for a file of conversations, in its order.
+
+    Raises:
+        SystemExit: with ``EXIT_GO_ON`` where it was asked to stop, with ``EXIT_ERRORS`` where
+            some lines of the predictions are errors.
+    """
     state = PartialState(cpu=device_of(args) == "cpu")
-    if not state.is_main_process:
+    if not (main := state.is_main_process):
         logging.disable(logging.INFO)
-    conversations = complete_entities(read_conversations(args.input))
-    chosen = chosen_turns(conversations, args)
-    pools = None if args.evidence_of == "own" else other_pools(conversations)
-    opened = whole_file(args.output) if state.is_main_process else nullcontext()
-    with opened as file:  # opened first: hours of answers need a place
+    questions = Questions.read(args)
+    file = None
+    if main:
+        size = len(questions.lines) + len(questions.errors)
+        file = AnswerFile(args.output, settings_of(args), size, args.fresh)
+    if everywhere(file and file.whole):
+        if file and args.explain:
+            explain_answers(args, *load(args), questions.conversations, questions.pools)
+        return say_how_it_ended(file, args)
+    with StopRequest(args.max_minutes) as stop, file or nullcontext():
         model, builder = load(args)
         builder.cut = args.cut_edges
-        if args.history == "predicted":
-            records = answer_with_predicted_history(model, builder, conversations, pools, args)
-        else:
-            examples = [
-                example
-                for number, turns in tqdm(chosen.items(), desc="graphs")
-                for example in builder.conversation(
-                    conversations[number], turns, pools[number] if pools else None
-                )
-            ]
-            records = answer_together(
-                model, builder.prompt, examples, args.batch_size, args.max_new_tokens
-            )
         if file is not None:
-            file.writelines(dump(record) + "\n" for record in records)
-    builder.log_counts()
-    logger.info("wrote %s", args.output)
+            file.begin()
+            file.place(questions.errors)
+        known = everywhere(file and dict(file.known))
+        batching = Batching(
+            args.max_new_tokens, args.batch_tokens, args.batch_size, args.keep_going
+        )
+        history = gold_history if args.history == "gold" else predicted_history
+        bar = tqdm(total=len(questions.lines), initial=len(known), desc="answers", disable=not main)
+        with bar:
+            for records in history(model, builder, questions, batching, known):
+                if file is not None:
+                    file.add(records)
+                bar.update(len(records))
+                if any(gather_object([bool(stop)])):
+                    logger.info("stopped: %s; the same command goes on", stop.reason)
+                    raise SystemExit(EXIT_GO_ON)
+        builder.log_counts()
+        if file is not None:
+            file.finish()
+            if args.explain:
+                explain_answers(args, model, builder, questions.conversations, questions.pools)
+    say_how_it_ended(file, args)
+
+
+def everywhere(value: Any) -> Any:
+    """The main process's value, in all processes."""
+    return broadcast_object_list([value])[0]
+
+
+def say_how_it_ended(file: AnswerFile | None, args: argparse.Namespace) -> None:
+    """Log how many lines there are and how many are errors, and end with the code for it."""
+    if file is None:
+        return
+    if file.whole:
+        lines = file.path.read_text(encoding="utf-8").splitlines()
+        file.num_errors = sum("error" in json.loads(line) for line in lines)
+        logger.info("%s is whole already; --fresh answers anew", args.output)
+    answered = file.num_lines - file.num_errors
+    logger.info("wrote %s: %d answers, %d errors", args.output, answered, file.num_errors)
+    if file.num_errors:
+        raise SystemExit(EXIT_ERRORS)
+
+
+def settings_of(args: argparse.Namespace) -> Json:
+    """What shapes the answers of a run, with hashes of what it reads.
+
+    Raises:
+        ValueError: there is no whole checkpoint.
+    """
+    manifest = check_manifest(Path(args.checkpoint))
+    known = json.dumps([manifest["files"], manifest.get("base_model_fingerprint")])
+    return {
+        "checkpoint": hashlib.sha256(known.encode("utf-8")).hexdigest(),
+        "input": hashlib.sha256(Path(args.input).read_bytes()).hexdigest(),
+        "device": device_of(args).partition(":")[0],
+        **{name: value for name, value in vars(args).items() if name not in NO_SETTING},
+    }
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What is to be answered, and where the answers stand.
+
+    Args:
+        conversations: of the input, with entities.
+        pools: what each conversation reads instead of its own evidence; None: its own.
+        chosen: number of the conversation -> numbers of its turns to answer.
+        lines: conversation and turn -> line of the predictions, from 0.
+        errors: lines of the predictions that say what could not be read.
+    """
+
+    conversations: list[Conversation]
+    pools: list[tuple[Evidence, ...]] | None
+    chosen: dict[int, list[int]]
+    lines: dict[tuple[int, int], int]
+    errors: dict[int, Json]
+
+    @classmethod
+    def read(cls, args: argparse.Namespace) -> Questions:
+        """The questions that the options choose from the input.
+
+        Raises:
+            ValueError: a line is wrong and ``--keep_going`` is not given, no question is left, or
+                the options do not go together.
+        """
+        if args.explain and args.cut_edges == "shuffle":
+            raise ValueError("--explain names the entities of edges: take away --cut_edges shuffle")
+        bad_lines: list[BadLine] | None = [] if args.keep_going else None
+        conversations = complete_entities(read_conversations(args.input, bad_lines))
+        chosen = chosen_turns(conversations, args) if conversations else {}
+        pools = None if args.evidence_of == "own" else other_pools(conversations)
+        lines, errors = lines_of(conversations, chosen, bad_lines or ())
+        return cls(conversations, pools, chosen, lines, errors)
+
+    def pool(self, number: int) -> tuple[Evidence, ...] | None:
+        """What a conversation reads instead of its own evidence."""
+        return None if self.pools is None else self.pools[number]
+
+    def windows(self, size: int, turns: bool, known: dict[int, Json]) -> Iterator[list[int]]:
+        """Conversations that are answered together, those windows left out that are known.
+
+        Args:
+            size: of a window.
+            turns: whether it counts turns to answer, else conversations.
+            known: lines that are answered already.
+        """
+        window: list[int] = []
+        left = size
+        for number, chosen in self.chosen.items():
+            window.append(number)
+            left -= len(chosen) if turns else 1
+            if left <= 0 or number == max(self.chosen):
+                if any(self.lines[n, t] not in known for n in window for t in self.chosen[n]):
+                    yield window
+                window, left = [], size
+
+
+def lines_of(
+    conversations: Sequence[Conversation],
+    chosen: dict[int, list[int]],
+    bad_lines: Sequence[BadLine],
+) -> tuple[dict[tuple[int, int], int], dict[int, Json]]:
+    """The lines of the predictions: of each question, and of what could not be read."""
+    lines: dict[tuple[int, int], int] = {}
+    errors: dict[int, Json] = {}
+    ids, waiting = {c.id for c in conversations}, list(bad_lines)
+    for number in range(len(conversations) + 1):
+        while waiting and waiting[0].position == number:
+            for record in bad_line_records(waiting.pop(0), ids):
+                errors[len(lines) + len(errors)] = record
+        for turn in chosen.get(number, ()):
+            lines[number, turn] = len(lines) + len(errors)
+    return lines, errors
 
 
 def chosen_turns(
@@ -98,93 +243,76 @@ def other_pools(conversations: Sequence[Conversation]) -> list[tuple[Evidence, .
     return found
 
 
-def answer_together(
-    model: GraphLM,
-    prompt: Prompt,
-    examples: Sequence[Example],
-    batch_size: int,
-    max_new_tokens: int,
-) -> list[Json]:
-    """Prediction records of examples, in their order; every process answers a share of them.
-
-    All processes must call it, with the same examples, and all get all records.
-    """
-    state = PartialState()
-    rank, world = state.process_index, state.num_processes
-    mine = list(examples[rank::world])
-    # a sharded model needs all processes in every batch: a shorter share is filled up
-    missing = -(-len(examples) // world) - len(mine) if is_sharded(model) else 0
-    filled = [*mine, *examples[:missing]]
-    answered = answer_examples(
-        model, prompt, filled, batch_size, max_new_tokens, state.is_local_main_process
-    )
-    shares = gather_object([list(answered)])
-    return [shares[number % world][number // world] for number in range(len(examples))]
-
-
-def answer_examples(
-    model: GraphLM,
-    prompt: Prompt,
-    examples: Sequence[Example],
-    batch_size: int,
-    max_new_tokens: int,
-    progress: bool = True,
-) -> Iterator[Json]:
-    """Prediction records of examples, in their order; batches hold examples of like length."""
-    by_length = sorted(range(len(examples)), key=lambda i: -examples[i].num_tokens)
-    records: dict[int, Json] = {}
-    with tqdm(total=len(examples), desc="answers", disable=not progress) as bar:
-        for start in range(0, len(by_length), batch_size):
-            numbers = by_length[start : start + batch_size]
-            batch = [examples[number] for number in numbers]
-            answered = answer_batch(model, prompt, batch, max_new_tokens)
-            records.update(zip(numbers, answered, strict=True))
-            bar.update(len(numbers))
-    return (records[number] for number in range(len(examples)))
-
-
-def answer_batch(
-    model: GraphLM, prompt: Prompt, examples: Sequence[Example], max_new_tokens: int
-) -> list[Json]:
-    """Prediction records of one batch."""
-    began = time.monotonic()
-    batch = collate(examples, "left", with_target=False).to(model.device)
-    generated = model.generate(batch, max_new_tokens, prompt.end_id)
-    milliseconds = 1000 * (time.monotonic() - began) / len(examples)
-    return [
-        prediction_record(example, prompt.answer_text(ids), logprob, milliseconds)
-        for example, ids, logprob in zip(
-            examples, generated.ids.tolist(), generated.logprobs.tolist(), strict=True
-        )
-    ]
-
-
-def answer_with_predicted_history(
+def gold_history(
     model: GraphLM,
     builder: ExampleBuilder,
-    conversations: Sequence[Conversation],
-    pools: Sequence[tuple[Evidence, ...]] | None,
-    args: argparse.Namespace,
-) -> list[Json]:
-    """Prediction records where each turn sees the model's own earlier answers.
+    questions: Questions,
+    batching: Batching,
+    known: dict[int, Json],
+) -> Iterator[dict[int, Json]]:
+    """Prediction records by their lines, where each turn sees the gold answers before it.
 
-    The first turns of all conversations are answered together, then the second ones, and so on.
+    Graphs are built one window ahead.
     """
-    memories = [builder.memory(conversation) for conversation in conversations]
-    interactions: list[list[tuple[str, str]]] = [[] for _ in conversations]
-    records: dict[tuple[int, int], Json] = {}
-    for turn in range(max(len(c.turns) for c in conversations)):
-        numbers = [n for n, c in enumerate(conversations) if turn < len(c.turns)]
-        examples = [
-            builder.turn(
-                conversations[n], turn, interactions[n], memories[n], pools[n] if pools else None
+
+    def build(window: list[int]) -> list[Example]:
+        return [
+            example
+            for n in window
+            if not closing.is_set()
+            for example in builder.conversation(
+                questions.conversations[n], questions.chosen[n], questions.pool(n)
             )
-            for n in numbers
         ]
-        answered = answer_together(
-            model, builder.prompt, examples, args.batch_size, args.max_new_tokens
-        )
-        for n, record in zip(numbers, answered, strict=True):
-            records[n, turn] = record
-            interactions[n].append((record["question"], record["answer"]))
-    return [records[key] for key in sorted(records)]
+
+    closing = Event()
+    windows = list(questions.windows(WINDOW, True, known))
+    with ThreadPoolExecutor(1) as ahead, ExitStack() as stack:
+        stack.callback(closing.set)  # nobody waits for a window that is not needed
+        built = [ahead.submit(build, window) for window in windows[:1]]
+        for place, window in enumerate(windows):
+            examples = built.pop().result()
+            built += [ahead.submit(build, next_) for next_ in windows[place + 1 : place + 2]]
+            lines = [questions.lines[n, t] for n in window for t in questions.chosen[n]]
+            done = {number for number, line in enumerate(lines) if line in known}
+            for found in answer_batches(model, builder.prompt, examples, batching, done):
+                yield {lines[number]: record for number, record in found.items()}
+
+
+def predicted_history(
+    model: GraphLM,
+    builder: ExampleBuilder,
+    questions: Questions,
+    batching: Batching,
+    known: dict[int, Json],
+) -> Iterator[dict[int, Json]]:
+    """Prediction records by their lines, where each turn sees the model's own earlier answers.
+
+    The first turns of a window's conversations are answered together, then the second ones, and so
+    on. A turn without an answer counts as one that was answered by nothing.
+    """
+    for window in questions.windows(WINDOW_CONVERSATIONS, False, known):
+        conversations = {n: questions.conversations[n] for n in window}
+        memories = {n: builder.memory(c) for n, c in conversations.items()}
+        interactions: dict[int, list[tuple[str, str]]] = {n: [] for n in window}
+        for turn in range(max(len(c.turns) for c in conversations.values())):
+            asked = [n for n in window if turn < len(conversations[n].turns)]
+            examples = [
+                builder.turn(
+                    conversations[n], turn, interactions[n], memories[n], questions.pool(n)
+                )
+                for n in asked
+            ]
+            lines = [questions.lines[n, turn] for n in asked]
+            records = {line: known[line] for line in lines if line in known}
+            done = {number for number, line in enumerate(lines) if line in known}
+            for found in answer_batches(model, builder.prompt, examples, batching, done):
+                new = {lines[number]: record for number, record in found.items()}
+                records |= new
+                yield new
+            for n, line in zip(asked, lines, strict=True):
+                question = conversations[n].turns[turn].question
+                interactions[n].append((question, records[line].get("answer", "")))
+        for memory in memories.values():
+            if memory.graph is not None:
+                memory.graph.close()

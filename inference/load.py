@@ -22,7 +22,7 @@ logger = logging.getLogger("infer")
 
 def load(args: argparse.Namespace) -> tuple[GraphLM, ExampleBuilder]:
     """Model and example builder of a checkpoint."""
-    model = GraphLM.from_pretrained(args.checkpoint, args.base_model)
+    model = GraphLM.from_pretrained(args.checkpoint, args.base_model, args.quantization)
     device = device_of(args)
     try:
         place(model, torch.device(device))

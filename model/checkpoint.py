@@ -118,7 +118,7 @@ def _write_manifest(model: GraphLM, config: Config, folder: Path) -> None:
         "format": FORMAT,
         "base_model": config.model.base_model,
         "base_model_fingerprint": model.base_fingerprint,
-        "files": {name: _sha256(folder / name) for name in _files(folder)},
+        "files": hashes(folder),
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
         "commit": commit(),
     }
@@ -185,9 +185,12 @@ def newest_checkpoint(output: Path) -> Path | None:
     return max(found)[2] if found else None
 
 
-def _files(folder: Path) -> list[str]:
+def hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file in a folder but its manifest, by its name there."""
     found = (path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
-    return sorted(str(path.relative_to(folder)) for path in found)
+    return {
+        name: _sha256(folder / name) for name in sorted(str(p.relative_to(folder)) for p in found)
+    }
 
 
 def _sha256(path: Path) -> str:

@@ -6,6 +6,7 @@ V vocabulary, A answer tokens.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
@@ -28,6 +29,7 @@ from model.base_model import (
     load_base_model,
     recompute_layers,
 )
+from model.generation import Generated, Past, greedy
 from model.graph_encoder import GraphEncoder
 from model.packing import check_packing
 
@@ -45,6 +47,9 @@ class BatchLike(Protocol):
     node_mask: Tensor
     edge_index: Tensor
     labels: Tensor
+    edge_types: Tensor
+    node_ids: Tensor | None
+    places: Tensor | None
     padded_right: bool
 
 
@@ -53,13 +58,6 @@ class Loss(NamedTuple):
 
     total: Tensor
     num_tokens: Tensor
-
-
-class Generated(NamedTuple):
-    """Generated ids, [B, new], padded behind the end of the turn; log-probability of each, [B]."""
-
-    ids: Tensor
-    logprobs: Tensor
 
 
 class GraphLM(nn.Module):
@@ -98,11 +96,16 @@ class GraphLM(nn.Module):
         """Where the LM is."""
         return self.lm.get_input_embeddings().weight.device
 
+    @property
+    def max_tokens(self) -> int | None:
+        """How many positions the LM has for prompt and answer; None where it sets no limit."""
+        return getattr(self.lm.config.get_text_config(), "max_position_embeddings", None)
+
     def input_embeddings(self, batch: BatchLike) -> Tensor:
         """H = H_prefix + H_g + H_suffix (equation 6), for training and generation alike.
 
         Every token is embedded by the LM; where the evidence stands, node states take the place
-        of its tokens' embeddings.
+        of its tokens' embeddings. Nodes that share a place are averaged there.
 
         Returns:
             [B, T, D], in the LM's type.
@@ -112,7 +115,10 @@ class GraphLM(nn.Module):
         if self.encoder is None:
             return embedded
         # without nodes as well: under data parallelism every process needs the encoder's gradients
-        states = self.encoder(batch.input_ids[batch.node_mask], batch.edge_index)  # [N, D]
+        node_ids = batch.input_ids[batch.node_mask] if batch.node_ids is None else batch.node_ids
+        states = self.encoder(node_ids, batch.edge_index, batch.edge_types)  # [N, D]
+        if batch.places is not None:
+            states = _mean_at_places(states, batch.places)
         embedded = embedded.clone()
         embedded[batch.node_mask] = states.to(embedded.dtype)
         return embedded
@@ -166,36 +172,46 @@ class GraphLM(nn.Module):
         logits = self.logits(batch, labelled)  # [A, V]
         return Loss(_cross_entropy(logits, targets[labelled]), labelled.sum())
 
+    def end_ids(self, end_id: int) -> list[int]:
+        """Tokens that end an answer: the prompt's ``end_id``, then the base model's own."""
+        known = self.lm.generation_config.eos_token_id
+        known = {known} if isinstance(known, int) else set(known or ())
+        return [end_id, *sorted(known - {end_id})]
+
     @torch.no_grad()
-    def generate(self, batch: BatchLike, max_new_tokens: int, end_id: int) -> Generated:
+    def generate(
+        self,
+        batch: BatchLike,
+        max_new_tokens: int,
+        end_id: int,
+        on_token: Callable[[Tensor], None] | None = None,
+        past: Past | None = None,
+    ) -> Generated:
         """Greedy answers.
 
         Args:
             batch: padded on the left, without targets.
             max_new_tokens: longest answer.
             end_id: token that ends a turn; the base model's own end tokens end it as well.
+            on_token: called after every step with the new ids, [B]; ``end_id`` behind an end.
+            past: of a conversation whose turns are asked one by one: what a prompt has in common
+                with the one before is not read again.
         """
-        known = self.lm.generation_config.eos_token_id
-        known = [known] if isinstance(known, int) else list(known or [])
-        ends = torch.tensor(sorted({end_id, *known}), device=batch.input_ids.device)
+        ends = torch.tensor(self.end_ids(end_id), device=batch.input_ids.device)
         compiled = self.config.compile  # for training; the shapes of a growing cache are too many
         eager = torch.compiler.set_stance("force_eager") if compiled else nullcontext()
         with self._autocast(), eager:
-            output = self.lm.generate(
-                inputs_embeds=self.input_embeddings(batch),
-                attention_mask=batch.attention_mask.long(),
-                max_new_tokens=max_new_tokens,
-                do_sample=False,
-                num_beams=1,
-                repetition_penalty=1.0,
-                eos_token_id=ends.tolist(),
-                pad_token_id=end_id,
-                return_dict_in_generate=True,
-                output_logits=True,
-                # layers are gathered by all processes: none may stop before the others
-                synced_gpus=isinstance(self, FSDPModule),
+            return greedy(
+                self.lm,
+                self.input_embeddings(batch),
+                batch.attention_mask,
+                batch.position_ids,
+                max_new_tokens,
+                ends,
+                on_token,
+                synced=isinstance(self, FSDPModule),
+                past=past,
             )
-        return Generated(output.sequences, _logprobs(output.sequences, output.logits, ends))
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Trainable parameters by learning rate: ``lora``, ``encoder``, ``gate``."""
@@ -230,13 +246,17 @@ class GraphLM(nn.Module):
         return load_checkpoint(Path(folder), base_model, quantization)
 
 
-def _logprobs(ids: Tensor, logits: tuple[Tensor, ...], ends: Tensor) -> Tensor:
-    """Summed log-probability of generated ids up to and with the end of the turn, [B]."""
-    scores = torch.stack([step.float().log_softmax(-1) for step in logits], 1)  # [B, new, V]
-    chosen = scores.gather(2, ids[:, :, None]).squeeze(2)
-    ended = torch.isin(ids, ends).long()
-    before_or_at_end = (ended.cumsum(1) - ended) == 0
-    return (chosen * before_or_at_end).sum(1)
+def _mean_at_places(states: Tensor, places: Tensor) -> Tensor:
+    """The mean of the states at each place, [P, D]; nodes at -1 are at none.
+
+    Args:
+        states: [N, D].
+        places: ascending but for -1, [N].
+    """
+    shown = places >= 0
+    _, counts = places[shown].unique_consecutive(return_counts=True)
+    # sums in a fixed order, unlike index_add's on a GPU
+    return torch.segment_reduce(states[shown], "mean", lengths=counts, unsafe=True)
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:

@@ -88,11 +88,16 @@ def memory_advice(batch: BatchLike, largest: int) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if not isinstance(error, torch.OutOfMemoryError) and CPU_ALLOCATOR not in str(error):
+        if not is_out_of_memory(error):
             raise
         rows, length = batch.input_ids.shape
         reason = str(error).strip().split("\n")[0]
         raise ValueError(f"out of memory: {_advice(rows, length, largest)} ({reason})") from error
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether an error says that the device's memory, or the machine's, is used up."""
+    return isinstance(error, torch.OutOfMemoryError) or CPU_ALLOCATOR in str(error)
 
 
 def _advice(rows: int, length: int, largest: int) -> str:

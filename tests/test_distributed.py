@@ -113,6 +113,33 @@ def test_two_processes_answer_every_question_once(alone: Path, data: Path, tmp_p
     assert len(one) == 12
 
 
+@pytest.mark.parametrize(
+    ("history", "num_batches"),
+    [pytest.param("gold", 3, marks=pytest.mark.slow), ("predicted", 2)],
+)
+def test_answers_go_on_with_another_number_of_processes(
+    history: str, num_batches: int, alone: Path, data: Path, tmp_path: Path
+) -> None:
+    """A batch by one process; one by each of two, where so many may be answered at once."""
+    argv = ["answer", "--checkpoint", alone / "last", "--input", data / "train.jsonl"]
+    argv += ["--history", history, "--max_new_tokens", 4, "--batch_size", 2, "--device", "cpu"]
+    infer.main([*map(str, argv), "--output", str(tmp_path / "one.jsonl")])
+    argv += ["--output", tmp_path / "two.jsonl"]
+    with pytest.raises(SystemExit):
+        infer.main([*map(str, argv), "--max_minutes", "1e-9"])
+    said = launch("ddp", "infer.py", *argv, "--max_minutes", "1e-9")
+    assert "stopped: 1e-09 minutes are up" in said, said[-3000:]
+    journal = (tmp_path / "two.jsonl.unfinished").read_text().splitlines()
+    assert len(journal) == 2 * num_batches
+    infer.main(list(map(str, argv)))
+    one, two = (
+        [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+        for name in ("one.jsonl", "two.jsonl")
+    )
+    assert [r["answer"] for r in two] == [r["answer"] for r in one]
+    assert [r["evidence"] for r in two] == [r["evidence"] for r in one]
+
+
 @pytest.mark.parametrize("path", sorted(LAUNCHERS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_launchers_leave_precision_and_loading_to_the_run(path: Path) -> None:
     launcher = yaml.safe_load(path.read_text(encoding="utf-8"))

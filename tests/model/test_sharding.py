@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 from configs.schema import Config, EncoderConfig, ModelConfig, TrainingConfig
 from data.collate import collate
 from data.examples import Example
-from infer import answer_together
+from inference.batches import answer_together
 from model.base_model import decoder_layers
 from model.checkpoint import save_checkpoint, trained_weights
 from model.graph_lm import GraphLM

@@ -1,0 +1,163 @@
+"""The decoding loop beside transformers' own: caches, rows that leave, tokens as they come."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PreTrainedModel
+
+from data.collate import collate
+from model.generation import Past, RoomyLayer, common_start, greedy, key_value_cache
+from model.graph_lm import GraphLM
+from tests.tiny import ARCHITECTURES, END_ID, stir, text_ids, tiny_base, tiny_examples, tiny_model
+
+NEW = 12
+ENDS = (END_ID, *range(2, 160, 2))
+"""Many tokens end an answer, so that rows leave at different steps."""
+COMMON = {
+    "vocab_size": 480,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 4096,
+    "initializer_range": 0.2,
+    "bos_token_id": None,
+    "eos_token_id": END_ID,
+}
+OTHERS: dict[str, dict[str, Any]] = {
+    "sliding": {"model_type": "mistral", "num_hidden_layers": 2, "sliding_window": 5},
+    "hybrid": {
+        "model_type": "lfm2",
+        "num_hidden_layers": 2,
+        "layer_types": ["conv", "full_attention"],
+        "block_ff_dim": 64,
+    },
+}
+
+
+def other_base(name: str, attention: str = "sdpa") -> PreTrainedModel:
+    settings = COMMON | OTHERS[name]
+    config = AutoConfig.for_model(**settings, attn_implementation=attention)
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
+
+
+def prompts(lengths: tuple[int, ...] = (9, 30, 14, 22, 30, 3)) -> tuple[Tensor, Tensor]:
+    """Random ids padded on the left, and where they are none."""
+    longest = max(lengths)
+    ids = torch.randint(3, 480, (len(lengths), longest), generator=torch.manual_seed(1))
+    mask = torch.arange(longest)[None] >= longest - torch.tensor(lengths)[:, None]
+    return ids * mask, mask
+
+
+def ours(lm: PreTrainedModel, ids: Tensor, mask: Tensor, **settings: Any) -> Any:
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    embeddings = lm.get_input_embeddings()(ids)
+    return greedy(lm, embeddings, mask, positions, NEW, torch.tensor(ENDS), **settings)
+
+
+def theirs(lm: PreTrainedModel, ids: Tensor, mask: Tensor) -> Any:
+    return lm.generate(
+        inputs_embeds=lm.get_input_embeddings()(ids),
+        attention_mask=mask.long(),
+        max_new_tokens=NEW,
+        do_sample=False,
+        eos_token_id=list(ENDS),
+        pad_token_id=END_ID,
+        return_dict_in_generate=True,
+        output_logits=True,
+    )
+
+
+def bases() -> list[Any]:
+    known = [pytest.param(tiny_base(name), id=name) for name in ARCHITECTURES]
+    known += [pytest.param(other_base(name), id=name) for name in OTHERS]
+    return [*known, pytest.param(other_base("sliding", "eager"), id="sliding-eager")]
+
+
+@pytest.mark.parametrize("lm", bases())
+def test_the_ids_are_those_of_transformers(lm: PreTrainedModel) -> None:
+    for batch in (prompts(), prompts((7,)), prompts((8, 8, 8))):
+        found, wanted = ours(lm, *batch), theirs(lm, *batch)
+        assert torch.equal(found.ids, wanted.sequences)
+        logits = torch.stack([step.float().log_softmax(-1) for step in wanted.logits], 1)
+        chosen = logits.gather(2, found.ids[:, :, None]).squeeze(2)
+        ended = torch.isin(found.ids, torch.tensor(ENDS)).long()
+        counted = (ended.cumsum(1) - ended) == 0
+        assert torch.allclose(found.logprobs, (chosen * counted).sum(1), atol=1e-3)
+
+
+def test_finished_rows_leave_the_batch() -> None:
+    lm, sizes = tiny_base(), []
+    lm.register_forward_hook(lambda *args: sizes.append(len(args[2].logits)))
+    ids = ours(lm, *prompts()).ids
+    ended = torch.isin(ids, torch.tensor(ENDS)).long().cumsum(1).clamp(max=1)
+    assert sizes == [len(ids), *(len(ids) - ended.sum(0)).tolist()][: ids.shape[1]]
+    assert len(set(sizes)) > 2
+
+
+def test_tokens_are_shown_as_they_come() -> None:
+    lm, shown = tiny_base(), []
+    ids = ours(lm, *prompts(), on_token=lambda new: shown.append(new.clone())).ids
+    assert torch.equal(torch.stack(shown, 1), ids)
+    model, shown = stir(tiny_model()), []
+    batch = collate(tiny_examples(1), "left", with_target=False)
+    ids = model.generate(batch, 6, END_ID, lambda new: shown.append(new.item())).ids
+    assert shown == ids[0].tolist()
+
+
+@pytest.mark.parametrize("evidence", ["graph", "text"])
+def test_what_two_prompts_have_in_common_is_read_once(evidence: Any) -> None:
+    model, past, read = stir(tiny_model(evidence=evidence)), Past(), []
+    examples, firsts = tiny_examples(2), []
+    similar = replace(examples[0], suffix_ids=[*examples[0].suffix_ids[:-4], 7, 8, 9])
+    layer = model.lm.get_base_model().model.layers[0]
+    layer.register_forward_hook(lambda *args: read.append(args[1][0].shape[1]))
+    for example in (examples[0], similar, examples[1], examples[0], examples[0]):
+        batch = collate([example], "left", with_target=False)
+        alone = model.generate(batch, 8, END_ID)
+        start = len(read)
+        found = model.generate(batch, 8, END_ID, past=past)
+        assert torch.equal(found.ids, alone.ids)
+        assert torch.allclose(found.logprobs, alone.logprobs, atol=1e-4)
+        firsts.append(read[start])
+    length = len(text_ids(examples[0]))
+    assert firsts[0] == length
+    assert firsts[1] == 3  # behind what was changed
+    assert firsts[3] < length  # the instruction at least
+    assert firsts[4] == 1  # the same prompt again: its last position
+
+
+def test_only_equal_rows_from_the_start_are_common() -> None:
+    one = torch.arange(12.0).reshape(4, 3)
+    other = one.clone()
+    other[2, 1] += 1e-6
+    assert common_start(one, one[:3]) == 3
+    assert common_start(one, other) == 2
+
+
+def test_which_cache() -> None:
+    assert isinstance(key_value_cache(other_base("hybrid"), 9), DynamicCache)
+    for lm in (tiny_base(), other_base("sliding"), stir(tiny_model()).lm):
+        layers = key_value_cache(lm, 9).layers
+        assert [type(layer) for layer in layers] == [RoomyLayer, RoomyLayer]
+
+
+def test_an_lm_says_how_long_it_can_read() -> None:
+    for name in ("llama", "gpt2", "gpt_neox"):
+        assert tiny_model(name).max_tokens == 4096
+
+
+def test_bfloat16_decodes_too() -> None:
+    model = tiny_model(dtype="bfloat16", lora=None)
+    model.lm.to(torch.bfloat16)
+    batch = collate(tiny_examples(3), "left", with_target=False)
+    generated = model.generate(batch, 6, END_ID)
+    assert generated.logprobs.dtype == torch.float32
+    assert isinstance(model, GraphLM)
+    assert (generated.logprobs < 0).all()

@@ -1,0 +1,373 @@
+"""infer.py answer through stops, kills, bad lines and too little room."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import inference.answer
+import inference.batches
+from data.cli import EXIT_GO_ON
+from data.jsonlines import write_conversations
+from data.score import score_predictions
+from infer import main
+from inference.answer import EXIT_ERRORS
+from inference.batches import Batching
+from inference.output import AnswerFile
+from model.graph_lm import GraphLM
+from tests.runs import ROOT
+from tests.tiny import tiny_conversation
+
+Json = dict[str, Any]
+HISTORIES = ("gold", "predicted")
+
+
+@pytest.fixture
+def checkpoint(graph_checkpoint: str) -> str:
+    return graph_checkpoint
+
+
+@pytest.fixture
+def command(checkpoint: str, tmp_path: Path) -> list[str]:
+    """``infer.py answer`` for 18 questions in batches of two."""
+    write_conversations(tmp_path / "in.jsonl", [tiny_conversation(n) for n in range(6)])
+    arguments = ["answer", "--checkpoint", checkpoint, "--input", tmp_path / "in.jsonl"]
+    arguments += ["--output", tmp_path / "out.jsonl", "--batch_size", 2, "--max_new_tokens", 5]
+    return list(map(str, [*arguments, "--device", "cpu"]))
+
+
+def records(path: Path) -> list[Json]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def timeless(path: Path) -> list[Json]:
+    """All that two runs of the same must agree in, to the last bit."""
+    kept = records(path)
+    for record in kept:
+        record.pop("milliseconds", None)
+    return kept
+
+
+def one_run(command: list[str], output: Path, *options: object) -> list[Json]:
+    """What an undisturbed run writes."""
+    main([*command, "--output", str(output), *map(str, options)])
+    return timeless(output)
+
+
+def break_after(monkeypatch: pytest.MonkeyPatch, num_batches: int, error: Exception) -> None:
+    """Let no more than some batches be answered."""
+    works, left = inference.batches.answer_batch, iter(range(num_batches))
+
+    def answer_batch(*arguments: Any) -> Any:
+        if next(left, None) is None:
+            raise error
+        return works(*arguments)
+
+    monkeypatch.setattr(inference.batches, "answer_batch", answer_batch)
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("num_batches", [0, 1, 4, 8])
+def test_a_run_that_breaks_off_goes_on_to_the_same_file(
+    history: str,
+    num_batches: int,
+    command: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    command += ["--history", history]
+    whole = one_run(command, tmp_path / "whole.jsonl")
+    with monkeypatch.context() as patch:
+        break_after(patch, num_batches, RuntimeError("power cut"))
+        with pytest.raises(RuntimeError, match="power cut"):
+            main(command)
+    before = timeless(tmp_path / "out.jsonl")
+    assert before == whole[: len(before)]
+    calls: list[int] = []
+    works = inference.batches.answer_batch
+
+    def count(model: Any, prompt: Any, examples: Any, new: int) -> Any:
+        calls.append(len(examples))
+        return works(model, prompt, examples, new)
+
+    monkeypatch.setattr(inference.batches, "answer_batch", count)
+    main(command)
+    assert timeless(tmp_path / "out.jsonl") == whole
+    assert sum(calls) == len(whole) - 2 * num_batches  # no answer was lost
+    names = {path.name for path in tmp_path.iterdir()} - {"in.jsonl"}
+    assert names == {f"{n}.jsonl{end}" for n in ("out", "whole") for end in ("", ".run.json")}
+
+
+def test_lines_are_written_in_order_as_soon_as_they_can_be(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, works = [], inference.batches.answer_batch
+
+    def answer_batch(*arguments: Any) -> Any:
+        seen.append(timeless(tmp_path / "out.jsonl"))
+        return works(*arguments)
+
+    monkeypatch.setattr(inference.batches, "answer_batch", answer_batch)
+    main(command)
+    whole = timeless(tmp_path / "out.jsonl")
+    assert [len(lines) for lines in seen] == sorted(len(lines) for lines in seen)
+    assert all(lines == whole[: len(lines)] for lines in seen)
+    assert len(seen[1]) >= 1
+    assert len({len(lines) for lines in seen}) > 4
+
+
+def test_the_journal_may_be_cut_anywhere(tmp_path: Path) -> None:
+    lines = {i: {"text": "é" * i, "milliseconds": i / 7} for i in (2, 0, 1, 4, 3)}
+
+    def write(numbers: list[int]) -> None:
+        with AnswerFile(tmp_path / "out", {"a": 1}, len(lines)) as file:
+            file.begin()
+            for number in numbers:
+                file.add({number: lines[number]})
+            if file.num_written == len(lines):
+                file.finish()
+
+    write([2, 0, 1])
+    journal = (tmp_path / "out.unfinished").read_bytes()
+    for length in range(len(journal) + 1):
+        (tmp_path / "out.unfinished").write_bytes(journal[:length])
+        write([2, 0, 1, 4])
+        write([2, 0, 1, 4, 3])
+        assert records(tmp_path / "out") == [lines[i] for i in range(5)]
+        assert not (tmp_path / "out.unfinished").exists()
+        (tmp_path / "out").unlink()
+
+
+def test_two_runs_do_not_write_one_file(tmp_path: Path) -> None:
+    with (
+        AnswerFile(tmp_path / "out", {}, 1),
+        pytest.raises(ValueError, match="another run is writing it"),
+        AnswerFile(tmp_path / "out", {}, 1),
+    ):
+        pass
+
+
+def test_answers_of_other_settings_are_kept_apart(command: list[str], tmp_path: Path) -> None:
+    main(command)
+    whole = (tmp_path / "out.jsonl").read_bytes()
+    with pytest.raises(ValueError, match=r"out.jsonl: begun with history 'gold', not 'predicted'"):
+        main([*command, "--history", "predicted"])
+    with open(tmp_path / "in.jsonl", "a") as file:
+        file.write("\n")
+    with pytest.raises(ValueError, match=r"begun with input .*--fresh"):
+        main(command)
+    assert (tmp_path / "out.jsonl").read_bytes() == whole
+    main([*command, "--history", "predicted", "--fresh"])
+    assert (tmp_path / "out.jsonl").read_bytes() != whole
+
+
+def test_a_file_from_elsewhere_is_not_overwritten(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "out.jsonl").write_text("mine\n")
+    with pytest.raises(ValueError, match="is there already"):
+        main(command)
+    assert (tmp_path / "out.jsonl").read_text() == "mine\n"
+
+
+def test_what_is_whole_is_not_answered_again(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main(command)
+    monkeypatch.setattr(inference.answer, "load", lambda args: pytest.fail("answered again"))
+    main([*command, "--keep_going"])
+
+
+def test_a_stop_leaves_a_file_that_score_refuses(command: list[str], tmp_path: Path) -> None:
+    whole = one_run(command, tmp_path / "whole.jsonl")
+    for _ in range(9):
+        with pytest.raises(SystemExit) as stopped:
+            main([*command, "--max_minutes", "1e-9"])
+        assert stopped.value.code == EXIT_GO_ON
+        with pytest.raises(ValueError, match="not whole yet"):
+            score_predictions(tmp_path / "out.jsonl")
+    main(command)
+    assert timeless(tmp_path / "out.jsonl") == whole
+
+
+BAD_LINES = (
+    '{"id": "broken", "turns": [',
+    '{"id": "c1", "turns": [{"question": "Who?", "answers": [{"label": "Ann"}]}, {"id": "x"}]}',
+    '{"pool": "p", "evidence": [{"source": "text"}]}',
+    '{"id": "poor", "pool": "p", "turns": [{"question": "Why?"}]}',
+)
+
+
+def with_bad_lines(path: Path) -> None:
+    good = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join([BAD_LINES[0], good[0], *BAD_LINES[1:3], *good[1:], BAD_LINES[3]]))
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_bad_lines_become_error_records_in_their_places(
+    history: str, command: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    command += ["--history", history]
+    expected = one_run(command, tmp_path / "whole.jsonl")
+    with_bad_lines(tmp_path / "in.jsonl")
+    with pytest.raises(ValueError, match=r"in\.jsonl, line 1: not JSON"):
+        main(command)
+    assert not (tmp_path / "out.jsonl").exists()
+    caplog.set_level("INFO")
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--keep_going"])
+    assert ended.value.code == EXIT_ERRORS
+    assert caplog.messages[-1].endswith("out.jsonl: 18 answers, 5 errors")
+    found = timeless(tmp_path / "out.jsonl")
+    assert [i for i, record in enumerate(found) if "error" in record] == [0, 4, 5, 6, 22]
+    assert [record["answer"] for record in found if "error" not in record] == [
+        record["answer"] for record in expected
+    ]
+    assert found[0]["line"] == 1
+    assert "not JSON" in found[0]["error"]
+    for record, turn in zip(found[4:6], ("0", "x"), strict=True):
+        assert (record["conversation"], record["turn"], record["line"]) == ("c1#3", turn, 3)
+        assert record["error"].endswith("line 3, field turns[1].question: missing")
+    assert found[4]["gold"] == [{"label": "Ann"}]
+    assert found[6]["error"].endswith("line 4, field evidence[0].text: missing")
+    assert "no pool 'p' above this line" in found[22]["error"]
+    scores = score_predictions(tmp_path / "out.jsonl")
+    assert len(scores.predictions) == 19  # what is not known to be a question is not counted
+    assert sum(one.error is not None for one in scores.predictions) == 1
+    with pytest.raises(SystemExit) as ended:  # whole, and still with errors
+        main([*command, "--keep_going"])
+    assert ended.value.code == EXIT_ERRORS
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_a_prompt_that_is_too_long_is_named(
+    history: str, command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command += ["--history", history]
+    lengths = [record["num_tokens"] for record in one_run(command, tmp_path / "whole.jsonl")]
+    limit = sorted(lengths)[-3] + 5
+    monkeypatch.setattr(GraphLM, "max_tokens", limit)
+    wanted = f"conversation c., turn .: a prompt of .* the model has {limit} positions"
+    with pytest.raises(ValueError, match=wanted):
+        main(command)
+    with pytest.raises(SystemExit):
+        main([*command, "--keep_going"])
+    errors = [record for record in records(tmp_path / "out.jsonl") if "error" in record]
+    assert 1 <= len(errors) <= 3
+    assert {"conversation", "turn", "question", "gold", "source"} < errors[0].keys()
+    scores = score_predictions(tmp_path / "out.jsonl")
+    wrong = [number for number, one in enumerate(scores.predictions) if one.error]
+    assert len(wrong) == len(errors)
+    assert not scores.values[wrong, 0].any()
+
+
+def test_out_of_memory(command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = one_run(command, tmp_path / "whole.jsonl")
+    works = inference.batches.answer_batch
+
+    def answer_batch(model: Any, prompt: Any, examples: Any, new: int) -> Any:
+        keys = [example.key for example in examples]
+        if ("c2", "1") in keys or (len(keys) > 1 and ("c4", "0") in keys):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        return works(model, prompt, examples, new)
+
+    monkeypatch.setattr(inference.batches, "answer_batch", answer_batch)
+    with pytest.raises(ValueError, match=r"out of memory: a batch of 2 x \d+ tokens.*batch_tokens"):
+        main(command)
+    with pytest.raises(SystemExit):
+        main([*command, "--keep_going"])
+    found = timeless(tmp_path / "out.jsonl")
+    assert [r["turn"] for r in found if "error" in r] == ["1"]
+    for record, other in zip(found, expected, strict=True):
+        assert "error" in record or record["answer"] == other["answer"]
+
+
+@given(
+    st.lists(st.integers(1, 300), max_size=40),
+    st.one_of(st.none(), st.integers(1, 2000)),
+    st.one_of(st.none(), st.integers(1, 9)),
+)
+def test_batches_keep_to_the_budget(
+    lengths: list[int], batch_tokens: int | None, batch_size: int | None
+) -> None:
+    batches = Batching(10, batch_tokens, batch_size).pack(lengths)
+    assert sorted(number for batch in batches for number in batch) == list(range(len(lengths)))
+    assert [min(batch) for batch in batches] == sorted(min(batch) for batch in batches)
+    for batch in batches:
+        tokens = len(batch) * (max(lengths[number] for number in batch) + 10)
+        assert batch_tokens is None or tokens <= batch_tokens or len(batch) == 1
+        assert batch_size is None or len(batch) <= batch_size
+        assert lengths[batch[0]] == max(lengths[number] for number in batch)
+
+
+def start_as_a_user(command: list[str]) -> tuple[int, Callable[[], int]]:
+    process = subprocess.Popen(
+        [sys.executable, "infer.py", *command],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stderr=subprocess.DEVNULL,
+    )
+    return process.pid, process.wait
+
+
+def start_a_fork(command: list[str]) -> tuple[int, Callable[[], int]]:
+    """The same without seconds of imports."""
+    process = multiprocessing.get_context("fork").Process(target=main, args=(command,))
+    process.start()
+
+    def wait() -> int:
+        process.join(timeout=300)
+        return process.exitcode
+
+    return process.pid, wait
+
+
+def kill_at_random(start: Any, command: list[str], folder: Path, num_kills: int) -> None:
+    """Start a command, kill it at a random moment, again and again."""
+    size = (folder / "whole.jsonl").stat().st_size
+    rng, journal = random.Random(num_kills), folder / "out.jsonl.unfinished"
+    for share in sorted(0.9 * rng.random() for _ in range(num_kills)):
+        pid, wait = start(command)
+        deadline = time.monotonic() + 300
+        while time.monotonic() < deadline:
+            if journal.exists() and journal.stat().st_size >= share * size:
+                break
+            time.sleep(0.001)
+        os.kill(pid, signal.SIGKILL)
+        assert wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("num_kills", "history", "start"),
+    [
+        (3, "predicted", start_a_fork),
+        pytest.param(12, "gold", start_as_a_user, marks=pytest.mark.slow),
+        pytest.param(12, "predicted", start_as_a_user, marks=pytest.mark.slow),
+    ],
+)
+def test_a_killed_run_goes_on_to_the_same_file(
+    num_kills: int, history: str, start: Any, command: list[str], tmp_path: Path
+) -> None:
+    write_conversations(tmp_path / "in.jsonl", [tiny_conversation(n, f"c{n}") for n in range(12)])
+    command += ["--history", history, "--max_new_tokens", "24"]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the last bits may hang on it, and a fork has no other threads
+    try:
+        whole = one_run(command, tmp_path / "whole.jsonl")
+        kill_at_random(start, command, tmp_path, num_kills)
+        main(command)
+    finally:
+        torch.set_num_threads(threads)
+    assert timeless(tmp_path / "out.jsonl") == whole
