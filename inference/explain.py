@@ -1,0 +1,319 @@
+"""Why an answer is what it is: ``infer.py answer --explain`` and ``/why`` in a chat."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from data.chain_graph import node_starts, span_nodes
+from data.collate import collate
+from data.examples import Example, ExampleBuilder
+from data.explain_page import write_explain_page
+from data.explanation import (
+    DroppedPiece,
+    ExplainedPiece,
+    ExplainedTurn,
+    Explanation,
+    MarkedSpan,
+    Origin,
+    PieceEdge,
+    shares,
+)
+from data.jsonlines import iter_lines
+from data.link import entity_spans
+from data.retrieve import Retrieved
+from data.types import Conversation, Evidence, interaction_answer
+from model.attribution import attribute
+from model.graph_lm import GraphLM
+from model.sharding import is_sharded
+
+logger = logging.getLogger("infer")
+
+
+class Parts(NamedTuple):
+    """An answer's log-probability and what pieces and edges have to do with it.
+
+    Args:
+        logprob: of the answer and the end of the turn.
+        pieces: size of gradient x input of each piece: absolute values summed over its nodes, which
+            say far better what an answer owes to a piece than the sum in which they cancel
+            (docs/results.md).
+        signed: that sum, in units of log-probability: above 0 the piece speaks for the answer.
+        attention: how much other pieces listen to each: attention weights of the entity edges that
+            leave its nodes, averaged over layers and heads, summed.
+        edge_ends: the pieces that each entity edge joins, from and to, [2, edges].
+        edge_nodes: the node that each entity edge comes from.
+        edges: gradient of a factor on each entity edge's attention weights.
+        edge_attention: each entity edge's attention weight, averaged over layers and heads.
+    """
+
+    logprob: float
+    pieces: np.ndarray
+    signed: np.ndarray
+    attention: np.ndarray
+    edge_ends: np.ndarray
+    edge_nodes: np.ndarray
+    edges: np.ndarray
+    edge_attention: np.ndarray
+
+
+def evidence_parts(model: GraphLM, builder: ExampleBuilder, example: Example) -> Parts:
+    """What an example's target owes to its evidence.
+
+    Args:
+        model: in evaluation mode.
+        builder: that built the example.
+        example: with the answer to explain as its target.
+    """
+    found = attribute(model, collate([example], "right", with_target=True).to(model.device))
+    starts = node_starts(builder.tokenise([item.evidence for item in example.evidence])[1])
+    graph = example.graph
+    nodes = np.zeros(len(graph.node_ids))
+    at = slice(None) if model.encoder is not None else graph.first_at_place
+    nodes[at] = found.nodes.cpu().double().numpy()
+    of_pieces = [nodes[start:end] for start, end in pairwise(starts)]
+    joined = slice(graph.edge_index.shape[1] - graph.num_entity_edges, None)
+    edge_index = graph.edge_index[:, joined]
+    ends = np.searchsorted(starts, edge_index, side="right") - 1
+    attention = found.attention[joined].cpu().double().numpy()
+    return Parts(
+        logprob=found.logprob,
+        pieces=np.array([np.abs(values).sum() for values in of_pieces]),
+        signed=np.array([values.sum() for values in of_pieces]),
+        attention=np.bincount(ends[0], attention, minlength=len(of_pieces)),
+        edge_ends=ends,
+        edge_nodes=edge_index[0],
+        edges=found.edges[joined].cpu().double().numpy(),
+        edge_attention=attention,
+    )
+
+
+def why(
+    model: GraphLM,
+    builder: ExampleBuilder,
+    example: Example,
+    answer: str,
+    dropped: Sequence[DroppedPiece] = (),
+) -> ExplainedTurn:
+    """What an answer owes to each piece of the evidence and to each entity that joins them.
+
+    Args:
+        model: in evaluation mode.
+        builder: that built the example.
+        example: as the model was asked.
+        answer: the text to explain: what the model wrote, or any other answer.
+        dropped: handed on to the record.
+    """
+    target = builder.prompt.target_ids(answer)
+    parts = evidence_parts(model, builder, replace(example, target_ids=target))
+    texts, tokens = builder.tokenise([item.evidence for item in example.evidence])
+    spans = entity_spans(texts)
+    labels = {entity.id: entity.label for text in reversed(texts) for entity in text.entities}
+    marked = [
+        tuple(MarkedSpan(span.start, span.end, span.entity, labels[span.entity]) for span in found)
+        for found in spans
+    ]
+    named = span_nodes(tokens, spans, node_starts(tokens))
+    entities = {node: entity for entity, places in named.items() for _, node in places}
+    turn = example.conversation.turns[example.turn]
+    graph = model.encoder is not None
+    return ExplainedTurn(
+        id=turn.id,
+        number=example.turn,
+        question=turn.question,
+        answer=answer,
+        gold=tuple(gold.label for gold in turn.answers),
+        logprob=parts.logprob,
+        pieces=_pieces(example, [text.text for text in texts], marked, parts, graph),
+        edges=_edges(parts, entities, labels) if graph else (),
+        dropped=tuple(dropped),
+    )
+
+
+def _pieces(
+    example: Example,
+    texts: Sequence[str],
+    marked: Sequence[tuple[MarkedSpan, ...]],
+    parts: Parts,
+    graph: bool,
+) -> tuple[ExplainedPiece, ...]:
+    share, attention = shares(parts.pieces.tolist()), shares(parts.attention.tolist())
+    return tuple(
+        ExplainedPiece(
+            id=item.evidence.id,
+            source=item.evidence.source,
+            text=texts[number],
+            score=item.score,
+            from_turn=item.from_turn,
+            origin=_origin(item, example.turn),
+            share=share[number],
+            signed=float(parts.signed[number]),
+            attention=attention[number] if graph else None,
+            spans=marked[number],
+        )
+        for number, item in enumerate(example.evidence)
+    )
+
+
+def _origin(item: Retrieved, turn: int) -> Origin:
+    if item.evidence.source == "memory":
+        return "remembered"
+    return "new" if item.from_turn == turn else "memory"
+
+
+def _edges(
+    parts: Parts, entities: Mapping[int, str], labels: Mapping[str, str]
+) -> tuple[PieceEdge, ...]:
+    """Entity edges between the same two pieces by the same entity, taken together."""
+    together: dict[tuple[int, int, str], list[int]] = {}
+    for edge, (node, ends) in enumerate(zip(parts.edge_nodes, parts.edge_ends.T, strict=True)):
+        first, second = sorted(ends.tolist())
+        together.setdefault((first, second, entities[int(node)]), []).append(edge)
+    size = [float(np.abs(parts.edges[edges]).sum()) for edges in together.values()]
+    signed = [float(parts.edges[edges].sum()) for edges in together.values()]
+    attention = [float(parts.edge_attention[edges].mean()) for edges in together.values()]
+    return tuple(
+        PieceEdge(first, second, entity, labels[entity], *numbers)
+        for (first, second, entity), *numbers in zip(
+            together, shares(size), signed, attention, strict=True
+        )
+    )
+
+
+def dropped_pieces(
+    builder: ExampleBuilder, example: Example, retrieved: Sequence[Retrieved]
+) -> list[DroppedPiece]:
+    """What was retrieved for an example and not given to the model, and why.
+
+    Args:
+        builder: that built the example.
+        example: with the evidence that was given.
+        retrieved: what ``builder.retrieve`` gives for its question.
+    """
+    given = {item.evidence.text for item in example.evidence}
+    limit = builder.config.max_nodes or np.inf
+    ends = node_starts(builder.tokenise([item.evidence for item in retrieved])[1])[1:]
+    return [
+        DroppedPiece(
+            piece.id, piece.source, piece.text, score, "budget" if end > limit else "memory"
+        )
+        for (piece, score), end in zip(
+            ((r.evidence, r.score) for r in retrieved), ends, strict=True
+        )
+        if piece.text not in given
+    ]
+
+
+def explain_conversation(
+    model: GraphLM,
+    builder: ExampleBuilder,
+    conversation: Conversation,
+    answers: Mapping[int, str | None],
+    history: Literal["gold", "predicted"],
+    checkpoint: str,
+    pool: tuple[Evidence, ...] | None = None,
+) -> Explanation:
+    """A conversation's answers with their reasons.
+
+    Args:
+        model: in evaluation mode.
+        builder: of the model's examples.
+        conversation: as it was answered.
+        answers: number of the turn -> what the model wrote, for the turns that it was asked; None
+            where it failed, which is not explained.
+        history: which answers fill the interaction.
+        checkpoint: its name, for the record.
+        pool: what was read instead of the conversation's own evidence.
+    """
+    memory, interaction, turns = builder.memory(conversation), [], []
+    for number, turn in enumerate(conversation.turns[: max(answers, default=-1) + 1]):
+        _, retrieved = builder.retrieve(conversation, number, interaction, pool)
+        if number in answers:
+            example = builder.turn(conversation, number, interaction, memory, pool)
+            if (answer := answers[number]) is not None:
+                dropped = dropped_pieces(builder, example, retrieved)
+                turns.append(why(model, builder, example, answer, dropped))
+        else:
+            memory.add(retrieved)
+        told = interaction_answer(turn.answers) if history == "gold" else answers.get(number)
+        interaction.append((turn.question, told or ""))
+    if memory.graph is not None:
+        memory.graph.close()
+    evidence = "text" if model.encoder is None else "graph"
+    return Explanation(
+        conversation.id, conversation.domain, checkpoint, evidence, history, tuple(turns)
+    )
+
+
+def explain_answers(
+    args: argparse.Namespace,
+    model: GraphLM,
+    builder: ExampleBuilder,
+    conversations: Sequence[Conversation],
+    pools: Sequence[tuple[Evidence, ...]] | None,
+) -> None:
+    """``infer.py answer --explain``: a page for each conversation of a whole predictions file.
+
+    Args:
+        args: the options of ``answer``.
+        model, builder: of the checkpoint that answered.
+        conversations: that were answered.
+        pools: what each read instead of its own evidence.
+
+    Raises:
+        ValueError: the model is sharded: one process alone cannot explain with it.
+    """
+    if is_sharded(model):
+        raise ValueError("--explain: the model is sharded; start this command with one process")
+    model.eval()
+    builder.cut = args.cut_edges
+    answers: dict[str, dict[int, str | None]] = {}
+    for _, record in iter_lines(args.output):
+        if "turn_index" in record:  # else a line of the input that could not be read
+            of_turns = answers.setdefault(record["conversation"], {})
+            of_turns[record["turn_index"]] = record.get("answer")
+    checkpoint = "/".join(Path(args.checkpoint).parts[-2:])
+    paths = page_paths(args.explain, list(answers))
+    for number, conversation in enumerate(tqdm(conversations, desc="explanations")):
+        if conversation.id in answers:
+            pool = None if pools is None else pools[number]
+            found = explain_conversation(
+                model,
+                builder,
+                conversation,
+                answers[conversation.id],
+                args.history,
+                checkpoint,
+                pool,
+            )
+            write_explain_page(found, paths[conversation.id])
+    logger.info("wrote %d pages: %s ...", len(paths), next(iter(paths.values()), "none"))
+
+
+def page_paths(path: str | Path, ids: Sequence[str]) -> dict[str, Path]:
+    """Where each conversation's page stands: at a path, or, of several, beside it by their ids.
+
+    Args:
+        path: ``OUT.html``.
+        ids: of the conversations; of several, c1 stands in ``OUT-c1.html``.
+    """
+    path = Path(path)
+    if len(ids) == 1:
+        return {ids[0]: path}
+    paths: dict[str, Path] = {}
+    for id_ in ids:
+        name = re.sub(r"[^\w.-]+", "_", id_)[:80]
+        found = path.with_name(f"{path.stem}-{name}{path.suffix}")
+        while found in paths.values():
+            found = found.with_stem(f"{found.stem}_")
+        paths[id_] = found
+    return paths

@@ -1,0 +1,148 @@
+"""What an answer owes to each node and each edge of the evidence: gradient x input.
+
+Shapes: N nodes, E edges, D LM width, H heads, C width of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from model.gatv2 import GATv2Layer
+from model.graph_lm import BatchLike, GraphLM
+
+
+class Attribution(NamedTuple):
+    """An answer's log-probability and its parts.
+
+    Args:
+        logprob: natural logarithm, summed over the answer's tokens.
+        states: what the LM read where the evidence stands: node states, or the embeddings of the
+            evidence's tokens where there is no encoder, [N, D].
+        gradient: of the log-probability with respect to ``states``, [N, D].
+        edges: gradient of the log-probability with respect to a factor of 1 on the attention
+            weights of each edge, summed over layers and heads, [E]; 0 without encoder.
+        attention: mean attention weight of each edge over layers and heads, [E]; 0 without encoder.
+    """
+
+    logprob: float
+    states: Tensor
+    gradient: Tensor
+    edges: Tensor
+    attention: Tensor
+
+    @property
+    def nodes(self) -> Tensor:
+        """Gradient x input of each node, [N] (Simonyan et al., 2013; Shrikumar et al., 2016)."""
+        return (self.gradient * self.states).sum(1)
+
+
+def attribute(model: GraphLM, batch: BatchLike) -> Attribution:
+    """Gradient x input of one example's answer, in one forward and one backward pass.
+
+    Nothing is trained by it: gradients of parameters are neither computed into them nor kept.
+    An edge's gradient needs no backward pass of its own: the derivative of a layer's output with
+    respect to a factor on an attention weight is the message that the weight carries.
+
+    Args:
+        model: in evaluation mode, else dropout speaks as well.
+        batch: one example, unpadded, with the answer as its target.
+
+    Raises:
+        ValueError: the model is in training mode, or the batch holds several examples.
+    """
+    if model.training:
+        raise ValueError("attribution needs a model in evaluation mode: call model.eval()")
+    if len(batch.input_ids) != 1:
+        raise ValueError(f"attribution is of one example, {len(batch.input_ids)} were given")
+    compiled = model.config.compile
+    eager = torch.compiler.set_stance("force_eager") if compiled else nullcontext()
+    with torch.enable_grad(), eager, _recorded(model, batch) as seen:
+        logprob = -model(batch).total
+        inputs = [seen.states, *(layer.output for layer in seen.layers)]
+        gradient, *per_layer = torch.autograd.grad(logprob, inputs, materialize_grads=True)
+    edges = torch.zeros(batch.edge_index.shape[1], device=batch.edge_index.device)
+    attention = edges.clone()
+    for layer, flow in zip(seen.layers, per_layer, strict=True):
+        weights, parts = _edge_parts(layer, flow)
+        attention += weights.mean(1) / len(seen.layers)
+        edges += parts
+    return Attribution(
+        logprob.item(), seen.states.detach().float(), gradient.float(), edges, attention
+    )
+
+
+class _Seen:
+    """What the passes of a model leave behind: the states that the LM reads, and each layer's."""
+
+    def __init__(self) -> None:
+        self.states: Tensor = torch.empty(0)
+        self.layers: list[_SeenLayer] = []
+
+
+class _SeenLayer(NamedTuple):
+    """One GATv2 layer as it was called."""
+
+    layer: GATv2Layer
+    output: Tensor  # [N, H * C] or [N, C]
+    states: Tensor  # [N, F]
+    edge_index: Tensor  # [2, E]
+    edge_types: Tensor | None = None  # [E]
+
+
+@contextmanager
+def _recorded(model: GraphLM, batch: BatchLike) -> Iterator[_Seen]:
+    """Hooks that keep what gradients are asked for, taken off at the end."""
+    seen = _Seen()
+
+    def keep_layer(layer: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+        output = _differentiable(output)
+        seen.layers.append(_SeenLayer(layer, output, *args))
+        return output
+
+    def keep_states(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor:
+        seen.states = _differentiable(output)
+        return seen.states
+
+    def keep_embeddings(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor:
+        seen.states = _differentiable(output[batch.node_mask])
+        output = output.clone()
+        output[batch.node_mask] = seen.states
+        return output
+
+    if model.encoder is None:
+        hooks = [model.lm.get_input_embeddings().register_forward_hook(keep_embeddings)]
+    else:
+        hooks = [model.encoder.register_forward_hook(keep_states)]
+        hooks += [layer.register_forward_hook(keep_layer) for layer in model.encoder.layers]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _differentiable(states: Tensor) -> Tensor:
+    """The same states, from which on gradients flow even where nothing before is trained."""
+    return states if states.requires_grad else states.detach().requires_grad_()
+
+
+@torch.no_grad()
+def _edge_parts(seen: _SeenLayer, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Attention weights, [E, H], and gradients of a factor on each edge's weights, [E]."""
+    layer, num_edges = seen.layer, seen.edge_index.shape[1]
+    heads, width = layer.heads, layer.out_channels
+    _, (edges, weights) = layer.forward_with_attention(*seen[2:])
+    assert torch.equal(edges[:, :num_edges], seen.edge_index), "a self-loop among the edges"
+    weights = weights[:num_edges]
+    messages = layer.lin_l(seen.states).view(-1, heads, width).float()[seen.edge_index[0]]
+    if layer.num_edge_types:
+        messages += layer.edge[seen.edge_types].view(-1, heads, width)
+    shape = (-1, heads if layer.concat else 1, width)
+    flow = gradient.float().view(shape)[seen.edge_index[1]]  # [E, H or 1, C]
+    parts = (messages * flow).sum(2) * weights
+    return weights, parts.sum(1) if layer.concat else parts.mean(1)

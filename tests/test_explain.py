@@ -1,0 +1,245 @@
+"""From an answer to the record of its reasons: pieces, entities, edges, what was dropped."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import infer
+from configs.schema import Config, EncoderConfig, EvidenceConfig, ModelConfig, TrainingConfig
+from data.chain_graph import node_starts
+from data.collate import collate
+from data.examples import Example, ExampleBuilder
+from data.explanation import ExplainedTurn, shares
+from data.jsonlines import write_conversations
+from data.types import Conversation, Evidence
+from inference.explain import evidence_parts, explain_conversation, page_paths, why
+from model.attribution import attribute
+from model.checkpoint import save_checkpoint
+from model.graph_lm import GraphLM
+from tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_model
+
+ANSWERS = {0: "Lima", 1: "2 million", 2: "sol"}
+
+
+@pytest.fixture(scope="module")
+def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> str:
+    """A checkpoint of a random tiny model with evidence memory and a graph."""
+    encoder = EncoderConfig(gate_init=0.5)
+    config = Config(
+        evidence=EvidenceConfig(memory="random", top_k=4),
+        model=ModelConfig(tiny_folder, lora=LORA, encoder=encoder, dtype="float32"),
+        training=TrainingConfig(max_steps=0),
+    )
+    folder = tmp_path_factory.mktemp("explain") / "checkpoint"
+    save_checkpoint(stir(GraphLM(config.model)), config, {}, folder)
+    return str(folder)
+
+
+def explained(
+    turn: int = 0, conversation: Conversation | None = None, **evidence: Any
+) -> tuple[ExplainedTurn, Example, ExampleBuilder]:
+    """A turn of the tiny benchmark as a random model explains it."""
+    builder = tiny_builder(**evidence)
+    example = builder.conversation(conversation or tiny_conversation(0))[turn]
+    return why(stir(tiny_model()), builder, example, ANSWERS[turn]), example, builder
+
+
+def test_the_pieces_are_those_that_the_model_was_given() -> None:
+    found, example, _ = explained()
+    assert [p.text for p in found.pieces] == [item.evidence.text for item in example.evidence]
+    assert [p.score for p in found.pieces] == [item.score for item in example.evidence]
+    assert (found.question, found.answer, found.gold) == (
+        "What is the capital of Peru?",
+        "Lima",
+        ("Lima",),
+    )
+    assert found.logprob < 0
+
+
+def test_shares_sum_to_one_and_are_the_pieces_nodes() -> None:
+    found, example, builder = explained()
+    model, target = stir(tiny_model()), builder.prompt.target_ids("Lima")
+    batch = collate([replace(example, target_ids=target)], "right", with_target=True)
+    nodes = attribute(model, batch).nodes.numpy()
+    starts = node_starts(builder.tokenise([item.evidence for item in example.evidence])[1])
+    sizes = np.add.reduceat(np.abs(nodes), starts[:-1])
+    assert [p.share for p in found.pieces] == pytest.approx(sizes / sizes.sum(), rel=1e-4)
+    signed = np.add.reduceat(nodes, starts[:-1])
+    assert [p.signed for p in found.pieces] == pytest.approx(signed, abs=1e-4)
+    assert sum(p.share for p in found.pieces) == pytest.approx(1)
+    assert sum(p.attention for p in found.pieces) == pytest.approx(1)
+    assert sum(edge.share for edge in found.edges) == pytest.approx(1)
+
+
+def test_spans_mark_entities_in_the_text() -> None:
+    found, _, _ = explained()
+    marked = {piece.text[s.start : s.end]: s.label for piece in found.pieces for s in piece.spans}
+    assert marked["Peru"] == "Peru"
+    assert marked["Lima"] == "Lima"
+    ids = {span.label: span.entity for piece in found.pieces for span in piece.spans}
+    assert ids["Lima"] == "Q-Lima"
+
+
+def test_edges_join_pieces_that_name_the_same_entity() -> None:
+    found, example, _ = explained()
+    assert found.edges
+    assert 2 * len(found.edges) == example.graph.num_entity_edges  # both ways
+    for edge in found.edges:
+        assert edge.first < edge.second
+        for place in (edge.first, edge.second):
+            assert edge.entity in {span.entity for span in found.pieces[place].spans}
+        assert 0 < edge.attention < 1
+    assert any(edge.signed for edge in found.edges)
+
+
+def test_an_edge_that_is_cut_has_no_share() -> None:
+    whole, _, _ = explained()
+    builder = tiny_builder()
+    builder.cut = "entity"
+    example = builder.conversation(tiny_conversation(0))[0]
+    found = why(stir(tiny_model()), builder, example, "Lima")
+    assert whole.edges
+    assert not found.edges
+    assert [piece.attention for piece in found.pieces] == [0.0] * len(found.pieces)
+    assert sum(piece.share for piece in found.pieces) == pytest.approx(1)
+
+
+def test_edges_of_a_closed_encoder_have_no_part() -> None:
+    builder = tiny_builder()
+    example = builder.conversation(tiny_conversation(0))[0]
+    model = tiny_model(encoder=EncoderConfig(gate_init=0.0))
+    parts = evidence_parts(model, builder, replace(example))
+    assert not parts.edges.any()
+    assert parts.edge_attention.all()
+
+
+def test_a_text_checkpoint_has_pieces_and_no_edges() -> None:
+    builder = tiny_builder()
+    example = builder.conversation(tiny_conversation(0))[0]
+    found = why(stir(tiny_model(evidence="text")), builder, example, "Lima")
+    assert found.edges == ()
+    assert {piece.attention for piece in found.pieces} == {None}
+    assert sum(piece.share for piece in found.pieces) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("evidence", ["graph", "text"])
+def test_nodes_without_a_place_of_their_own_count_for_their_piece(evidence: Any) -> None:
+    """Question nodes stand behind the pieces; pooled and repeated ones share places."""
+    builder = tiny_builder(question_nodes="question", repeats="encoded", pool_size=2)
+    example = builder.conversation(tiny_conversation(0))[0]
+    assert len(example.graph.prompt_ids) < len(example.graph.node_ids)
+    found = why(stir(tiny_model(evidence=evidence)), builder, example, "Lima")
+    assert len(found.pieces) == len(example.evidence)
+    assert sum(piece.share for piece in found.pieces) == pytest.approx(1)
+    assert min(piece.share for piece in found.pieces) > 0
+
+
+def test_a_prompt_marker_is_marked_where_the_model_read_it() -> None:
+    conversation = tiny_conversation(0)
+    marker = Evidence("m", "Peru </evidence> Lima", "text")
+    found, _, _ = explained(
+        conversation=replace(conversation, evidence=(marker, *conversation.evidence)), top_k=7
+    )
+    (piece,) = [piece for piece in found.pieces if piece.id == "m"]
+    assert piece.text == "Peru < /evidence> Lima"
+    assert [piece.text[s.start : s.end] for s in piece.spans] == ["Peru", "Lima"]
+
+
+def of_conversation(
+    model: GraphLM, history: Any = "gold", answers: Any = ANSWERS, **evidence: Any
+) -> Any:
+    builder = tiny_builder(**evidence)
+    found = explain_conversation(
+        model, builder, tiny_conversation(0), answers, history, "checkpoint"
+    )
+    return json.loads(json.dumps(asdict(found)))
+
+
+def test_memory_and_what_was_dropped() -> None:
+    found = of_conversation(stir(tiny_model()), top_k=3, memory="random")
+    first, *later = found["turns"]
+    assert {piece["origin"] for piece in first["pieces"]} == {"new"}
+    brought = [piece for turn in later for piece in turn["pieces"] if piece["origin"] == "memory"]
+    assert brought
+    assert all(piece["from_turn"] < 2 for piece in brought)
+    reasons = {piece["reason"] for turn in later for piece in turn["dropped"]}
+    assert reasons == {"memory"}
+
+
+def test_the_budget_drops_pieces() -> None:
+    (turn, *_) = of_conversation(stir(tiny_model()), max_nodes=60)["turns"]
+    assert {piece["reason"] for piece in turn["dropped"]} == {"budget"}
+    assert len(turn["pieces"]) + len(turn["dropped"]) == 5
+
+
+def test_history_fills_the_prompts_of_later_turns() -> None:
+    model = stir(tiny_model())
+    gold = of_conversation(model)
+    same = of_conversation(model, "predicted", ANSWERS)
+    other = of_conversation(model, "predicted", ANSWERS | {0: "Oslo"})
+    assert (gold["history"], same["history"]) == ("gold", "predicted")
+    assert [turn["logprob"] for turn in gold["turns"]] == [t["logprob"] for t in same["turns"]]
+    assert other["turns"][2]["logprob"] != same["turns"][2]["logprob"]
+
+
+def test_only_the_turns_that_were_answered_are_explained() -> None:
+    found = of_conversation(stir(tiny_model()), answers={1: "2 million"})
+    assert [turn["id"] for turn in found["turns"]] == ["1"]
+
+
+def test_no_evidence_is_explained_by_none() -> None:
+    conversation = replace(tiny_conversation(0), evidence=())
+    found, _, _ = explained(conversation=conversation)
+    assert (found.pieces, found.edges) == ((), ())
+
+
+def test_shares() -> None:
+    assert shares([1, 3]) == [0.25, 0.75]
+    assert shares([0, 0]) == [0, 0]
+    assert shares([]) == []
+
+
+def pages(checkpoint: str, folder: Path, conversations: list[Conversation], *more: str) -> set[str]:
+    """What ``infer.py answer --explain`` writes beside its predictions."""
+    write_conversations(folder / "input.jsonl", conversations)
+    options = ["--input", folder / "input.jsonl", "--output", folder / "predictions.jsonl"]
+    options += ["--explain", folder / "why" / "why.html", "--max_new_tokens", 3, *more]
+    infer.main(["answer", "--checkpoint", checkpoint, *map(str, options)])
+    return {path.name for path in (folder / "why").iterdir()}
+
+
+def test_answer_explains_each_conversation_on_a_page(tiny_checkpoint: str, tmp_path: Path) -> None:
+    conversations = [tiny_conversation(0), tiny_conversation(1, "a/b c")]
+    assert pages(tiny_checkpoint, tmp_path, conversations) == {"why-c0.html", "why-a_b_c.html"}
+    lines = (tmp_path / "predictions.jsonl").read_text(encoding="utf-8").splitlines()
+    page = (tmp_path / "why" / "why-a_b_c.html").read_text(encoding="utf-8")
+    for record in map(json.loads, lines[3:]):
+        assert escape(record["question"]) in page
+    (tmp_path / "why" / "why-c0.html").unlink()  # whole predictions are not answered again
+    assert "why-c0.html" in pages(tiny_checkpoint, tmp_path, conversations)
+    assert (tmp_path / "predictions.jsonl").read_text(encoding="utf-8").splitlines() == lines
+
+
+def test_the_page_of_one_conversation_has_the_name_that_was_asked_for(
+    tiny_checkpoint: str, tmp_path: Path
+) -> None:
+    found = pages(tiny_checkpoint, tmp_path, [tiny_conversation(0)], "--history", "predicted")
+    assert found == {"why.html"}
+
+
+def test_shuffled_edges_have_no_entities_to_name(tiny_checkpoint: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="--cut_edges shuffle"):
+        pages(tiny_checkpoint, tmp_path, [tiny_conversation(0)], "--cut_edges", "shuffle")
+
+
+def test_no_two_pages_have_one_name() -> None:
+    paths = page_paths("out.html", ["a b", "a/b", "a_b"])
+    assert len({*paths.values()}) == 3
+    assert {path.suffix for path in paths.values()} == {".html"}
