@@ -40,6 +40,7 @@ from trl import SFTConfig, SFTTrainer
 from benchmarks.operations import VARLEN_ATTENTION, LmShape, clock, lm_shape
 from configs.schema import Config, LoraConfig
 from data.collate import Batch, collate
+from data.evidence_memory import Embed
 from data.examples import Example
 from data.steps import Step, steps
 from model.base_model import cast_adapter_inputs
@@ -251,26 +252,32 @@ class Pyg:
     """GRetriever as PyG has it, around our base model: its prompt, its graph token, its loss.
 
     Its graph holds the pieces of E_t, joined where they name the same entity, as its data sets
-    hold entities; node features of its example's width are drawn at random, since speed does not
-    depend on them, and come precomputed, as there. The words are ours: instruction and evidence
-    as its context, interaction and question as its question. Three things are set that it does
-    not offer to set: its context may be longer than 512 tokens (it would cut the evidence), base
-    model and tokenizer are handed over where it would load them by name, and on CPU it computes
-    in the type of all others, where it would take float32.
+    hold entities; node features come precomputed from a sentence encoder, as there, or, since speed
+    does not depend on them, are drawn at random in its example's width. The words are ours:
+    instruction and evidence as its context, interaction and question as its question. Three things
+    are set that it does not offer to set: its context may be longer than 512 tokens (it would cut
+    the evidence), base model and tokenizer are handed over where it would load them by name, and on
+    CPU it computes in the type of all others, where it would take float32.
 
     Args:
         base: a base model of its own, on its device.
         tokenizer: of the base model.
         config: learning rate, type, clipping.
+        embed: the sentence encoder; None draws the features.
     """
 
     def __init__(
-        self, base: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, config: Config
+        self,
+        base: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerFast,
+        config: Config,
+        embed: Embed | None = None,
     ) -> None:
-        self.config, self.tokenizer = config, tokenizer
+        self.config, self.tokenizer, self.embed = config, tokenizer, embed
         self.device = base.device
         llm = _pyg_llm(base, tokenizer, config.model.dtype)
-        gnn = GAT(GNN_WIDTH, GNN_WIDTH, GNN_LAYERS, GNN_WIDTH, heads=GNN_HEADS)
+        width = GNN_WIDTH if embed is None else embed(["width"]).shape[1]
+        gnn = GAT(width, GNN_WIDTH, GNN_LAYERS, GNN_WIDTH, heads=GNN_HEADS)
         self.module = GRetriever(llm=llm, gnn=gnn, use_lora=True)
         trained = [p for p in self.module.parameters() if p.requires_grad]
         self.optimizer = torch.optim.Adam(trained, config.training.learning_rate, fused=True)
@@ -310,12 +317,17 @@ class Pyg:
         pairs = permutations(range(len(entities)), 2)
         edges = [(i, j) for i, j in pairs if entities[i] & entities[j]]
         return Data(
-            x=torch.randn(len(entities), GNN_WIDTH),
+            x=self._features([item.evidence.text for item in example.evidence]),
             edge_index=torch.tensor(edges, dtype=torch.long).reshape(-1, 2).T.contiguous(),
             desc=text(example.prefix_ids) + text(nodes),
             question=text(example.suffix_ids),
             label=text(example.target_ids),
         )
+
+    def _features(self, texts: Sequence[str]) -> torch.Tensor:
+        if self.embed is None:
+            return torch.randn(len(texts), GNN_WIDTH)
+        return torch.from_numpy(self.embed(texts)).float()
 
     @torch.no_grad()
     def num_tokens(self, example: Example) -> int:

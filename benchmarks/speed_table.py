@@ -153,7 +153,7 @@ def table(rows: list[Json], result: Json) -> str:
                 f"{line['executed_share']:.0%} ({line['useful_share']:.0%})" if known else "-"
             )
         lines.append(cells)
-    return _lines(lines)
+    return lines_of(lines)
 
 
 def ratio_table(given: Json) -> str:
@@ -166,7 +166,7 @@ def ratio_table(given: Json) -> str:
         values = [given[part].get(name, {}).get(rate) for part in given for rate in RATES]
         title = " / ".join(SYSTEMS[system] for system in name.split(" / "))
         lines.append([title, *("-" if v is None else f"{v:.2f}" for v in values)])
-    return _lines(lines)
+    return lines_of(lines)
 
 
 def encoder_line(encoder: Json) -> str:
@@ -177,5 +177,6 @@ def encoder_line(encoder: Json) -> str:
     )
 
 
-def _lines(rows: list[list[str]]) -> str:
+def lines_of(rows: list[list[str]]) -> str:
+    """Rows of cells as the lines of a Markdown table."""
     return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)

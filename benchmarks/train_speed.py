@@ -54,6 +54,7 @@ from data.evidence_memory import cached
 from data.examples import Example, ExampleBuilder, choose_questions
 from data.jsonlines import read_conversations
 from data.prompt import Prompt
+from data.types import Conversation
 from infer import positive
 from model.checkpoint import commit
 from model.graph_lm import GraphLM
@@ -84,6 +85,21 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         ValueError: there is no GPU, or a round would end with a smaller batch.
     """
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    common_options(parser)
+    add = parser.add_argument
+    add("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
+    add("--batch_sizes", nargs="+", type=positive, default=[1, 2, 4, 8])
+    add("--packing", action="store_true", help="ours trains without padding")
+    args, rest = parser.parse_known_args(argv)
+    for size in args.batch_sizes:
+        if args.num_questions % size:
+            raise ValueError(f"--num_questions {args.num_questions}: no multiple of {size}")
+    check_device_option(args)
+    return args, rest
+
+
+def common_options(parser: argparse.ArgumentParser) -> None:
+    """What a speed measurement is told of questions, model, device and time."""
     add = parser.add_argument
     add(
         "--config", help="data, evidence, encoder; without it the sample benchmark, made on the fly"
@@ -93,19 +109,19 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     add("--device", choices=("cpu", "cuda"), default="cpu")
     add("--num_questions", type=positive, default=32, help="of a round")
     add("--rounds", type=positive, default=3)
-    add("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
-    add("--batch_sizes", nargs="+", type=positive, default=[1, 2, 4, 8])
-    add("--packing", action="store_true", help="ours trains without padding")
     add("--max_minutes", type=float, default=math.inf, help="then stop with what was measured")
     add("--seed", type=int, default=0)
     add("--output", help="JSON file")
-    args, rest = parser.parse_known_args(argv)
-    for size in args.batch_sizes:
-        if args.num_questions % size:
-            raise ValueError(f"--num_questions {args.num_questions}: no multiple of {size}")
+
+
+def check_device_option(args: argparse.Namespace) -> None:
+    """Whether the device is there.
+
+    Raises:
+        ValueError: it is not.
+    """
     if args.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda: torch finds no GPU")
-    return args, rest
 
 
 def load(args: argparse.Namespace, rest: Sequence[str]) -> Config:
@@ -125,23 +141,36 @@ def load_examples(args: argparse.Namespace, config: Config, prompt: Prompt) -> l
     Raises:
         ValueError: there are fewer than were asked for.
     """
+    conversations, chosen = load_questions(args, config)
+    rerank = config.evidence.memory == "rerank"
+    embed = cached(sentence_encoder(config.evidence.embedder)) if rerank else None
+    examples = build_examples(ExampleBuilder(prompt, config.evidence, embed), conversations, chosen)
+    if len(examples) < args.num_questions:
+        raise ValueError(f"--num_questions {args.num_questions}: there are only {len(examples)}")
+    return examples
+
+
+def load_questions(
+    args: argparse.Namespace, config: Config
+) -> tuple[list[Conversation], dict[int, list[int]]]:
+    """Conversations, and for some of them, by number, the turns whose questions are taken."""
     if args.config:
         conversations = complete_entities(read_conversations(str(config.data.train)))
     else:
         conversations = worldfacts.build_worldfacts(args.seed, args.num_questions, 1, 1)["train"]
     single = config.data.single_answers_only
-    chosen = choose_questions(conversations, args.num_questions, single, args.seed)
-    rerank = config.evidence.memory == "rerank"
-    embed = cached(sentence_encoder(config.evidence.embedder)) if rerank else None
-    builder = ExampleBuilder(prompt, config.evidence, embed)
-    examples = [
+    return conversations, choose_questions(conversations, args.num_questions, single, args.seed)
+
+
+def build_examples(
+    builder: ExampleBuilder, conversations: Sequence[Conversation], chosen: dict[int, list[int]]
+) -> list[Example]:
+    """The examples of the chosen turns."""
+    return [
         example
         for number, turns in tqdm(chosen.items(), desc="graphs")
         for example in builder.conversation(conversations[number], turns)
     ]
-    if len(examples) < args.num_questions:
-        raise ValueError(f"--num_questions {args.num_questions}: there are only {len(examples)}")
-    return examples
 
 
 def make_batches(examples: Sequence[Example], setting: Setting, seed: int) -> Batches:

@@ -1,0 +1,193 @@
+"""For servers that only know plain LMs: ``infer.py export``; docs/serving.md serves it with vLLM.
+
+``--output`` is the LM with LoRA merged, as transformers saves one. The encoder is no part of that,
+so ``--prompts`` writes what goes in: embeddings where node states stand in the prompt, token ids
+where the evidence is text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from tqdm import tqdm
+
+from data.collate import collate
+from data.entities import complete_entities
+from data.examples import Example, ExampleBuilder
+from data.jsonlines import Json, dump, read_conversations
+from data.predictions import prediction_record
+from data.prompt import Prompt
+from data.types import Conversation
+from inference.load import load
+from model.checkpoint import check_manifest, checkpoint_config, commit, hashes
+from model.export import merged_lm, prompt_embeddings
+from model.graph_lm import GraphLM
+
+logger = logging.getLogger("infer")
+MANIFEST, PROMPTS = "export.json", "prompts.jsonl"
+FILE_BYTES = 2**28
+"""Embeddings in one file: 256 MiB, some 70 prompts of a 7B model."""
+OF_AN_ANSWER = ("answer", "candidates", "logprob", "milliseconds", "hit_at_1", "hit_at_5")
+
+
+def export_command(args: argparse.Namespace) -> None:
+    """``infer.py export``: the merged LM, or the prompts of a file of conversations, or both.
+
+    Raises:
+        ValueError: neither is asked for, or a folder to write is there already.
+    """
+    if not args.output and not args.prompts:
+        raise ValueError("export needs --output or --prompts, or both")
+    if bool(args.prompts) != bool(args.input):
+        raise ValueError("--prompts needs --input, and --input is read for --prompts only")
+    for folder in filter(None, (args.output, args.prompts)):
+        check_free(Path(folder))
+    conversations = complete_entities(read_conversations(args.input)) if args.input else []
+    config = checkpoint_config(args.checkpoint).model
+    if config.quantization != "none":
+        logger.warning(
+            "trained on a base model in %s: what is exported stands on the unquantized one, and "
+            "its answers differ a little from those that were measured",
+            config.quantization,
+        )
+    model, builder = load(args)
+    dtype = args.dtype or config.dtype
+    facts = {"checkpoint": check_manifest(Path(args.checkpoint)), "dtype": dtype}
+    if args.prompts:  # first: merging uses the model up
+        with whole_folder(Path(args.prompts)) as folder:
+            write_prompts(model, builder, conversations, folder, getattr(torch, dtype))
+            write_manifest(folder, facts | {"input": sha256(args.input)})
+        logger.info("wrote %s", args.prompts)
+    if args.output:
+        with whole_folder(Path(args.output)) as folder:
+            write_model(model, builder.prompt, folder, getattr(torch, dtype))
+            write_manifest(folder, facts)
+        logger.info("wrote %s", args.output)
+
+
+def write_model(model: GraphLM, prompt: Prompt, folder: Path, dtype: torch.dtype) -> None:
+    """Config, weights, generation config, tokenizer and chat template, as transformers has them."""
+    merged_lm(model, dtype, prompt.end_id).save_pretrained(folder)
+    prompt.tokenizer.save_pretrained(folder)
+
+
+def write_prompts(
+    model: GraphLM,
+    builder: ExampleBuilder,
+    conversations: Sequence[Conversation],
+    folder: Path,
+    dtype: torch.dtype,
+) -> None:
+    """One line a turn, with gold history: token ids, or the place of the prompt's embeddings."""
+    embeddings, longest = Embeddings(folder), 0
+    with open(folder / PROMPTS, "w", encoding="utf-8") as file:
+        for conversation in tqdm(conversations, desc="prompts"):
+            for example in builder.conversation(conversation):
+                record = prompt_record(example)
+                batch = collate([example], "left", with_target=False).to(model.device)
+                if model.encoder is None:
+                    record["prompt"] = batch.input_ids[0].tolist()
+                else:
+                    record |= embeddings.add(prompt_embeddings(model, batch)[0].to(dtype))
+                file.write(dump(record) + "\n")
+                longest = max(longest, batch.input_ids.shape[1])
+    embeddings.write()
+    logger.info("the longest prompt has %d tokens", longest)
+    if model.max_tokens is not None and longest >= model.max_tokens:
+        logger.warning(
+            "the model has %d positions: a server refuses such prompts", model.max_tokens
+        )
+
+
+def prompt_record(example: Example) -> Json:
+    """A line of a predictions file without what only an answer gives."""
+    record = prediction_record(example, "", 0.0, 0.0)
+    return {name: value for name, value in record.items() if name not in OF_AN_ANSWER}
+
+
+class Embeddings:
+    """Prompt embeddings in safetensors files of bounded size, each prompt under a key of its own.
+
+    Args:
+        folder: where the files go.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._tensors: dict[str, Tensor] = {}
+        self._num_bytes = self._num_prompts = self._num_files = 0
+
+    def add(self, tensor: Tensor) -> Json:
+        """Keep a prompt, [T, D]; ``file`` and ``key`` under which it will be found."""
+        place = {"file": self._name(), "key": str(self._num_prompts)}
+        self._tensors[place["key"]] = tensor.contiguous()
+        self._num_prompts += 1
+        self._num_bytes += tensor.nbytes
+        if self._num_bytes >= FILE_BYTES:
+            self.write()
+        return place
+
+    def write(self) -> None:
+        """Write what was kept since the last time."""
+        if self._tensors:
+            save_file(self._tensors, self.folder / self._name())
+            self._tensors, self._num_bytes = {}, 0
+            self._num_files += 1
+
+    def _name(self) -> str:
+        return f"embeddings-{self._num_files:05d}.safetensors"
+
+
+def write_manifest(folder: Path, facts: Json) -> None:
+    """What an export was made from, and a hash of every file in it."""
+    manifest = {"format": 1, "commit": commit()} | facts | {"files": hashes(folder)}
+    path = folder / MANIFEST
+    path.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    for written in folder.iterdir():  # safetensors lets nobody else read, such as a server
+        written.chmod(path.stat().st_mode)
+
+
+def sha256(path: str) -> str:
+    """The hash of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_free(folder: Path) -> None:
+    """Whether a folder can be written without losing what is there.
+
+    Raises:
+        ValueError: something is there.
+    """
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ValueError(f"{folder}: exists already, give the name of a new folder")
+
+
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """A folder to write that appears under its name only when all of it is there.
+
+    Raises:
+        ValueError: nothing may be written there.
+    """
+    folder = folder.absolute()
+    partial = folder.with_name(f".{folder.name}.partial{os.getpid()}")
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        os.rename(partial, folder)
+    except OSError as error:
+        raise ValueError(f"{folder}: cannot be written: {error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
