@@ -111,6 +111,24 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
+def graph_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> str:
+    """A checkpoint of a random tiny model with evidence memory and a graph."""
+    from configs.schema import Config, EncoderConfig, EvidenceConfig, ModelConfig, TrainingConfig
+    from model.checkpoint import save_checkpoint
+    from model.graph_lm import GraphLM
+    from tests.tiny import LORA, stir
+
+    model = ModelConfig(
+        tiny_folder, lora=LORA, encoder=EncoderConfig(gate_init=0.5), dtype="float32"
+    )
+    evidence = EvidenceConfig(memory="random", top_k=4)
+    config = Config(evidence=evidence, model=model, training=TrainingConfig(max_steps=0))
+    folder = tmp_path_factory.mktemp("checkpoints") / "graph"
+    save_checkpoint(stir(GraphLM(model)), config, {}, folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
 def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with train.jsonl and tune.jsonl about different countries."""
     from tests.tiny import tiny_conversation

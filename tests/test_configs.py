@@ -20,7 +20,8 @@ from configs.models import local_folder, resolve_model, sentence_encoder, where_
 from configs.schema import Config, DataConfig, EvidenceConfig, LoraConfig, ModelConfig
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
-SHIPPED = sorted(set(CONFIGS.rglob("*.yaml")) - set(CONFIGS.glob("accelerate/*.yaml")))
+OTHERS = {*CONFIGS.glob("accelerate/*.yaml"), *CONFIGS.glob("study/*.yaml")}
+SHIPPED = sorted(set(CONFIGS.rglob("*.yaml")) - OTHERS)
 DATA = "data: {train: x.jsonl}\n"
 
 

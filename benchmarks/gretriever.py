@@ -1,0 +1,277 @@
+"""PyG's GRetriever on our evidence: ``python benchmarks/gretriever.py train|answer``.
+
+It is trained on the same questions, in the same batches and steps, with the same Adam, clipping and
+schedule, and is given the same pieces of E_t, as ``benchmarks/peers.py`` builds it: its own prompt,
+its own LoRA (rank 8 on q_proj and v_proj), its own GAT over one node a piece whose features are a
+sentence encoder's. Its steps, checkpoints and answers are those of this file, which goes on where
+it was stopped; ``infer.py score`` reads the answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script finds its folder only
+
+import torch
+from accelerate.utils import set_seed
+from safetensors.torch import load_file, save_file
+from torch.nn.utils import clip_grad_norm_
+from torch_geometric.data import Batch as PygBatch
+from tqdm import tqdm
+
+from benchmarks.peers import Pyg
+from configs.load import differences, read_config, write_config
+from configs.models import sentence_encoder
+from configs.schema import Config
+from data.batches import BatchSchedule
+from data.cli import EXIT_GO_ON, StopRequest, run_cli
+from data.entities import complete_entities
+from data.evidence_memory import cached
+from data.examples import Example, ExampleBuilder, choose_questions
+from data.jsonlines import Json, dump, read_conversations
+from data.predictions import prediction_record
+from data.steps import fingerprint
+from inference.answer import DRAW_SEED
+from inference.load import load_builder
+from model.base_model import load_base_model
+from model.checkpoint import commit
+from model.optimizer import set_rates
+from model.run_folder import FREE
+from model.trainer_state import (
+    load_optimizer,
+    optimizer_tensors,
+    random_states,
+    read_optimizer,
+    read_progress,
+    read_random,
+    set_random_states,
+    write_trainer_state,
+)
+from train import due, load_train_and_tune
+
+logger = logging.getLogger("gretriever")
+WEIGHTS = "gretriever.safetensors"
+END_OF_ANSWER = "[/s]"  # what PyG writes behind every label
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parse the command line; train or answer."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    train = commands.add_parser("train", help="train as the config says; checkpoint: last")
+    train.add_argument("--config", required=True)
+    train.set_defaults(run=train_command)
+    answer = commands.add_parser("answer", help="answer a file of conversations, gold history")
+    for name in ("checkpoint", "input", "output"):
+        answer.add_argument(f"--{name}", required=True, type=Path)
+    answer.add_argument("--single_answers_only", action="store_true")
+    answer.add_argument("--max_questions", type=int)
+    answer.add_argument("--batch_size", type=int, default=8)
+    answer.add_argument("--max_new_tokens", type=int, default=48)
+    answer.set_defaults(run=answer_command)
+    args = parser.parse_args(argv)
+    args.run(args)
+
+
+def train_command(args: argparse.Namespace) -> None:
+    """Train, from where the folder's checkpoint stands."""
+    config = read_config(args.config)
+    with StopRequest(config.training.max_minutes) as stop:
+        set_seed(config.training.seed)
+        builder = load_builder(config)
+        examples, _ = load_train_and_tune(config, builder)
+        system = make_system(config, builder)
+        train(system, config, examples, stop)
+
+
+def make_system(config: Config, builder: ExampleBuilder) -> Pyg:
+    """GRetriever around a base model of its own; greedy when it answers."""
+    model = config.model
+    base = load_base_model(model.base_model, model.dtype, model.attn_implementation)
+    base.to("cuda" if torch.cuda.is_available() else "cpu")
+    base.generation_config.update(do_sample=False, temperature=None, top_p=None, top_k=None)
+    embed = cached(sentence_encoder(config.evidence.embedder))
+    return Pyg(base, builder.prompt.tokenizer, config, embed)
+
+
+def make_optimizer(system: Pyg, config: Config) -> torch.optim.Adam:
+    """Adam with our rates: LoRA's for its LoRA, our encoder's for its GNN and projector."""
+    rates = config.training.learning_rate, config.training.encoder_learning_rate
+    named = [(n, p) for n, p in system.module.named_parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for n, p in named if ("lora_" in n) == lora], "lr": rate, "full_lr": rate}
+        for lora, rate in zip((True, False), rates, strict=True)
+    ]
+    return torch.optim.Adam(groups, fused=True)
+
+
+def train(system: Pyg, config: Config, examples: Sequence[Example], stop: StopRequest) -> None:
+    """The loop: step, log, save, stop.
+
+    Raises:
+        ValueError: the checkpoint in the folder is of other data or of another config.
+    """
+    settings, output = config.training, Path(config.training.output)
+    schedule, optimizer = BatchSchedule(examples, settings), make_optimizer(system, config)
+    data = fingerprint(examples)
+    first = resume(system, optimizer, output, config, data)
+    system.module.train()
+    output.mkdir(parents=True, exist_ok=True)
+    numbers = range(first, schedule.num_steps)
+    with open(output / "log.jsonl", "a", encoding="utf-8") as log:
+        for number in tqdm(numbers, initial=first, total=schedule.num_steps, desc="train"):
+            set_rates(optimizer, settings, number, schedule.num_steps)
+            batches = [[examples[i] for i in batch] for batch in schedule.step(number)]
+            loss = take_step(system, optimizer, batches, settings.max_grad_norm)
+            log.write(json.dumps({"step": number + 1, "loss": loss}) + "\n")
+            if stop or due(number + 1, settings.save_every) or number + 1 == schedule.num_steps:
+                log.flush()
+                save(system, optimizer, config, number + 1, data)
+            if stop and number + 1 < schedule.num_steps:
+                raise SystemExit(EXIT_GO_ON)
+
+
+def take_step(
+    system: Pyg, optimizer: torch.optim.Optimizer, batches: list[list[Example]], max_norm: float
+) -> float:
+    """One optimizer step; batches weigh by their answer tokens, as in our loop.
+
+    Raises:
+        ValueError: loss or gradient is not finite.
+    """
+    tokens = [sum(len(example.target_ids) for example in batch) for batch in batches]
+    total = 0.0
+    for batch, count in zip(batches, tokens, strict=True):
+        graphs = PygBatch.from_data_list([system.graph(example) for example in batch])
+        loss = system.module(
+            *(graphs.question, graphs.x, graphs.edge_index, graphs.batch, graphs.label),
+            None,
+            graphs.desc,
+        )
+        (loss * count / sum(tokens)).backward()
+        total += float(loss.detach()) * count / sum(tokens)
+    norm = float(clip_grad_norm_(system.module.parameters(), max_norm))
+    if not math.isfinite(total) or not math.isfinite(norm):
+        raise ValueError(f"loss {total}, gradient norm {norm}")
+    optimizer.step()
+    optimizer.zero_grad()
+    return total
+
+
+def save(
+    system: Pyg, optimizer: torch.optim.Optimizer, config: Config, step: int, data: str
+) -> None:
+    """Write ``last``; until it is whole, the one before it stays."""
+    last = Path(config.training.output) / "last"
+    new, old = last.with_name("last.new"), last.with_name("last.old")
+    for folder in (new, old) if last.exists() else (new,):
+        shutil.rmtree(folder, ignore_errors=True)
+    new.mkdir(parents=True)
+    (new / "config.yaml").write_text(write_config(config), encoding="utf-8")
+    save_file(trained(system), new / WEIGHTS, metadata={"commit": commit() or ""})
+    progress = {"step": step, "data": data}
+    tensors = optimizer_tensors(system.module, optimizer)
+    write_trainer_state(new, tensors, [random_states()], progress)
+    if last.exists():
+        last.rename(old)
+    new.rename(last)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def trained(system: Pyg) -> dict[str, torch.Tensor]:
+    """The weights that are trained, by name."""
+    named = system.module.named_parameters()
+    return {n: p.detach().cpu().contiguous() for n, p in named if p.requires_grad}
+
+
+def resume(
+    system: Pyg, optimizer: torch.optim.Optimizer, output: Path, config: Config, data: str
+) -> int:
+    """Go to where the folder's checkpoint stands; the step it is at, 0 where there is none."""
+    found = [folder for name in ("last", "last.old") if (folder := output / name).is_dir()]
+    if not found:
+        return 0
+    changed = differences(read_config(found[0] / "config.yaml"), config).keys() - FREE
+    if changed:
+        raise ValueError(f"{found[0]}: a checkpoint of another config: {', '.join(changed)}")
+    progress = read_progress(found[0])
+    if progress["data"] != data:
+        raise ValueError(f"{found[0]}: trained on other data")
+    load_weights(system, found[0])
+    load_optimizer(system.module, optimizer, read_optimizer(found[0]))
+    set_random_states(read_random(found[0], 0))
+    return progress["step"]
+
+
+def load_weights(system: Pyg, folder: Path) -> None:
+    """Put a checkpoint's weights into a fresh model."""
+    weights = load_file(folder / WEIGHTS)
+    missing, unknown = system.module.load_state_dict(weights, strict=False)
+    trains = {name for name, p in system.module.named_parameters() if p.requires_grad}
+    if unknown or trains & set(missing):
+        raise ValueError(f"{folder / WEIGHTS}: not the weights of this model")
+
+
+def answer_command(args: argparse.Namespace) -> None:
+    """Answer a file's questions, from the one behind the last whole line of the output."""
+    config = read_config(args.checkpoint / "config.yaml")
+    builder = load_builder(config)
+    conversations = complete_entities(read_conversations(args.input))
+    num, single = args.max_questions, args.single_answers_only
+    chosen = choose_questions(conversations, num, single, DRAW_SEED)
+    examples = [
+        example
+        for number, turns in tqdm(chosen.items(), desc="graphs")
+        for example in builder.conversation(conversations[number], turns)
+    ]
+    system = make_system(config, builder)
+    load_weights(system, args.checkpoint)
+    system.module.eval()
+    done = whole_lines(args.output)
+    with open(args.output, "a", encoding="utf-8") as file, tqdm(total=len(examples)) as bar:
+        bar.update(done)
+        for start in range(done, len(examples), args.batch_size):
+            batch = examples[start : start + args.batch_size]
+            for record in answer_batch(system, batch, args.max_new_tokens):
+                file.write(dump(record) + "\n")
+            file.flush()
+            bar.update(len(batch))
+
+
+def whole_lines(path: Path) -> int:
+    """How many lines of a file are whole; what is behind them is cut off."""
+    if not path.is_file():
+        return 0
+    whole = path.read_bytes()
+    whole = whole[: whole.rfind(b"\n") + 1]
+    path.write_bytes(whole)
+    return whole.count(b"\n")
+
+
+def answer_batch(system: Pyg, batch: Sequence[Example], max_new_tokens: int) -> Iterator[Json]:
+    """Prediction records, without a log-probability, which GRetriever does not give."""
+    began = time.monotonic()
+    graphs = PygBatch.from_data_list([system.graph(example) for example in batch])
+    texts = system.module.inference(
+        *(graphs.question, graphs.x, graphs.edge_index, graphs.batch, None, graphs.desc),
+        max_new_tokens,
+    )
+    milliseconds = 1000 * (time.monotonic() - began) / len(batch)
+    for example, text in zip(batch, texts, strict=True):
+        answer = text.partition(END_OF_ANSWER)[0].strip()
+        record = prediction_record(example, answer, 0.0, milliseconds)
+        del record["logprob"]
+        yield record
+
+
+if __name__ == "__main__":
+    run_cli(main)

@@ -1,0 +1,104 @@
+"""A study's figures: all rows with their intervals, and core rows by group of questions.
+
+Colours are Okabe and Ito's, which colour-blind readers tell apart; markers and hatches tell the
+rows apart without colour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from data.score import Estimate
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#999999", "#CC79A7", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+HATCHES = ("", "///", "...", "xxx", "---", "+++", "ooo", "\\\\\\")
+DPI = 150
+
+
+class Series(NamedTuple):
+    """A row's estimates, one for each group; NaN where it has none."""
+
+    label: str
+    estimates: Sequence[Estimate]
+
+
+def draw_rows(
+    labels: Sequence[str], first: Sequence[Estimate], fifth: Sequence[Estimate]
+) -> Figure:
+    """H@1 and H@5 of all rows, from the top down, with their intervals."""
+    figure, axes = plt.subplots(figsize=(7, 1.2 + 0.32 * len(labels)), layout="constrained")
+    for name, found, shift, marker, colour, filled in (
+        ("H@1", first, -0.12, "o", COLOURS[0], True),
+        ("H@5", fifth, 0.12, "s", COLOURS[3], False),
+    ):
+        places = [number + shift for number in range(len(labels))]
+        means, reach = _with_reach(found)
+        face = colour if filled else "white"
+        style = {"fmt": marker, "color": colour, "markerfacecolor": face, "capsize": 2}
+        axes.errorbar(means, places, xerr=reach, label=name, **style)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.invert_yaxis()
+    axes.set_xlabel("share of questions, 95 % intervals")
+    axes.set_xlim(left=0)
+    axes.grid(axis="x", alpha=0.3)
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False)
+    return figure
+
+
+def draw_bars(groups: Sequence[str], rows: Sequence[Series]) -> Figure:
+    """H@1 of some rows as bars, group by group."""
+    figure, axes = plt.subplots(figsize=(max(6.0, 1.7 * len(groups)), 3.6), layout="constrained")
+    width = 0.8 / len(rows)
+    for number, row in enumerate(rows):
+        means, reach = _with_reach(row.estimates)
+        places = [group + (number - (len(rows) - 1) / 2) * width for group in range(len(groups))]
+        look = {"color": COLOURS[number], "hatch": HATCHES[number], "edgecolor": "white"}
+        axes.bar(places, means, width, label=row.label, **look)
+        axes.errorbar(places, means, yerr=reach, fmt="none", ecolor="#333333", elinewidth=1)
+    axes.set_xticks(range(len(groups)), groups)
+    return _finished(figure, axes, len(rows))
+
+
+def draw_lines(groups: Sequence[str], rows: Sequence[Series]) -> Figure:
+    """H@1 of some rows as lines over groups that have an order, such as turns."""
+    figure, axes = plt.subplots(figsize=(max(6.0, 1.3 * len(groups)), 3.6), layout="constrained")
+    for number, row in enumerate(rows):
+        means, reach = _with_reach(row.estimates)
+        places = [group + (number - (len(rows) - 1) / 2) * 0.05 for group in range(len(groups))]
+        look = {"color": COLOURS[number], "marker": MARKERS[number], "capsize": 2}
+        axes.errorbar(places, means, yerr=reach, label=row.label, elinewidth=0.8, **look)
+    axes.set_xticks(range(len(groups)), groups)
+    return _finished(figure, axes, len(rows))
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG and forget it; no trace of the time it was made at."""
+    figure.savefig(path, dpi=DPI, metadata={"Software": None})
+    plt.close(figure)
+
+
+def _with_reach(estimates: Sequence[Estimate]) -> tuple[list[float], list[list[float]]]:
+    """Means, and how far their intervals reach down and up."""
+    means = [one.mean for one in estimates]
+    down = [one.mean - one.low for one in estimates]
+    return means, [down, [one.high - one.mean for one in estimates]]
+
+
+def _finished(figure: Figure, axes: Axes, num_rows: int) -> Figure:
+    axes.set_ylabel("H@1, 95 % intervals")
+    axes.set_ylim(bottom=0)
+    axes.grid(axis="y", alpha=0.3)
+    axes.set_axisbelow(True)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=min(num_rows, 5), frameon=False)
+    return figure
