@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -81,6 +81,23 @@ class EvidenceMemory:
             self.graph.note(retrieved[0].from_turn, retrieved)
         for item in retrieved:
             self._pieces.setdefault(item.evidence.text, item)
+
+    def state(self) -> Any:
+        """What ``restore`` needs to come back here."""
+        graph = None if self.graph is None else self.graph.state()
+        return dict(self._pieces), self._random.getstate(), graph
+
+    def restore(self, state: Any) -> None:
+        """Take back all that came since a state; the memory graph forgets the turns since.
+
+        Raises:
+            ValueError: the memory graph cannot be written.
+        """
+        pieces, draws, graph = state
+        if self.graph is not None:
+            self.graph.restore(graph)
+        self._pieces = dict(pieces)
+        self._random.setstate(draws)
 
     def merge(
         self, retrieved: Sequence[Retrieved], query: str, fits: Callable[[list[Retrieved]], bool]

@@ -3,93 +3,223 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import io
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
 
-from configs.models import sentence_encoder
-from configs.schema import MemoryGraphConfig
 from data.entities import find_entities
-from data.evidence_memory import EvidenceMemory, cached
-from data.examples import Example, ExampleBuilder
-from data.jsonlines import Json, read_pool
-from data.memory_graph.conversation import ChatGraph
-from data.types import Conversation, Turn
-from inference.answer import answer_batch
+from data.jsonlines import join_pools, read_pool
+from data.pool import read_folder
+from data.types import Evidence
+from inference.answer import EXIT_ERRORS
 from inference.load import load
-from model.graph_lm import GraphLM
+from inference.session import Session
+from inference.show import (
+    AnswerStream,
+    show_evidence,
+    show_pieces,
+    show_question,
+    show_reasons,
+    show_table,
+    visible,
+)
+
+COMMANDS = {
+    "/evidence": "all pieces given for the last answer; /evidence WORD: those with the word",
+    "/why": "what the last answer hangs on: its evidence by share, and the entities that join it",
+    "/undo": "take the last turn back; what the memory graph remembered of it is forgotten",
+    "/save": "/save FILE writes the conversation as JSON Lines; /save! FILE, over what is there",
+    "/help": "this list",
+}
+WITH_ARGUMENT = {"/evidence", "/save", "/save!"}
 
 
 def chat_command(args: argparse.Namespace) -> None:
-    """``infer.py chat``: one question a line, from a terminal or a pipe; the evidence beneath."""
-    if not args.evidence and not args.memory:
-        raise ValueError("chat needs --evidence or --memory, or both")
-    pool = tuple(find_entities(read_pool(args.evidence))) if args.evidence else ()
+    """``infer.py chat``: one question a line, from a terminal or a pipe; the evidence beneath.
+
+    Raises:
+        ValueError: evidence, checkpoint or memory graph cannot be read.
+        SystemExit: with ``EXIT_ERRORS`` where something that was piped in failed.
+    """
+    pool = read_pools(args.evidence or ())
     model, builder = load(args)
-    console = Console()
-    interactive = sys.stdin.isatty()
-    if interactive:
-        console.print("One question a line; Ctrl-D ends.")
-    conversation = Conversation("chat", "", (), pool)
-    memory, interaction = builder.memory(conversation), []
-    memory.graph = open_memory(builder, args.memory) if args.memory else memory.graph
-    while question := read_question(console, interactive):
-        turns = (*conversation.turns, Turn(str(len(conversation.turns)), question))
-        conversation = Conversation("chat", "", turns, pool)
-        record, example = ask(model, builder, conversation, interaction, memory, args)
-        interaction.append((question, record["answer"]))
-        show_answer(console, None if interactive else question, record, example)
-        if memory.graph is not None:
-            memory.graph.remember(interaction)
-    if memory.graph is not None:
-        memory.graph.close()
-
-
-def open_memory(builder: ExampleBuilder, path: str) -> ChatGraph:
-    """A person's memory graph, asked as the checkpoint was trained to, where it was."""
-    config = builder.memory_graph or MemoryGraphConfig()
-    embed = builder.embed
-    if embed is None and config.vectors == "encoder":
-        embed = cached(sentence_encoder(builder.config.embedder))
-    return ChatGraph(path, config, embed)
-
-
-def read_question(console: Console, interactive: bool) -> str:
-    """The next question, blank lines passed over; "" at the end of the input."""
+    for stream in (sys.stdin, sys.stdout):
+        if isinstance(stream, io.TextIOWrapper):
+            # bytes that are no UTF-8 become lone surrogates, which read_line finds
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")
+    session = Session(model, builder, pool, args.memory, args.max_new_tokens)
+    typed = sys.stdin.isatty() and sys.stdout.isatty()
+    chat = Chat(session, Console(), typed, args.pieces)
     try:
-        while not (line := (console.input("[bold]> [/]") if interactive else input()).strip()):
-            pass
-    except EOFError:
-        return ""
-    return line
+        session.warm_up()
+        chat.greet(len(args.evidence or ()), args.memory)
+        chat.run()
+        session.remember()
+    finally:
+        session.close()
+    if chat.num_errors and not chat.interactive:
+        raise SystemExit(EXIT_ERRORS)
 
 
-def ask(
-    model: GraphLM,
-    builder: ExampleBuilder,
-    conversation: Conversation,
-    interaction: Sequence[tuple[str, str]],
-    memory: EvidenceMemory,
-    args: argparse.Namespace,
-) -> tuple[Json, Example]:
-    """Answer the last turn of a conversation."""
-    example = builder.turn(conversation, len(conversation.turns) - 1, interaction, memory)
-    return answer_batch(model, builder.prompt, [example], args.max_new_tokens)[0], example
+def read_pools(paths: Sequence[str]) -> tuple[Evidence, ...]:
+    """One pool out of pool files and folders of documents, with entities.
+
+    Raises:
+        ValueError: one cannot be read; the message names file, line and field.
+    """
+    pools = [tuple(read_folder(p)) if Path(p).is_dir() else read_pool(p) for p in paths]
+    return tuple(find_entities(join_pools(*pools)))
 
 
-def show_answer(
-    console: Console, question: str | None, record: Json, example: Example, num_pieces: int = 3
-) -> None:
-    """Print an answer and the best pieces of evidence that it was given."""
-    if question is not None:
-        console.print(f"[bold]> {escape(question)}[/]")
-    console.print(f"[green]{escape(record['answer']) or '(no answer)'}[/]")
-    answer = record["answer"].casefold()
-    shown = sorted(example.evidence, key=lambda item: answer not in item.evidence.text.casefold())
-    for item in shown[:num_pieces]:
-        origin = "new" if item.from_turn == example.turn else f"from turn {item.from_turn + 1}"
-        origin = "remembered" if item.evidence.source == "memory" else origin
-        text = escape(f"[{item.evidence.source}, {item.score:.2f}, {origin}] {item.evidence.text}")
-        console.print(f"  [dim]{text}[/]", highlight=False)
+class Chat:
+    """Questions and commands, one a line, and what is printed for them.
+
+    Args:
+        session: the conversation.
+        console: where answers go.
+        interactive: whether somebody types and reads at a terminal; else questions are repeated
+            before their answers, and Ctrl-C ends the chat.
+        num_pieces: pieces of evidence beneath an answer.
+
+    Attributes:
+        num_errors: lines that failed.
+    """
+
+    def __init__(
+        self, session: Session, console: Console, interactive: bool, num_pieces: int = 3
+    ) -> None:
+        self.session, self.console, self.num_pieces = session, console, num_pieces
+        self.interactive, self.num_errors = interactive, 0
+        if interactive:
+            import readline  # noqa: F401 (input() then has a history and can be edited)
+
+    def greet(self, num_pools: int, memory_graph: str | None) -> None:
+        """Say what answers come from, and, to somebody who types, what may be typed."""
+        if not num_pools and memory_graph is None:
+            self.say("No --evidence and no --memory: answers come from what the model knows.")
+        if not self.interactive:
+            return
+        if num_pools:
+            self.say(f"{len(self.session.conversation.evidence)} pieces of evidence.")
+        if memory_graph is not None:
+            self.say(f"{memory_graph} remembers what is said here.")
+        self.say("One question a line; /help lists the commands; Ctrl-D ends.")
+
+    def say(self, text: str, style: str = "") -> None:
+        """Print a line about the chat itself."""
+        one_line = not self.console.is_terminal
+        self.console.print(
+            visible(text), style=style, markup=False, highlight=False, soft_wrap=one_line
+        )
+
+    def run(self) -> None:
+        """Answer and obey until the input ends; what fails is said, and the chat goes on."""
+        while True:
+            try:
+                if (line := self.read_line()) is None:
+                    return
+                self.take(line)
+            except ValueError as error:
+                self.num_errors += 1
+                self.say("error: " + " ".join(str(error).split()), "red")
+            except KeyboardInterrupt:
+                if not self.interactive:
+                    raise
+                self.console.out()
+
+    def read_line(self) -> str | None:
+        """The next line that is not blank; None at the end of the input.
+
+        Raises:
+            ValueError: it is not UTF-8.
+        """
+        try:
+            while not (line := input("> " if self.interactive else "").strip()):
+                pass
+        except EOFError:
+            if self.interactive:
+                self.console.out()
+            return None
+        if any("\ud800" <= char <= "\udfff" for char in line):
+            raise ValueError("not UTF-8: this line is passed over")
+        if not self.interactive:
+            show_question(self.console, line)
+        return line
+
+    def take(self, line: str) -> None:
+        """Answer a question, or obey a command.
+
+        Raises:
+            ValueError: it cannot be done; nothing has changed, or the message says what.
+        """
+        if line.startswith("//"):
+            self.answer(line[1:])
+        elif line.startswith("/"):
+            name, _, argument = line.partition(" ")
+            self.obey(name, argument.strip())
+        else:
+            self.answer(line)
+
+    def answer(self, question: str) -> None:
+        """Answer a question, word by word, and print its evidence beneath.
+
+        Raises:
+            ValueError: it cannot be answered, and is no part of the conversation; or it is, and
+                cannot be remembered yet.
+        """
+        stream = AnswerStream(self.console, self.session.builder.prompt)
+        try:
+            turn = self.session.ask(question, stream.add)
+        except ValueError:
+            stream.end(None)
+            raise
+        except KeyboardInterrupt:
+            self.console.out()
+            self.say("stopped: this question is no part of the conversation")
+            if not self.interactive:
+                raise
+            return
+        stream.end(turn.record["answer"])
+        show_pieces(self.console, turn.record, turn.example, self.num_pieces)
+        try:
+            self.session.remember()
+        except ValueError as error:
+            raise ValueError(f"not remembered yet, the next turn tries again: {error}") from error
+
+    def obey(self, name: str, argument: str) -> None:
+        """Do what a command says.
+
+        Raises:
+            ValueError: there is no such command, or it cannot be done.
+        """
+        if name not in COMMANDS | {"/save!": ""}:
+            near = difflib.get_close_matches(name, COMMANDS, 1, 0.5)
+            hint = f"did you mean {near[0]}?" if near else "/help lists the commands"
+            raise ValueError(f"no command {name}: {hint} (// asks a question that begins with /)")
+        if argument and name not in WITH_ARGUMENT:
+            raise ValueError(f"{name} takes nothing behind it")
+        if name == "/evidence":
+            show_evidence(self.console, self.session.last().example, argument)
+        elif name == "/why":
+            show_reasons(self.console, self.session.why(), self.session.last().example)
+        elif name == "/undo":
+            self.say(f"taken back: {self.session.undo()}")
+        elif name == "/help":
+            show_table(self.console, ("", ""), COMMANDS.items())
+        else:
+            self.save(argument, overwrite=name == "/save!")
+
+    def save(self, name: str, overwrite: bool) -> None:
+        """Write the conversation to a file.
+
+        Raises:
+            ValueError: no file is named, one is there, or it cannot be written.
+        """
+        if not name:
+            raise ValueError("/save needs the name of a file")
+        path = self.session.save(name, overwrite)
+        self.say(f"saved: {path}, {len(self.session.turns)} turns")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tarfile
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,15 @@ def graph_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str)
     folder = tmp_path_factory.mktemp("checkpoints") / "graph"
     save_checkpoint(stir(GraphLM(model)), config, {}, folder)
     return str(folder)
+
+
+@pytest.fixture(scope="session")
+def graph_model(graph_checkpoint: str) -> Any:
+    """The model of that checkpoint and the builder of its examples."""
+    from inference.load import load
+
+    options = {"base_model": None, "device": "cpu", "quantization": None}
+    return load(Namespace(checkpoint=graph_checkpoint, **options))
 
 
 @pytest.fixture(scope="session")

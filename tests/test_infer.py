@@ -1,8 +1,7 @@
-"""Answering with a checkpoint: records, history, controls, chat; nothing looks at the gold."""
+"""Answering with a checkpoint: records, history, controls; nothing looks at the gold."""
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -12,30 +11,16 @@ import pytest
 
 import infer
 import inference.answer
-import inference.chat
-from configs.schema import Config, EncoderConfig, EvidenceConfig, ModelConfig, TrainingConfig
-from data.jsonlines import write_conversations, write_pool
+from data.jsonlines import write_conversations
 from data.types import Answer, Conversation, target_answer
-from model.checkpoint import save_checkpoint
-from model.graph_lm import GraphLM
-from tests.tiny import LORA, stir, tiny_conversation
+from tests.tiny import tiny_conversation
 
 Json = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> str:
-    """A checkpoint of a random tiny model with evidence memory and a graph."""
-    config = Config(
-        evidence=EvidenceConfig(memory="random", top_k=4),
-        model=ModelConfig(
-            tiny_folder, lora=LORA, encoder=EncoderConfig(gate_init=0.5), dtype="float32"
-        ),
-        training=TrainingConfig(max_steps=0),
-    )
-    folder = tmp_path_factory.mktemp("infer") / "checkpoint"
-    save_checkpoint(stir(GraphLM(config.model)), config, {}, folder)
-    return str(folder)
+@pytest.fixture
+def checkpoint(graph_checkpoint: str) -> str:
+    return graph_checkpoint
 
 
 CONVERSATIONS = [tiny_conversation(number) for number in range(4)]
@@ -51,7 +36,7 @@ def answer(
     write_conversations(folder / "input.jsonl", conversations)
     output = folder / "predictions.jsonl"
     arguments = ["--checkpoint", checkpoint, "--input", folder / "input.jsonl"]
-    arguments += ["--output", output, "--max_new_tokens", 5, *options]
+    arguments += ["--output", output, "--max_new_tokens", 5, "--fresh", *options]
     infer.main(["answer", *map(str, arguments)])
     return [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
 
@@ -239,27 +224,6 @@ def test_counts_must_be_positive(
     assert f"argument {option}: '{value}' given" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("part", ["answer_batch", "dump"])
-def test_a_run_that_breaks_off_leaves_the_predictions_before(
-    part: str, checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answer(checkpoint, tmp_path)
-    before = (tmp_path / "predictions.jsonl").read_bytes()
-    calls, works = [], getattr(inference.answer, part)
-
-    def fail_later(*arguments: Any) -> Any:
-        calls.append(arguments)
-        if len(calls) > 1:
-            raise RuntimeError("out of memory")
-        return works(*arguments)
-
-    monkeypatch.setattr(inference.answer, part, fail_later)
-    with pytest.raises(RuntimeError, match="out of memory"):
-        answer(checkpoint, tmp_path, "--batch_size", 2)
-    assert (tmp_path / "predictions.jsonl").read_bytes() == before
-    assert {path.name for path in tmp_path.iterdir()} == {"input.jsonl", "predictions.jsonl"}
-
-
 def test_a_place_that_cannot_be_written_is_found_before_the_first_answer(
     checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,83 +244,3 @@ def test_a_device_that_is_not_there_is_one_error(checkpoint: str, tmp_path: Path
     with pytest.raises(ValueError, match="--device 'nonsense'"):
         infer.main(command)
     assert not (tmp_path / "out.jsonl").exists()
-
-
-def chat(
-    checkpoint: str, pool: Path, text: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> str:
-    monkeypatch.setattr("sys.stdin", io.StringIO(text))
-    capsys.readouterr()
-    infer.main(["chat", "--checkpoint", checkpoint, "--evidence", str(pool)])
-    return capsys.readouterr().out
-
-
-def test_chat_answers_every_piped_question_with_its_evidence(
-    checkpoint: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    pool = tmp_path / "pool.jsonl"
-    write_pool(pool, CONVERSATIONS[0].evidence)
-    questions = [turn.question for turn in CONVERSATIONS[0].turns]
-    said = chat(checkpoint, pool, "\n".join(questions), monkeypatch, capsys)
-    assert said.count("[kb, ") + said.count("[table, ") + said.count("[infobox, ") >= 3
-    assert "Peru, capital, Lima" in said
-    assert all(f"> {question}" in said for question in questions)
-    spaced = chat(checkpoint, pool, "\n" + "\n \n".join(questions), monkeypatch, capsys)
-    assert spaced == said  # blank lines lose no question
-
-
-def test_chat_remembers_the_conversation(
-    checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pool, asked = tmp_path / "pool.jsonl", []
-    write_pool(pool, CONVERSATIONS[0].evidence)
-    ask = inference.chat.ask
-
-    def spy(*arguments: Any) -> Any:
-        asked.append([(q, a) for q, a in arguments[3]])
-        return ask(*arguments)
-
-    monkeypatch.setattr(inference.chat, "ask", spy)
-    monkeypatch.setattr("sys.stdin", io.StringIO("First?\nSecond?\nThird?\n"))
-    infer.main(["chat", "--checkpoint", checkpoint, "--evidence", str(pool)])
-    assert [[question for question, _ in pairs] for pairs in asked] == [
-        [],
-        ["First?"],
-        ["First?", "Second?"],
-    ]
-
-
-def test_chat_without_evidence_still_answers(
-    checkpoint: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    pool = tmp_path / "pool.jsonl"
-    pool.write_text("")
-    said = chat(checkpoint, pool, "Why?\n", monkeypatch, capsys)
-    assert len(said.strip().splitlines()) >= 1
-
-
-def printable(text: str) -> str:
-    """What a terminal shows of an untrained model's bytes, wherever it breaks the lines."""
-    return "".join(char for char in text if char.isprintable() and not char.isspace())
-
-
-def test_chat_is_infer_answer_with_predicted_history(
-    checkpoint: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    asked = replace(CONVERSATIONS[0], id="chat")
-    options = ("--history", "predicted", "--max_new_tokens", 48)
-    records = answer(checkpoint, tmp_path, *options, conversations=[asked])
-    write_pool(tmp_path / "pool.jsonl", asked.evidence)
-    questions = "\n".join(turn.question for turn in asked.turns)
-    said = chat(checkpoint, tmp_path / "pool.jsonl", questions, monkeypatch, capsys)
-    for record in records:
-        assert printable(record["answer"]) in printable(said)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import infer
-import inference.chat
 import train
 from configs.schema import Config, EvidenceConfig, MemoryGraphConfig, ModelConfig, TrainingConfig
 from data.jsonlines import write_pool
 from data.memory_graph.graph import MemoryGraph
+from inference.session import Session
 from model.checkpoint import save_checkpoint
 from model.graph_lm import GraphLM
 from tests.runs import command, losses, options
@@ -57,27 +57,22 @@ def test_memory_stands_beside_other_evidence(
 ) -> None:
     pool, seen = tmp_path / "pool.jsonl", []
     write_pool(pool, tiny_conversation(0).evidence)
-    ask = inference.chat.ask
+    ask = Session.ask
 
     def spy(*arguments: Any) -> Any:
-        record, example = ask(*arguments)
-        seen.append({item.evidence.source for item in example.evidence})
-        return record, example
+        turn = ask(*arguments)
+        seen.append({item.evidence.source for item in turn.example.evidence})
+        return turn
 
-    monkeypatch.setattr(inference.chat, "ask", spy)
-    questions = iter(["What is the capital of Peru?", "Is it raining in Peru?", ""])
-    monkeypatch.setattr(inference.chat, "read_question", lambda *_: next(questions))
+    monkeypatch.setattr(Session, "ask", spy)
+    questions = "What is the capital of Peru?\nIs it raining in Peru?\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO(questions))
     options = ["--evidence", str(pool), "--memory", str(tmp_path / "my.db")]
     infer.main(["chat", "--checkpoint", checkpoint, *options])
     assert "memory" not in seen[0]
     assert {"memory", "kb"} <= seen[1]
     with MemoryGraph.open(tmp_path / "my.db") as graph:
         assert graph.stats().nodes["episodic"] == 2
-
-
-def test_without_either_it_says_what_it_needs(checkpoint: str) -> None:
-    with pytest.raises(ValueError, match="--evidence or --memory"):
-        infer.main(["chat", "--checkpoint", checkpoint])
 
 
 def test_training_with_a_memory_graph_and_workers_gives_the_same_losses(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 from configs.schema import MemoryGraphConfig
 from data.evidence_memory import Embed
@@ -13,6 +15,7 @@ from data.memory_graph.names import alias
 from data.memory_graph.recall.recall import RecallSettings
 from data.memory_graph.recall.traverse import Traversal
 from data.memory_graph.recall.word_vectors import word_vectors
+from data.memory_graph.record.mentioned import episodes_of_origins
 from data.memory_graph.times import now
 from data.memory_graph.turns import TurnExtractor, turn_episode
 from data.memory_graph.types import Episode, Extraction, Fact, Span, Thesis
@@ -89,9 +92,34 @@ class ConversationGraph:
                     found, spans([text for text, _ in found]), strict=True
                 )
             ]
-            episode = Episode("\n".join(text for text, _ in found), origin=str(turn))
+            episode = Episode("\n".join(text for text, _ in found), origin=self._origin(turn))
             self._given.hold(episode, Extraction(theses=tuple(theses)))
             self.graph.remember_many([episode])
+
+    def _origin(self, turn: int) -> str:
+        """By which a turn's episode is known again."""
+        return str(turn)
+
+    def state(self) -> Any:
+        """What ``restore`` needs to come back here."""
+        notes = dict(self._evidence), dict(self._first_turn), dict(self._ids)
+        return self.num_turns, self._topic, notes
+
+    def restore(self, state: Any) -> None:
+        """Take back all that came since a state, and forget the turns remembered since.
+
+        Raises:
+            ValueError: the graph cannot be written; or another process kept its files from
+                forgetting: then the record has forgotten, and the same call takes back the rest.
+        """
+        num_turns, topic, notes = state
+        origins = [self._origin(turn) for turn in range(num_turns, self.num_turns)]
+        with self.graph.store.clear_errors():
+            episodes = episodes_of_origins(self.graph.store.db, origins)
+        if episodes:
+            self.graph.forget(episode=episodes)
+        self.num_turns, self._topic = num_turns, topic
+        self._evidence, self._first_turn, self._ids = map(dict, notes)
 
     def recall(self, question: str, interaction: Interaction, turn: int) -> list[Retrieved]:
         """The facts that may answer a question, best first; none before anything was said.
@@ -136,14 +164,18 @@ class ChatGraph(ConversationGraph):
     """
 
     def __init__(self, path: str | Path, config: MemoryGraphConfig, embed: Embed | None) -> None:
-        self.path, self.began = path, now()
+        self.path, self.began, self._key = path, now(), uuid4().hex
         super().__init__(config, embed)
 
     def _open(self, embed: Embed | None) -> MemoryGraph:
         return MemoryGraph.open(self.path, embed, self.names)
 
+    def _origin(self, turn: int) -> str:
+        return f"chat {self._key} {turn}"  # two chats may begin in the same second
+
     def _remember(self, turn: int, question: str, answer: str) -> None:
-        episode = turn_episode(question, answer, now(), f"chat {self.began}", topic=self._topic)
+        source, origin = f"chat {self.began}", self._origin(turn)
+        episode = turn_episode(question, answer, now(), source, origin, topic=self._topic)
         self.graph.remember_many([episode])
 
 

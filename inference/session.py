@@ -1,0 +1,227 @@
+"""One conversation with a checkpoint: questions asked, turns taken back, all of it saved."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from configs.models import sentence_encoder
+from configs.schema import MemoryGraphConfig
+from data.evidence_memory import cached
+from data.examples import Example, ExampleBuilder
+from data.explanation import ExplainedTurn
+from data.jsonlines import Json, join_pools, write_conversations
+from data.memory_graph.conversation import ChatGraph
+from data.types import Answer, Conversation, Evidence, Turn
+from inference.batches import answer_batch, lengths_beyond
+from model.generation import Past
+from model.graph_lm import GraphLM
+from model.memory import is_out_of_memory
+
+
+class FinishedTurn(NamedTuple):
+    """An answered question.
+
+    Args:
+        example: as the model was asked.
+        record: as in a predictions file.
+        before: state of the evidence memory, which the turn is taken back to.
+    """
+
+    example: Example
+    record: Json
+    before: Any
+
+
+class Session:
+    """A conversation that goes on; a turn is in it whole or not at all.
+
+    Args:
+        model: in evaluation mode.
+        builder: of the model's examples.
+        pool: evidence for all turns; may be empty.
+        memory_graph: path of a person's memory graph, which keeps what is said; None: none.
+        max_new_tokens: longest answer.
+
+    Raises:
+        ValueError: the memory graph cannot be opened.
+    """
+
+    def __init__(
+        self,
+        model: GraphLM,
+        builder: ExampleBuilder,
+        pool: tuple[Evidence, ...] = (),
+        memory_graph: str | None = None,
+        max_new_tokens: int = 48,
+    ) -> None:
+        self.model, self.builder, self.max_new_tokens = model, builder, max_new_tokens
+        self.conversation = Conversation("chat", "", (), pool)
+        self.turns: list[FinishedTurn] = []
+        self.past = Past()
+        self.memory = builder.memory(self.conversation)
+        if memory_graph is not None:
+            self.close()
+            self.memory.graph = open_memory(builder, memory_graph)
+
+    @property
+    def interaction(self) -> list[tuple[str, str]]:
+        """The finished turns."""
+        return [(turn.record["question"], turn.record["answer"]) for turn in self.turns]
+
+    def warm_up(self) -> None:
+        """Load now what would be loaded in the midst of the first answer: sentence encoders."""
+        graph = self.memory.graph
+        for embed in (self.memory.embed, None if graph is None else graph.graph.embed):
+            if embed is not None:
+                embed(["loaded"])
+
+    def ask(self, question: str, on_token: Callable[[Tensor], None] | None = None) -> FinishedTurn:
+        """Answer a question; Ctrl-C or an error leaves the conversation as it was before.
+
+        Args:
+            question: not blank.
+            on_token: called with each id of the answer, [1].
+
+        Raises:
+            ValueError: the prompt is too long for the model, or the memory graph cannot be read.
+        """
+        number = len(self.turns)
+        turns = (*self.conversation.turns, Turn(str(number), question))
+        conversation = replace(self.conversation, turns=turns)
+        self.remember()
+        before = self.memory.state()
+        try:
+            with held_interrupts():
+                example = self.builder.turn(conversation, number, self.interaction, self.memory)
+            record = self._answer(example, on_token)
+            with suppress(KeyboardInterrupt), held_interrupts():  # too late: it is answered
+                self.conversation = conversation
+                self.turns.append(FinishedTurn(example, record, before))
+        except BaseException:
+            self.memory.restore(before)
+            raise
+        return self.turns[-1]
+
+    def _answer(self, example: Example, on_token: Callable[[Tensor], None] | None) -> Json:
+        hint = "/undo takes turns back, a smaller --max_new_tokens leaves more room"
+        if lengths := lengths_beyond(self.model, example, self.max_new_tokens):
+            raise ValueError(f"{lengths}; {hint}")
+        prompt = self.builder.prompt
+        try:
+            settings = self.max_new_tokens, on_token, self.past
+            return answer_batch(self.model, prompt, [example], *settings)[0]
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise ValueError(f"out of memory; {hint}") from error
+
+    def remember(self) -> None:
+        """Let the memory graph remember what is finished.
+
+        Raises:
+            ValueError: it cannot be written; the next call tries again.
+        """
+        if self.memory.graph is not None:
+            with suppress(KeyboardInterrupt), held_interrupts():
+                self.memory.graph.remember(self.interaction)
+
+    def undo(self) -> str:
+        """Take the last turn back, from the memory graph too; the question that it asked.
+
+        Raises:
+            ValueError: there is none, or the memory graph cannot be written.
+        """
+        turn = self.last()
+        with suppress(KeyboardInterrupt), held_interrupts():
+            self.memory.restore(turn.before)
+            self.turns.pop()
+            turns = self.conversation.turns[:-1]
+            self.conversation = replace(self.conversation, turns=turns)
+        return turn.record["question"]
+
+    def last(self) -> FinishedTurn:
+        """The last turn.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if not self.turns:
+            raise ValueError("nothing was answered yet")
+        return self.turns[-1]
+
+    def why(self) -> ExplainedTurn:
+        """What the last answer owes to its evidence.
+
+        Raises:
+            ValueError: there is none.
+        """
+        from inference.explain import why  # few ask
+
+        turn = self.last()
+        return why(self.model, self.builder, turn.example, turn.record["answer"])
+
+    def save(self, path: str | Path, overwrite: bool = False) -> Path:
+        """Write the conversation as one line of JSON, each turn with the evidence it was given.
+
+        Args:
+            path: of the new file; its name without ending becomes the conversation's id.
+            overwrite: whether a file may be there.
+
+        Raises:
+            ValueError: nothing was answered yet, a file is there, or it cannot be written.
+        """
+        self.last()
+        path = Path(path).expanduser()
+        try:
+            if not overwrite and path.exists():
+                raise ValueError(f"{path} is there already; /save! {path} writes over it")
+            turns = tuple(_saved(turn) for turn in self.turns)
+            write_conversations(path, [Conversation(path.stem, "", turns)])
+        except OSError as error:
+            raise ValueError(f"{path}: cannot be written: {error.strerror}") from None
+        return path
+
+    def close(self) -> None:
+        """Close the memory graph."""
+        if self.memory.graph is not None:
+            self.memory.graph.close()
+
+
+def _saved(turn: FinishedTurn) -> Turn:
+    record = turn.record
+    answers = (Answer(record["answer"]),) if record["answer"] else ()
+    pieces = ((item.evidence,) for item in turn.example.evidence)
+    return Turn(record["turn"], record["question"], answers, None, join_pools(*pieces))
+
+
+def open_memory(builder: ExampleBuilder, path: str) -> ChatGraph:
+    """A person's memory graph, asked as the checkpoint was trained to, where it was.
+
+    Raises:
+        ValueError: it cannot be opened.
+    """
+    config = builder.memory_graph or MemoryGraphConfig()
+    embed = builder.embed
+    if embed is None and config.vectors == "encoder":
+        embed = cached(sentence_encoder(builder.config.embedder))
+    return ChatGraph(path, config, embed)
+
+
+@contextmanager
+def held_interrupts() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block, which must not be left half-way."""
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt

@@ -1,0 +1,45 @@
+"""A chat whose lines are given and whose console is looked at."""
+
+from __future__ import annotations
+
+import io
+import signal
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from data.examples import Example, ExampleBuilder
+from inference.chat import Chat
+from inference.session import Session
+from model.graph_lm import GraphLM
+from tests.tiny import tiny_conversation
+
+CONVERSATION = tiny_conversation(0, "chat")
+QUESTIONS = [turn.question for turn in CONVERSATION.turns]
+Loaded = tuple[GraphLM, ExampleBuilder]
+
+
+class Screen:
+    """A chat whose lines are given and whose console is looked at."""
+
+    def __init__(self, session: Session, interactive: bool = False, **console: Any) -> None:
+        self.file = io.StringIO()
+        settings = {"width": 80, "color_system": None} | console
+        self.chat = Chat(session, Console(file=self.file, **settings), interactive)
+
+    def __call__(self, *lines: str) -> str:
+        """What is printed for some lines."""
+        start = len(self.file.getvalue())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+            self.chat.run()
+        return self.file.getvalue()[start:]
+
+
+def evidence_of(example: Example) -> list[tuple[str, float, int]]:
+    return [(i.evidence.text, i.score, i.from_turn) for i in example.evidence]
+
+
+def ctrl_c(*_: object) -> None:
+    signal.raise_signal(signal.SIGINT)

@@ -1,0 +1,313 @@
+"""The chat: what is asked, looked at, taken back, saved; and what fails and leaves nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import infer
+import inference.chat
+from data.examples import Example
+from data.jsonlines import read_conversations, write_conversations, write_pool
+from data.prompt import Prompt
+from data.types import Evidence
+from inference.chat import read_pools
+from inference.session import Session
+from inference.show import AnswerStream, visible
+from tests.chatting import CONVERSATION, QUESTIONS, Loaded, Screen, ctrl_c, evidence_of
+from tests.runs import ROOT
+from tests.tiny import tiny_tokenizer
+
+
+@pytest.fixture
+def session(graph_model: Loaded) -> Session:
+    return Session(*graph_model, CONVERSATION.evidence, max_new_tokens=8)
+
+
+def chat(
+    checkpoint: str, text: str, monkeypatch: pytest.MonkeyPatch, capsys: Any, *options: object
+) -> str:
+    """What ``infer.py chat`` prints for a text that is piped in."""
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    capsys.readouterr()
+    infer.main(["chat", "--checkpoint", checkpoint, *map(str, options)])
+    return capsys.readouterr().out
+
+
+def pool_file(folder: Path) -> Path:
+    write_pool(folder / "pool.jsonl", CONVERSATION.evidence)
+    return folder / "pool.jsonl"
+
+
+def test_every_piped_question_is_answered_with_its_evidence(
+    graph_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    pool = ("--evidence", pool_file(tmp_path))
+    said = chat(graph_checkpoint, "\n".join(QUESTIONS), monkeypatch, capsys, *pool)
+    assert said.count("[kb, ") + said.count("[table, ") + said.count("[infobox, ") >= 3
+    assert "Peru, capital, Lima" in said
+    assert "No --evidence" not in said
+    assert all(f"> {question}" in said for question in QUESTIONS)
+    spaced = chat(graph_checkpoint, "\n" + "\n \n".join(QUESTIONS), monkeypatch, capsys, *pool)
+    assert spaced == said  # blank lines lose no question
+    bare = chat(graph_checkpoint, QUESTIONS[0], monkeypatch, capsys, *pool, "--pieces", 0)
+    assert bare.splitlines() == said.splitlines()[:2]
+
+
+def test_a_chat_is_infer_answer_with_predicted_history(
+    graph_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    write_conversations(tmp_path / "input.jsonl", [CONVERSATION])
+    output = tmp_path / "output.jsonl"
+    options = ("--checkpoint", graph_checkpoint, "--history", "predicted", "--output", output)
+    infer.main(["answer", "--input", str(tmp_path / "input.jsonl"), *map(str, options)])
+    pool = ("--evidence", pool_file(tmp_path))
+    said = chat(graph_checkpoint, "\n".join(QUESTIONS), monkeypatch, capsys, *pool)
+    records = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    for record in records:
+        assert f"> {record['question']}\n{visible(record['answer']) or '(no answer)'}\n" in said
+
+
+def test_the_turns_before_are_part_of_the_question(session: Session) -> None:
+    for number, question in enumerate(QUESTIONS):
+        turn = session.ask(question)
+        text = session.builder.prompt.tokenizer.decode(turn.example.suffix_ids)
+        assert [q in text for q in QUESTIONS] == [n <= number for n in range(3)]
+    assert [question for question, _ in session.interaction] == QUESTIONS
+
+
+def test_with_neither_it_says_what_answers_come_from(
+    graph_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    said = chat(graph_checkpoint, "Why?\n/evidence\n/why\n", monkeypatch, capsys)
+    first, question, _, *rest = said.splitlines()
+    assert first == "No --evidence and no --memory: answers come from what the model knows."
+    assert question == "> Why?"
+    assert rest.count("No evidence was given.") == 2
+
+
+def test_pools_are_files_and_folders(tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "peru.md").write_text("# Peru\n\nThe llamas of Peru are many.\n", encoding="utf-8")
+    pool = read_pools([str(pool_file(tmp_path)), str(folder)])
+    assert len(pool) == len(CONVERSATION.evidence) + 1
+    assert len({piece.id for piece in pool}) == len(pool)
+    assert "llamas" in pool[-1].text
+    with pytest.raises(ValueError, match="no such file"):
+        read_pools([str(tmp_path / "missing.jsonl")])
+
+
+def test_words_come_while_the_answer_is_written(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen, seen = Screen(session), []
+    add = AnswerStream.add
+
+    def spy(stream: AnswerStream, ids: torch.Tensor) -> None:
+        add(stream, torch.tensor([prompt_ids[len(stream.ids)]]))
+        seen.append(screen.file.getvalue())
+
+    prompt_ids = Prompt(tiny_tokenizer()).target_ids("Lima is the capital of Peru and more")[:8]
+    monkeypatch.setattr(AnswerStream, "add", spy)
+    screen(QUESTIONS[0])
+    assert len(seen) >= 2
+    assert seen[0] == f"> {QUESTIONS[0]}\n"
+    assert "Lima" in seen[-1]
+
+
+def test_nothing_steers_the_terminal(session: Session) -> None:
+    evil = "\x1b[31mred\x07 \x9b2J [bold]Peru[/bold]"
+    pool = (*CONVERSATION.evidence, Evidence("evil", f"Peru {evil}", "text"))
+    session.conversation = replace(session.conversation, evidence=pool)
+    said = Screen(session)(f"{evil} Peru?", "/evidence evil", "/evidence", "/why", f"/{evil}")
+    assert "[bold]Peru[/bold]" in said
+    assert "␛[31mred␇" in said
+    assert not any((ord(c) < 32 and c != "\n") or 127 <= ord(c) < 160 for c in said)
+
+
+def test_all_pieces_can_be_looked_at_and_looked_through(session: Session) -> None:
+    screen = Screen(session)
+    screen(*QUESTIONS)
+    example = session.last().example
+    said = screen("/evidence")
+    for item in example.evidence:
+        row = next(line for line in said.splitlines() if item.evidence.text in line)
+        came = "new" if item.from_turn == 2 else f"from turn {item.from_turn + 1}"
+        assert row.split()[1:3] == [f"{item.score:.2f}", item.evidence.source]
+        assert came in row
+    assert any(item.from_turn < 2 for item in example.evidence)
+    found = [i for i in example.evidence if "lima" in i.evidence.text.casefold()]
+    said = screen("/evidence LIMA")
+    assert f"{len(found)} of {len(example.evidence)} pieces with 'LIMA'" in said
+    assert "0 of 4 pieces with 'nowhere'" in screen("/evidence nowhere")
+
+
+def test_why_lists_the_pieces_by_share(session: Session) -> None:
+    screen = Screen(session)
+    screen(QUESTIONS[0])
+    said = screen("/why").splitlines()
+    shares = [int(line.split()[1][:-1]) for line in said if line[:2].strip().isdecimal()]
+    assert len(shares) == len(session.last().example.evidence)
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(100, abs=3)
+    assert any(line.endswith("Lima: pieces 1, 3") for line in said[said.index("Joined by") :])
+    assert session.ask(QUESTIONS[1]).record["answer"] is not None  # it has trained nothing
+
+
+def test_unknown_commands_name_the_nearest(session: Session) -> None:
+    screen = Screen(session)
+    assert "error: no command /evidnce: did you mean /evidence?" in screen("/evidnce")
+    assert "/help lists the commands" in screen("/qqqqqq")
+    assert "error: /undo takes nothing behind it" in screen("/undo this")
+    for command in ("/undo", "/why", "/evidence", "/save x"):
+        assert "error: nothing was answered yet" in screen(command)
+    assert "/save needs the name of a file" in screen("/save")
+    assert screen.chat.num_errors == 8
+    assert not session.turns
+    assert all(command in screen("/help") for command in inference.chat.COMMANDS)
+    screen("//undo is a word?")
+    assert session.last().record["question"] == "/undo is a word?"
+
+
+def test_a_turn_that_was_taken_back_leaves_nothing(session: Session, graph_model: Loaded) -> None:
+    for question in QUESTIONS:
+        session.ask(question)
+    session.ask("What else is in Peru?")
+    assert session.undo() == "What else is in Peru?"
+    assert session.undo() == QUESTIONS[2]
+    again = session.ask(QUESTIONS[2])
+    other = Session(*graph_model, CONVERSATION.evidence, max_new_tokens=8)
+    for question in QUESTIONS:
+        expected = other.ask(question)
+    assert evidence_of(again.example) == evidence_of(expected.example)
+    assert again.record["answer"] == expected.record["answer"]
+    assert session.interaction == other.interaction
+    for _ in QUESTIONS:
+        session.undo()
+    assert len(session.memory) == 0
+    assert session.conversation.turns == ()
+
+
+def test_a_prompt_that_is_too_long_is_one_line_and_the_chat_goes_on(session: Session) -> None:
+    screen = Screen(session)
+    said = screen(QUESTIONS[0], "word " * 5000 + "?", QUESTIONS[1])
+    errors = [line for line in said.splitlines() if line.startswith("error: a prompt of ")]
+    assert len(errors) == 1
+    assert "4096 positions; /undo takes turns back" in errors[0]
+    assert [question for question, _ in session.interaction] == QUESTIONS[:2]
+    assert screen.chat.num_errors == 1
+
+
+def test_ctrl_c_stops_an_answer_only(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen(session, interactive=True)
+    screen(QUESTIONS[0])
+    before = session.memory.state()
+    with monkeypatch.context() as patch:
+        patch.setattr(AnswerStream, "add", ctrl_c)
+        said = screen(QUESTIONS[1])
+    assert "stopped: this question is no part of the conversation" in said
+    assert len(session.turns) == len(session.conversation.turns) == 1
+    assert session.memory.state() == before
+    build = session.builder.turn
+
+    def pressed_early(*arguments: Any) -> Example:
+        ctrl_c()
+        return build(*arguments)  # the signal waits: what is read here is read to its end
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session.builder, "turn", pressed_early)
+        assert "stopped: " in screen(QUESTIONS[1])
+    assert session.memory.state() == before
+    assert "[kb, " in screen(QUESTIONS[1])
+    assert len(session.turns) == 2
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_at_the_prompt_goes_on_and_ends_what_is_piped(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_lines = iter([KeyboardInterrupt(), QUESTIONS[0], EOFError()])
+
+    def typed(_: str = "") -> str:
+        line = next(given_lines)
+        if isinstance(line, BaseException):
+            raise line
+        return line
+
+    monkeypatch.setattr("builtins.input", typed)
+    Screen(session, interactive=True).chat.run()
+    assert len(session.turns) == 1
+    given_lines = iter([KeyboardInterrupt()])
+    with pytest.raises(KeyboardInterrupt):
+        Screen(session).chat.run()
+
+
+def test_what_is_saved_can_be_read_answered_and_trained_on(
+    session: Session, graph_checkpoint: str, tmp_path: Path
+) -> None:
+    screen, path = Screen(session), tmp_path / "new" / "peru.jsonl"
+    screen(*QUESTIONS)
+    assert "saved: " in screen(f"/save {path}")
+    (found,) = read_conversations(path)
+    assert found.id == "peru"
+    for turn, finished in zip(found.turns, session.turns, strict=True):
+        record, example = finished.record, finished.example
+        assert (turn.id, turn.question) == (record["turn"], record["question"])
+        assert [answer.label for answer in turn.answers] == [record["answer"]] * bool(
+            record["answer"]
+        )
+        assert turn.evidence == tuple(item.evidence for item in example.evidence)
+    output = tmp_path / "answers.jsonl"
+    options = ["--checkpoint", graph_checkpoint, "--input", path, "--output", output]
+    infer.main(["answer", *map(str, options), "--max_new_tokens", "8"])
+    first = json.loads(output.read_text(encoding="utf-8").splitlines()[0])
+    assert {item["id"] for item in first["evidence"]} == {e.id for e in found.turns[0].evidence}
+
+
+def test_saving_writes_over_nothing_unless_told(session: Session, tmp_path: Path) -> None:
+    screen, path = Screen(session), tmp_path / "a file.jsonl"
+    screen(*QUESTIONS[:2])
+    path.write_text("mine", encoding="utf-8")
+    said = screen(f"/save {path}")
+    assert f"error: {path} is there already; /save! {path} writes over it" in said
+    with pytest.raises(ValueError, match="is there already"):
+        session.save(path)
+    assert path.read_text(encoding="utf-8") == "mine"
+    screen(f"/save! {path}")
+    assert len(read_conversations(path)[0].turns) == 2
+    assert "error: " in screen(f"/save {tmp_path}")
+    assert "error: " in screen(f"/save! {tmp_path}")
+    assert "error: " in screen(f"/save {tmp_path / ('x' * 300)}")
+    assert len(session.turns) == 2
+
+
+def test_as_a_script_runs_it(graph_checkpoint: str, tmp_path: Path) -> None:
+    """Bytes that are no UTF-8, no colour, no UTF-8 locale; and an exit code that says it."""
+    command = [sys.executable, "infer.py", "chat", "--checkpoint", graph_checkpoint]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run(
+        [*command, "--evidence", str(pool_file(tmp_path)), "--max_new_tokens", "4"],
+        cwd=ROOT,
+        input="Où est Lima, 東京?\n".encode() + b"caf\xe9?\n/evidence\n",
+        capture_output=True,
+        timeout=600,
+        env=environment | {"TERM": "dumb", "NO_COLOR": "1"},
+    )
+    said = done.stdout.decode("utf-8")
+    assert done.returncode == 1
+    assert "> Où est Lima, 東京?\n" in said
+    assert "error: not UTF-8: this line is passed over\n" in said
+    assert said.count("> ") == 2
+    assert "\x1b" not in said
+    assert "Traceback" not in done.stderr.decode("utf-8")

@@ -1,0 +1,109 @@
+"""The chat with a memory graph: turns taken back, locked databases, Ctrl-C."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from configs.schema import MemoryGraphConfig
+from data.memory_graph.graph import MemoryGraph
+from data.types import Interaction
+from inference.session import Session
+from tests.chatting import CONVERSATION, Loaded, Screen, ctrl_c, evidence_of
+
+
+@pytest.fixture
+def remembering(graph_model: Loaded, tmp_path: Path) -> Iterator[Session]:
+    """A session with a memory graph in ``my.db``, which compares by words."""
+    model, builder = graph_model
+    builder = replace(builder, memory_graph=MemoryGraphConfig(vectors="words"))
+    found = Session(model, builder, CONVERSATION.evidence, str(tmp_path / "my.db"), 8)
+    yield found
+    found.close()
+
+
+def episodes(session: Session) -> int:
+    return session.memory.graph.graph.stats().nodes["episodic"]
+
+
+def test_the_memory_graph_forgets_a_turn_that_was_taken_back(
+    remembering: Session, tmp_path: Path
+) -> None:
+    screen = Screen(remembering)
+    screen("Ada moved to Oslo in 2010. Is it cold?", "Ada moved to Quito in 2019. Is it warm?")
+    assert episodes(remembering) == 2
+    assert "Quito" in screen("Where did Ada move to?", "/evidence")
+    screen("/undo", "/undo")
+    assert episodes(remembering) == 1
+    assert not any(b"Quito" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    said = screen("Where did Ada move to?", "/evidence")
+    assert "Oslo" in said
+    assert "remembered" in said
+    screen("/undo", "/undo")
+    assert episodes(remembering) == 0
+
+
+def test_a_conversation_without_a_file_forgets_too(graph_model: Loaded) -> None:
+    model, builder = graph_model
+    builder = replace(builder, memory_graph=MemoryGraphConfig(vectors="words"))
+    session = Session(model, builder, CONVERSATION.evidence, max_new_tokens=8)
+    first = session.ask("What is the capital of Peru?")
+    for _ in range(2):
+        second = session.ask("Is it raining in Peru?")
+        session.remember()
+        assert episodes(session) == 2
+        session.undo()
+        assert episodes(session) == 1
+    again = session.ask("Is it raining in Peru?")
+    assert evidence_of(again.example) == evidence_of(second.example)
+    assert any(text.startswith("What is the capital") for text, *_ in evidence_of(again.example))
+    assert session.turns[0] == first
+    session.close()
+
+
+def test_a_locked_memory_graph_is_one_line_and_nothing_is_half_remembered(
+    remembering: Session, tmp_path: Path
+) -> None:
+    screen = Screen(remembering)
+    store = remembering.memory.graph.graph.store
+    store.db.execute("PRAGMA busy_timeout = 50")
+    with MemoryGraph.open(tmp_path / "my.db") as other:
+        with other.store.writing():
+            said = screen("Ada moved to Oslo in 2010. Is it cold?")
+            assert "error: not remembered yet, the next turn tries again: " in said
+            assert "another process is writing to it" in said
+            assert len(remembering.turns) == 1
+            failed = screen("Where did Ada move to?")
+            assert failed.count("error: ") == 1
+            assert len(remembering.turns) == 1
+        assert other.stats().nodes["episodic"] == 0
+        said = screen("Where did Ada move to?", "/evidence")
+        assert "Oslo" in said
+        assert other.stats().nodes["episodic"] == 2
+        with other.store.writing():
+            assert "another process is writing to it" in screen("/undo")
+            assert len(remembering.turns) == 2
+        with other.store.reading():
+            assert "forgotten, but its -wal still has the text" in screen("/undo")
+            assert len(remembering.turns) == 2
+        assert "error" not in screen("/undo")
+        assert other.stats().nodes["episodic"] == len(remembering.turns) == 1
+
+
+def test_a_turn_that_ctrl_c_ends_while_it_is_remembered_is_whole(
+    remembering: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = remembering.memory.graph
+    remember = graph.remember
+
+    def pressed(interaction: Interaction) -> None:
+        if interaction:
+            ctrl_c()
+        remember(interaction)
+
+    monkeypatch.setattr(graph, "remember", pressed)
+    Screen(remembering, interactive=True)("Ada moved to Oslo in 2010. Is it cold?")
+    assert len(remembering.turns) == episodes(remembering) == 1

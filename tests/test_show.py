@@ -1,0 +1,116 @@
+"""How answers and evidence are printed: word by word, folded, nothing taken back."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from data.prompt import Prompt
+from data.retrieve import Retrieved
+from data.types import Evidence
+from inference.show import AnswerStream, settled, show_evidence, show_pieces, visible
+from tests.tiny import tiny_examples, tiny_tokenizer
+
+TINY = Prompt(tiny_tokenizer())
+
+
+def shown_word_by_word(prompt: Prompt, ids: list[int]) -> list[str]:
+    """What was on the console after each id, and at the end."""
+    file = io.StringIO()
+    stream = AnswerStream(Console(file=file, color_system=None, width=20), prompt)
+    seen = []
+    for number in ids:
+        stream.add(torch.tensor([number]))
+        seen.append(file.getvalue())
+    stream.end(prompt.answer_text(ids))
+    return [*seen, file.getvalue()]
+
+
+def check_stream(prompt: Prompt, ids: list[int]) -> None:
+    seen = shown_word_by_word(prompt, ids)
+    answer = visible(prompt.answer_text(ids)) or "(no answer)"
+    assert seen[-1] == answer + "\n"
+    assert all(answer.startswith(part) for part in seen[:-1])
+
+
+@given(st.lists(st.integers(0, len(TINY.tokenizer) - 1), max_size=30))
+def test_what_is_streamed_is_the_answer_from_any_ids(ids: list[int]) -> None:
+    check_stream(TINY, ids)
+
+
+@pytest.mark.parametrize(
+    "text", ["東京 und Köln, dann 北京市だ", "👍🏽 naïve \u0301e 👩‍👩‍👧 end", "a  b"]
+)
+def test_no_character_is_shown_before_it_is_whole(text: str, inst_tokenizer: Any) -> None:
+    for prompt in (TINY, Prompt(inst_tokenizer)):
+        ids = prompt.target_ids(text)
+        check_stream(prompt, ids)
+        seen = shown_word_by_word(prompt, ids)
+        assert not any("\ufffd" in part for part in seen)
+        assert 2 < len(set(seen)) < len(ids)
+
+
+@given(st.lists(st.integers(0, 255), max_size=12))
+@example([*"東京".encode(), 0xE6])
+@example([*b"one two", 0xFF])
+def test_a_run_of_bytes_waits_for_its_end(inst_tokenizer: Any, numbers: list[int]) -> None:
+    prompt = Prompt(inst_tokenizer)
+    tokens = [f"<0x{number:02X}>" for number in numbers]
+    ids = prompt.tokenizer.convert_tokens_to_ids(tokens)
+    check_stream(prompt, [*ids, *prompt.target_ids("Lima")])
+
+
+def test_an_answer_that_is_read_anew_is_shown_whole() -> None:
+    """Some tokenizers take characters back when they clean up spaces."""
+    file = io.StringIO()
+    stream = AnswerStream(Console(file=file, color_system=None), TINY)
+    for number in TINY.target_ids("one two three"):
+        stream.add(torch.tensor([number]))
+    stream.end("one-two three")
+    assert file.getvalue().splitlines()[-1] == "one-two three"
+
+
+def test_settled_is_whole_words() -> None:
+    assert settled("Lim") == 0
+    assert settled("The capital is Lim") == len("The capital is")
+    assert settled("東京") == 1
+    assert settled("") == 0
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 120])
+def test_answers_and_evidence_fold_at_any_width(width: int) -> None:
+    example = tiny_examples(1)[0]
+    words = " ".join(f"Peru{number}" for number in range(40))
+    item = Retrieved(Evidence("0", f"{words} {'x' * 200}\n東京\t{'京' * 90}", "table"), 1.5, 0)
+    example = replace(example, evidence=[item, *example.evidence])
+    file = io.StringIO()
+    console = Console(file=file, width=width, force_terminal=True, color_system=None)
+    AnswerStream(console, TINY).end(words)
+    said = file.getvalue()
+    assert said.split() == words.split()
+    assert width - 8 < len(said.splitlines()[0]) <= width
+    show_pieces(console, {"answer": "?"}, example, 1)
+    first, *rest = file.getvalue()[len(said) :].splitlines()
+    assert first.startswith("  [table, 1.50, new] ")
+    assert len(rest) > 2
+    assert all(line.startswith("    ") for line in rest)
+    show_evidence(console, example)
+    assert all(cell_len(line) <= width for line in file.getvalue().splitlines())
+
+
+def test_pieces_with_the_answer_in_them_come_first() -> None:
+    example = tiny_examples(1)[0]
+    file = io.StringIO()
+    answer = example.evidence[-1].evidence.text
+    show_pieces(Console(file=file, width=200), {"answer": answer.upper()}, example, 2)
+    first, second = file.getvalue().splitlines()
+    assert first.endswith(answer)
+    assert second.endswith(example.evidence[0].evidence.text)
