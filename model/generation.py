@@ -94,6 +94,7 @@ class Past:
         """Keep a prompt, [1, T, D], that has just been read into a cache."""
         layers = cache.layers
         if all(isinstance(layer, RoomyLayer) and layer.is_initialized for layer in layers):
+            self._embeddings = None  # an interrupt between the two leaves no mixture
             self._layers = [(layer.keys, layer.values) for layer in layers]
             self._embeddings = embeddings
 
