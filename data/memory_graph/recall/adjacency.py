@@ -27,6 +27,7 @@ from data.memory_graph.recall.csr import (
     seconds,
 )
 from data.memory_graph.recall.derived import locked, read_arrays, write_arrays
+from data.memory_graph.recall.hubs import Hub, Hubs
 from data.memory_graph.types import OBJECT, SIMPLE, THESIS
 
 NAME = "adjacency"
@@ -63,6 +64,7 @@ class Adjacency:
     def __init__(self, db: sqlite3.Connection, folder: Path, writable: bool = True) -> None:
         self.db, self.folder, self.writable = db, folder, writable
         self.revision = -1
+        self._hubs = Hubs()
         found = read_arrays(folder, NAME)
         if found is not None:
             manifest, arrays = found
@@ -76,6 +78,7 @@ class Adjacency:
         self._delta: dict[int, dict[int, int]] = {}  # node: edge: the node at its other end
         self._in_delta = np.zeros(len(nodes["type"]), dtype=bool)
         self._num_loose = 0
+        self._hubs.clear()
 
     @property
     def node_types(self) -> np.ndarray:
@@ -121,6 +124,7 @@ class Adjacency:
                 write_arrays(self.folder, NAME, {"revision": self.revision}, arrays | csr)
 
     def _read_changes(self) -> None:
+        self._hubs.clear()
         since = (self.revision,)
         sql = "SELECT kind, id FROM removed WHERE revision > ?"
         for kind, number in self.db.execute(sql, since):
@@ -204,6 +208,31 @@ class Adjacency:
             found = _merged(found, self._allowed(self._loose(nodes), moment, GONE))
         triplets, owners, others = found
         return triplets, nodes[owners], others
+
+    def hub(self, node: int, moment: Moment) -> Hub:
+        """``around_all`` and ``fact_keys`` of one node, kept until the revision changes.
+
+        Args:
+            node: best one with many triplets.
+            moment: what may be walked; what it forbids is not kept.
+        """
+        hub = None if moment.forbidden else self._hubs.get(node, moment.as_of)
+        if hub is None:
+            nodes = np.array([node])
+            found = self.around_all(nodes, moment)
+            hub = Hub(*found, self.fact_keys(found[0]), *self._unchanged(nodes, moment.as_of))
+            if not moment.forbidden:
+                self._hubs.keep(node, hub)
+        return hub
+
+    def _unchanged(self, nodes: np.ndarray, as_of: int) -> tuple[int, int]:
+        """Seconds around one, between which the same triplets at nodes hold."""
+        triplets = np.concatenate([self._settled(nodes)[0], self._loose(nodes)[0]])
+        timed = triplets[self.edges["flags"][triplets] & BOUNDED > 0]
+        changes = np.concatenate([self.edges["since"][timed], self.edges["until"][timed]])
+        past = changes <= as_of
+        since = changes[past].max(initial=ALWAYS[0])
+        return int(since), int(changes[~past].min(initial=ALWAYS[1]))
 
     def _settled(self, nodes: np.ndarray) -> Rows:
         """What the CSR has: triplets, the places in ``nodes`` of their ends, their other ends."""

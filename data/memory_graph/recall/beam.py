@@ -130,7 +130,7 @@ class _Around:
 
 
 def _around(triplets: np.ndarray, others: np.ndarray, cosines: np.ndarray, size: int) -> _Around:
-    """Of a hub the ``size`` closest are near, of other nodes all."""
+    """The ``size`` closest are near, or all where there are not many more."""
     if len(cosines) <= 4 * size:
         return _Around(triplets, others, cosines, slice(None), cost_of(cosines), math.inf)
     near = least(-cosines, size)
@@ -154,9 +154,14 @@ class _Surroundings:
             triplets, here, others = self.view.around_all(new)
             cosines = rounded(self.view.facts_around(triplets, here)[1])
             bounds = np.searchsorted(here, [*new.tolist(), new[-1] + 1]).tolist()
+            hubs = np.diff(bounds) > 4 * NEAR
+            costs = None if hubs.any() else cost_of(cosines)
             for node, begin, end in zip(new.tolist(), bounds, bounds[1:], strict=False):
                 columns = (column[begin:end] for column in (triplets, others, cosines))
-                self._known[node] = _around(*columns, NEAR)
+                if costs is None:
+                    self._known[node] = _around(*columns, NEAR)
+                else:  # at once for all
+                    self._known[node] = _Around(*columns, slice(None), costs[begin:end], math.inf)
         return [self._known[node] for node in nodes]
 
     def elsewhere(self, around: Sequence[_Around], nodes: set[int]) -> list[np.ndarray]:

@@ -126,10 +126,11 @@ def _spread(view: View, start: int, settings: WaterCircles) -> _Water:
     for circle in range(1, settings.max_circles + 1):
         sources[front] = circle - 1
         walked, ends, others = view.around_all(front)
+        if circle == settings.max_circles:
+            hops[others] = np.minimum(hops[others], circle)
+            break
         new = np.flatnonzero(hops[others] == FAR)
         hops[others[new]] = circle
-        if circle == settings.max_circles:
-            break
         front = np.flatnonzero(hops == circle)
         if len(front) > settings.max_width:
             held_back += len(front) - settings.max_width
@@ -149,26 +150,31 @@ def _together(view: View, waters: list[_Water]) -> _Walked:
 
 def _texts(view: View, walked: _Walked, settings: WaterCircles) -> tuple[np.ndarray, np.ndarray]:
     """The best theses and the best episodes."""
-    # a cosine is at most 2 apart from another, so that 4 for each entity decides first
-    counts = None if len(walked.circle) == 1 else 4.0 * _others_mentioned(view, walked)
     texts = np.flatnonzero(~walked.simple)
-    types = view.node_types[walked.keys[texts] >> 1]
-    theses, episodes = (texts[np.flatnonzero(types == kind)] for kind in (THESIS, EPISODIC))
+    keys, costs = walked.keys[texts], -walked.cosines[texts]
+    if len(walked.circle) > 1:
+        # a cosine is at most 2 apart from another, so that 4 for each entity decides first
+        costs -= 4.0 * _others_mentioned(view, keys, walked.circle[:, texts] < FAR)
+    types = view.node_types[keys >> 1]
+    theses, episodes = (np.flatnonzero(types == kind) for kind in (THESIS, EPISODIC))
     return (
-        _closest(view, walked, theses, settings.hyper_num, counts),
-        _closest(view, walked, episodes, settings.episodic_num, counts),
+        _closest(view, keys, theses, costs, settings.hyper_num),
+        _closest(view, keys, episodes, costs, settings.episodic_num),
     )
 
 
-def _others_mentioned(view: View, walked: _Walked) -> np.ndarray:
-    """How many entities each text mentions beside the one whose circle walked it, at most."""
-    by = walked.circle < FAR
-    mentioned, walkers = np.zeros(by.shape, bool), by.sum(0, np.uint16)
+def _others_mentioned(view: View, keys: np.ndarray, by: np.ndarray) -> np.ndarray:
+    """How many entities each text mentions beside the one whose circle walked it, at most.
+
+    Args:
+        keys: of the texts, int64 [k].
+        by: whether each entity's circle walked it, bool [entities, k].
+    """
+    mentioned = np.zeros(by.shape, bool)
     nodes = view.question_nodes.tolist()
     for i, (node, name) in enumerate(zip(nodes, view.names(nodes), strict=True)):
-        asked = np.flatnonzero(~walked.simple & (walkers > by[i]))  # walked by another's water
         for spelling in {name, *(entity.name for entity in view.entities if entity.node == node)}:
-            mentioned[i, asked] |= view.mentions(walked.keys[asked], spelling)
+            mentioned[i] |= view.mentions(keys, spelling)
     return ((mentioned.sum(0, np.uint16) - mentioned) * by).max(0)
 
 
@@ -179,11 +185,13 @@ def _chains(
     primary, twice = (walked.simple & rows for rows in _names_another(view, walked))
     primary |= walked.simple & _met(waters, walked.ends)
     first = primary & twice if settings.strict_filter and (primary & twice).any() else primary
-    chosen = _closest(view, walked, np.flatnonzero(first), settings.chain_triplets_num)
+    costs = -walked.cosines
+    budget = settings.chain_triplets_num
+    chosen = _closest(view, walked.keys, np.flatnonzero(first), costs, budget)
     circle, rest, others = walked.circle.min(0), walked.simple & ~primary, []
     for before in range(settings.max_circles):
         rows = np.flatnonzero(rest & (circle == before))
-        others.append(_closest(view, walked, rows, settings.other_triplets_num))
+        others.append(_closest(view, walked.keys, rows, costs, settings.other_triplets_num))
     return chosen, np.concatenate(others)
 
 
@@ -206,16 +214,13 @@ def _met(waters: list[_Water], ends: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _closest(
-    view: View, walked: _Walked, rows: np.ndarray, budget: int, more: np.ndarray | None = None
+    view: View, keys: np.ndarray, rows: np.ndarray, costs: np.ndarray, budget: int
 ) -> np.ndarray:
-    """Keys of at most ``budget`` of some facts, closest (and ``more``) first, ties by text."""
+    """Keys of at most ``budget`` of some rows, by rising cost, ties by text."""
     if not budget:
-        return walked.keys[:0]
-    costs = -walked.cosines[rows]
-    if more is not None:
-        costs -= more[rows]
-    texts = lambda keys: [view.fact_text(key) for key in keys]  # noqa: E731
-    return _first(walked.keys, rows, costs, budget, texts)
+        return keys[:0]
+    texts = lambda some: [view.fact_text(key) for key in some]  # noqa: E731
+    return _first(keys, rows, costs[rows], budget, texts)
 
 
 def _first(

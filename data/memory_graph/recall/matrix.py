@@ -19,6 +19,7 @@ import numpy as np
 
 from data.memory_graph.recall.derived import FORMAT, MANIFEST, Manifest, locked, write_json
 from data.memory_graph.recall.neighbours import Neighbours
+from data.memory_graph.recall.ranking import largest
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class Matrix:
         self.folder, self.writable = folder, writable
         self.manifest: Manifest = dict(UNKNOWN)
         self._copied: int | None = None  # the generation whose rows are copied
+        self._parsed: tuple[bytes | None, Manifest] = None, dict(UNKNOWN)
         self.reload()
 
     def _path(self, kind: str, generation: int | None = None) -> Path:
@@ -65,8 +67,11 @@ class Matrix:
     def read_manifest(self) -> Manifest:
         """What the files hold now; another process may have written since."""
         try:
-            manifest = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
-            return manifest if manifest["format"] == FORMAT else dict(UNKNOWN)
+            written = (self.folder / MANIFEST).read_bytes()
+            if written != self._parsed[0]:  # before every question it is the same
+                self._parsed = written, json.loads(written)
+            manifest = self._parsed[1]
+            return dict(manifest if manifest["format"] == FORMAT else UNKNOWN)
         except FileNotFoundError:
             return dict(UNKNOWN)
         except (ValueError, KeyError):
@@ -102,6 +107,7 @@ class Matrix:
         self._reach(int(labels[live, 0].max(initial=0)))
         self._row[labels[live, 0]] = live
         self._to_erase: list[int] = []
+        self._of_hub: tuple[np.ndarray, np.ndarray] | None = None
         if self._copied != self.manifest["generation"]:  # within one, a row keeps its number
             self.crowded, self._copies = np.empty(0, np.int64), settled[:0]
         self.neighbours = Neighbours(self.folder, self.manifest["generation"], self.width)
@@ -117,7 +123,18 @@ class Matrix:
         return int((self.labels[: self.count, 0] != DROPPED).sum())
 
     def rows(self, keys: np.ndarray) -> np.ndarray:
-        """The row of every key, -1 where it has none; int64, the fastest index."""
+        """The row of every key, -1 where it has none; int64, the fastest index.
+
+        Those of many keys that nobody can write to (a hub's, which are kept) are kept as well.
+        """
+        if self._of_hub and self._of_hub[0] is keys:
+            return self._of_hub[1]
+        rows = self._rows(keys)
+        if len(keys) >= CROWD and not keys.flags.writeable:
+            self._of_hub = keys, rows
+        return rows
+
+    def _rows(self, keys: np.ndarray) -> np.ndarray:
         keys = np.asarray(keys, dtype=np.int64)
         if len(keys) and keys.max() >= len(self._row):
             self._reach(int(keys.max()))
@@ -162,6 +179,7 @@ class Matrix:
     def drop(self, keys: np.ndarray) -> None:
         """Zero the rows of keys; in the files with the next ``save``."""
         rows = self.rows(keys)
+        self._of_hub = None
         for row in rows[rows >= 0].tolist():
             self._row[self.labels[row, 0]] = -1
             self.labels[row] = DROPPED, 0
@@ -348,7 +366,7 @@ class Matrix:
         scores = np.concatenate([scores, self.dot_all(query, late)])
         keys = self.labels[rows, 0]
         scores[keys == DROPPED] = -np.inf
-        best = _largest(scores, keys, k)
+        best = largest(scores, keys, k)
         best = best[keys[best] != DROPPED]
         return keys[best], scores[best]
 
@@ -363,15 +381,6 @@ class Matrix:
         farthest = np.partition(scores, len(scores) - k)[len(scores) - k]
         closer = sample[self.dot(sample, query) > farthest]
         return not np.isin(closer, near).all()
-
-
-def _largest(scores: np.ndarray, keys: np.ndarray, k: int) -> np.ndarray:
-    """Places of the ``k`` largest scores, largest first, equal ones by key."""
-    places = np.arange(len(scores))
-    if len(scores) > k:
-        least = np.partition(scores, len(scores) - k)[len(scores) - k]
-        places = np.flatnonzero(scores >= least)
-    return places[np.lexsort((keys[places], -scores[places]))][:k]
 
 
 def _mapped(path: Path, dtype: str, shape: tuple[int, int]) -> np.ndarray:

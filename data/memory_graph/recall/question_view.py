@@ -11,6 +11,7 @@ import numpy as np
 
 from data.memory_graph.recall.adjacency import Adjacency, Moment, Rows
 from data.memory_graph.recall.filter import STOPWORDS
+from data.memory_graph.recall.hubs import Hub
 from data.memory_graph.recall.link import match_any
 from data.memory_graph.recall.matrix import CROWD, Matrix
 from data.memory_graph.recall.phrases import Phrases
@@ -66,7 +67,7 @@ class QuestionView:
         self._phrases = phrases or Phrases(db)
         self._texts: dict[int, str] = {}
         self._names: dict[int, str] = {}
-        self._hubs: dict[int, Rows] = {}
+        self._hubs: dict[int, Hub] = {}
         self._facts_of_hubs: dict[int, Rows] = {}
 
     @property
@@ -89,17 +90,18 @@ class QuestionView:
         nodes = np.asarray(nodes, dtype=np.int64)
         parts, begin = [], 0
         for place in np.flatnonzero(self._adjacency.degrees(nodes) >= HUB).tolist():
-            parts += [self._look_around(nodes[begin:place]), self._hub(int(nodes[place]))]
+            parts += [self._look_around(nodes[begin:place]), self._hub(int(nodes[place]))[:3]]
             begin = place + 1
         parts.append(self._look_around(nodes[begin:]))
-        return tuple(map(np.concatenate, zip(*parts, strict=True))) if begin else parts[0]
+        parts = [part for part in parts if len(part[0])] or parts[:1]
+        return tuple(map(np.concatenate, zip(*parts, strict=True))) if parts[1:] else parts[0]
 
     def _look_around(self, nodes: np.ndarray) -> Rows:
         return self._adjacency.around_all(nodes, self._moment)
 
-    def _hub(self, node: int) -> Rows:
+    def _hub(self, node: int) -> Hub:
         if node not in self._hubs:
-            self._hubs[node] = self._look_around(np.array([node]))
+            self._hubs[node] = self._adjacency.hub(node, self._moment)
         return self._hubs[node]
 
     def facts_around(self, triplets: np.ndarray, ends: np.ndarray) -> Rows:
@@ -119,7 +121,7 @@ class QuestionView:
 
     def _hub_facts(self, node: int) -> Rows:
         if node not in self._facts_of_hubs:
-            keys = self.fact_keys(self._hub(node)[0])
+            keys = self._hub(node).keys
             self._facts_of_hubs[node] = keys, self.closeness(keys)
         return self._facts_of_hubs[node]
 
@@ -241,22 +243,15 @@ class Scores:
     def of(self, keys: np.ndarray) -> np.ndarray:
         """Cosine of each fact, float32; 0 for one without a vector."""
         rows = self.matrix.rows(keys)
+        if len(rows) >= CROWD and not self._crowd_known:  # of a hub, as in other questions
+            self._learn(self.matrix.crowded, self.matrix.dot_crowd(self.query))
+            self._crowd_known = True
         unknown = rows[~self._known[rows]]
-        if len(unknown) >= CROWD:  # of a hub, which other questions come to as well
-            unknown = self._without_crowd(unknown)
+        if len(unknown) > max(len(self.matrix.crowded), CROWD):
+            self.matrix.crowd(unknown)
         if len(unknown):
             self._learn(unknown, self.matrix.dot(unknown, self.query))
         return self._cosines[rows]
-
-    def _without_crowd(self, unknown: np.ndarray) -> np.ndarray:
-        """Which rows are still unknown after those were looked at that lie side by side."""
-        if not self._crowd_known:
-            self._learn(self.matrix.crowded, self.matrix.dot_crowd(self.query))
-            self._crowd_known = True
-            unknown = unknown[~self._known[unknown]]
-            if len(unknown) > len(self.matrix.crowded):
-                self.matrix.crowd(unknown)
-        return unknown
 
     def _learn(self, rows: np.ndarray, cosines: np.ndarray) -> None:
         self._cosines[rows] = cosines

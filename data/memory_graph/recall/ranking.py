@@ -59,6 +59,15 @@ def least(costs: np.ndarray, k: int) -> np.ndarray:
     return places[costs[places] <= bound]
 
 
+def largest(scores: np.ndarray, keys: np.ndarray, k: int) -> np.ndarray:
+    """Places of the ``k`` largest scores, largest first, equal ones by key."""
+    places = np.arange(len(scores))
+    if len(scores) > k:
+        bound = np.partition(scores, len(scores) - k)[len(scores) - k]
+        places = np.flatnonzero(scores >= bound)
+    return places[np.lexsort((keys[places], -scores[places]))][:k]
+
+
 def best_first(
     costs: np.ndarray, contents: Callable[[list[int]], Sequence[Any]], expected: int = CHUNK
 ) -> Iterator[int]:
