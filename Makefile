@@ -18,11 +18,12 @@ setup: .venv/installed
 demo: setup
 	$(BIN)/python benchmarks/demo.py
 
+# one thread: on tiny models threads cost more than they bring
 test: setup lint
-	$(BIN)/python -m pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow"
 
 test-slow: setup
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 lint: setup
 	$(BIN)/python -m ruff check .
