@@ -76,6 +76,7 @@ class Adjacency:
         self.nodes, self.edges = nodes, edges
         self._starts, self._triplets, self._others = csr["starts"], csr["triplets"], csr["others"]
         self._delta: dict[int, dict[int, int]] = {}  # node: edge: the node at its other end
+        self._delta_rows: dict[int, np.ndarray] = {}  # node: edges, rising, and their other ends
         self._in_delta = np.zeros(len(nodes["type"]), dtype=bool)
         self._num_loose = 0
         self._hubs.clear()
@@ -174,6 +175,7 @@ class Adjacency:
         self._num_loose += 1
         for node, other in ((source, target), (target, source)):
             self._delta.setdefault(node, {})[number] = other
+            self._delta_rows.pop(node, None)
             self._in_delta[node] = True
 
     def _drop(self, number: int) -> None:
@@ -182,6 +184,7 @@ class Adjacency:
             self._num_loose -= 1
             for node in {int(edges["source"][number]), int(edges["target"][number])}:
                 del self._delta[node][number]
+                self._delta_rows.pop(node, None)
         edges["flags"][number] = GONE
 
     def degrees(self, nodes: np.ndarray) -> np.ndarray:
@@ -247,12 +250,18 @@ class Adjacency:
 
     def _loose(self, nodes: np.ndarray) -> Rows:
         """What the delta has, as ``_settled``."""
-        rows = [
-            (edge, place, other)
-            for place in np.flatnonzero(self._in_delta[nodes]).tolist()
-            for edge, other in sorted(self._delta[int(nodes[place])].items())
-        ]
-        return tuple(np.array(rows, dtype=np.int64).reshape(-1, 3).T)
+        places = np.flatnonzero(self._in_delta[nodes])
+        rows = [self._loose_at(node) for node in nodes[places].tolist()]
+        owners = np.repeat(places, [row.shape[1] for row in rows])
+        triplets, others = np.concatenate([np.empty((2, 0), np.int64), *rows], axis=1)
+        return triplets, owners, others
+
+    def _loose_at(self, node: int) -> np.ndarray:
+        """The triplets of the delta at a node, rising, and their other ends; [2, k]."""
+        if node not in self._delta_rows:
+            pairs = sorted(self._delta[node].items())
+            self._delta_rows[node] = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        return self._delta_rows[node]
 
     def _allowed(self, rows: Rows, moment: Moment, end: int = LOOSE) -> Rows:
         """Of rows of triplets, ..., others those that may be walked.

@@ -19,19 +19,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import chain, islice
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from data.memory_graph.recall.ranking import best_first, cost_of, least, rounded
+from data.memory_graph.recall.ranking import best_first, cost_of, least
 from data.memory_graph.recall.traverse_settings import BeamSearch
-from data.memory_graph.recall.view import View
+from data.memory_graph.recall.view import View, apart
 
 NEAR = 256
 """Of a hub's triplets, so many of the closest are looked at first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
+class Path(NamedTuple):
     """A walk through the graph.
 
     Args:
@@ -101,13 +101,15 @@ def beam_search(view: View, settings: BeamSearch | None = None) -> Beams:
     """
     settings = settings or BeamSearch()
     near = _Surroundings(view)
-    paths: list[Path] = []
-    counts = PathCounts()
-    for start in view.question_nodes.tolist():
-        found, account = _search(near, start, settings)
-        paths += found
-        counts += account
-    return Beams(tuple(paths), counts)
+    searches = [_Search(near, start, settings) for start in view.question_nodes.tolist()]
+    for _ in range(settings.max_depth):
+        # at once for all searches: one by one takes twice as long
+        near.of([path.nodes[-1] for search in searches for path in search.live])
+        for search in searches:
+            search.deepen()
+    found = [search.finish() for search in searches]
+    paths = tuple(path for kept, _ in found for path in kept)
+    return Beams(paths, sum((counts for _, counts in found), PathCounts()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,19 +152,23 @@ class _Surroundings:
     def of(self, nodes: Sequence[int]) -> list[_Around]:
         """What lies around nodes."""
         new = np.array(sorted({node for node in nodes if node not in self._known}), np.int64)
-        if len(new):
-            triplets, here, others = self.view.around_all(new)
-            cosines = rounded(self.view.facts_around(triplets, here)[1])
-            bounds = np.searchsorted(here, [*new.tolist(), new[-1] + 1]).tolist()
-            hubs = np.diff(bounds) > 4 * NEAR
-            costs = None if hubs.any() else cost_of(cosines)
-            for node, begin, end in zip(new.tolist(), bounds, bounds[1:], strict=False):
-                columns = (column[begin:end] for column in (triplets, others, cosines))
-                if costs is None:
-                    self._known[node] = _around(*columns, NEAR)
-                else:  # at once for all
-                    self._known[node] = _Around(*columns, slice(None), costs[begin:end], math.inf)
+        for group in apart(self.view, new):
+            self._know(group)
         return [self._known[node] for node in nodes]
+
+    def _know(self, nodes: np.ndarray) -> None:
+        """Take over what lies around a hub, or around nodes that are none: all of it is near."""
+        triplets, here, others = self.view.around_all(nodes)
+        cosines = self.view.facts_around(triplets, here)[1]
+        if len(nodes) == 1:
+            self._known[int(nodes[0])] = _around(triplets, others, cosines, NEAR)
+            return
+        columns = triplets, others, cosines, cost_of(cosines)  # at once for all
+        bounds = np.searchsorted(here, [*nodes.tolist(), nodes[-1] + 1]).tolist()
+        for node, begin, end in zip(nodes.tolist(), bounds, bounds[1:], strict=False):
+            triplets, others, cosines, costs = (column[begin:end] for column in columns)
+            near = slice(None)
+            self._known[node] = _Around(triplets, others, cosines, near, costs, math.inf)
 
     def elsewhere(self, around: Sequence[_Around], nodes: set[int]) -> list[np.ndarray]:
         """Which of the triplets around some nodes lead to none of these nodes."""
@@ -172,18 +178,27 @@ class _Surroundings:
         return free
 
 
-def _search(near: _Surroundings, start: int, settings: BeamSearch) -> tuple[list[Path], PathCounts]:
-    live, ended = [Path((start,))], []
-    counts = PathCounts(begun=1)
-    for _ in range(settings.max_depth):
-        if not live:
-            break
-        live, stuck, account = _deepen(near, live, settings)
-        ended += stuck
-        counts += account
-    kept = _final(near.view, ended, live, settings)
-    cut = len(ended) + len(live) - len(kept)
-    return kept, counts + PathCounts(ended=len(ended), continuous=len(live), cut=cut)
+class _Search:
+    """The search from one linked object."""
+
+    def __init__(self, near: _Surroundings, start: int, settings: BeamSearch) -> None:
+        self.near, self.settings = near, settings
+        self.live, self.ended = [Path((start,))], list[Path]()
+        self.counts = PathCounts(begun=1)
+
+    def deepen(self) -> None:
+        """Walk on by one triplet."""
+        if self.live:
+            self.live, stuck, account = _deepen(self.near, self.live, self.settings)
+            self.ended += stuck
+            self.counts += account
+
+    def finish(self) -> tuple[list[Path], PathCounts]:
+        """The paths that are kept, and the account."""
+        ended, live = self.ended, self.live
+        kept = _final(self.near.view, ended, live, self.settings)
+        cut = len(ended) + len(live) - len(kept)
+        return kept, self.counts + PathCounts(ended=len(ended), continuous=len(live), cut=cut)
 
 
 def _deepen(
@@ -253,7 +268,13 @@ def _take(
         walked = (*path.nodes, int(others[i])), (*path.triplets, int(triplets[i]))
         return Path(*walked, float(costs[i]))
 
-    for i in best_first(costs, lambda places: _read(view, [extended(i) for i in places])):
+    def read(places: list[int]) -> list[Any]:
+        if (whose[places] == whose[places[0]]).all():  # they differ in the last hop only
+            names = view.names(others[places].tolist())
+            return list(zip(map(view.text, triplets[places].tolist()), names, strict=True))
+        return _read(view, [extended(i) for i in places])
+
+    for i in best_first(costs, read):
         if len(survivors) == settings.max_paths:
             return survivors, fallen
         if costs[i] >= limit:

@@ -31,9 +31,9 @@ from itertools import islice, permutations
 
 import numpy as np
 
-from data.memory_graph.recall.ranking import best_first, least, rounded
+from data.memory_graph.recall.ranking import best_first, least
 from data.memory_graph.recall.traverse_settings import WaterCircles
-from data.memory_graph.recall.view import View
+from data.memory_graph.recall.view import View, apart
 from data.memory_graph.types import EPISODIC, THESIS
 
 FAR = 255
@@ -125,27 +125,32 @@ def _spread(view: View, start: int, settings: WaterCircles) -> _Water:
     front, held_back = np.array([start]), 0
     for circle in range(1, settings.max_circles + 1):
         sources[front] = circle - 1
-        walked, ends, others = view.around_all(front)
         if circle == settings.max_circles:
-            hops[others] = np.minimum(hops[others], circle)
+            for nodes in apart(view, front):
+                others = view.around_all(nodes)[2]
+                hops[others] = np.minimum(hops[others], circle)
             break
+        walked, ends, others = view.around_all(front)
         new = np.flatnonzero(hops[others] == FAR)
         hops[others[new]] = circle
         front = np.flatnonzero(hops == circle)
         if len(front) > settings.max_width:
             held_back += len(front) - settings.max_width
             _, cosines = view.facts_around(walked, ends)
-            costs = -rounded(cosines[new])
+            costs = -cosines[new]
             front = np.sort(_first(others, new, costs, settings.max_width, view.names))
     return _Water(hops, sources, held_back)
 
 
 def _together(view: View, waters: list[_Water]) -> _Walked:
     nodes = np.flatnonzero(np.min([water.sources for water in waters], axis=0) < FAR)
-    triplets, *ends = view.around_all(nodes)
-    circle = [np.minimum(*(water.sources[end] for end in ends)) for water in waters]
-    keys, cosines = view.facts_around(triplets, ends[0])
-    return _Walked(keys, rounded(cosines), ends, np.array(circle))
+    parts = []
+    for some in apart(view, nodes):
+        triplets, *ends = view.around_all(some)
+        circle = [np.minimum(*(water.sources[end] for end in ends)) for water in waters]
+        parts.append([*view.facts_around(triplets, ends[0]), *ends, *circle])
+    keys, cosines, one, other, *circle = map(np.concatenate, zip(*parts, strict=True))
+    return _Walked(keys, cosines, (one, other), np.array(circle))
 
 
 def _texts(view: View, walked: _Walked, settings: WaterCircles) -> tuple[np.ndarray, np.ndarray]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from bm25s.stopwords import STOPWORDS_EN
 
+from data.memory_graph.recall.fact_words import FactWords
 from data.retrieve import K1, B, words
 
 DENSE, SPARSE = 0.9, 0.1
@@ -17,7 +17,7 @@ STOPWORDS = frozenset(STOPWORDS_EN)
 
 
 def closest(
-    db: sqlite3.Connection,
+    fact_words: FactWords,
     question: str,
     texts: Mapping[int, str],
     similarities: Mapping[int, float],
@@ -30,14 +30,14 @@ def closest(
     same text only the first is kept; ties go by text.
 
     Args:
-        db: the record, for document frequencies.
+        fact_words: for document frequencies.
         question: as it was asked.
         texts: what the candidates read as, by fact key.
         similarities: their cosines to the question.
         num_facts: how many at most.
     """
     keys = list({text: key for key, text in reversed(texts.items())}.values())
-    sparse = bm25(db, question, [texts[key] for key in keys])
+    sparse = bm25(fact_words, question, [texts[key] for key in keys])
     highest = sparse.max(initial=0)
     dense = np.array([similarities[key] for key in keys])
     scores = DENSE * dense + SPARSE * (sparse / highest if highest else sparse)
@@ -46,7 +46,7 @@ def closest(
     return ranked[:num_facts]
 
 
-def bm25(db: sqlite3.Connection, question: str, texts: Sequence[str]) -> np.ndarray:
+def bm25(fact_words: FactWords, question: str, texts: Sequence[str]) -> np.ndarray:
     """BM25 of a few texts for a question, by the document frequencies of all facts.
 
     Robertson and Zaragoza 2009 with k1 1.5, b 0.75 and idf = ln(1 + (N - n + 0.5) / (n + 0.5)).
@@ -54,39 +54,12 @@ def bm25(db: sqlite3.Connection, question: str, texts: Sequence[str]) -> np.ndar
     bags = [Counter(words(text)) for text in texts]
     terms = [t for t in dict.fromkeys(words(question)) if t not in STOPWORDS]
     terms = [t for t in terms if any(t in bag for bag in bags)]
-    num_facts, num_words = fact_counts(db)
+    num_facts, num_words = fact_words.counts()
     if not terms or not num_facts:
         return np.zeros(len(texts))
-    n = np.array([document_frequency(db, term) for term in terms])
+    n = np.array([fact_words.frequency(term) for term in terms])
     idf = np.log1p((num_facts - n + 0.5) / (n + 0.5))
     counts = np.array([[bag[term] for term in terms] for bag in bags], dtype=float)
     lengths = np.array([bag.total() for bag in bags])[:, None]
     norm = K1 * (1 - B + B * lengths * num_facts / max(num_words, 1))
     return (idf * counts * (K1 + 1) / (counts + norm)).sum(axis=1)
-
-
-def fact_counts(db: sqlite3.Connection) -> tuple[int, int]:
-    """How many facts ``fact_words`` has, and how many words they have together."""
-    row = db.execute("SELECT block FROM fact_words_data WHERE id = 1").fetchone()
-    numbers = list(_varints(row[0])) if row else []
-    return (numbers[0], numbers[1]) if len(numbers) > 1 else (0, 0)
-
-
-def _varints(block: bytes) -> list[int]:
-    """SQLite's variable-length integers: 7 bits a byte, the highest first."""
-    numbers, value = [], 0
-    for byte in block:
-        value = value << 7 | byte & 0x7F
-        if byte < 0x80:
-            numbers.append(value)
-            value = 0
-    return numbers
-
-
-def document_frequency(db: sqlite3.Connection, term: str) -> int:
-    """How many facts have a word."""
-    db.execute(
-        "CREATE VIRTUAL TABLE IF NOT EXISTS temp.fact_terms USING fts5vocab(main, fact_words, row)"
-    )
-    row = db.execute("SELECT doc FROM temp.fact_terms WHERE term = ?", (term,)).fetchone()
-    return row[0] if row else 0

@@ -10,11 +10,12 @@ from functools import cached_property
 import numpy as np
 
 from data.memory_graph.recall.adjacency import Adjacency, Moment, Rows
+from data.memory_graph.recall.fact_words import FactWords
 from data.memory_graph.recall.filter import STOPWORDS
 from data.memory_graph.recall.hubs import Hub
 from data.memory_graph.recall.link import match_any
 from data.memory_graph.recall.matrix import CROWD, Matrix
-from data.memory_graph.recall.phrases import Phrases
+from data.memory_graph.recall.ranking import rounded
 from data.memory_graph.recall.vectors import Vectors
 from data.memory_graph.recall.view import QuestionEntity
 from data.memory_graph.record.texts import fact_text, node_texts
@@ -43,7 +44,7 @@ class QuestionView:
         entities: the linked objects.
         as_of: seconds; what holds then.
         forbidden: node types that are not walked to, but for the linked objects.
-        phrases: what other questions have read of the same record; None: nothing.
+        fact_words: what other questions have read of the same record; None: nothing.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class QuestionView:
         entities: tuple[QuestionEntity, ...],
         as_of: int,
         forbidden: tuple[int, ...] = (),
-        phrases: Phrases | None = None,
+        fact_words: FactWords | None = None,
     ) -> None:
         self.question, self.entities = question, entities
         self._db, self._adjacency, self._vectors = db, adjacency, vectors
@@ -64,7 +65,7 @@ class QuestionView:
         free = tuple(dict.fromkeys(entity.node for entity in entities))
         self._moment = Moment(as_of, forbidden, free)
         self._scores = Scores(vectors.facts, self._vector)
-        self._phrases = phrases or Phrases(db)
+        self._fact_words = fact_words or FactWords(db)
         self._texts: dict[int, str] = {}
         self._names: dict[int, str] = {}
         self._hubs: dict[int, Hub] = {}
@@ -89,7 +90,7 @@ class QuestionView:
         """Allowed triplets at many nodes, their ends there and their other ends."""
         nodes = np.asarray(nodes, dtype=np.int64)
         parts, begin = [], 0
-        for place in np.flatnonzero(self._adjacency.degrees(nodes) >= HUB).tolist():
+        for place in np.flatnonzero(self.is_hub(nodes)).tolist():
             parts += [self._look_around(nodes[begin:place]), self._hub(int(nodes[place]))[:3]]
             begin = place + 1
         parts.append(self._look_around(nodes[begin:]))
@@ -104,25 +105,22 @@ class QuestionView:
             self._hubs[node] = self._adjacency.hub(node, self._moment)
         return self._hubs[node]
 
+    def is_hub(self, nodes: np.ndarray) -> np.ndarray:
+        """Which nodes are looked at fastest alone."""
+        return self._adjacency.degrees(nodes) >= HUB
+
     def facts_around(self, triplets: np.ndarray, ends: np.ndarray) -> Rows:
-        """The facts that ``around_all`` led to, and their cosines."""
-        keys = np.empty(len(triplets), dtype=np.int64)
-        cosines = np.empty(len(triplets), dtype=np.float32)
-        others = np.ones(len(triplets), dtype=bool)
-        for node in self._hubs:
-            there = np.flatnonzero(ends == node)
-            if len(there):
-                part = slice(there[0], there[-1] + 1)
-                keys[part], cosines[part] = self._hub_facts(node)
-                others[part] = False
-        keys[others] = self.fact_keys(triplets[others])
-        cosines[others] = self.closeness(keys[others])
-        return keys, cosines
+        """The facts that ``around_all`` led to, and their rounded cosines."""
+        for node, hub in self._hubs.items():
+            if hub.triplets is triplets:
+                return self._hub_facts(node)
+        keys = self.fact_keys(triplets)
+        return keys, rounded(self.closeness(keys))
 
     def _hub_facts(self, node: int) -> Rows:
         if node not in self._facts_of_hubs:
             keys = self._hub(node).keys
-            self._facts_of_hubs[node] = keys, self.closeness(keys)
+            self._facts_of_hubs[node] = keys, rounded(self.closeness(keys))
         return self._facts_of_hubs[node]
 
     def similarity(self, triplets: np.ndarray) -> np.ndarray:
@@ -192,10 +190,7 @@ class QuestionView:
 
     def mentions(self, keys: np.ndarray, name: str) -> np.ndarray:
         """Whether each fact has the words of a name, one after the other."""
-        named = self._phrases.facts(" ".join(words(name)))
-        table = np.zeros(self._adjacency.num_keys, dtype=bool)
-        table[named] = True
-        return table[keys]
+        return self._fact_words.mention(" ".join(words(name)), keys)
 
     def nearest(self, k: int) -> np.ndarray:
         """Keys of the closest facts that hold and are not forbidden."""
@@ -234,25 +229,22 @@ class Scores:
 
     def __init__(self, matrix: Matrix, vector: np.ndarray) -> None:
         self.matrix, self.query = matrix, vector.astype(np.float16)
-        # the last place stands for row -1, a fact without a vector
+        # 0: not computed yet; the last place stands for row -1, a fact without a vector
         self._cosines = np.zeros(matrix.count + 1, dtype=np.float32)
-        self._known = np.zeros(matrix.count + 1, dtype=bool)
-        self._known[-1] = True
         self._crowd_known = False
 
     def of(self, keys: np.ndarray) -> np.ndarray:
         """Cosine of each fact, float32; 0 for one without a vector."""
         rows = self.matrix.rows(keys)
         if len(rows) >= CROWD and not self._crowd_known:  # of a hub, as in other questions
-            self._learn(self.matrix.crowded, self.matrix.dot_crowd(self.query))
+            self._cosines[self.matrix.crowded] = self.matrix.dot_crowd(self.query)
             self._crowd_known = True
-        unknown = rows[~self._known[rows]]
-        if len(unknown) > max(len(self.matrix.crowded), CROWD):
-            self.matrix.crowd(unknown)
+        found = self._cosines[rows]
+        unknown = np.flatnonzero(found == 0)
+        unknown = unknown[rows[unknown] >= 0]
         if len(unknown):
-            self._learn(unknown, self.matrix.dot(unknown, self.query))
-        return self._cosines[rows]
-
-    def _learn(self, rows: np.ndarray, cosines: np.ndarray) -> None:
-        self._cosines[rows] = cosines
-        self._known[rows] = True
+            new = rows[unknown]
+            if len(new) > max(len(self.matrix.crowded), CROWD):
+                self.matrix.crowd(new)
+            found[unknown] = self._cosines[new] = self.matrix.dot(new, self.query)
+        return found

@@ -14,10 +14,10 @@ import numpy as np
 from data.evidence_memory import Embed
 from data.memory_graph.names import alias
 from data.memory_graph.recall.adjacency import Adjacency
+from data.memory_graph.recall.fact_words import FactWords
 from data.memory_graph.recall.filter import closest
 from data.memory_graph.recall.link import link
 from data.memory_graph.recall.pagerank import rank_episodes
-from data.memory_graph.recall.phrases import Phrases
 from data.memory_graph.recall.question_view import QuestionView
 from data.memory_graph.recall.traverse import Traversal, traverse
 from data.memory_graph.recall.traverse_settings import Restart
@@ -124,7 +124,7 @@ class Recall:
         self.store = store
         self.adjacency = Adjacency(store.db, store.derived, writable)
         self.vectors = Vectors(store.db, store.derived, embed, writable)
-        self.phrases = Phrases(store.db)
+        self.fact_words = FactWords(store.db)
 
     def refresh(self) -> int:
         """Bring everything derived to the record's revision, which is returned."""
@@ -191,15 +191,16 @@ class Recall:
         vectors = np.asarray(self.embed([question, *names]), dtype=np.float32)
         clock.lap("embedding")
         with self.store.reading():
-            self.adjacency.refresh()
+            revision = self.adjacency.refresh()
             self.vectors.refresh()
+            self.fact_words.show(revision)
             clock.lap("refresh")
             near = settings.num_candidates, settings.min_name_similarity
             entities = link(self.db, names, vectors[1:], self.vectors.names, *near)
             clock.lap("link")
             forbidden = tuple(LETTERS[letter] for letter in settings.forbidden)
             arrays = self.adjacency, self.vectors
-            asked = question, vectors[0], entities, second, forbidden, self.phrases
+            asked = question, vectors[0], entities, second, forbidden, self.fact_words
             yield QuestionView(self.db, *arrays, *asked), clock
 
     def _filter(
@@ -212,7 +213,7 @@ class Recall:
         read = fact_texts(self.db, similarities)
         # of a sentence that is a whole episode, too, the thesis: it knows when it holds
         texts = {key: read[key] for key in sorted(read, key=lambda k: (view.is_episode(k), k))}
-        best = closest(self.db, view.question, texts, similarities, settings.num_facts)
+        best = closest(self.fact_words, view.question, texts, similarities, settings.num_facts)
         facts = self.store.facts([key for key, _ in best])
         return tuple(
             replace(fact, score=score) for fact, (_, score) in zip(facts, best, strict=True)

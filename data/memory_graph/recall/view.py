@@ -59,8 +59,11 @@ class View(Protocol):
         once for each. Much faster than one call a node.
         """
 
+    def is_hub(self, nodes: np.ndarray) -> np.ndarray:
+        """Of which nodes ``around_all`` is fastest alone, bool [k]: what is kept is not copied."""
+
     def facts_around(self, triplets: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """``fact_keys`` and ``similarity`` of what ``around_all`` gave: its first two arrays.
+        """``fact_keys`` and ``rounded(similarity)`` of the first two arrays of ``around_all``.
 
         Much faster than these where a hub is among the nodes.
         """
@@ -122,3 +125,10 @@ class View(Protocol):
 
         Two int64 arrays, an episode up to twice in the first; those without a source have none.
         """
+
+
+def apart(view: View, nodes: np.ndarray) -> list[np.ndarray]:
+    """Nodes in groups that are looked at fastest together: each hub alone, all others at once."""
+    hubs = view.is_hub(nodes)
+    groups = [nodes[hubs][i : i + 1] for i in range(np.count_nonzero(hubs))]
+    return [nodes[~hubs], *groups] if len(groups) < len(nodes) else groups

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.memory_graph.recall.filter import bm25, closest, document_frequency, fact_counts
+from data.memory_graph.recall.fact_words import FactWords
+from data.memory_graph.recall.filter import bm25, closest
 from data.memory_graph.types import THESIS
 from data.retrieve import words
 from tests.data.memory_graph.random_record import RandomRecord
@@ -26,8 +27,8 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> RandomRecord:
 
 
 def test_counts_and_document_frequencies_are_those_of_all_facts(record: RandomRecord) -> None:
-    assert fact_counts(record.db) == (5, sum(len(words(text)) for text in TEXTS))
-    found = [document_frequency(record.db, word) for word in ("anna", "sings", "dog", "cat")]
+    assert FactWords(record.db).counts() == (5, sum(len(words(text)) for text in TEXTS))
+    found = [FactWords(record.db).frequency(word) for word in ("anna", "sings", "dog", "cat")]
     assert found == [3, 2, 1, 0]
 
 
@@ -38,30 +39,30 @@ def test_counts_follow_what_is_forgotten(tmp_path: Path) -> None:
     with record.store.writing() as revision:
         for node in nodes[5:]:
             record.drop_node(revision, node)
-    assert fact_counts(record.db) == (5, 13)
-    assert document_frequency(record.db, "anna") == 3
+    assert FactWords(record.db).counts() == (5, 13)
+    assert FactWords(record.db).frequency("anna") == 3
 
 
 def test_bm25_by_hand(record: RandomRecord) -> None:
     # 5 facts, 13 words, 2.6 on average; "anna" in 3, "paris" in 1; "the" is not counted
-    scores = bm25(record.db, "The Anna, Paris?", TEXTS[:2])
+    scores = bm25(FactWords(record.db), "The Anna, Paris?", TEXTS[:2])
     anna, paris = np.log(1 + 2.5 / 3.5), np.log(1 + 4.5 / 1.5)
     three, two = (2.5 / (1 + 1.5 * (0.25 + 0.75 * n / 2.6)) for n in (3, 2))
     np.testing.assert_allclose(scores, [(anna + paris) * three, anna * two])
-    assert bm25(record.db, "who is it?", TEXTS).tolist() == [0] * 5
+    assert bm25(FactWords(record.db), "who is it?", TEXTS).tolist() == [0] * 5
 
 
 def test_fusion_by_hand(record: RandomRecord) -> None:
     texts = dict(zip(record.keys, TEXTS, strict=True))
     cosines = dict(zip(record.keys, (0.5, 0.6, -0.2, 0.6, 0.59), strict=True))
     # BM25 over its highest: paris 1; all others 0
-    found = closest(record.db, "paris", texts, cosines, 10)
+    found = closest(FactWords(record.db), "paris", texts, cosines, 10)
     first, second, third, _, last = record.keys
     expected = [(first, 0.55), (second, 0.54), (last, 0.531), (third, -0.18)]
     assert [key for key, _ in found] == [key for key, _ in expected]  # equal texts once
     np.testing.assert_allclose([score for _, score in found], [score for _, score in expected])
-    assert closest(record.db, "paris", texts, cosines, 2) == found[:2]
-    assert closest(record.db, "paris", {}, {}, 2) == []
+    assert closest(FactWords(record.db), "paris", texts, cosines, 2) == found[:2]
+    assert closest(FactWords(record.db), "paris", {}, {}, 2) == []
 
 
 @given(
@@ -76,15 +77,15 @@ def test_the_closest_is_never_lost_to_a_farther_one(
     by_text = dict(facts)  # the same text has the same vector
     texts = {2 * i: text for i, (text, _) in enumerate(facts, 1)}
     cosines = {key: by_text[text] for key, text in texts.items()}
-    everything = closest(record.db, question, texts, cosines, 100)
-    kept = closest(record.db, question, texts, cosines, num)
+    everything = closest(FactWords(record.db), question, texts, cosines, 100)
+    kept = closest(FactWords(record.db), question, texts, cosines, num)
     assert kept == everything[:num]
     assert len(everything) == len(by_text)
     scores = [score for _, score in everything]
     assert scores == sorted(scores, reverse=True)
     shuffled = list(texts.items())
     order.shuffle(shuffled)
-    again = closest(record.db, question, dict(shuffled), cosines, num)
+    again = closest(FactWords(record.db), question, dict(shuffled), cosines, num)
     assert [(texts[k], s) for k, s in again] == [(texts[k], s) for k, s in kept]
     if everything and question == "?":  # without words in common, the cosine alone
         assert cosines[everything[0][0]] == pytest.approx(max(cosines.values()), abs=2e-6)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.recall import phrases, question_view
+from data.memory_graph.recall import fact_words, question_view
 from data.memory_graph.recall.adjacency import Adjacency
+from data.memory_graph.recall.fact_words import FactWords
 from data.memory_graph.recall.matrix import Matrix, Row
-from data.memory_graph.recall.phrases import Phrases
 from data.memory_graph.recall.question_view import QuestionView, Scores
 from data.memory_graph.recall.recall import RecallSettings
 from data.memory_graph.recall.vectors import Vectors
@@ -161,16 +161,18 @@ def test_mentions_are_whole_words_one_after_the_other(record: RandomRecord) -> N
 def test_what_was_read_of_a_name_is_read_anew_at_another_revision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(phrases, "MIN_KEPT", 1)
-    monkeypatch.setattr(phrases, "MAX_KEPT", 2)
+    monkeypatch.setattr(fact_words, "MIN_KEPT", 1)
+    monkeypatch.setattr(fact_words, "MAX_KEPT", 2)
     with MemoryGraph.open(tmp_path / "a.db") as graph:
-        known = Phrases(graph.store.db)
+        known = FactWords(graph.store.db)
         for count in (1, 2):
             graph.remember(f"Anna has {count} cats.")
+            known.show(graph.store.revision)
             for phrase in ("anna", "cats", "has", "anna"):  # one more than are kept
-                again = Phrases(graph.store.db).facts(phrase).tolist()
+                again = FactWords(graph.store.db).facts(phrase).tolist()
                 assert known.facts(phrase).tolist() == again
                 assert len(again) >= count
+                assert known.frequency(phrase) == len(again)
 
 
 @pytest.mark.parametrize("forbidden", [(), (EPISODIC,), (THESIS, EPISODIC), (OBJECT,)])

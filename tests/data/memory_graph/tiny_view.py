@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from data.memory_graph.recall.ranking import rounded
 from data.memory_graph.recall.view import QuestionEntity
 from data.memory_graph.types import (
     EPISODIC,
@@ -95,6 +96,9 @@ class TinyView:
         table = np.array(parts, np.int64).reshape(-1, 3)
         return table[:, 0], table[:, 1], table[:, 2]
 
+    def is_hub(self, nodes: np.ndarray) -> np.ndarray:
+        return np.array([len(self.around(int(node))[0]) > 3 for node in nodes], bool)
+
     def similarity(self, triplets: np.ndarray) -> np.ndarray:
         return np.array([self.cosines.get(self.text(int(t)), 0) for t in triplets], np.float32)
 
@@ -102,7 +106,7 @@ class TinyView:
         return np.array([self.cosines.get(self.fact_text(int(k)), 0) for k in keys], np.float32)
 
     def facts_around(self, triplets: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self.fact_keys(triplets), self.similarity(triplets)
+        return self.fact_keys(triplets), rounded(self.similarity(triplets))
 
     def types(self, triplets: np.ndarray) -> np.ndarray:
         return np.array([self.type_of(int(t)) for t in triplets], np.int8)
