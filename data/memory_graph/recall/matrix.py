@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numkong
 import numpy as np
 
+from data.memory_graph.recall.crowd import MIN_CROWD, Crowd
 from data.memory_graph.recall.derived import FORMAT, MANIFEST, Manifest, locked, write_json
 from data.memory_graph.recall.neighbours import Neighbours
 from data.memory_graph.recall.ranking import largest
@@ -25,7 +26,6 @@ logger = logging.getLogger(__name__)
 
 SAMPLED = 100  # of so many rows one is looked at to see whether the index overlooked something
 CHUNK = 1024  # rows that are gathered at once: they stay in the processor's cache
-CROWD, MAX_CROWD = 8192, 200_000  # so many rows that are asked for at once are worth copies
 DROPPED = -1
 UNKNOWN: Manifest = {
     "format": FORMAT, "serial": 0, "generation": 0, "count": 0, "width": 0, "revision": -1,
@@ -56,7 +56,8 @@ class Matrix:
     def __init__(self, folder: Path, writable: bool = True) -> None:
         self.folder, self.writable = folder, writable
         self.manifest: Manifest = dict(UNKNOWN)
-        self._copied: int | None = None  # the generation whose rows are copied
+        self.crowd = Crowd()
+        self._copied: int | None = None  # the generation whose rows it has
         self._parsed: tuple[bytes | None, Manifest] = None, dict(UNKNOWN)
         self.reload()
 
@@ -109,7 +110,7 @@ class Matrix:
         self._to_erase: list[int] = []
         self._of_hub: tuple[np.ndarray, np.ndarray] | None = None
         if self._copied != self.manifest["generation"]:  # within one, a row keeps its number
-            self.crowded, self._copies = np.empty(0, np.int64), settled[:0]
+            self.crowd.clear()
         self.neighbours = Neighbours(self.folder, self.manifest["generation"], self.width)
 
     def _reach(self, key: int) -> None:
@@ -130,7 +131,7 @@ class Matrix:
         if self._of_hub and self._of_hub[0] is keys:
             return self._of_hub[1]
         rows = self._rows(keys)
-        if len(keys) >= CROWD and not keys.flags.writeable:
+        if len(keys) >= MIN_CROWD and not keys.flags.writeable:
             self._of_hub = keys, rows
         return rows
 
@@ -317,21 +318,10 @@ class Matrix:
             scores[part] = numkong.dot(query, self.gather(rows[part]))
         return scores
 
-    def crowd(self, rows: np.ndarray) -> None:
-        """Copy rows that many questions ask for together (a hub's) to lie side by side.
-
-        Picked out one by one they take four times as long. At most ``MAX_CROWD`` are copied, and
-        what was before is forgotten.
-        """
-        rows = np.unique(rows[rows < len(self._settled)])[:MAX_CROWD]
-        self.crowded, self._copies = rows, self.gather(rows)
+    def keep_together(self, rows: np.ndarray) -> None:
+        """Make the ``crowd`` of rows, those that only memory has left out."""
+        self.crowd.copy(rows[rows < len(self._settled)], self.gather)
         self._copied = self.manifest["generation"]
-
-    def dot_crowd(self, query: np.ndarray) -> np.ndarray:
-        """Inner product of each of the ``crowded`` rows with a query; float32."""
-        if not len(self.crowded):
-            return np.empty(0, dtype=np.float32)
-        return numkong.dot(query, self._copies)
 
     def dot_all(self, query: np.ndarray, begin: int = 0) -> np.ndarray:
         """Inner product of every row from ``begin`` on with a query; float32."""

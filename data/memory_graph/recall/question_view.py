@@ -10,12 +10,13 @@ from functools import cached_property
 import numpy as np
 
 from data.memory_graph.recall.adjacency import Adjacency, Moment, Rows
+from data.memory_graph.recall.crowd import MIN_CROWD
 from data.memory_graph.recall.fact_words import FactWords
 from data.memory_graph.recall.filter import STOPWORDS
 from data.memory_graph.recall.hubs import Hub
 from data.memory_graph.recall.link import match_any
-from data.memory_graph.recall.matrix import CROWD, Matrix
-from data.memory_graph.recall.ranking import rounded
+from data.memory_graph.recall.matrix import Matrix
+from data.memory_graph.recall.ranking import least, rounded
 from data.memory_graph.recall.vectors import Vectors
 from data.memory_graph.recall.view import QuestionEntity
 from data.memory_graph.record.texts import fact_text, node_texts
@@ -31,6 +32,8 @@ BESIDE = f"""SELECT e.node, {_ROW_BESIDE.format("<", "DESC")}, {_ROW_BESIDE.form
 SAID_IN = "SELECT episode, fact FROM provenance WHERE episode IN (SELECT value FROM json_each(?))"
 HUB = 4096
 """Joins of a node from which on a question keeps what lies around it."""
+EXACT = 2048
+"""Of a hub's facts, so many of the closest are compared to the question in all their bits."""
 
 
 class QuestionView:
@@ -120,7 +123,7 @@ class QuestionView:
     def _hub_facts(self, node: int) -> Rows:
         if node not in self._facts_of_hubs:
             keys = self._hub(node).keys
-            self._facts_of_hubs[node] = keys, rounded(self.closeness(keys))
+            self._facts_of_hubs[node] = keys, rounded(self._scores.of_hub(keys))
         return self._facts_of_hubs[node]
 
     def similarity(self, triplets: np.ndarray) -> np.ndarray:
@@ -231,20 +234,30 @@ class Scores:
         self.matrix, self.query = matrix, vector.astype(np.float16)
         # 0: not computed yet; the last place stands for row -1, a fact without a vector
         self._cosines = np.zeros(matrix.count + 1, dtype=np.float32)
-        self._crowd_known = False
 
     def of(self, keys: np.ndarray) -> np.ndarray:
         """Cosine of each fact, float32; 0 for one without a vector."""
         rows = self.matrix.rows(keys)
-        if len(rows) >= CROWD and not self._crowd_known:  # of a hub, as in other questions
-            self._cosines[self.matrix.crowded] = self.matrix.dot_crowd(self.query)
-            self._crowd_known = True
         found = self._cosines[rows]
         unknown = np.flatnonzero(found == 0)
         unknown = unknown[rows[unknown] >= 0]
         if len(unknown):
             new = rows[unknown]
-            if len(new) > max(len(self.matrix.crowded), CROWD):
-                self.matrix.crowd(new)
             found[unknown] = self._cosines[new] = self.matrix.dot(new, self.query)
+        return found
+
+    def of_hub(self, keys: np.ndarray) -> np.ndarray:
+        """The same of a hub's facts; but for the ``EXACT`` closest they may be 0.001 off."""
+        rows, crowd = self.matrix.rows(keys), self.matrix.crowd
+        if len(rows) < MIN_CROWD:
+            return self.of(keys)
+        rough = np.zeros(len(self._cosines), dtype=np.float32)
+        rough[crowd.rows] = crowd.dot(self.query)
+        found = rough[rows]
+        unknown = np.flatnonzero((found == 0) & (rows >= 0))
+        if len(unknown) > max(len(crowd.rows), MIN_CROWD):
+            self.matrix.keep_together(rows[unknown])  # for the next questions
+        found[unknown] = self.of(keys[unknown])
+        near = least(-found, EXACT)
+        found[near] = self.of(keys[near])
         return found

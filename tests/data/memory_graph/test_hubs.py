@@ -63,7 +63,7 @@ def test_the_oldest_hub_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_rows_of_a_hub_are_kept_until_a_row_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matrix, "CROWD", 3)
+    monkeypatch.setattr(matrix, "MIN_CROWD", 3)
     made = Matrix(tmp_path)
     made.put([Row(key, 0) for key in range(5)], np.eye(5))
     keys = np.arange(5)

@@ -97,9 +97,11 @@ def test_a_hub_is_seen_like_any_other_node(
 def test_rows_that_lie_side_by_side_score_like_all_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(question_view, "CROWD", 8)
+    monkeypatch.setattr(question_view, "MIN_CROWD", 8)
+    monkeypatch.setattr(question_view, "EXACT", 40)
     rng = np.random.default_rng(0)
-    vectors = rng.standard_normal((1600, 16)).astype(np.float16)
+    vectors = rng.standard_normal((1600, 16))
+    vectors = (vectors / np.linalg.norm(vectors, axis=1)[:, None]).astype(np.float16)
     matrix = Matrix(tmp_path)
     matrix.put([Row(key, 0) for key in range(1500)], vectors[:1500])
     matrix.save(1, [1.0])
@@ -107,23 +109,28 @@ def test_rows_that_lie_side_by_side_score_like_all_others(
 
     def check(*asked: np.ndarray) -> None:
         for query in rng.standard_normal((2, 16)).astype(np.float32):
+            query /= np.linalg.norm(query)
             scores = Scores(matrix, query)
             for keys in asked:
                 right = vectors[keys].astype(np.float32) @ query
-                np.testing.assert_allclose(scores.of(keys), right, atol=0.1)
+                found = scores.of_hub(keys)
+                np.testing.assert_allclose(found, right, atol=0.024)  # 4 * 0.5 * 2 / 127 at most
+                closest = np.argsort(-right)[:20]
+                np.testing.assert_allclose(found[closest], right[closest], atol=2e-3)
+                np.testing.assert_allclose(scores.of(keys), right, atol=2e-3)
 
     hub = rng.permutation(1600)[:300]
     check(hub, np.arange(1600))
-    assert 250 < len(matrix.crowded) < 1600  # what only memory has is not among them
+    assert 250 < len(matrix.crowd.rows) < 1600  # what only memory has is not among them
     other = Matrix(tmp_path)  # another process, which gives the same numbers to other rows
     other.put([Row(key, 0) for key in range(1599, 1499, -1)], vectors[:1499:-1])
     other.save(2, [1.0])
     matrix.reload()
     check(hub)
-    assert 250 < len(matrix.crowded) < 1600
+    assert 250 < len(matrix.crowd.rows) < 1600
     matrix.drop(np.arange(900))
     matrix.save(3, [1.0])  # the files shrink, every row gets another number
-    assert not len(matrix.crowded)
+    assert not len(matrix.crowd.rows)
     check(np.arange(900, 1600))
 
 
