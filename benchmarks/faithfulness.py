@@ -12,24 +12,21 @@ python -m benchmarks.faithfulness --checkpoint runs/sqa/graph_memory/best \
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
-from typing import IO
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
+from benchmarks.records import open_records
 from data.cli import EXIT_GO_ON, StopRequest, run_cli
 from data.collate import collate
 from data.entities import complete_entities
 from data.examples import Example, ExampleBuilder, choose_questions
-from data.jsonlines import Json, dump, iter_lines, read_conversations
+from data.jsonlines import Json, dump, read_conversations
 from data.score import Estimate, bootstrap
 from data.types import Conversation, gold_interaction
 from infer import add_model_options
@@ -47,7 +44,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parse(argv)
     conversations = read_conversations(args.input)
     chosen = choose_questions(conversations, args.num_questions, False, args.seed)
-    with StopRequest(args.max_minutes) as stop, open_records(args) as (done, file):
+    with (
+        StopRequest(args.max_minutes) as stop,
+        open_records(args.records, settings_of(args)) as (done, file),
+    ):
         keys = {(record["conversation"], record["turn"]) for record in done}
         left = {
             number: turns
@@ -87,34 +87,15 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+def settings_of(args: argparse.Namespace) -> Json:
+    """What must stay the same from one start to the next."""
+    names = ("checkpoint", "input", "sizes", "selections", "draws", "seed", "max_new_tokens")
+    return {name: getattr(args, name) for name in names}
+
+
 def key(conversation: Conversation, turn: int) -> tuple[str, str]:
     """Conversation id and turn id."""
     return conversation.id, conversation.turns[turn].id
-
-
-@contextmanager
-def open_records(args: argparse.Namespace) -> Iterator[tuple[list[Json], IO[str]]]:
-    """What is measured already, and the file to append to; a line cut off by a kill is dropped.
-
-    Raises:
-        ValueError: the file was written with other settings.
-    """
-    path = Path(args.records)
-    names = ("checkpoint", "input", "sizes", "selections", "draws", "seed", "max_new_tokens")
-    settings = {name: json.loads(json.dumps(getattr(args, name))) for name in names}
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(dump({"settings": settings}) + "\n", encoding="utf-8")
-    data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
-        path.write_bytes(whole)
-    head, *done = (record for _, record in iter_lines(path))
-    for name, value in settings.items():
-        if (was := head["settings"].get(name)) != value:
-            raise ValueError(f"{path}: measured with {name}={was}, now {value}: take another file")
-    with path.open("a", encoding="utf-8") as file:
-        yield done, file
 
 
 def measure_all(

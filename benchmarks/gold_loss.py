@@ -1,0 +1,167 @@
+"""How unlikely checkpoints find the gold answers: a finer measure than whether they hit them.
+
+For each question the nats that a model pays for the gold answer and its end, after the prompt that
+``infer.py answer`` builds with gold history. All checkpoints get the same questions, differences to
+the first are paired. ``--cut_edges`` measures each graph again without some of its edges. The
+same command goes on where it was stopped, and may name more checkpoints.
+
+python benchmarks/gold_loss.py --checkpoints runs/sqa/text/last runs/sqa/graph/last \
+    --input runs/data/sqa/dev.jsonl --records runs/gold_loss.jsonl --single_answers_only
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script finds its folder only
+
+import torch
+from tqdm import tqdm
+
+from benchmarks.records import open_records
+from benchmarks.study_numbers import Key, over_conversations_and_seeds, sign_flip_test
+from data.cli import EXIT_GO_ON, StopRequest, run_cli
+from data.collate import collate
+from data.entities import complete_entities
+from data.examples import choose_questions
+from data.jsonlines import Json, dump, read_conversations
+from data.score import Estimate
+from data.types import Conversation
+from infer import positive
+from inference.answer import DRAW_SEED
+from inference.load import load
+
+logger = logging.getLogger("gold_loss")
+CUTS = ("nothing", "entity", "shuffle", "all")
+SETTINGS = ("input", "max_questions", "single_answers_only", "base_model")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure what is not measured yet, and print the table of all."""
+    args = parse(argv)
+    conversations = complete_entities(read_conversations(args.input))
+    chosen = choose_questions(
+        conversations, args.max_questions, args.single_answers_only, DRAW_SEED
+    )
+    settings = {name: getattr(args, name) for name in SETTINGS}
+    rows = [(checkpoint, cut) for checkpoint in args.checkpoints for cut in args.cut_edges]
+    missing = 0
+    with StopRequest(args.max_minutes) as stop, open_records(args.records, settings) as found:
+        done, file = found
+        for checkpoint, cut in rows:
+            known = keys(done, checkpoint, cut)
+            left = sum(map(len, chosen.values())) - len(known)
+            missing += left
+            if stop or not left:
+                continue
+            for record in measure(conversations, chosen, known, checkpoint, cut, args):
+                done.append(record)
+                file.write(dump(record) + "\n")
+                file.flush()
+                missing -= 1
+                if stop:
+                    break
+    print(table(done, rows))
+    if missing:
+        logger.info("%d losses are left; the same command goes on", missing)
+        raise SystemExit(EXIT_GO_ON)
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--checkpoints", nargs="+", required=True)
+    parser.add_argument("--cut_edges", nargs="+", choices=CUTS, default=["nothing"])
+    parser.add_argument("--input", required=True, help="conversations with gold answers")
+    parser.add_argument("--records", required=True, help="what is measured, JSON Lines")
+    parser.add_argument("--max_questions", type=positive, help="a fixed draw of so many")
+    parser.add_argument("--single_answers_only", action="store_true")
+    parser.add_argument("--base_model", help="where it lies here")
+    parser.add_argument("--device", help="the first GPU, or the CPU, where it is not given")
+    parser.add_argument("--max_minutes", type=float, help="stop after so long; exit code 75")
+    return parser.parse_args(argv, argparse.Namespace(quantization=None))
+
+
+def keys(records: Sequence[Json], checkpoint: str, cut: str) -> set[Key]:
+    """Conversation and turn of what is measured of a checkpoint and a cut."""
+    own = (r for r in records if (r["checkpoint"], r["cut_edges"]) == (checkpoint, cut))
+    return {(record["conversation"], record["turn"]) for record in own}
+
+
+@torch.no_grad()
+def measure(
+    conversations: Sequence[Conversation],
+    chosen: dict[int, list[int]],
+    known: set[Key],
+    checkpoint: str,
+    cut: str,
+    args: argparse.Namespace,
+) -> Iterator[Json]:
+    """A record for each chosen question that is not known, one by one: batches round otherwise."""
+    args.checkpoint = checkpoint
+    model, builder = load(args)
+    model.eval()
+    builder.cut = cut
+    bar = tqdm(total=sum(map(len, chosen.values())), initial=len(known), desc=f"{cut} cut")
+    for number, turns in chosen.items():
+        if all(
+            (conversations[number].id, conversations[number].turns[t].id) in known for t in turns
+        ):
+            continue
+        for example in builder.conversation(conversations[number], turns):
+            if example.key in known:
+                continue
+            batch = collate([example], "right", with_target=True).to(model.device)
+            yield {
+                "checkpoint": checkpoint,
+                "cut_edges": cut,
+                "conversation": example.key[0],
+                "turn": example.key[1],
+                "nats": model(batch).total.item(),
+                "num_tokens": len(example.target_ids),
+                "answer_in_evidence": bool(example.answer_sources),
+            }
+            bar.update()
+
+
+def table(records: Sequence[Json], rows: Sequence[tuple[str, str]]) -> str:
+    """Each row's loss and its paired difference to the first, in Markdown.
+
+    Intervals are 95 % bootstrap intervals over conversations, p of flipping their signs.
+    """
+    losses = defaultdict(dict)
+    for r in records:
+        losses[r["checkpoint"], r["cut_edges"]][r["conversation"], r["turn"]] = r["nats"]
+    lines = [
+        "| checkpoint | edges cut | questions | nats a question | minus the first | p |",
+        "|---|---|---:|---|---|---:|",
+    ]
+    first = losses[rows[0]]
+    for row in rows:
+        own = losses[row]
+        pairs = {key: own[key] - first[key] for key in own if key in first}
+        compared = ["", ""]
+        if row != rows[0] and pairs:
+            compared = [
+                f"{cell(over_conversations_and_seeds([pairs]), '+')} ({len(pairs)})",
+                f"{sign_flip_test([pairs]):.3f}",
+            ]
+        cells = [*row, str(len(own)), cell(over_conversations_and_seeds([own])), *compared]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def cell(value: Estimate, sign: str = "") -> str:
+    """A mean with its interval."""
+    return f"{value.mean:{sign}.3f} [{value.low:{sign}.3f}, {value.high:{sign}.3f}]"
+
+
+if __name__ == "__main__":
+    run_cli(main)

@@ -1,0 +1,38 @@
+"""What a long measurement has found so far: one line a question, so that it can go on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from data.jsonlines import Json, dump, iter_lines
+
+
+@contextmanager
+def open_records(path: str | Path, settings: Json) -> Iterator[tuple[list[Json], IO[str]]]:
+    """What is measured already, and the file to append to; a line cut off by a kill is dropped.
+
+    Args:
+        path: JSON Lines; the first one has the settings.
+        settings: what all records were measured with, as JSON.
+
+    Raises:
+        ValueError: the file was written with other settings.
+    """
+    path, settings = Path(path), json.loads(json.dumps(settings))
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dump({"settings": settings}) + "\n", encoding="utf-8")
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if len(whole) < len(data):
+        path.write_bytes(whole)
+    head, *done = (record for _, record in iter_lines(path))
+    for name, value in settings.items():
+        if (was := head["settings"].get(name)) != value:
+            raise ValueError(f"{path}: measured with {name}={was}, now {value}: take another file")
+    with path.open("a", encoding="utf-8") as file:
+        yield done, file
