@@ -21,7 +21,7 @@ from tqdm import tqdm
 from data.cli import EXIT_GO_ON, StopRequest
 from data.entities import complete_entities
 from data.examples import Example, ExampleBuilder, choose_questions
-from data.jsonlines import BadLine, Json, join_pools, read_conversations
+from data.jsonlines import BadLine, Json, iter_lines, join_pools, read_conversations
 from data.predictions import bad_line_records
 from data.types import Conversation, Evidence
 from inference.batches import Batching, answer_batches
@@ -55,6 +55,8 @@ def answer_command(args: argparse.Namespace) -> None:
     state = PartialState(cpu=device_of(args) == "cpu")
     if not (main := state.is_main_process):
         logging.disable(logging.INFO)
+    if Path(args.output).resolve() == Path(args.input).resolve():
+        raise ValueError(f"--output: {args.output} is the input, too")
     questions = Questions.read(args)
     file = None
     if main:
@@ -102,8 +104,7 @@ def say_how_it_ended(file: AnswerFile | None, args: argparse.Namespace) -> None:
     if file is None:
         return
     if file.whole:
-        lines = file.path.read_text(encoding="utf-8").splitlines()
-        file.num_errors = sum("error" in json.loads(line) for line in lines)
+        file.num_errors = sum("error" in record for _, record in iter_lines(file.path))
         logger.info("%s is whole already; --fresh answers anew", args.output)
     answered = file.num_lines - file.num_errors
     logger.info("wrote %s: %d answers, %d errors", args.output, answered, file.num_errors)

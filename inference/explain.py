@@ -277,25 +277,25 @@ def explain_answers(
     model.eval()
     builder.cut = args.cut_edges
     answers: dict[str, dict[int, str | None]] = {}
+    known = {conversation.id for conversation in conversations}
     for _, record in iter_lines(args.output):
-        if "turn_index" in record:  # else a line of the input that could not be read
+        if record.get("conversation") in known:  # else a line of the input that could not be read
             of_turns = answers.setdefault(record["conversation"], {})
             of_turns[record["turn_index"]] = record.get("answer")
     checkpoint = "/".join(Path(args.checkpoint).parts[-2:])
     paths = page_paths(args.explain, list(answers))
-    for number, conversation in enumerate(tqdm(conversations, desc="explanations")):
-        if conversation.id in answers:
-            pool = None if pools is None else pools[number]
-            found = explain_conversation(
-                model,
-                builder,
-                conversation,
-                answers[conversation.id],
-                args.history,
-                checkpoint,
-                pool,
-            )
-            write_explain_page(found, paths[conversation.id])
+    answered = [pair for pair in enumerate(conversations) if pair[1].id in answers]
+    for number, conversation in tqdm(answered, desc="explanations"):
+        found = explain_conversation(
+            model,
+            builder,
+            conversation,
+            answers[conversation.id],
+            args.history,
+            checkpoint,
+            None if pools is None else pools[number],
+        )
+        write_explain_page(found, paths[conversation.id])
     logger.info("wrote %d pages: %s ...", len(paths), next(iter(paths.values()), "none"))
 
 

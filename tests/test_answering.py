@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,16 @@ def test_what_is_whole_is_not_answered_again(
     main(command)
     monkeypatch.setattr(inference.answer, "load", lambda args: pytest.fail("answered again"))
     main([*command, "--keep_going"])
+
+
+def test_what_is_whole_may_hold_any_character_that_ends_a_line(
+    command: list[str], tmp_path: Path
+) -> None:
+    conversation = tiny_conversation(0)
+    odd = replace(conversation.turns[0], question="Where\u2028is\u2029it,\x85then\x0b?")
+    write_conversations(tmp_path / "in.jsonl", [replace(conversation, turns=(odd,))])
+    main(command)
+    main(command)
 
 
 def test_a_stop_leaves_a_file_that_score_refuses(command: list[str], tmp_path: Path) -> None:

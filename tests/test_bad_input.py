@@ -396,3 +396,14 @@ def test_a_chat_over_odd_evidence(
         ["chat", "--checkpoint", str(checkpoint), "--evidence", str(tmp_path / "pool.jsonl")]
     )
     assert "[bold]not markup[/bold] [/]" in capsys.readouterr().out
+
+
+def test_the_input_is_never_written_over(refuse: Refuse, checkpoint: Path, tmp_path: Path) -> None:
+    path = tmp_path / "conversations.jsonl"
+    write_conversations(path, [tiny_conversation(0)])
+    before = path.read_bytes()
+    other = tmp_path / ".." / tmp_path.name / path.name
+    for output, more in ((path, []), (other, ["--fresh"])):
+        options = ["--checkpoint", checkpoint, "--input", path, "--output", output, *more]
+        assert refuse(infer.main, "answer", *options) == f"--output: {output} is the input, too"
+    assert path.read_bytes() == before

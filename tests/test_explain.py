@@ -234,6 +234,18 @@ def test_the_page_of_one_conversation_has_the_name_that_was_asked_for(
     assert found == {"why.html"}
 
 
+def test_lines_that_could_not_be_read_have_no_page(tiny_checkpoint: str, tmp_path: Path) -> None:
+    bad = '{"turns": [{"question": "Who?"}]}\n{"id": "b", "turns": [{"question": "Who?"}, {}]}\n'
+    write_conversations(tmp_path / "good.jsonl", [tiny_conversation(0)])
+    lines = bad + (tmp_path / "good.jsonl").read_text(encoding="utf-8")
+    (tmp_path / "in.jsonl").write_text(lines, encoding="utf-8")
+    options = ["--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl"]
+    options += ["--explain", tmp_path / "why" / "why.html", "--max_new_tokens", 3, "--keep_going"]
+    with pytest.raises(SystemExit):
+        infer.main(["answer", "--checkpoint", tiny_checkpoint, *map(str, options)])
+    assert [path.name for path in (tmp_path / "why").iterdir()] == ["why.html"]
+
+
 def test_shuffled_edges_have_no_entities_to_name(tiny_checkpoint: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="--cut_edges shuffle"):
         pages(tiny_checkpoint, tmp_path, [tiny_conversation(0)], "--cut_edges", "shuffle")
