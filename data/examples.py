@@ -304,7 +304,7 @@ class ExampleBuilder:
             return tokens
         return TokenisedPiece(tokens.ids[:limit], tokens.ends[:limit], len(tokens.ids) - limit)
 
-    def _sizes(self, items: Sequence[Retrieved]) -> list[int]:
+    def sizes(self, items: Sequence[Retrieved]) -> list[int]:
         """How much room in the prompt each of some pieces takes, one behind the other."""
         pieces, tokens = self.tokenise([item.evidence for item in items])
         if not self._shares_places:
@@ -313,7 +313,7 @@ class ExampleBuilder:
 
     def _fits(self, items: Sequence[Retrieved]) -> bool:
         limit = self.config.max_nodes
-        return limit is None or sum(self._sizes(items)) <= limit
+        return limit is None or sum(self.sizes(items)) <= limit
 
     def _cut_to_budget(
         self, retrieved: list[Retrieved], beside: Sequence[Retrieved] = (), share: float = 1.0
@@ -321,9 +321,9 @@ class ExampleBuilder:
         """Whole pieces go from the bottom until the rest fits into a share, beside some others."""
         if self.config.max_nodes is None:
             return retrieved
-        limit = self.config.max_nodes * share - sum(self._sizes(beside))
+        limit = self.config.max_nodes * share - sum(self.sizes(beside))
         total, kept = 0, 0
-        for size in self._sizes(retrieved):
+        for size in self.sizes(retrieved):
             total += size
             if total > limit:
                 break

@@ -201,7 +201,7 @@ def dropped_pieces(
     """
     given = {item.evidence.text for item in example.evidence}
     limit = builder.config.max_nodes or np.inf
-    ends = node_starts(builder.tokenise([item.evidence for item in retrieved])[1])[1:]
+    ends = np.cumsum(builder.sizes(retrieved))
     return [
         DroppedPiece(
             piece.id, piece.source, piece.text, score, "budget" if end > limit else "memory"

@@ -19,7 +19,7 @@ from data.examples import Example, ExampleBuilder
 from data.explanation import ExplainedTurn, shares
 from data.jsonlines import write_conversations
 from data.types import Conversation, Evidence
-from inference.explain import evidence_parts, explain_conversation, page_paths, why
+from inference.explain import dropped_pieces, evidence_parts, explain_conversation, page_paths, why
 from model.attribution import attribute
 from model.checkpoint import save_checkpoint
 from model.graph_lm import GraphLM
@@ -177,6 +177,23 @@ def test_the_budget_drops_pieces() -> None:
     (turn, *_) = of_conversation(stir(tiny_model()), max_nodes=60)["turns"]
     assert {piece["reason"] for piece in turn["dropped"]} == {"budget"}
     assert len(turn["pieces"]) + len(turn["dropped"]) == 5
+
+
+@pytest.mark.parametrize("shared", [{"pool_size": 2}, {"repeats": "encoded"}])
+def test_the_budget_counts_places(shared: dict[str, Any]) -> None:
+    """All that was retrieved fits, so that what is dropped gave way to memory."""
+    texts = [f"Peru, Rivers, Name is {name}, Length is {name}" for name in "ABCDE"]
+    rows = tuple(Evidence(str(n), text, "table") for n, text in enumerate(texts))
+    conversation = replace(tiny_conversation(0), evidence=rows)
+    builder = tiny_builder(memory="random", top_k=4, **shared)
+    retrieved = builder.retrieve(conversation, 0, [])[1]
+    limit = sum(builder.sizes(retrieved))
+    assert limit < sum(len(piece.ids) for piece in builder.tokenise(list(rows[:4]))[1])
+    builder = tiny_builder(memory="random", top_k=4, max_nodes=limit, **shared)
+    example = builder.conversation(conversation)[0]
+    example = replace(example, evidence=example.evidence[:2])
+    reasons = [piece.reason for piece in dropped_pieces(builder, example, retrieved)]
+    assert reasons == ["memory", "memory"]
 
 
 def test_history_fills_the_prompts_of_later_turns() -> None:
