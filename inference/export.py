@@ -154,8 +154,9 @@ def write_manifest(folder: Path, facts: Json) -> None:
     manifest = {"format": 1, "commit": commit()} | facts | {"files": hashes(folder)}
     path = folder / MANIFEST
     path.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    for written in folder.iterdir():  # safetensors lets nobody else read, such as a server
-        written.chmod(path.stat().st_mode)
+    for written in folder.rglob("*"):  # safetensors lets nobody else read, such as a server
+        if written.is_file():
+            written.chmod(path.stat().st_mode)
 
 
 def sha256(path: str) -> str:

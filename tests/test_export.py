@@ -30,6 +30,7 @@ from configs.schema import (
 )
 from data.collate import collate
 from data.jsonlines import write_conversations
+from inference.export import write_manifest
 from model.checkpoint import check_manifest, save_checkpoint
 from model.export import merged_lm
 from model.graph_lm import GraphLM
@@ -222,6 +223,16 @@ def test_a_folder_says_what_it_was_made_of(exported: Exported) -> None:
     }
     with pytest.raises(ValueError, match=r"not a checkpoint, it has no manifest\.json"):
         check_manifest(exported.lm)
+
+
+def test_a_folder_within_stays_open(tmp_path: Path) -> None:
+    template = tmp_path / "additional_chat_templates" / "tools.jinja"
+    template.parent.mkdir()
+    mode = template.parent.stat().st_mode
+    template.touch(0o600)
+    write_manifest(tmp_path, {})
+    assert template.parent.stat().st_mode == mode
+    assert template.stat().st_mode == (tmp_path / "export.json").stat().st_mode
 
 
 def test_generation_is_greedy_and_ends_where_a_turn_ends(exported: Exported) -> None:
