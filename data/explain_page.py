@@ -18,7 +18,15 @@ from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
-from data.explanation import DroppedPiece, ExplainedPiece, ExplainedTurn, Explanation, PieceEdge
+from data.evidence_memory import MemoryMode
+from data.explanation import (
+    DroppedPiece,
+    ExplainedPiece,
+    ExplainedTurn,
+    Explanation,
+    PieceEdge,
+    origin_words,
+)
 from data.jsonlines import Json, whole_file
 from data.metrics import exact_match
 from data.types import LIST_SEPARATOR, Answer
@@ -57,7 +65,7 @@ def explain_page(record: Explanation) -> str:
     )
     return environment.from_string(_read("page.html")).render(
         record=record,
-        turns=[_turn(turn) for turn in record.turns],
+        turns=[_turn(turn, record.memory) for turn in record.turns],
         graphs=[_graph(turn) if turn.edges else None for turn in record.turns],
         shown_joins=SHOWN_JOINS,
         styles=styles,
@@ -77,7 +85,7 @@ def _hashes(texts: Iterable[str]) -> str:
     return " ".join(f"'sha256-{digest.decode()}'" for digest in digests)
 
 
-def _turn(turn: ExplainedTurn) -> Json:
+def _turn(turn: ExplainedTurn, memory: MemoryMode) -> Json:
     """What the page says of one turn."""
     order, entities = _order(turn), _entities(turn)
     largest = max((piece.share for piece in turn.pieces), default=0.0)
@@ -90,7 +98,7 @@ def _turn(turn: ExplainedTurn) -> Json:
         "probability": _percent(math.exp(turn.logprob)),
         "logprob": _signed(turn.logprob),
         "summary": _summary(turn),
-        "pieces": [_piece(turn.pieces[at], at, largest, entities) for at in order],
+        "pieces": [_piece(turn.pieces[at], at, largest, entities, memory) for at in order],
         "joins": _joins(turn, order, entities),
         "dropped": [_dropped(piece) for piece in turn.dropped],
     }
@@ -129,15 +137,22 @@ def _summary(turn: ExplainedTurn) -> str:
     return given + (f": {', '.join(parts)}" if parts else "")
 
 
-def _piece(piece: ExplainedPiece, at: int, largest: float, entities: Mapping[str, int]) -> Json:
-    score = {"new": "BM25", "memory": "similarity", "remembered": "score"}[piece.origin]
+def _piece(
+    piece: ExplainedPiece,
+    at: int,
+    largest: float,
+    entities: Mapping[str, int],
+    memory: MemoryMode,
+) -> Json:
+    kept = "similarity" if memory == "rerank" else "score"
+    score = {"new": "BM25", "memory": kept, "remembered": "score"}[piece.origin]
     attention = [] if piece.attention is None else [f"attention {_percent(piece.attention)}"]
     return {
         "share": _percent(piece.share),
         "against": piece.signed < 0,
         "width": round(100 * piece.share / largest, 1) if largest else 0,
         "source": piece.source,
-        "origin": f"from turn {piece.from_turn + 1}" if piece.origin == "memory" else piece.origin,
+        "origin": origin_words(piece.origin, piece.from_turn),
         "parts": list(_parts(piece, entities)),
         "facts": [
             f"{'against' if piece.signed < 0 else 'for'} the answer {_signed(piece.signed)}",

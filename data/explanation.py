@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from data.evidence_memory import MemoryMode
+from data.retrieve import Retrieved
 from data.types import Source
 
 Origin = Literal["new", "memory", "remembered"]
@@ -39,7 +41,8 @@ class ExplainedPiece:
     Args:
         id, source: as in the evidence pool.
         text: as the model read it.
-        score: BM25, or cosine similarity where the piece came from memory.
+        score: BM25; of a piece from memory its cosine similarity where memory is reranked, else the
+            BM25 of the turn that retrieved it; of one from the memory graph, the graph's.
         from_turn: number of the turn that retrieved it, from 0.
         origin: ``new`` was retrieved for this turn's question; ``memory`` was retrieved at an
             earlier turn and brought back by the evidence memory; ``remembered`` comes from the
@@ -141,6 +144,7 @@ class Explanation:
         checkpoint: the folder's name, as the page may show it.
         evidence: how the model reads evidence, ``graph`` or ``text``.
         history: which answers stand in the prompts of later turns, ``gold`` or ``predicted``.
+        memory: how the evidence memory brings pieces back.
         turns: those that were answered, in order.
     """
 
@@ -149,7 +153,20 @@ class Explanation:
     checkpoint: str
     evidence: Literal["graph", "text"]
     history: Literal["gold", "predicted"]
+    memory: MemoryMode
     turns: tuple[ExplainedTurn, ...]
+
+
+def origin(item: Retrieved, turn: int) -> Origin:
+    """Where a piece that a turn was given comes from."""
+    if item.evidence.source == "memory":
+        return "remembered"
+    return "new" if item.from_turn == turn else "memory"
+
+
+def origin_words(origin: Origin, from_turn: int) -> str:
+    """An origin as people read it."""
+    return f"from turn {from_turn + 1}" if origin == "memory" else origin
 
 
 def shares(sizes: Sequence[float]) -> list[float]:

@@ -34,7 +34,7 @@ class Retrieved:
 
     Args:
         evidence: the piece.
-        score: BM25 score, or cosine similarity where it came from the evidence memory.
+        score: BM25 score, or cosine similarity where it came from an evidence memory that reranks.
         from_turn: the turn (from 0) whose retrieval found it; an earlier one means memory.
     """
 

@@ -205,7 +205,7 @@ class Chat:
         if name == "/evidence":
             show_evidence(self.console, self.session.last().example, argument)
         elif name == "/why":
-            show_reasons(self.console, self.session.why(), self.session.last().example)
+            show_reasons(self.console, self.session.why())
         elif name == "/undo":
             self.say(f"taken back: {self.session.undo()}")
         elif name == "/help":

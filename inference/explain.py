@@ -24,8 +24,8 @@ from data.explanation import (
     ExplainedTurn,
     Explanation,
     MarkedSpan,
-    Origin,
     PieceEdge,
+    origin,
     shares,
 )
 from data.jsonlines import iter_lines
@@ -154,7 +154,7 @@ def _pieces(
             text=texts[number],
             score=item.score,
             from_turn=item.from_turn,
-            origin=_origin(item, example.turn),
+            origin=origin(item, example.turn),
             share=share[number],
             signed=float(parts.signed[number]),
             attention=attention[number] if graph else None,
@@ -162,12 +162,6 @@ def _pieces(
         )
         for number, item in enumerate(example.evidence)
     )
-
-
-def _origin(item: Retrieved, turn: int) -> Origin:
-    if item.evidence.source == "memory":
-        return "remembered"
-    return "new" if item.from_turn == turn else "memory"
 
 
 def _edges(
@@ -250,7 +244,13 @@ def explain_conversation(
         memory.graph.close()
     evidence = "text" if model.encoder is None else "graph"
     return Explanation(
-        conversation.id, conversation.domain, checkpoint, evidence, history, tuple(turns)
+        conversation.id,
+        conversation.domain,
+        checkpoint,
+        evidence,
+        history,
+        builder.config.memory,
+        tuple(turns),
     )
 
 

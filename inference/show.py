@@ -14,10 +14,9 @@ from rich.text import Text
 from torch import Tensor
 
 from data.examples import Example
-from data.explanation import ExplainedTurn
+from data.explanation import ExplainedTurn, origin, origin_words
 from data.jsonlines import Json
 from data.prompt import Prompt
-from data.retrieve import Retrieved
 
 ANSWER, QUIET = "green", "dim"
 MOST_REASONS = 10
@@ -97,13 +96,6 @@ def settled(text: str) -> int:
     return 0
 
 
-def origin(item: Retrieved, turn: int) -> str:
-    """Where a piece comes from: new, an earlier turn, or the memory graph."""
-    if item.evidence.source == "memory":
-        return "remembered"
-    return "new" if item.from_turn == turn else f"from turn {item.from_turn + 1}"
-
-
 def show_question(console: Console, question: str) -> None:
     """Print a question that the user did not type here."""
     console.out(f"> {visible(question)}", style="bold", highlight=False)
@@ -121,7 +113,8 @@ def show_pieces(console: Console, record: Json, example: Example, num_pieces: in
     answer = record["answer"].casefold()
     shown = sorted(example.evidence, key=lambda item: answer not in item.evidence.text.casefold())
     for item in shown[:num_pieces]:
-        tag = f"[{item.evidence.source}, {item.score:.2f}, {origin(item, example.turn)}]"
+        came = origin_words(origin(item, example.turn), item.from_turn)
+        tag = f"[{item.evidence.source}, {item.score:.2f}, {came}]"
         show_folded(console, f"{tag} {item.evidence.text}", QUIET)
 
 
@@ -144,7 +137,7 @@ def show_evidence(console: Console, example: Example, word: str = "") -> None:
     """
     rows = []
     for number, item in enumerate(example.evidence, 1):
-        piece, came = item.evidence, origin(item, example.turn)
+        piece, came = item.evidence, origin_words(origin(item, example.turn), item.from_turn)
         if word.casefold() in f"{piece.source} {came} {piece.text}".casefold():
             rows.append((str(number), f"{item.score:.2f}", piece.source, came, piece.text))
     total = len(example.evidence)
@@ -186,7 +179,7 @@ def show_table(
     console.print(table)
 
 
-def show_reasons(console: Console, turn: ExplainedTurn, example: Example) -> None:
+def show_reasons(console: Console, turn: ExplainedTurn) -> None:
     """Print what an answer owes to the pieces of evidence and to the entities that join them."""
     sure = math.exp(turn.logprob)
     said = f"{sure:.0%}" if sure >= 0.01 else "less than 1%"
@@ -200,7 +193,7 @@ def show_reasons(console: Console, turn: ExplainedTurn, example: Example) -> Non
             str(i + 1),
             f"{turn.pieces[i].share:.0%}",
             turn.pieces[i].source,
-            origin(example.evidence[i], example.turn),
+            origin_words(turn.pieces[i].origin, turn.pieces[i].from_turn),
             turn.pieces[i].text,
         )
         for i in order[:MOST_REASONS]

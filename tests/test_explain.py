@@ -169,6 +169,7 @@ def test_memory_and_what_was_dropped() -> None:
     brought = [piece for turn in later for piece in turn["pieces"] if piece["origin"] == "memory"]
     assert brought
     assert all(piece["from_turn"] < 2 for piece in brought)
+    assert found["memory"] == "random"
     reasons = {piece["reason"] for turn in later for piece in turn["dropped"]}
     assert reasons == {"memory"}
 

@@ -60,7 +60,7 @@ def record() -> Explanation:
     first = ExplainedTurn("a", 0, "Where?", "oslo", ("Oslo",), -0.5, pieces, edges, left)
     second = replace(first, id="b", number=3, question="And then?", answer="Bergen")
     second = replace(second, pieces=(*pieces[:2], kept, remembered), dropped=())
-    return Explanation("c1", "places", "demo", "graph", "gold", (first, second))
+    return Explanation("c1", "places", "demo", "graph", "gold", "rerank", (first, second))
 
 
 def hostile(record: Explanation, text: str) -> Explanation:
@@ -73,7 +73,7 @@ def hostile(record: Explanation, text: str) -> Explanation:
     turn = replace(
         turn, pieces=(first, *turn.pieces[1:]), edges=(edge, *turn.edges), dropped=(dropped,)
     )
-    return Explanation(text, text, text, "graph", "gold", (turn,))
+    return Explanation(text, text, text, "graph", "gold", "rerank", (turn,))
 
 
 def read(record: Explanation) -> LexborHTMLParser:
@@ -102,6 +102,17 @@ def test_what_is_said_of_a_turn(record: Explanation) -> None:
     assert words(second, "dd")[0] == "Bergen ✗ wrong"
     assert words(second, ".piece .tag:last-child")[2:] == ["from turn 1", "remembered"]
     assert second.attributes["id"] == "turn-4"
+
+
+@pytest.mark.parametrize(("memory", "score"), [("rerank", "similarity"), ("random", "score")])
+def test_only_a_memory_that_reranks_scores_by_similarity(
+    record: Explanation, memory: Any, score: str
+) -> None:
+    facts = words(read(replace(record, memory=memory)).css("section")[1], ".piece .facts")
+    assert [fact.split(" · ")[-2] for fact in facts] == ["BM25 12.5"] * 2 + [
+        f"{score} 12.5",
+        "score 12.5",
+    ]
 
 
 def test_what_joins_pieces_stands_in_the_list_and_in_the_graph(record: Explanation) -> None:
@@ -204,7 +215,7 @@ def test_marks_leave_the_text_as_it_is(text: str, found: list[tuple[int, int, st
     ]
     one = ExplainedPiece("1", "kb", text, 1.0, 0, "new", 1.0, 1.0, 1.0, tuple(marked))
     turn = ExplainedTurn("a", 0, "q", "a", (), -1.0, (one,), (), ())
-    page = read(Explanation("c", "", "", "graph", "gold", (turn,)))
+    page = read(Explanation("c", "", "", "graph", "gold", "rerank", (turn,)))
     assert page.css_first(".piece .text").text() == text
     covered = {at for s in marked for at in range(s.start, s.end)}
     assert sum(len(mark.text()) for mark in page.css("mark")) == len(covered)
