@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
+import os
 import signal
 import sys
 import time
@@ -16,6 +18,13 @@ EXIT_GO_ON = 75
 """Stopped early with all work saved; the same command goes on (EX_TEMPFAIL of sysexits.h)."""
 
 
+class CommandParser(argparse.ArgumentParser):
+    """A parser, and one for each of its commands, that takes no part of an option for it."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"allow_abbrev": False} | settings)
+
+
 def run_cli(main: Callable[[], None]) -> None:
     """Run a command: log to stderr; what a user gave wrong ends in one line and exit code 2."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
@@ -25,6 +34,10 @@ def run_cli(main: Callable[[], None]) -> None:
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     try:
         main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # who read it has seen enough, as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the last flush
+        raise SystemExit(128 + signal.SIGPIPE) from None
     except ValueError as error:
         message = " ".join(str(error).split("\n"))  # some libraries' reasons have several lines
         print(f"error: {message}", file=sys.stderr)

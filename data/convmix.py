@@ -15,7 +15,6 @@ mentions that the tool could not link (``null`` or ``false`` for an id).
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import re
@@ -26,7 +25,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from data.cli import run_cli
+from data.cli import CommandParser, run_cli
 from data.jsonlines import Json, Place, iter_lines, records, unique_ids, write_conversations
 from data.jsonlines import field as get
 from data.normalise import fold
@@ -365,7 +364,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         ValueError: a file is missing or malformed.
     """
     description = (main.__doc__ or "").split("\n", 1)[0]
-    parser = argparse.ArgumentParser(prog="python -m data.convmix", description=description)
+    parser = CommandParser(prog="python -m data.convmix", description=description)
     parser.add_argument("--questions", required=True, metavar="FILE")
     parser.add_argument("--evidence", nargs="+", default=[], metavar="FILE", action="extend")
     parser.add_argument("--output", required=True, metavar="OUT.jsonl")

@@ -332,7 +332,7 @@ def log_entities(edges: EntityEdges, num_pieces: int) -> None:
     """Say what was found in ``num_pieces`` pieces and what it joins."""
     logger.info(
         "found %d entities in %d pieces; %d entities occur in at least two pieces, "
-        "giving %d entity edges",
+        "giving up to %d entity edges",
         edges.num_entities,
         num_pieces,
         edges.num_shared,

@@ -7,7 +7,6 @@ their headers, and the ``key: value`` lines at the head of a Markdown file becom
 
 from __future__ import annotations
 
-import argparse
 import csv
 import html
 import io
@@ -21,7 +20,7 @@ from pathlib import Path
 from selectolax.lexbor import LexborHTMLParser
 from tqdm import tqdm
 
-from data.cli import run_cli
+from data.cli import CommandParser, run_cli
 from data.entities import count_entity_edges, entity_of, find_entities, log_entities
 from data.jsonlines import Place, write_pool
 from data.linearise import (
@@ -350,7 +349,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         ValueError: the folder or a file in it cannot be read.
     """
     description = (main.__doc__ or "").split("\n", 1)[0]
-    parser = argparse.ArgumentParser(prog="python -m data.pool", description=description)
+    parser = CommandParser(prog="python -m data.pool", description=description)
     parser.add_argument("--input", required=True, metavar="FOLDER")
     parser.add_argument("--output", required=True, metavar="POOL.jsonl")
     args = parser.parse_args(argv)

@@ -26,7 +26,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from data.cli import run_cli
+from data.cli import CommandParser, run_cli
 from data.jsonlines import Place, write_conversations
 from data.normalise import normalise_value
 from data.sqa_page import AnswerCell, SqaPage, SqaPageTask, page_file, read_sqa_page
@@ -311,7 +311,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m data.sqa", description=main.__doc__)
+    parser = CommandParser(prog="python -m data.sqa", description=main.__doc__)
     add = parser.add_argument
     add("--questions", type=Path, required=True, help="train.tsv or another file like it")
     add("--tables", type=Path, required=True, help="folder of the tables (table_csv)")

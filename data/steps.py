@@ -80,7 +80,7 @@ def steps(
 
 
 class Trial:
-    """Ten steps that stand for all: the one with the largest batch, and some from start to end.
+    """Up to eleven steps that stand for all: the one with the largest batch, and ten over the run.
 
     Args:
         schedule: of the run.
@@ -102,7 +102,7 @@ class Trial:
         self.sizes = [sum(sizes) for sizes in batches]  # of each step in tokens, padding included
         largest = max(range(schedule.num_steps), key=lambda n: max(batches[n]))
         between = [round(i * (schedule.num_steps - 1) / (num_timed - 1)) for i in range(num_timed)]
-        self.numbers = [largest, *between]
+        self.numbers = [largest, *dict.fromkeys(between)]
         self.times: list[float] = []
 
     def lines(self, settings: TrainingConfig, evaluation: float) -> list[str]:

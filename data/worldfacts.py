@@ -7,7 +7,6 @@ come back to an earlier country, and about a third need two pieces of evidence j
 
 from __future__ import annotations
 
-import argparse
 import logging
 import random
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from data.cli import run_cli
+from data.cli import CommandParser, run_cli
 from data.jsonlines import write_conversations
 from data.types import Answer, Conversation, Evidence, Turn
 from data.worldfacts_dialogue import SCRIPTS, Asked, make_dialogue
@@ -216,7 +215,7 @@ def _turn(id_: str, asked: Asked, pool: tuple[Evidence, ...]) -> Turn:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Write train.jsonl, tune.jsonl and test.jsonl."""
-    parser = argparse.ArgumentParser(description="Write the sample benchmark about the world.")
+    parser = CommandParser(description="Write the sample benchmark about the world.")
     parser.add_argument("--output", type=Path, required=True, help="folder for the three files")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--num_train", type=int, default=400, help="conversations")

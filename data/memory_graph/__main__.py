@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from data.cli import EXIT_GO_ON, StopRequest, run_cli
-from data.memory_graph.commands import Args, add_edits, add_keeping, add_looking, command, positive
+from data.cli import EXIT_GO_ON, CommandParser, StopRequest, run_cli
+from data.memory_graph.commands import (
+    Args,
+    add_edits,
+    add_keeping,
+    add_looking,
+    command,
+    moment,
+    positive,
+)
 from data.memory_graph.graph import MemoryGraph
 from data.memory_graph.printing import (
     print_facts,
@@ -42,7 +49,7 @@ SERVER = {
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse the command line and run one of the commands."""
-    parser = argparse.ArgumentParser(prog="python -m data.memory_graph", description=__doc__)
+    parser = CommandParser(prog="python -m data.memory_graph", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add_remember(commands)
     add_ask(commands)
@@ -71,7 +78,7 @@ def add_remember(commands: Any) -> None:
         help="rules: no model; lm: a local model; endpoint: a server; given: .jsonl with triplets",
     )  # fmt: skip
     added.add_argument("--source", help="what the texts belong to; else their file's name")
-    added.add_argument("--time", help="when the texts without a time were said")
+    added.add_argument("--time", type=moment, help="when the texts without a time were said")
     added.add_argument("--speaker", help="who said the texts that name nobody")
     added.add_argument("--batch", type=positive, help="episodes in one commit; 200, with models 8")
     added.add_argument("--max_minutes", type=float, help="stop after so long; run again to go on")
@@ -170,7 +177,9 @@ def add_ask(commands: Any) -> None:
     """``ask`` and the settings of recall."""
     added = command(commands, "ask", "the facts that may answer a question", ask_command)
     added.add_argument("question", nargs="?", help="else one a line from standard input")
-    added.add_argument("--as_of", metavar="TIME", help="what held then: 2019, 2019-05-03")
+    added.add_argument(
+        "--as_of", type=moment, metavar="TIME", help="what held then: 2019, 2019-05-03"
+    )
     added.add_argument("--num_facts", type=positive, default=10, help="facts at most")
     added.add_argument(
         "--mixture",

@@ -10,6 +10,7 @@ from typing import Any
 
 from data.memory_graph.graph import MemoryGraph
 from data.memory_graph.printing import fact_json, print_facts, print_json, print_rows
+from data.memory_graph.times import parse_time
 
 EXIT_PROBLEMS = 1
 Args = argparse.Namespace
@@ -28,6 +29,19 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} given, must be a whole number from 1")
     return int(text)
+
+
+def number(text: str) -> int:
+    """The number of an episode or a fact, also as it is printed: "#8"."""
+    return int(text.removeprefix("#"))
+
+
+def moment(text: str) -> str:
+    """A time, for ``argparse``."""
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} given: {error}") from None
 
 
 # Looking
@@ -95,15 +109,17 @@ def add_edits(commands: Any) -> None:
     added = command(commands, "split", "two things under one name", split_command)
     added.add_argument("entity", metavar="ENTITY")
     added.add_argument("--name", required=True, help="of the new object")
-    added.add_argument("--episode", nargs="+", type=int, default=[], help="they speak of the new")
-    added.add_argument("--fact", nargs="+", type=int, default=[], help="they are about the new")
+    added.add_argument(
+        "--episode", nargs="+", type=number, default=[], help="they speak of the new"
+    )
+    added.add_argument("--fact", nargs="+", type=number, default=[], help="they are about the new")
     added = command(commands, "rename", "another name; the old one stays an alias", rename_command)
     added.add_argument("entity", metavar="ENTITY")
     added.add_argument("name", metavar="NAME")
     command(commands, "undo", "take back the last merge, split or rename", undo_command)
     added = command(commands, "forget", "forget without a trace", forget_command)
     chosen = added.add_mutually_exclusive_group(required=True)
-    chosen.add_argument("--episode", nargs="+", type=int, help="numbers, as show prints them")
+    chosen.add_argument("--episode", nargs="+", type=number, help="numbers, as show prints them")
     chosen.add_argument("--entity", help="with every text that mentions it")
     chosen.add_argument("--source", help="all that came from it")
     added.add_argument("--yes", action="store_true", help="do not ask")

@@ -40,7 +40,7 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
     """
     path = Path(path)
     if not path.is_file():
-        raise ValueError(f"{path}: no such file")
+        raise ValueError(f"{path}: " + ("a folder, no file" if path.is_dir() else "no such file"))
     if path.suffix.lower() not in JSON_LINES:
         return _numbered(path, _paragraphs(path))
     first = next(iter_lines(path), None)

@@ -209,7 +209,7 @@ def test_pools_are_completed_once_and_stay_shared(caplog: pytest.LogCaptureFixtu
     assert c.evidence is full
     assert caplog.messages == [
         "found 3 entities in 4 pieces; 1 entities occur in at least two pieces, "
-        "giving 1 entity edges"
+        "giving up to 1 entity edges"
     ]
     caplog.clear()
     assert complete_entities([c]) == [c]

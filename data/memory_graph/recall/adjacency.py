@@ -86,11 +86,6 @@ class Adjacency:
         """int8 by node id, -1 where there is none."""
         return self.nodes["type"]
 
-    @property
-    def num_keys(self) -> int:
-        """All fact keys are smaller."""
-        return 2 * max(len(self.node_types), len(self.edges["flags"]))
-
     def refresh(self) -> int:
         """Show the record's revision, which is returned; makes the arrays where there are none."""
         revision = record_revision(self.db)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data.memory_graph.recall.ranking import best_first, cost_of, least
+from data.memory_graph.recall.ranking import best_first, cost_of, least, rounded
 from data.memory_graph.recall.traverse_settings import BeamSearch
 from data.memory_graph.recall.view import View, apart
 
@@ -130,6 +130,13 @@ class _Around:
     costs: np.ndarray
     limit: float
 
+    def whole(self, view: View) -> _Around:
+        """The same, all of it near."""
+        if self.limit == math.inf:
+            return self
+        cosines = rounded(view.similarity(self.triplets))  # of a hub's, exactly
+        return _around(self.triplets, self.others, cosines, len(cosines))
+
 
 def _around(triplets: np.ndarray, others: np.ndarray, cosines: np.ndarray, size: int) -> _Around:
     """The ``size`` closest are near, or all where there are not many more."""
@@ -209,7 +216,7 @@ def _deepen(
     free = _free(near, live, around, settings)
     taken = _take(near.view, live, around, free, settings)
     if taken is None:  # not enough of what is near
-        whole = [_around(a.triplets, a.others, a.cosines, len(a.cosines)) for a in around]
+        whole = [a.whole(near.view) for a in around]
         taken = _take(near.view, live, whole, free, settings)
     survivors, fallen = taken
     offered = [int(np.count_nonzero(allowed)) for allowed in free]

@@ -31,13 +31,16 @@ from itertools import islice, permutations
 
 import numpy as np
 
-from data.memory_graph.recall.ranking import best_first, least
+from data.memory_graph.recall.ranking import best_first, least, rounded
 from data.memory_graph.recall.traverse_settings import WaterCircles
 from data.memory_graph.recall.view import View, apart
 from data.memory_graph.types import EPISODIC, THESIS
 
 FAR = 255
 """Hops of a node that a linked object's circles do not reach."""
+MARGIN = 0.01
+"""Cosines of a hub's facts are less than half of this off: so much farther than the last one that
+counts, facts are compared again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class _Walked:
 
     Args:
         keys: of the facts, int64 [k].
-        cosines: of the facts, rounded, [k].
+        cosines: of the facts, as ``View.facts_around`` gives them, [k].
         ends: of the triplets, in either order, two int64 [k].
         circle: from which each water first walked it, [waters, k]; ``FAR`` where it did not.
     """
@@ -136,9 +139,9 @@ def _spread(view: View, start: int, settings: WaterCircles) -> _Water:
         front = np.flatnonzero(hops == circle)
         if len(front) > settings.max_width:
             held_back += len(front) - settings.max_width
-            _, cosines = view.facts_around(walked, ends)
-            costs = -cosines[new]
-            front = np.sort(_first(others, new, costs, settings.max_width, view.names))
+            keys, cosines = (column[new] for column in view.facts_around(walked, ends))
+            width = settings.max_width
+            front = np.sort(_first(view, others[new], keys, cosines, width, view.names))
     return _Water(hops, sources, held_back)
 
 
@@ -156,15 +159,15 @@ def _together(view: View, waters: list[_Water]) -> _Walked:
 def _texts(view: View, walked: _Walked, settings: WaterCircles) -> tuple[np.ndarray, np.ndarray]:
     """The best theses and the best episodes."""
     texts = np.flatnonzero(~walked.simple)
-    keys, costs = walked.keys[texts], -walked.cosines[texts]
+    keys, bonus = walked.keys[texts], np.zeros(len(texts))
     if len(walked.circle) > 1:
         # a cosine is at most 2 apart from another, so that 4 for each entity decides first
-        costs -= 4.0 * _others_mentioned(view, keys, walked.circle[:, texts] < FAR)
+        bonus = 4.0 * _others_mentioned(view, keys, walked.circle[:, texts] < FAR)
     types = view.node_types[keys >> 1]
     theses, episodes = (np.flatnonzero(types == kind) for kind in (THESIS, EPISODIC))
     return (
-        _closest(view, keys, theses, costs, settings.hyper_num),
-        _closest(view, keys, episodes, costs, settings.episodic_num),
+        _closest(view, walked, texts[theses], settings.hyper_num, bonus[theses]),
+        _closest(view, walked, texts[episodes], settings.episodic_num, bonus[episodes]),
     )
 
 
@@ -190,13 +193,11 @@ def _chains(
     primary, twice = (walked.simple & rows for rows in _names_another(view, walked))
     primary |= walked.simple & _met(waters, walked.ends)
     first = primary & twice if settings.strict_filter and (primary & twice).any() else primary
-    costs = -walked.cosines
-    budget = settings.chain_triplets_num
-    chosen = _closest(view, walked.keys, np.flatnonzero(first), costs, budget)
+    chosen = _closest(view, walked, np.flatnonzero(first), settings.chain_triplets_num)
     circle, rest, others = walked.circle.min(0), walked.simple & ~primary, []
     for before in range(settings.max_circles):
         rows = np.flatnonzero(rest & (circle == before))
-        others.append(_closest(view, walked.keys, rows, costs, settings.other_triplets_num))
+        others.append(_closest(view, walked, rows, settings.other_triplets_num))
     return chosen, np.concatenate(others)
 
 
@@ -219,38 +220,47 @@ def _met(waters: list[_Water], ends: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _closest(
-    view: View, keys: np.ndarray, rows: np.ndarray, costs: np.ndarray, budget: int
+    view: View, walked: _Walked, rows: np.ndarray, budget: int, bonus: np.ndarray | None = None
 ) -> np.ndarray:
-    """Keys of at most ``budget`` of some rows, by rising cost, ties by text."""
-    if not budget:
-        return keys[:0]
+    """Keys of at most ``budget`` facts of some rows, closest first, ties by text."""
+    keys = walked.keys[rows]
     texts = lambda some: [view.fact_text(key) for key in some]  # noqa: E731
-    return _first(keys, rows, costs[rows], budget, texts)
+    return _first(view, keys, keys, walked.cosines[rows], budget, texts, bonus)
 
 
 def _first(
+    view: View,
     ids: np.ndarray,
-    rows: np.ndarray,
-    costs: np.ndarray,
+    keys: np.ndarray,
+    cosines: np.ndarray,
     budget: int,
     contents: Callable[[list[int]], list[str]],
+    bonus: np.ndarray | None = None,
 ) -> np.ndarray:
-    """The first different ids by rising cost, each by its smallest, ties by contents.
+    """The first different ids, closest first, each by its closest row, ties by contents.
 
     Args:
-        ids: of which some are meant.
-        rows: these.
-        costs: of each of the rows.
+        view: says how close those that may be among the first really are.
+        ids, keys, cosines: of each row: what is meant, its fact, about how close that is.
         budget: how many ids at most.
         contents: of ids.
+        bonus: of each row, what goes before closeness: more comes first.
     """
+    if not budget or not len(ids):
+        return ids[:0]
+    bonus = np.zeros(len(ids)) if bonus is None else bonus
+    costs = -cosines - bonus
     near, size = least(costs, 4 * budget), 4 * budget
     # nothing beyond the smallest so many costs can be among the first
-    while len(near) < len(rows) and len(np.unique(ids[rows[near]])) < budget:
+    while len(near) < len(ids) and len(np.unique(ids[near])) < budget:
         size *= 4
         near = least(costs, size)
     near = near[np.argsort(costs[near], kind="stable")]
-    near = near[np.unique(ids[rows[near]], return_index=True)[1]]
-    costs, ids = costs[near], ids[rows[near]]
+    last = np.sort(costs[near[np.unique(ids[near], return_index=True)[1]]])[:budget][-1]
+    near = np.flatnonzero(costs <= last + MARGIN)
+    costs = -rounded(view.closeness(keys[near])) - bonus[near]
+    by_cost = np.argsort(costs, kind="stable")
+    first = by_cost[np.unique(ids[near[by_cost]], return_index=True)[1]]
+    costs, ids = costs[first], ids[near[first]]
     order = best_first(costs, lambda some: contents(ids[some].tolist()), budget)
     return ids[list(islice(order, budget))]

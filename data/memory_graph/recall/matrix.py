@@ -10,6 +10,7 @@ import json
 import logging
 import mmap
 import os
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -222,7 +223,9 @@ class Matrix:
         with locked(self.folder, wait) as mine:
             if not mine or self.is_outdated():
                 return False
-            self.manifest |= {"serial": self.manifest["serial"] + 1, "width": self.width}
+            if not self.manifest["serial"]:  # no files, or none that can be read
+                self.manifest["generation"] = secrets.randbits(48)
+            self.manifest |= {"serial": 1 + secrets.randbits(48), "width": self.width}
             self._erase()
             if self.count > 1000 and self.num_live < self.count / 2:
                 self._compact()
@@ -278,11 +281,14 @@ class Matrix:
         self.manifest["generation"], self.count = generation, len(live)
 
     def _take_stock(self) -> None:
-        """Map what was written; drop the files of older generations."""
+        """Map what was written; drop the files of older generations and indexes."""
         self.reload()
         generation = self.manifest["generation"]
         for path in self.folder.glob("*-*"):
-            if path.name.split("-")[1] != str(generation):
+            kind, found = path.name.split("-")[:2]
+            # what was killed while it wrote an index has left a second one, or a part of one
+            second = kind.endswith("index") and path != self.neighbours.path
+            if found != str(generation) or second:
                 path.unlink(missing_ok=True)
 
     def gather(self, rows: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from data.memory_graph.recall.adjacency import Adjacency, Moment, Rows
-from data.memory_graph.recall.crowd import MIN_CROWD
+from data.memory_graph.recall.crowd import MAX_CROWD, MIN_CROWD
 from data.memory_graph.recall.fact_words import FactWords
 from data.memory_graph.recall.filter import STOPWORDS
 from data.memory_graph.recall.hubs import Hub
@@ -223,7 +223,7 @@ class QuestionView:
 
 
 class Scores:
-    """Cosines of facts to one question, each computed once.
+    """Cosines of facts to one question.
 
     Args:
         matrix: the facts' vectors.
@@ -247,7 +247,7 @@ class Scores:
         return found
 
     def of_hub(self, keys: np.ndarray) -> np.ndarray:
-        """The same of a hub's facts; but for the ``EXACT`` closest they may be 0.001 off."""
+        """About the same of a hub's facts, less than 0.005 off; exact of the ``EXACT`` closest."""
         rows, crowd = self.matrix.rows(keys), self.matrix.crowd
         if len(rows) < MIN_CROWD:
             return self.of(keys)
@@ -255,7 +255,7 @@ class Scores:
         rough[crowd.rows] = crowd.dot(self.query)
         found = rough[rows]
         unknown = np.flatnonzero((found == 0) & (rows >= 0))
-        if len(unknown) > max(len(crowd.rows), MIN_CROWD):
+        if min(len(unknown), MAX_CROWD) > max(len(crowd.rows), MIN_CROWD):
             self.matrix.keep_together(rows[unknown])  # for the next questions
         found[unknown] = self.of(keys[unknown])
         near = least(-found, EXACT)

@@ -184,7 +184,7 @@ class Recall:
         self, question: str, as_of: str | None, settings: RecallSettings
     ) -> Iterator[tuple[QuestionView, _Clock]]:
         """The graph at its newest revision as the question sees it, and what that took."""
-        second = start(now()) if as_of is None else end(parse_time(as_of)) - 1
+        second = start(now()) if as_of is None else _last_second(as_of)
         clock = _Clock()
         names = self.extractor.entities(question)
         clock.lap("entities")
@@ -222,6 +222,16 @@ class Recall:
     def close(self) -> None:
         """Write down what is only in memory."""
         self.vectors.save()
+
+
+def _last_second(as_of: str) -> int:
+    """The end of a time that a question is asked as of."""
+    if not isinstance(as_of, str):
+        raise ValueError(f"as_of: {as_of!r} given, must be a text")
+    try:
+        return end(parse_time(as_of)) - 1
+    except ValueError as error:
+        raise ValueError(f"as_of: {as_of!r} given: {error}") from None
 
 
 class _Clock:

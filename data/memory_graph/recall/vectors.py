@@ -64,7 +64,10 @@ class Vectors:
         probe = np.array(matrix.manifest["probe"], dtype=np.float32)
         same = len(probe) == len(self._probe) and probe @ self._probe >= SAME
         if matrix.count and not same:
-            logger.warning("%s: by another embedder, vectors are made again", matrix.folder)
+            if matrix.writable:
+                logger.warning("%s: by another embedder, vectors are made again", matrix.folder)
+            else:
+                logger.info("%s: by another embedder, not used and not changed", matrix.folder)
             matrix.clear()
         self._seen[matrix.folder.name] = matrix.manifest["revision"]
 

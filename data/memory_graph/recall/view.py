@@ -65,7 +65,7 @@ class View(Protocol):
     def facts_around(self, triplets: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """``fact_keys`` and ``rounded(similarity)`` of the first two arrays of ``around_all``.
 
-        Much faster than these for a hub; there, facts far from the question may be 0.001 off.
+        Much faster than these for a hub; its facts but the closest are less than 0.005 off there.
         """
 
     def similarity(self, triplets: np.ndarray) -> np.ndarray:

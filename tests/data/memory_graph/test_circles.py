@@ -258,3 +258,20 @@ def test_a_closer_triplet_is_never_lost_to_a_farther_one(others: int) -> None:
     view = TinyView([("q", "to", name) for name in names], ["q"], cosines=cosines)
     found = water_circles(view, WaterCircles(other_triplets_num=others))
     assert (found.secondary // 2).tolist() == list(range(29, 29 - others, -1))
+
+
+@settings(deadline=None)
+@given(graphs(min_starts=1), SETTINGS, st.integers(0, 2**32))
+def test_cosines_that_are_a_little_off_change_nothing(
+    graph: dict[str, Any], chosen: WaterCircles, seed: int
+) -> None:
+    view = TinyView(**graph)
+    expected = water_circles(view, chosen)
+    rng, facts_around = np.random.default_rng(seed), view.facts_around
+
+    def rough(triplets: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        keys, cosines = facts_around(triplets, ends)
+        return keys, cosines + rng.uniform(-0.0049, 0.0049, len(cosines))  # as of a hub's
+
+    view.facts_around = rough
+    assert np.array_equal(water_circles(view, chosen).facts, expected.facts)

@@ -302,3 +302,41 @@ def test_stopped_in_the_middle_it_goes_on_with_the_same_command(tmp_path: Path) 
     assert sorted(texts, key=lambda t: int(t.split()[1])) == [
         f"Person {i} lives in City {i}." for i in range(len(texts))
     ]
+
+
+def test_no_part_of_an_option_is_taken_for_it(capsys: Any, folder: Path) -> None:
+    remember(capsys, folder)
+    with pytest.raises(SystemExit, match="2"):
+        run(capsys, "forget", folder, "--source", "story.txt", "--ye")
+    assert "unrecognized arguments: --ye" in capsys.readouterr().err
+    assert "story.txt" in run(capsys, "show", folder, "Anna")
+
+
+@pytest.mark.parametrize(("command", "option"), [("ask", "--as_of"), ("remember", "--time")])
+def test_a_time_that_is_none_is_refused_by_its_option(
+    capsys: Any, folder: Path, command: str, option: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run(capsys, command, folder, option, "yesterday")
+    assert f"argument {option}: 'yesterday' given: not a time" in capsys.readouterr().err
+    assert not (folder / "my.db").exists()
+
+
+def test_episodes_are_named_as_they_are_printed(capsys: Any, folder: Path) -> None:
+    remember(capsys, folder)
+    printed = run(capsys, "history", folder, "Bert")
+    [number] = set(re.findall(r"#\d+ 2019", printed))
+    run(capsys, "forget", folder, "--episode", number.split()[0], "--yes")
+    with pytest.raises(ValueError, match="Bert"):
+        run(capsys, "history", folder, "Bert")
+
+
+def test_a_reader_that_has_seen_enough_ends_it_without_a_word(capsys: Any, folder: Path) -> None:
+    remember(capsys, folder)
+    command = [sys.executable, "-m", "data.memory_graph", "history", "--db", folder / "my.db"]
+    process = subprocess.Popen(
+        [*map(str, command), "Anna"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait() == 128 + signal.SIGPIPE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -138,11 +139,12 @@ def test_a_reader_writes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("damage", ["manifest.json", "rows-0", "labels-0"])
+@pytest.mark.parametrize("damage", ["manifest.json", "rows-*", "labels-*"])
 def test_damaged_files_are_made_again(tmp_path: Path, damage: str) -> None:
     vectors = unit(np.random.default_rng(7), 20)
     filled(tmp_path, list(range(20)), vectors)
-    (tmp_path / damage).write_bytes((tmp_path / damage).read_bytes()[:20])
+    [path] = tmp_path.glob(damage)
+    path.write_bytes(path.read_bytes()[:20])
     matrix = Matrix(tmp_path)
     assert (matrix.count, matrix.manifest["revision"]) == (0, -1)
     matrix.put(rows([1]), vectors[1:2])
@@ -226,7 +228,7 @@ def test_the_index_and_what_came_later_are_searched_together(tmp_path: Path, mon
     matrix.put(rows(list(range(290, 400))), vectors[290:400])
     matrix.save(3, [1.0], index=True)
     assert matrix.neighbours.num_rows == matrix.count
-    assert [path.name for path in tmp_path.glob("index-*")] == [f"index-0-{matrix.count}"]
+    assert list(tmp_path.glob("index-*")) == [matrix.neighbours.path]
     for key in (8, 250, 399):
         assert matrix.nearest(vectors[key].astype(np.float16), 3)[0][0] == key
 
@@ -255,3 +257,40 @@ def test_an_index_of_another_size_is_not_used(tmp_path: Path, monkeypatch) -> No
     matrix = Matrix(tmp_path)
     assert matrix.neighbours.num_rows == 0
     assert matrix.nearest(vectors[3].astype(np.float16), 1)[0].tolist() == [3]
+
+
+def test_files_that_were_made_anew_are_never_taken_for_the_old_ones(tmp_path: Path) -> None:
+    vectors = unit(np.random.default_rng(11), 40)
+    folder = tmp_path / "facts"
+    filled(folder, list(range(20)), vectors).save(1, [1.0])
+    old = Matrix(folder)
+    old.keep_together(np.arange(20))
+    old.put(rows([30]), vectors[30:31])
+    shutil.rmtree(folder)
+    filled(folder, list(range(39, 9, -1)), vectors)
+    assert old.is_outdated()
+    assert not old.save(2, [1.0])  # what others wrote stays
+    old.reload()
+    assert not len(old.crowd.rows)
+    np.testing.assert_allclose(old.vectors(np.array([39, 22])), vectors[[39, 22]], atol=1e-3)
+
+
+def test_what_a_killed_process_left_of_an_index_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_EXACT", 50)
+    vectors = unit(np.random.default_rng(12), 200)
+    matrix = filled(tmp_path, list(range(200)), vectors)
+    matrix.put(rows([300]), vectors[:1])
+    matrix.save(2, [1.0], index=True)
+    index = matrix.neighbours.path
+    assert index is not None
+    smaller = index.with_name(index.name.replace("-201", "-100"))
+    partial = index.with_name(f".{index.name}.partial")
+    for path in (smaller, partial):
+        shutil.copy(index, path)
+    matrix.drop(np.array([6]))
+    matrix.save(3, [1.0])
+    assert index.exists()
+    assert not smaller.exists()
+    assert not partial.exists()
