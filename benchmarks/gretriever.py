@@ -29,6 +29,7 @@ from torch_geometric.data import Batch as PygBatch
 from tqdm import tqdm
 
 from benchmarks.peers import Pyg
+from benchmarks.records import whole_lines
 from configs.load import differences, read_config, write_config
 from configs.models import sentence_encoder
 from configs.schema import Config
@@ -245,16 +246,6 @@ def answer_command(args: argparse.Namespace) -> None:
                 file.write(dump(record) + "\n")
             file.flush()
             bar.update(len(batch))
-
-
-def whole_lines(path: Path) -> int:
-    """How many lines of a file are whole; what is behind them is cut off."""
-    if not path.is_file():
-        return 0
-    whole = path.read_bytes()
-    whole = whole[: whole.rfind(b"\n") + 1]
-    path.write_bytes(whole)
-    return whole.count(b"\n")
 
 
 def answer_batch(system: Pyg, batch: Sequence[Example], max_new_tokens: int) -> Iterator[Json]:
