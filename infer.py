@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from data.cli import run_cli
+from data.cli import CommandParser, run_cli
 from data.score import GROUPINGS, score_files
 from inference.answer import answer_command
 from inference.batches import BATCH_TOKENS
@@ -15,7 +15,7 @@ from inference.export import export_command
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse the command line and run one of the commands."""
-    parser = argparse.ArgumentParser(prog="infer.py", description=__doc__)
+    parser = CommandParser(prog="infer.py", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
 
     add_answer_command(commands)
