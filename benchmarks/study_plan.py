@@ -16,6 +16,7 @@ from benchmarks.study_runs import Run
 from configs.study import Size, Study
 from data.examples import choose_questions
 from data.jsonlines import read_conversations
+from inference.answer import DRAW_SEED
 
 ALPHA, POWER = 0.05, 0.8
 
@@ -43,12 +44,14 @@ def minutes_left(run: Run, size: Size, runs: Sequence[Run]) -> float:
     """What a run still takes: the median of those like it that are done, less what it has had.
 
     Like it are those of the same trainer and kind of evidence, else all of its kind; where none is
-    done, the size's own guess.
+    done, the size's own guess. What starts over takes all of it.
     """
     state = run.state
     if state["done"]:
         return 0.0
     minutes = _expected(run, size, runs)
+    if run.in_one_piece:
+        return minutes
     return max(minutes - state["seconds"] / 60, min(minutes, 1.0))
 
 
@@ -103,5 +106,7 @@ def power_text(study: Study, size: Size, runs: Sequence[Run]) -> str:
 def number_of_questions(study: Study, size: Size) -> int:
     """How many questions each row answers."""
     conversations = read_conversations(f"{study.data}/{study.dev}")
-    chosen = choose_questions(conversations, size.num_questions, study.single_answers_only, seed=1)
+    chosen = choose_questions(
+        conversations, size.num_questions, study.single_answers_only, DRAW_SEED
+    )
     return sum(map(len, chosen.values()))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks.study_numbers import over_conversations_and_seeds, sign_flip_test
-from benchmarks.study_plan import smallest_difference
+from benchmarks.study_plan import minutes_left, smallest_difference
+from configs.study import Row, Size
 from data.score import bootstrap
 
 Values = dict[tuple[str, str], float]
@@ -70,3 +73,17 @@ def test_the_smallest_difference_is_found_four_times_in_five() -> None:
     found = np.abs(better - worse) / np.sqrt(better + worse) > 1.959964
     assert found.mean() == pytest.approx(0.8, abs=0.02)
     assert smallest_difference(2400, 0.12) == pytest.approx(difference / 2, rel=0.02)
+
+
+def test_only_what_goes_on_has_less_left_for_the_minutes_it_had() -> None:
+    def left(in_one_piece: bool) -> float:
+        config = SimpleNamespace(
+            training=SimpleNamespace(max_steps=None), model=SimpleNamespace(evidence="text")
+        )
+        state = {"done": False, "seconds": 1200.0}
+        run: Any = SimpleNamespace(kind="train", row=Row("a", "a"), config=config, state=state)
+        run.in_one_piece = in_one_piece
+        return minutes_left(run, Size(train_minutes=60.0), [run])
+
+    assert left(in_one_piece=False) == 40.0
+    assert left(in_one_piece=True) == 60.0
