@@ -36,7 +36,6 @@ logger = logging.getLogger("study")
 def main(argv: Sequence[str] | None = None) -> None:
     """Run what is left of a study, and write its page."""
     args, more = parse(argv)
-    said = ["python", "benchmarks/study.py", "--config", args.config, "--size", args.size, *more]
     with StopRequest(args.max_minutes) as stop:
         study, size = chosen(args)
         output = Path(args.output or f"runs/study/{Path(args.config).stem}_{args.size}")
@@ -47,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if args.plan:
             return print_plan(study, size, runs, everything)
         with locked(output):
-            page = partial(write_page, study, size, everything, output, shlex.join(said))
+            page = partial(write_page, study, size, everything, output, command_line(args, more))
             failed, stopped = run_all(size, runs, everything, stop, page)
     if failed:
         raise ValueError(f"{len(failed)} run(s) failed: " + "; ".join(failed))
@@ -67,6 +66,13 @@ def parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--rows", nargs="+", default=[], help="only these rows")
     parser.add_argument("--seeds", nargs="+", type=int, default=[], help="only these seeds")
     return parser.parse_known_args(argv)
+
+
+def command_line(args: argparse.Namespace, more: Sequence[str]) -> str:
+    """The command that makes the whole study, as it was given."""
+    given = {name: getattr(args, name) for name in ("config", "size", "data", "output")}
+    words = [word for name, value in given.items() if value for word in (f"--{name}", value)]
+    return shlex.join(["python", "benchmarks/study.py", *words, *more])
 
 
 def chosen(args: argparse.Namespace) -> tuple[Study, Size]:

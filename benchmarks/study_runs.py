@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from benchmarks.records import file_hash
 from configs.load import read_config, write_config
 from configs.schema import Config
 from configs.study import Row, Size, Study, row_config, said
@@ -31,6 +32,7 @@ from model.checkpoint import commit
 from model.run_folder import FREE
 
 logger = logging.getLogger("study")
+_file_hash = cache(file_hash)
 
 ROOT = Path(__file__).resolve().parent.parent
 TRAINERS = {
@@ -189,7 +191,11 @@ def _answers(
     if size.num_questions is not None:
         options.append(f"--max_questions={size.num_questions}")
     options.append(f"--max_new_tokens={training.config.training.max_new_tokens}")
-    identity = {"training": training.identity, "dev": _file_hash(questions), "options": options}
+    identity = {
+        "training": training.identity,
+        "dev": _file_hash(questions),
+        "options": list(options),
+    }
     folder = _folder(output / "answers", row, training.seed, identity, folders)
     options += [f"--input={questions}", f"--output={folder / PREDICTIONS}"]
     options.append(f"--batch_size={training.config.training.eval_batch_size}")
@@ -205,12 +211,6 @@ def _folder(parent: Path, row: Row, seed: int, identity: Json, folders: Folders)
         known = sorted(parent.glob(f"*-{key}"))
         folders[key] = known[0] if known else parent / f"{row.name}-seed{seed}-{key}"
     return folders[key]
-
-
-@cache
-def _file_hash(path: str | Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def missing_files(study: Study) -> list[str]:

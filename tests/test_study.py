@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -144,7 +145,7 @@ def test_from_rows_to_the_page(
         "| the graph is better |",
     ):
         assert words in page
-    assert f"--config {path} --size smoke`" in page
+    assert f"--config {path} --size smoke --output {output}`" in page
     numbers = json.loads((output / "study.json").read_text())
     assert numbers["graph"]["answer_in_evidence"]["mean"] == pytest.approx(1.0)
     assert set(numbers["shuffled"]["minus"]) == {"text", "graph"}
@@ -172,6 +173,9 @@ def test_only_what_changes_a_result_makes_another_run(
     assert len(set(before)) == len(before) == 11
     assert folders(("--training.save_every=7", "--data.num_workers=2")) == before
     assert not set(folders(("--training.learning_rate=0.5",))) & set(before)
+    for run in runs_of(found, size, tmp_path / "out"):
+        text = json.dumps(run.identity, sort_keys=True, default=str)
+        assert run.folder.name.endswith(hashlib.sha256(text.encode()).hexdigest()[:12])
     fewer = folders(size=Size(overrides=size.overrides, num_questions=3))
     assert [a == b for a, b in zip(before, fewer, strict=True)] == [
         run.kind == "train" for run in runs_of(found, size, tmp_path / "out")
