@@ -63,7 +63,8 @@ def draw_bars(groups: Sequence[str], rows: Sequence[Series]) -> Figure:
     for number, row in enumerate(rows):
         means, reach = _with_reach(row.estimates)
         places = [group + (number - (len(rows) - 1) / 2) * width for group in range(len(groups))]
-        look = {"color": COLOURS[number], "hatch": HATCHES[number], "edgecolor": "white"}
+        colour, _, hatch = look_of(number)
+        look = {"color": colour, "hatch": hatch, "edgecolor": "white"}
         axes.bar(places, means, width, label=row.label, **look)
         axes.errorbar(places, means, yerr=reach, fmt="none", ecolor="#333333", elinewidth=1)
     axes.set_xticks(range(len(groups)), groups)
@@ -76,10 +77,18 @@ def draw_lines(groups: Sequence[str], rows: Sequence[Series]) -> Figure:
     for number, row in enumerate(rows):
         means, reach = _with_reach(row.estimates)
         places = [group + (number - (len(rows) - 1) / 2) * 0.05 for group in range(len(groups))]
-        look = {"color": COLOURS[number], "marker": MARKERS[number], "capsize": 2}
+        colour, marker, _ = look_of(number)
+        look = {"color": colour, "marker": marker, "capsize": 2}
         axes.errorbar(places, means, yerr=reach, label=row.label, elinewidth=0.8, **look)
     axes.set_xticks(range(len(groups)), groups)
     return _finished(figure, axes, len(rows))
+
+
+def look_of(number: int) -> tuple[str, str, str]:
+    """A row's colour, marker and hatch; after eight rows the colours meet other markers."""
+    turn, place = divmod(number, len(COLOURS))
+    other = (turn + place) % len(MARKERS)
+    return COLOURS[place], MARKERS[other], HATCHES[other]
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -62,6 +62,11 @@ def load_rows(study: Study, runs: Sequence[Run]) -> dict[str, RowScores]:
     return found
 
 
+def cell(value: Estimate, sign: str = "") -> str:
+    """A mean with its interval, as tables show them; a sign ``+`` marks differences."""
+    return f"{value.mean:{sign}.3f} [{value.low:{sign}.3f}, {value.high:{sign}.3f}]"
+
+
 def values_of(scores: Scores, metric: str) -> dict[Key, float]:
     """A metric by question."""
     column = list(METRICS).index(metric)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.study_figures import Series, draw_bars, draw_lines, draw_rows, save
-from benchmarks.study_numbers import Key, RowScores, difference, load_rows, row_estimate
+from benchmarks.study_numbers import Key, RowScores, cell, difference, load_rows, row_estimate
 from benchmarks.study_plan import power_text
 from benchmarks.study_runs import Json, Run
 from configs.study import Row, Size, Study
 from data.jsonlines import whole_file
 from data.score import Estimate, group_of
 
-MIN_TURN = 10  # questions; later turns with fewer are one group
+MIN_TURN = 10  # questions; the last turns with fewer are one group
 TITLES = {
     "source": "By the source of the answer",
     "held_by": "By the source of the pieces of E_t that hold the answer",
@@ -116,7 +117,7 @@ def _claims(study: Study, rows: Rows) -> Iterator[str]:
         found = difference(rows[claim.than], rows[claim.row], "hit_at_1")
         if found is not None:
             names = f"{rows[claim.row].row.label} − {rows[claim.than].row.label}"
-            yield f"| {claim.text} | {names} | {_signed(found[0])} | {_p(found[1])} |"
+            yield f"| {claim.text} | {names} | {cell(found[0], '+')} | {_p(found[1])} |"
     yield ""
 
 
@@ -131,7 +132,7 @@ def _table(title: str, study: Study, rows: Rows, numbers: Json) -> Iterator[str]
     for name, row in rows.items():
         found = numbers[name]
         cells = [row.row.label, str(len(found["seeds"])) if not row.untrained else "–"]
-        cells += [_plain(found[m]) for m in ("hit_at_1", "hit_at_5")]
+        cells += [cell(found[m]) for m in ("hit_at_1", "hit_at_5")]
         cells.append(f"{found['answer_in_evidence'].mean:.3f}")
         cells += [_compared(found["minus"].get(name)) for name in study.baselines]
         yield f"| {' | '.join(cells)} |"
@@ -139,15 +140,7 @@ def _table(title: str, study: Study, rows: Rows, numbers: Json) -> Iterator[str]
 
 
 def _compared(found: Json | None) -> str:
-    return "" if found is None else f"{_signed(found['estimate'])}, p {_p(found['p'])}"
-
-
-def _plain(one: Estimate) -> str:
-    return f"{one.mean:.3f} [{one.low:.3f}, {one.high:.3f}]"
-
-
-def _signed(one: Estimate) -> str:
-    return f"{one.mean:+.3f} [{one.low:+.3f}, {one.high:+.3f}]"
+    return "" if found is None else f"{cell(found['estimate'], '+')}, p {_p(found['p'])}"
 
 
 def _p(value: float) -> str:
@@ -180,8 +173,9 @@ def _of_group(row: RowScores, groups: dict[Key, str], name: str) -> Estimate:
 def question_groups(study: Study, rows: Rows, by: str) -> dict[Key, str]:
     """The group of every question, the same for all rows, groups in their order.
 
-    Of what depends on a row, such as E_t, the first baseline's is taken. Turns with few questions
-    are one group with those behind them.
+    Of what depends on a row, such as E_t, the first baseline's is taken. Of turns,
+    the last ones with fewer than ``MIN_TURN`` questions each are one group, which takes in the turn
+    before them where it would have fewer itself; a turn with few before one with enough stays.
     """
     name = next((name for name in study.baselines if name in rows), next(iter(rows)))
     scores = next(iter(rows[name].by_seed.values()))
@@ -189,10 +183,12 @@ def question_groups(study: Study, rows: Rows, by: str) -> dict[Key, str]:
     in_order = dict(sorted(found.items(), key=lambda item: (item[1] == "nothing", item[1])))
     if by != "turn":
         return {key: str(group) for key, group in in_order.items()}
-    turns = list(in_order.values())
-    last = next((t for t in sorted(set(turns)) if turns.count(t) < MIN_TURN), math.inf)
-    last = max(last - 1, 1) if last < math.inf else last
-    return {k: f"turn {t}" if t < last else f"turn {last}+" for k, t in in_order.items()}
+    counts, first, joined = Counter(in_order.values()), math.inf, 0
+    for turn in sorted(counts, reverse=True):
+        if counts[turn] >= MIN_TURN and not 0 < joined < MIN_TURN:
+            break
+        first, joined = turn, joined + counts[turn]
+    return {k: f"turn {t}" if t < first else f"turn {first}+" for k, t in in_order.items()}
 
 
 def _runs(rows: Rows) -> Iterator[str]:

@@ -1,0 +1,59 @@
+"""A study's page: groups of turns, the looks of rows, the command that makes it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from matplotlib import pyplot as plt
+
+from benchmarks import study
+from benchmarks.study_figures import Series, draw_bars, draw_lines, look_of
+from benchmarks.study_page import question_groups
+from data.score import Estimate
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ([20, 15, 12, 10], {"1": 20, "2": 15, "3": 12, "4": 10}),
+        ([20, 15, 12, 6, 4], {"1": 20, "2": 15, "3": 12, "4+": 10}),
+        ([20, 15, 12, 5], {"1": 20, "2": 15, "3+": 17}),
+        ([20, 9, 40, 40], {"1": 20, "2": 9, "3": 40, "4": 40}),
+        ([20, 9, 40, 6, 3, 2], {"1": 20, "2": 9, "3": 40, "4+": 11}),
+        ([5, 3], {"1+": 8}),
+    ],
+)
+def test_the_last_turns_with_few_questions_are_one_group(
+    counts: list[int], expected: dict[str, int]
+) -> None:
+    asked = [
+        SimpleNamespace(conversation=str(number), turn=str(turn), turn_index=turn)
+        for turn, count in enumerate(counts)
+        for number in range(count)
+    ]
+    scores = SimpleNamespace(predictions=asked, path="predictions.jsonl")
+    rows: Any = {"text": SimpleNamespace(by_seed={0: scores})}
+    of_study: Any = SimpleNamespace(baselines=["text"])
+    found = Counter(question_groups(of_study, rows, "turn").values())
+    assert found == {f"turn {name}": count for name, count in expected.items()}
+
+
+def test_many_rows_can_be_drawn_and_told_apart() -> None:
+    rows = [Series(str(number), [Estimate(0.5, 0.4, 0.6)] * 2) for number in range(20)]
+    for draw in (draw_bars, draw_lines):
+        plt.close(draw(["first", "second"], rows))
+    looks = [look_of(number) for number in range(64)]
+    assert len({(colour, marker) for colour, marker, _ in looks}) == 64
+    assert len({(colour, hatch) for colour, _, hatch in looks}) == 64
+
+
+def test_the_command_on_the_page_names_what_was_given() -> None:
+    given = ["--config", "a.yaml", "--size", "gpu", "--data", "my data", "--output", "out"]
+    expected = "python benchmarks/study.py --config a.yaml --size gpu --data 'my data' --output out"
+    assert study.command_line(*study.parse([*given, "--plan", "--rows", "text"])) == expected
+    fields = ["--training.max_steps", "2"]
+    short = study.command_line(*study.parse(["--config", "a.yaml", *fields]))
+    assert short == "python benchmarks/study.py --config a.yaml --size cpu --training.max_steps 2"
