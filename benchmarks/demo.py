@@ -23,7 +23,7 @@ import train
 from configs.load import read_config
 from data import worldfacts
 from data.cli import run_cli
-from data.jsonlines import read_conversations, write_pool
+from data.jsonlines import iter_lines, read_conversations, write_pool
 from data.types import gold_interaction
 from inference.batches import answer_batch
 from inference.load import load
@@ -116,7 +116,7 @@ def answer(
     ]
     began = time.monotonic()
     infer.main(command)
-    records = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    records = [record for _, record in iter_lines(output)]
     count = len(records)
     return {
         "questions": count,
