@@ -49,6 +49,7 @@ def answer_command(args: argparse.Namespace) -> None:
     """``infer.py answer``: predictions for a file of conversations, in its order.
 
     Raises:
+        ValueError: input, output, checkpoint or device cannot be used.
         SystemExit: with ``EXIT_GO_ON`` where it was asked to stop, with ``EXIT_ERRORS`` where
             some lines of the predictions are errors.
     """
@@ -57,6 +58,7 @@ def answer_command(args: argparse.Namespace) -> None:
         logging.disable(logging.INFO)
     if Path(args.output).resolve() == Path(args.input).resolve():
         raise ValueError(f"--output: {args.output} is the input, too")
+    check_manifest(Path(args.checkpoint))
     questions = Questions.read(args)
     file = None
     if main:

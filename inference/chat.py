@@ -16,7 +16,7 @@ from data.jsonlines import join_pools, read_pool
 from data.pool import read_folder
 from data.types import Evidence
 from inference.answer import EXIT_ERRORS
-from inference.load import load
+from inference.load import device_of, load
 from inference.session import Session
 from inference.show import (
     AnswerStream,
@@ -27,6 +27,7 @@ from inference.show import (
     show_table,
     visible,
 )
+from model.checkpoint import check_manifest
 
 COMMANDS = {
     "/evidence": "all pieces given for the last answer; /evidence WORD: those with the word",
@@ -45,6 +46,8 @@ def chat_command(args: argparse.Namespace) -> None:
         ValueError: evidence, checkpoint or memory graph cannot be read.
         SystemExit: with ``EXIT_ERRORS`` where something that was piped in failed.
     """
+    device_of(args)
+    check_manifest(Path(args.checkpoint))
     pool = read_pools(args.evidence or ())
     model, builder = load(args)
     for stream in (sys.stdin, sys.stdout):

@@ -29,7 +29,7 @@ from data.jsonlines import Json, dump, read_conversations
 from data.predictions import prediction_record
 from data.prompt import Prompt
 from data.types import Conversation
-from inference.load import load
+from inference.load import device_of, load
 from model.checkpoint import check_manifest, checkpoint_config, commit, hashes
 from model.export import merged_lm, prompt_embeddings
 from model.graph_lm import GraphLM
@@ -53,8 +53,10 @@ def export_command(args: argparse.Namespace) -> None:
         raise ValueError("--prompts needs --input, and --input is read for --prompts only")
     for folder in filter(None, (args.output, args.prompts)):
         check_free(Path(folder))
-    conversations = complete_entities(read_conversations(args.input)) if args.input else []
+    device_of(args)
+    manifest = check_manifest(Path(args.checkpoint))
     config = checkpoint_config(args.checkpoint).model
+    conversations = complete_entities(read_conversations(args.input)) if args.input else []
     if config.quantization != "none":
         logger.warning(
             "trained on a base model in %s: what is exported stands on the unquantized one, and "
@@ -63,7 +65,7 @@ def export_command(args: argparse.Namespace) -> None:
         )
     model, builder = load(args)
     dtype = args.dtype or config.dtype
-    facts = {"checkpoint": check_manifest(Path(args.checkpoint)), "dtype": dtype}
+    facts = {"checkpoint": manifest, "dtype": dtype}
     if args.prompts:  # first: merging uses the model up
         with whole_folder(Path(args.prompts)) as folder:
             write_prompts(model, builder, conversations, folder, getattr(torch, dtype))

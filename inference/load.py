@@ -22,11 +22,11 @@ logger = logging.getLogger("infer")
 
 def load(args: argparse.Namespace) -> tuple[GraphLM, ExampleBuilder]:
     """Model and example builder of a checkpoint."""
-    model = GraphLM.from_pretrained(args.checkpoint, args.base_model, args.quantization)
     device = device_of(args)
+    model = GraphLM.from_pretrained(args.checkpoint, args.base_model, args.quantization)
     try:
         place(model, torch.device(device))
-    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
+    except RuntimeError as error:
         raise ValueError(f"--device {device!r}: {error}") from None
     logger.info("checkpoint %s on %s", args.checkpoint, device)
     config = checkpoint_config(args.checkpoint)
@@ -34,8 +34,21 @@ def load(args: argparse.Namespace) -> tuple[GraphLM, ExampleBuilder]:
 
 
 def device_of(args: argparse.Namespace) -> str:
-    """The device that was asked for, or the first GPU, or the CPU."""
-    return args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    """The device that was asked for, or the first GPU, or the CPU.
+
+    Raises:
+        ValueError: the device that was asked for is not there.
+    """
+    if not args.device:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(args.device)
+        devices = torch.get_device_module(device)
+    except RuntimeError as error:
+        raise ValueError(f"--device {args.device!r}: {error}") from None
+    if not devices.is_available() or (device.index or 0) >= devices.device_count():
+        raise ValueError(f"--device {args.device!r}: this machine or this PyTorch has none")
+    return args.device
 
 
 def load_builder(config: Config, base_model: str | None = None) -> ExampleBuilder:

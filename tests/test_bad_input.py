@@ -120,11 +120,11 @@ def write_third_line(path: Path, line: str | bytes) -> Path:
 
 @pytest.mark.parametrize("name", BAD_LINES)
 def test_bad_conversations_are_refused_with_file_line_and_field(
-    name: str, refuse: Refuse, tmp_path: Path
+    name: str, refuse: Refuse, tmp_path: Path, graph_checkpoint: str
 ) -> None:
     line, message = BAD_LINES[name]
     path, output = write_third_line(tmp_path / "bad.jsonl", line), tmp_path / "out.jsonl"
-    arguments = ("--checkpoint", "not/read/yet", "--input", path, "--output", output)
+    arguments = ("--checkpoint", graph_checkpoint, "--input", path, "--output", output)
     assert refuse(infer.main, "answer", *arguments).startswith(f"{path}{message}")
     assert [entry.name for entry in tmp_path.iterdir()] == ["bad.jsonl"]
 
@@ -159,13 +159,13 @@ def test_training_refuses_bad_conversations_before_it_writes(
 
 @pytest.mark.parametrize("content", [None, "", "\n\n"])
 def test_missing_and_empty_files_are_refused(
-    content: str | None, refuse: Refuse, tmp_path: Path, tiny_folder: str
+    content: str | None, refuse: Refuse, tmp_path: Path, tiny_folder: str, graph_checkpoint: str
 ) -> None:
     path = tmp_path / "train.jsonl"
     if content is not None:
         path.write_text(content)
     wanted = "no such file" if content is None else "no conversation in it"
-    arguments = ("--checkpoint", "not/read/yet", "--input", path, "--output", tmp_path / "out")
+    arguments = ("--checkpoint", graph_checkpoint, "--input", path, "--output", tmp_path / "out")
     assert refuse(infer.main, "answer", *arguments) == f"{path}: {wanted}"
     assert refuse(train.main, *run_options(tiny_folder, tmp_path)) == f"{path}: {wanted}"
 
@@ -180,10 +180,12 @@ def test_training_without_a_gold_answer_is_refused(
 
 
 @pytest.mark.parametrize("line", ['{"text": 5.5}', '{"source": "kb"}', "{", b'{"text": "\xe9"}'])
-def test_a_bad_pool_is_refused(line: str | bytes, refuse: Refuse, tmp_path: Path) -> None:
+def test_a_bad_pool_is_refused(
+    line: str | bytes, refuse: Refuse, tmp_path: Path, graph_checkpoint: str
+) -> None:
     path = tmp_path / "pool.jsonl"
     path.write_bytes(b'{"text": "Fine."}\n' + (line if isinstance(line, bytes) else line.encode()))
-    message = refuse(infer.main, "chat", "--checkpoint", "not/read/yet", "--evidence", path)
+    message = refuse(infer.main, "chat", "--checkpoint", graph_checkpoint, "--evidence", path)
     assert message.startswith(f"{path}, line 2")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import infer
 import inference.answer
@@ -237,10 +238,31 @@ def test_a_place_that_cannot_be_written_is_found_before_the_first_answer(
         infer.main([*command, "--input", str(tmp_path / "conversations.jsonl")])
 
 
-def test_a_device_that_is_not_there_is_one_error(checkpoint: str, tmp_path: Path) -> None:
-    write_conversations(tmp_path / "conversations.jsonl", [tiny_conversation(0, "one")])
-    command = ["answer", "--checkpoint", checkpoint, "--output", str(tmp_path / "out.jsonl")]
-    command += ["--input", str(tmp_path / "conversations.jsonl"), "--device", "nonsense"]
-    with pytest.raises(ValueError, match="--device 'nonsense'"):
-        infer.main(command)
-    assert not (tmp_path / "out.jsonl").exists()
+@pytest.mark.parametrize("device", ["nonsense", "cuda", "cuda:7", "cpu:7", "meta"])
+def test_a_device_that_is_not_there_is_found_before_anything_is_read(
+    device: str, checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    options = ["--checkpoint", checkpoint, "--device", device]
+    new, missing = str(tmp_path / "new" / "out"), str(tmp_path / "missing.jsonl")
+    for command in (
+        ["answer", "--input", missing, "--output", new],
+        ["chat", "--evidence", missing],
+        ["export", "--prompts", new, "--input", missing],
+    ):
+        with pytest.raises(ValueError, match=f"--device '{device}'"):
+            infer.main([*command, *options])
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_checkpoint_that_is_not_there_is_found_before_anything_is_read(tmp_path: Path) -> None:
+    options = ["--checkpoint", str(tmp_path / "nope")]
+    new, missing = str(tmp_path / "new" / "out"), str(tmp_path / "missing.jsonl")
+    for command in (
+        ["answer", "--input", missing, "--output", new],
+        ["chat", "--evidence", missing],
+        ["export", "--prompts", new, "--input", missing],
+    ):
+        with pytest.raises(ValueError, match="nope: no such folder"):
+            infer.main([*command, *options])
+    assert not (tmp_path / "new").exists()
