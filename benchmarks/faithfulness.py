@@ -21,22 +21,22 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from benchmarks.records import open_records
+from benchmarks.records import checkpoint_hash, file_hash, open_records
+from benchmarks.study_numbers import cell
 from data.cli import EXIT_GO_ON, StopRequest, run_cli
 from data.collate import collate
 from data.entities import complete_entities
 from data.examples import Example, ExampleBuilder, choose_questions
 from data.jsonlines import Json, dump, read_conversations
-from data.score import Estimate, bootstrap
+from data.score import bootstrap
 from data.types import Conversation, gold_interaction
 from infer import add_model_options
 from inference.explain import evidence_parts
-from inference.load import load
+from inference.load import device_of, load
 from model.graph_lm import GraphLM
 
 logger = logging.getLogger("faithfulness")
 SELECTIONS = ("share", "attention", "rank", "random", "leave_one_out")
-MEASURES = ("comprehensiveness", "sufficiency")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -44,10 +44,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parse(argv)
     conversations = read_conversations(args.input)
     chosen = choose_questions(conversations, args.num_questions, False, args.seed)
+    wanted = {key(conversations[number], t) for number, turns in chosen.items() for t in turns}
     with (
         StopRequest(args.max_minutes) as stop,
         open_records(args.records, settings_of(args)) as (done, file),
     ):
+        done = [record for record in done if (record["conversation"], record["turn"]) in wanted]
         keys = {(record["conversation"], record["turn"]) for record in done}
         left = {
             number: turns
@@ -62,8 +64,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             if stop:
                 break
     print(table(done, args.sizes))
-    missing = sum(map(len, chosen.values())) - len(done)
-    if missing:
+    if missing := len(wanted) - len(done):
         logger.info("%d questions are left; the same command goes on", missing)
         raise SystemExit(EXIT_GO_ON)
 
@@ -89,8 +90,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def settings_of(args: argparse.Namespace) -> Json:
     """What must stay the same from one start to the next."""
-    names = ("checkpoint", "input", "sizes", "selections", "draws", "seed", "max_new_tokens")
-    return {name: getattr(args, name) for name in names}
+    names = ("sizes", "selections", "draws", "seed", "max_new_tokens", "base_model", "quantization")
+    return {
+        "checkpoint": checkpoint_hash(args.checkpoint),
+        "input": file_hash(args.input),
+        "device": device_of(args).partition(":")[0],
+        **{name: getattr(args, name) for name in names},
+    }
 
 
 def key(conversation: Conversation, turn: int) -> tuple[str, str]:
@@ -225,13 +231,8 @@ def _rows(records: Sequence[Json], size: str) -> Iterator[tuple[str, str]]:
     cells = bootstrap(values, [record["conversation"] for record in records])
     for place, name in enumerate(names):
         of_name = cells[place :: len(names)]
-        shown = [cell(estimate) for estimate in of_name]
+        shown = [cell(estimate, "+") for estimate in of_name]
         yield name.replace("_", " "), " | ".join([*shown[:2], "" if name == "share" else shown[2]])
-
-
-def cell(value: Estimate) -> str:
-    """A mean with its interval."""
-    return f"{value.mean:+.3f} [{value.low:+.3f}, {value.high:+.3f}]"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,15 @@ from typing import Any
 import pytest
 
 from benchmarks import faithfulness
-from benchmarks.faithfulness import SELECTIONS, Ablation, best_first, measure, table
+from benchmarks.faithfulness import (
+    SELECTIONS,
+    Ablation,
+    best_first,
+    measure,
+    parse,
+    settings_of,
+    table,
+)
 from configs.schema import Config, EncoderConfig, EvidenceConfig, ModelConfig, TrainingConfig
 from data.cli import EXIT_GO_ON
 from data.collate import collate
@@ -113,5 +122,34 @@ def test_it_goes_on_where_it_was_stopped(
     whole = records.read_bytes()
     faithfulness.main(command)
     assert records.read_bytes() == whole
+    capsys.readouterr()
+    faithfulness.main([*command, "--num_questions", "2"])
+    assert "k = 3, 2 questions" in capsys.readouterr().out
+    assert records.read_bytes() == whole
     with pytest.raises(ValueError, match="measured with seed=0, now 1"):
         faithfulness.main([*command, "--seed", "1"])
+    with pytest.raises(ValueError, match="measured with base_model=None, now"):
+        faithfulness.main([*command, "--base_model", tiny_folder])
+    write_conversations(tmp_path / "input.jsonl", [tiny_conversation(n) for n in range(3)])
+    with pytest.raises(ValueError, match=r"measured with input=\w+, now \w+"):
+        faithfulness.main(command)
+
+
+def test_what_was_measured_with_another_checkpoint_or_device_is_not_gone_on_with(
+    graph_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faithfulness, "device_of", lambda args: args.device)  # there is no GPU
+    write_conversations(tmp_path / "input.jsonl", [tiny_conversation(0)])
+    command = ["--checkpoint", graph_checkpoint, "--input", str(tmp_path / "input.jsonl")]
+    command += ["--records", str(tmp_path / "records.jsonl")]
+    first = settings_of(parse([*command, "--device", "cpu"]))
+    assert first["quantization"] is None
+    copy = tmp_path / "copy"
+    shutil.copytree(graph_checkpoint, copy)
+    given = [*command, "--checkpoint", str(copy), "--device"]
+    assert settings_of(parse([*given, "cpu"])) == first
+    assert settings_of(parse([*given, "cuda:1"])) == first | {"device": "cuda"}
+    manifest = copy / "manifest.json"
+    values = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps(values | {"base_model_fingerprint": "another"}))
+    assert settings_of(parse([*given, "cpu"]))["checkpoint"] != first["checkpoint"]
