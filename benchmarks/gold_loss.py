@@ -23,22 +23,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script find
 import torch
 from tqdm import tqdm
 
-from benchmarks.records import open_records
-from benchmarks.study_numbers import Key, over_conversations_and_seeds, sign_flip_test
+from benchmarks.records import checkpoint_hash, file_hash, open_records
+from benchmarks.study_numbers import Key, cell, over_conversations_and_seeds, sign_flip_test
 from data.cli import EXIT_GO_ON, StopRequest, run_cli
 from data.collate import collate
 from data.entities import complete_entities
 from data.examples import choose_questions
 from data.jsonlines import Json, dump, read_conversations
-from data.score import Estimate
 from data.types import Conversation
 from infer import positive
 from inference.answer import DRAW_SEED
-from inference.load import load
+from inference.load import device_of, load
 
 logger = logging.getLogger("gold_loss")
 CUTS = ("nothing", "entity", "shuffle", "all")
-SETTINGS = ("input", "max_questions", "single_answers_only", "base_model")
+SETTINGS = ("max_questions", "single_answers_only", "base_model")
+Row = tuple[str, str, str]
+"""A checkpoint as it was named, its hash, and which edges are cut."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -48,18 +49,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = choose_questions(
         conversations, args.max_questions, args.single_answers_only, DRAW_SEED
     )
-    settings = {name: getattr(args, name) for name in SETTINGS}
-    rows = [(checkpoint, cut) for checkpoint in args.checkpoints for cut in args.cut_edges]
+    hashes = [(checkpoint, checkpoint_hash(checkpoint)) for checkpoint in args.checkpoints]
+    rows = [(*checkpoint, cut) for checkpoint in hashes for cut in args.cut_edges]
     missing = 0
-    with StopRequest(args.max_minutes) as stop, open_records(args.records, settings) as found:
+    with (
+        StopRequest(args.max_minutes) as stop,
+        open_records(args.records, settings_of(args)) as found,
+    ):
         done, file = found
-        for checkpoint, cut in rows:
-            known = keys(done, checkpoint, cut)
+        for row in rows:
+            known = keys(done, row)
             left = sum(map(len, chosen.values())) - len(known)
             missing += left
             if stop or not left:
                 continue
-            for record in measure(conversations, chosen, known, checkpoint, cut, args):
+            for record in measure(conversations, chosen, known, row, args):
                 done.append(record)
                 file.write(dump(record) + "\n")
                 file.flush()
@@ -77,21 +81,45 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--checkpoints", nargs="+", required=True)
-    parser.add_argument("--cut_edges", nargs="+", choices=CUTS, default=["nothing"])
+    parser.add_argument(
+        "--checkpoints",
+        nargs="+",
+        required=True,
+        help="folders that train.py wrote; the others are compared with the first",
+    )
+    parser.add_argument(
+        "--cut_edges",
+        nargs="+",
+        choices=CUTS,
+        default=["nothing"],
+        help="a row of the table each; shuffle moves entity edges to other tokens",
+    )
     parser.add_argument("--input", required=True, help="conversations with gold answers")
     parser.add_argument("--records", required=True, help="what is measured, JSON Lines")
     parser.add_argument("--max_questions", type=positive, help="a fixed draw of so many")
-    parser.add_argument("--single_answers_only", action="store_true")
+    parser.add_argument(
+        "--single_answers_only",
+        action="store_true",
+        help="leave out questions whose answer is a list",
+    )
     parser.add_argument("--base_model", help="where it lies here")
     parser.add_argument("--device", help="the first GPU, or the CPU, where it is not given")
     parser.add_argument("--max_minutes", type=float, help="stop after so long; exit code 75")
     return parser.parse_args(argv, argparse.Namespace(quantization=None))
 
 
-def keys(records: Sequence[Json], checkpoint: str, cut: str) -> set[Key]:
-    """Conversation and turn of what is measured of a checkpoint and a cut."""
-    own = (r for r in records if (r["checkpoint"], r["cut_edges"]) == (checkpoint, cut))
+def settings_of(args: argparse.Namespace) -> Json:
+    """What must stay the same from one start to the next."""
+    return {
+        "input": file_hash(args.input),
+        "device": device_of(args).partition(":")[0],
+        **{name: getattr(args, name) for name in SETTINGS},
+    }
+
+
+def keys(records: Sequence[Json], row: Row) -> set[Key]:
+    """Conversation and turn of what is measured of a row, under whatever path."""
+    own = (r for r in records if (r["checkpoint_hash"], r["cut_edges"]) == row[1:])
     return {(record["conversation"], record["turn"]) for record in own}
 
 
@@ -100,12 +128,11 @@ def measure(
     conversations: Sequence[Conversation],
     chosen: dict[int, list[int]],
     known: set[Key],
-    checkpoint: str,
-    cut: str,
+    row: Row,
     args: argparse.Namespace,
 ) -> Iterator[Json]:
     """A record for each chosen question that is not known, one by one: batches round otherwise."""
-    args.checkpoint = checkpoint
+    args.checkpoint, hash_, cut = row
     model, builder = load(args)
     model.eval()
     builder.cut = cut
@@ -120,7 +147,8 @@ def measure(
                 continue
             batch = collate([example], "right", with_target=True).to(model.device)
             yield {
-                "checkpoint": checkpoint,
+                "checkpoint": args.checkpoint,
+                "checkpoint_hash": hash_,
                 "cut_edges": cut,
                 "conversation": example.key[0],
                 "turn": example.key[1],
@@ -131,21 +159,21 @@ def measure(
             bar.update()
 
 
-def table(records: Sequence[Json], rows: Sequence[tuple[str, str]]) -> str:
+def table(records: Sequence[Json], rows: Sequence[Row]) -> str:
     """Each row's loss and its paired difference to the first, in Markdown.
 
     Intervals are 95 % bootstrap intervals over conversations, p of flipping their signs.
     """
     losses = defaultdict(dict)
     for r in records:
-        losses[r["checkpoint"], r["cut_edges"]][r["conversation"], r["turn"]] = r["nats"]
+        losses[r["checkpoint_hash"], r["cut_edges"]][r["conversation"], r["turn"]] = r["nats"]
     lines = [
         "| checkpoint | edges cut | questions | nats a question | minus the first | p |",
         "|---|---|---:|---|---|---:|",
     ]
-    first = losses[rows[0]]
+    first = losses[rows[0][1:]]
     for row in rows:
-        own = losses[row]
+        own = losses[row[1:]]
         pairs = {key: own[key] - first[key] for key in own if key in first}
         compared = ["", ""]
         if row != rows[0] and pairs:
@@ -153,14 +181,10 @@ def table(records: Sequence[Json], rows: Sequence[tuple[str, str]]) -> str:
                 f"{cell(over_conversations_and_seeds([pairs]), '+')} ({len(pairs)})",
                 f"{sign_flip_test([pairs]):.3f}",
             ]
-        cells = [*row, str(len(own)), cell(over_conversations_and_seeds([own])), *compared]
+        mean = cell(over_conversations_and_seeds([own]))
+        cells = [row[0], row[2], str(len(own)), mean, *compared]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def cell(value: Estimate, sign: str = "") -> str:
-    """A mean with its interval."""
-    return f"{value.mean:{sign}.3f} [{value.low:{sign}.3f}, {value.high:{sign}.3f}]"
 
 
 if __name__ == "__main__":

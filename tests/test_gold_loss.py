@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from benchmarks.gold_loss import main, table
 from data.cli import EXIT_GO_ON
 from data.collate import collate
 from data.jsonlines import write_conversations
-from tests.tiny import tiny_conversation
+from model.checkpoint import checkpoint_config, save_checkpoint
+from model.graph_lm import GraphLM
+from tests.tiny import stir, tiny_conversation
 
 Json = dict[str, Any]
 
@@ -82,10 +85,50 @@ def test_other_questions_need_another_file(options: list[str]) -> None:
         main([*options, "--max_questions", "2"])
 
 
+def test_another_input_needs_another_file(tmp_path: Path, options: list[str]) -> None:
+    main(options)
+    write_conversations(tmp_path / "dev.jsonl", [tiny_conversation(number) for number in range(4)])
+    with pytest.raises(ValueError, match=r"measured with input=\w+, now \w+: take another file"):
+        main(options)
+
+
+def test_a_checkpoint_is_known_by_what_it_holds(
+    tmp_path: Path,
+    options: list[str],
+    graph_model: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    checkpoint = tmp_path / "last"
+    shutil.copytree(options[1], checkpoint)
+    given = ["--checkpoints", str(checkpoint), *options[2:]]
+    main(given)
+    first = records(tmp_path)
+    before = capsys.readouterr().out
+    assert f"| {checkpoint} | nothing | {len(first)} |" in before
+
+    shutil.rmtree(checkpoint)  # trained anew
+    model, _ = graph_model
+    other = stir(GraphLM(model.config), seed=1)
+    save_checkpoint(other, checkpoint_config(options[1]), {}, checkpoint)
+    main(given)
+    assert len(records(tmp_path)) == 2 * len(first)
+    after = capsys.readouterr().out
+    assert f"| {checkpoint} | nothing | {len(first)} |" in after
+    assert after != before
+
+    checkpoint.rename(tmp_path / "moved")
+    monkeypatch.setattr(gold_loss, "load", lambda args: pytest.fail("nothing is left"))
+    main(["--checkpoints", str(tmp_path / "moved"), *options[2:]])
+    moved = capsys.readouterr().out
+    assert moved == after.replace(str(checkpoint), str(tmp_path / "moved"))
+
+
 def test_the_table_pairs_questions() -> None:
     def record(checkpoint: str, turn: str, nats: float) -> Json:
         return {
-            "checkpoint": checkpoint,
+            "checkpoint": f"runs/{checkpoint}",
+            "checkpoint_hash": checkpoint,
             "cut_edges": "nothing",
             "conversation": turn,
             "turn": turn,
@@ -98,7 +141,8 @@ def test_the_table_pairs_questions() -> None:
         record("b", "2", 2.5),
         record("b", "3", 9.0),
     ]
-    lines = table(found, [("a", "nothing"), ("b", "nothing"), ("c", "nothing")]).splitlines()[2:]
+    rows = [("a", "a", "nothing"), ("b", "b", "nothing"), ("c", "c", "nothing")]
+    lines = table(found, rows).splitlines()[2:]
     assert lines[0] == "| a | nothing | 2 | 1.500 [1.000, 2.000] |  |  |"
     assert (
         lines[1]
