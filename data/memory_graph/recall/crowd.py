@@ -24,6 +24,7 @@ class Crowd:
     def clear(self) -> None:
         """Forget the copies: rows have other numbers."""
         self.rows, self._copies, self._steps = np.empty(0, np.int64), np.empty(0), np.empty(0)
+        self._asked: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
     def copy(self, rows: np.ndarray, gather: Callable[[np.ndarray], np.ndarray]) -> None:
         """Copy rows, and forget those from before.
@@ -35,12 +36,19 @@ class Crowd:
         rows = np.unique(rows)[:MAX_CROWD]
         parts = [_eight_bits(gather(rows[at : at + CHUNK])) for at in range(0, len(rows), CHUNK)]
         if parts:
-            copies, steps = zip(*parts, strict=True)
-            self.rows, self._copies, self._steps = (
-                rows,
-                np.concatenate(copies),
-                np.concatenate(steps),
-            )
+            self.rows, self._asked = rows, None
+            self._copies, self._steps = map(np.concatenate, zip(*parts, strict=True))
+
+    def places(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where rows stand among its own, and which of them do not (their place means nothing).
+
+        What the same array gave is kept.
+        """
+        if self._asked is None or self._asked[0] is not rows:
+            places = np.minimum(np.searchsorted(self.rows, rows), max(len(self.rows) - 1, 0))
+            there = self.rows[places] == rows if len(self.rows) else np.zeros(len(rows), bool)
+            self._asked = rows, places, np.flatnonzero(~there)
+        return self._asked[1:]
 
     def dot(self, query: np.ndarray) -> np.ndarray:
         """Inner product of each row of unit length with a query; float32.

@@ -32,7 +32,7 @@ BESIDE = f"""SELECT e.node, {_ROW_BESIDE.format("<", "DESC")}, {_ROW_BESIDE.form
 SAID_IN = "SELECT episode, fact FROM provenance WHERE episode IN (SELECT value FROM json_each(?))"
 HUB = 4096
 """Joins of a node from which on a question keeps what lies around it."""
-EXACT = 2048
+EXACT = 1024
 """Of a hub's facts, so many of the closest are compared to the question in all their bits."""
 
 
@@ -251,13 +251,11 @@ class Scores:
         rows, crowd = self.matrix.rows(keys), self.matrix.crowd
         if len(rows) < MIN_CROWD:
             return self.of(keys)
-        rough = np.zeros(len(self._cosines), dtype=np.float32)
-        rough[crowd.rows] = crowd.dot(self.query)
-        found = rough[rows]
-        unknown = np.flatnonzero((found == 0) & (rows >= 0))
-        if min(len(unknown), MAX_CROWD) > max(len(crowd.rows), MIN_CROWD):
-            self.matrix.keep_together(rows[unknown])  # for the next questions
-        found[unknown] = self.of(keys[unknown])
+        places, missing = crowd.places(rows)
+        found = crowd.dot(self.query)[places] if len(crowd.rows) else np.empty(len(rows), "f4")
+        found[missing] = self.of(keys[missing])
+        if min(len(missing), MAX_CROWD) > max(len(crowd.rows), MIN_CROWD):
+            self.matrix.keep_together(rows[missing])  # for the next questions
         near = least(-found, EXACT)
         found[near] = self.of(keys[near])
         return found
