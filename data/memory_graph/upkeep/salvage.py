@@ -71,7 +71,6 @@ def salvage(path: str | Path, output: str | Path) -> Saved:
 def _damaged(path: str | Path) -> Iterator[sqlite3.Connection]:
     uri = f"{Path(path).resolve().as_uri()}?mode=ro"
     with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as db:
-        db.text_factory = lambda raw: raw.decode("utf-8", "replace")
         with suppress(sqlite3.DatabaseError):
             db.execute("PRAGMA writable_schema = ON")  # else a file cut short is not read at all
         yield db
