@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -19,6 +21,9 @@ from data.memory_graph.types import Episode, Extraction, Extractor
 BATCH = 200
 MAX_SECONDS = 5.0
 """A write that has taken so long is committed after the episode at hand: others wait for it."""
+NEW_OBJECTS = 100_000
+"""A batch makes hundreds of thousands of Python's objects and no cycles of them: these are looked
+for after so many only, instead of 700, which would take a seventh of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +112,17 @@ def remember_batches(
             begun, spent, skipped = time.monotonic(), extractor.cost(), 0
 
 
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    """Let Python look for cycles rarely, if it looks at all."""
+    before = gc.get_threshold()
+    gc.set_threshold(max(before[0], NEW_OBJECTS) if before[0] else 0, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
 def _not_remembered(store: Store, episodes: Sequence[Episode]) -> list[Episode]:
     """The episodes whose origins are not there, the first of those that have the same."""
     seen: set[str] = set()
@@ -126,6 +142,7 @@ def _is_known(store: Store, origin: str) -> bool:
         return store.db.execute(sql, (origin,)).fetchone() is not None
 
 
+@_few_collections()
 def _extract(extractor: Extractor, episodes: Sequence[Episode]) -> list[Extraction]:
     found = extractor.extract(episodes) if episodes else []
     if len(found) != len(episodes):
@@ -136,6 +153,7 @@ def _extract(extractor: Extractor, episodes: Sequence[Episode]) -> list[Extracti
     ]
 
 
+@_few_collections()
 def _write(
     store: Store, extractor: Extractor, pending: list[tuple[Episode, Extraction]]
 ) -> Counter[str]:

@@ -36,9 +36,10 @@ _AT_END = f"""
 SELECT id FROM (SELECT id, valid_to FROM edges WHERE {{end}} = :node AND type = {SIMPLE}
 AND id < :edge ORDER BY id DESC LIMIT {LOOK_BACK}) WHERE {_OPEN} LIMIT {MAX_KNOWN}"""
 _THESES = f"""
-SELECT n.id FROM (SELECT target FROM edges WHERE source = :node AND type = {HYPER}
-AND target < :thesis ORDER BY id DESC LIMIT {LOOK_BACK}) JOIN nodes n ON n.id = target
-WHERE {_OPEN} LIMIT {MAX_KNOWN}"""
+SELECT target FROM (SELECT target FROM edges WHERE source = :node AND type = {HYPER}
+AND target < :thesis ORDER BY id DESC LIMIT {LOOK_BACK}) WHERE NOT EXISTS (
+SELECT 1 FROM nodes INDEXED BY nodes_by_end
+WHERE id = target AND valid_to IS NOT NULL AND valid_to <= :moment) LIMIT {MAX_KNOWN}"""
 _PAIRED = f"""
 SELECT t.fact FROM provenance f JOIN provenance t ON t.episode = f.episode
 AND t.start < f.stop AND t.stop > f.start AND NOT t.fact & 1

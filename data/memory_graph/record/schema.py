@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 APPLICATION_ID = 0x54474D47
 """Tells a memory graph from other SQLite databases ("TGMG")."""
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
@@ -31,6 +31,7 @@ CREATE TABLE nodes (
 );
 CREATE INDEX nodes_by_hash ON nodes (hash) WHERE hash IS NOT NULL;
 CREATE INDEX nodes_by_revision ON nodes (revision);
+CREATE INDEX nodes_by_end ON nodes (id, valid_to) WHERE valid_to IS NOT NULL;
 CREATE TABLE episodes (
     node INTEGER PRIMARY KEY REFERENCES nodes (id),
     source TEXT,
@@ -52,8 +53,8 @@ CREATE TABLE edges (
     hypothesis INTEGER NOT NULL DEFAULT 0,
     revision INTEGER NOT NULL
 );
-CREATE INDEX edges_by_source ON edges (source, type);
-CREATE INDEX edges_by_target ON edges (target, type);
+CREATE INDEX edges_by_source ON edges (source, type, id, valid_to, target);
+CREATE INDEX edges_by_target ON edges (target, type, id, valid_to, source);
 CREATE INDEX simple_edges ON edges (source, relation, valid_to, target) WHERE type = 0;
 CREATE INDEX edges_by_revision ON edges (revision);
 CREATE TABLE aliases (
@@ -106,7 +107,18 @@ CREATE VIRTUAL TABLE fact_words USING fts5 (words, content='', tokenize="ascii t
 that ``data.retrieve.words`` finds, joined by spaces (see ``facts.index_facts``)."""
 
 Migration = Callable[[sqlite3.Connection], None]
-MIGRATIONS: dict[int, Migration] = {}
+
+
+def _cover_lookups(db: sqlite3.Connection) -> None:
+    """What is looked up around a new statement stands in the indexes, no longer in the rows."""
+    db.execute("DROP INDEX edges_by_source")
+    db.execute("DROP INDEX edges_by_target")
+    db.execute("CREATE INDEX edges_by_source ON edges (source, type, id, valid_to, target)")
+    db.execute("CREATE INDEX edges_by_target ON edges (target, type, id, valid_to, source)")
+    db.execute("CREATE INDEX nodes_by_end ON nodes (id, valid_to) WHERE valid_to IS NOT NULL")
+
+
+MIGRATIONS: dict[int, Migration] = {1: _cover_lookups}
 """By version: what makes the next version of it. Each runs inside the caller's transaction."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import multiprocessing
 import os
@@ -18,7 +19,15 @@ from data.memory_graph.names import well_formed
 from data.memory_graph.record import ingest
 from data.memory_graph.record.ingest import remember_batches, remember_many
 from data.memory_graph.record.store import Store
-from data.memory_graph.types import EDGE_TYPES, NODE_TYPES, Episode, Extraction, Thesis, Triplet
+from data.memory_graph.types import (
+    EDGE_TYPES,
+    NODE_TYPES,
+    Episode,
+    Extraction,
+    Thesis,
+    Triplet,
+    Update,
+)
 from data.memory_graph.upkeep.check import check
 from tests.data.memory_graph.scripted import Scripted, nothing
 
@@ -300,6 +309,26 @@ def test_an_extractor_that_replaces_what_it_was_not_shown_is_told(store: Store) 
     episodes = [Episode("Anna likes Paris"), Episode("Bob likes Rome")]
     with pytest.raises(ValueError, match="scripted: replaces a fact that was not among the known"):
         remember_many(store, Scripted(judge=lambda update: (3,)), episodes)
+
+
+@pytest.mark.parametrize("often", [0, 700, 10**6])
+def test_cycles_are_looked_for_as_before_when_a_write_has_ended(store: Store, often: int) -> None:
+    meanwhile = []
+
+    def wrong(_: Update) -> tuple[int, ...]:
+        meanwhile.append(gc.get_threshold()[0])
+        return (3,)
+
+    before = gc.get_threshold()
+    gc.set_threshold(often, 7, 9)
+    try:
+        remember_many(store, Scripted(judge=nothing), [Episode("Anna likes Paris")])
+        with pytest.raises(ValueError, match="not among the known"):
+            remember_many(store, Scripted(judge=wrong), [Episode("Bob likes Rome")])
+        assert gc.get_threshold() == (often, 7, 9)
+        assert meanwhile[0] == {0: 0, 700: 100_000, 10**6: 10**6}[often]
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_a_batch_is_reported_after_its_commit(store: Store) -> None:

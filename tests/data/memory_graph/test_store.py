@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from data.memory_graph.extract.rules import RulesExtractor
 from data.memory_graph.record import schema
+from data.memory_graph.record.ingest import remember_many
 from data.memory_graph.record.store import Store
+from data.memory_graph.types import Episode
 
 
 @pytest.fixture
@@ -158,7 +161,9 @@ def test_a_copy_without_a_wal_gets_one(path: Path) -> None:
 def test_a_newer_schema_is_refused(path: Path) -> None:
     with Store(path) as store:
         store.db.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION + 1}")
-    with pytest.raises(ValueError, match="schema version 2, made by a newer version"):
+    with pytest.raises(
+        ValueError, match=f"schema version {schema.SCHEMA_VERSION + 1}, made by a newer version"
+    ):
         Store(path)
 
 
@@ -193,6 +198,32 @@ def test_an_older_schema_migrates_step_by_step(path: Path, monkeypatch: pytest.M
         assert schema.version(store.db) == 2
     with Store(path, read_only=True) as store:
         assert store.revision == 0
+
+
+def version_1(path: Path) -> None:
+    """A graph's database as version 1 made it."""
+    with Store(path) as store:
+        schema_of = "SELECT name, sql FROM sqlite_schema WHERE name IN (?, ?)"
+        names = ("edges_by_source", "edges_by_target")
+        assert [name for name, _ in store.db.execute(schema_of, names)] == [*names]
+        store.db.execute("DROP INDEX nodes_by_end")
+        for end in ("source", "target"):
+            store.db.execute(f"DROP INDEX edges_by_{end}")
+            store.db.execute(f"CREATE INDEX edges_by_{end} ON edges ({end}, type)")
+        store.db.execute("PRAGMA user_version = 1")
+
+
+def test_version_1_becomes_what_a_new_graph_is(path: Path) -> None:
+    version_1(path)
+    said = [Episode("Anna lives in Paris.", "2020"), Episode("Anna lives in Rome.", "2021")]
+    with Store(path) as store:
+        remember_many(store, RulesExtractor(), said)
+        assert schema.version(store.db) == 2
+        made = dict(store.db.execute("SELECT name, sql FROM sqlite_schema"))
+        closed = store.db.execute("SELECT count(*) FROM edges WHERE valid_to IS NOT NULL")
+        assert closed.fetchone() == (1,)
+    with Store(path.with_name("new.db")) as new:
+        assert made == dict(new.db.execute("SELECT name, sql FROM sqlite_schema"))
 
 
 def test_a_migration_that_fails_changes_nothing(
