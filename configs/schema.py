@@ -138,6 +138,9 @@ class MemoryGraphConfig:
         for name, least in (("num_evidence", 0), ("num_facts", 1)):
             value = getattr(self, name)
             _check(value >= least, f"memory_graph.{name}", value, f"must be at least {least}")
+        cosine = self.min_similarity
+        is_cosine = -1 <= cosine <= 1
+        _check(is_cosine, "memory_graph.min_similarity", cosine, "must lie between -1 and 1")
         wrong = [letter for letter in self.forbidden if letter not in ("E", "T", "O")]
         _check(not wrong, "memory_graph.forbidden", wrong, "must be some of E, T, O")
 

@@ -32,6 +32,7 @@ from data.types import SOURCES, Answer, Conversation, Entity, Evidence, Turn
 logger = logging.getLogger(__name__)
 
 CONVERSATION_FIELDS = {"id", "domain", "turns", "evidence", "pool"}
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 TURN_FIELDS = {"id", "question", "answers", "source", "evidence"}
 
 
@@ -246,8 +247,12 @@ def read_pool(path: str | Path) -> tuple[Evidence, ...]:
 
 
 @contextmanager
-def whole_file(path: str | Path) -> Iterator[IO[str]]:
+def whole_file(path: str | Path, private: bool = False) -> Iterator[IO[str]]:
     """A text file for writing that appears under its name only when all of it is written.
+
+    Args:
+        path: of the file.
+        private: only its owner may read it.
 
     Raises:
         ValueError: a folder has that name, or nothing may be written there.
@@ -258,7 +263,8 @@ def whole_file(path: str | Path) -> Iterator[IO[str]]:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = partial.open("w", encoding="utf-8")
+        number = os.open(partial, NEW_FILE, 0o600 if private else 0o666)
+        file = os.fdopen(number, "w", encoding="utf-8")
     except OSError as error:
         raise ValueError(f"{path}: cannot be written: {error.strerror}") from None
     try:

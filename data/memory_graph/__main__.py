@@ -187,8 +187,8 @@ def add_ask(commands: Any) -> None:
         help="of BeamSearch, A*, WaterCircles, flat and ppr, joined by +",
     )
     added.add_argument(
-        "--forbidden", nargs="*", default=[], choices=("E", "T", "O"),
-        help="not walked to: episodes, theses, objects",
+        "--forbidden", action="append", default=[], choices=("E", "T", "O"),
+        help="not walked to: episodes, theses or objects; may be given more than once",
     )  # fmt: skip
     added.add_argument("--min_similarity", type=float, default=0.0, help="cosine from which on")
     added.add_argument("--embedder", default=EMBEDDER, help="sentence encoder")

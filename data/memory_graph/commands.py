@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.printing import fact_json, print_facts, print_json, print_rows
+from data.memory_graph.printing import amount, fact_json, print_facts, print_json, print_rows
 from data.memory_graph.times import parse_time
 
 EXIT_PROBLEMS = 1
@@ -228,7 +228,7 @@ def export_command(args: Args) -> None:
         from data.memory_graph.upkeep.salvage import salvage
 
         saved = salvage(args.db, args.damaged)
-        print(f"{saved.episodes} episodes written to {args.damaged}")
+        print(f"{amount(saved.episodes, 'episode')} written to {args.damaged}")
         return
     from data.memory_graph.upkeep.graphml import export_graphml
     from data.memory_graph.upkeep.transfer import export_jsonl

@@ -113,9 +113,15 @@ def remembered_line(done: Remembered) -> str:
     known = f" ({done.skipped} known already)" if done.skipped else ""
     cost = "".join(f", {name} {value:g}" for name, value in _spent(done.cost))
     return (
-        f"{done.episodes} episodes{known}: {done.objects} new objects, {done.theses} theses, "
-        f"{done.triplets} triplets, {done.superseded} superseded; {done.seconds:.1f} s{cost}"
+        f"{amount(done.episodes, 'episode')}{known}: {amount(done.objects, 'new object')}, "
+        f"{amount(done.theses, 'thesis', 'theses')}, {amount(done.triplets, 'triplet')}, "
+        f"{done.superseded} superseded; {done.seconds:.1f} s{cost}"
     )
+
+
+def amount(number: int, one: str, many: str | None = None) -> str:
+    """A number of things, in words."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def _spent(cost: Mapping[str, float]) -> list[tuple[str, float]]:

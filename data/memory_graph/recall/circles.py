@@ -34,10 +34,12 @@ import numpy as np
 from data.memory_graph.recall.ranking import best_first, least, rounded
 from data.memory_graph.recall.traverse_settings import WaterCircles
 from data.memory_graph.recall.view import View, apart
-from data.memory_graph.types import EPISODIC, THESIS
+from data.memory_graph.types import EPISODIC, OBJECT, THESIS
 
 FAR = 255
 """Hops of a node that a linked object's circles do not reach."""
+SAMPLED = 64
+"""Every so many of a hub's rows are looked at to see what most are like."""
 MARGIN = 0.01
 """Cosines of a hub's facts are less than half of this off: so much farther than the last one that
 counts, facts are compared again."""
@@ -114,7 +116,7 @@ def water_circles(view: View, settings: WaterCircles | None = None) -> Circles:
     waters = [_spread(view, node, settings) for node in view.question_nodes.tolist()]
     if not waters:
         return Circles(*[np.empty(0, np.int64)] * 4, held_back=0)
-    walked = _together(view, waters)
+    walked = _together(view, waters, settings)
     texts = _texts(view, walked, settings)
     chains = _chains(view, waters, walked, settings)
     return Circles(*texts, *chains, held_back=sum(water.held_back for water in waters))
@@ -145,15 +147,63 @@ def _spread(view: View, start: int, settings: WaterCircles) -> _Water:
     return _Water(hops, sources, held_back)
 
 
-def _together(view: View, waters: list[_Water]) -> _Walked:
+def _together(view: View, waters: list[_Water], settings: WaterCircles) -> _Walked:
     nodes = np.flatnonzero(np.min([water.sources for water in waters], axis=0) < FAR)
+    linked = set(view.question_nodes.tolist())
     parts = []
     for some in apart(view, nodes):
         triplets, *ends = view.around_all(some)
-        circle = [np.minimum(*(water.sources[end] for end in ends)) for water in waters]
-        parts.append([*view.facts_around(triplets, ends[0]), *ends, *circle])
+        rows = [*view.facts_around(triplets, ends[0]), *ends]
+        if len(some) == 1 and view.is_hub(some)[0] and int(some[0]) not in linked:
+            keys, cosines, _, others = rows
+            may = _may_be_chosen(view, waters, settings, keys, cosines, others)
+            rows = [column[may] for column in rows]
+        circle = [np.minimum(water.sources[rows[2]], water.sources[rows[3]]) for water in waters]
+        parts.append([*rows, *circle])
     keys, cosines, one, other, *circle = map(np.concatenate, zip(*parts, strict=True))
     return _Walked(keys, cosines, (one, other), np.array(circle))
+
+
+def _may_be_chosen(
+    view: View,
+    waters: list[_Water],
+    settings: WaterCircles,
+    keys: np.ndarray,
+    cosines: np.ndarray,
+    others: np.ndarray,
+) -> np.ndarray:
+    """Of a hub's rows, those that any list may have; as many of the rest would come before others.
+
+    Rows are alike for all that decides beside closeness if every water has come to their other ends
+    in the same circle and gone on from none of them, and if they mention no entity: of each kind
+    of these the closest are enough.
+
+    Args:
+        keys, cosines, others: of each row its fact, about how close that is, its other end.
+    """
+    usual = np.ones(len(view.node_types), bool)
+    for water in waters:
+        hops = np.bincount(water.hops[others[::SAMPLED]]).argmax()
+        usual &= (water.hops == hops) & (water.sources == FAR)
+    alike = usual[others]
+    texts = np.flatnonzero(~(keys & 1).astype(bool))
+    for _, spelling in _spellings(view):
+        alike[texts] &= ~view.mentions(keys[texts], spelling)
+    kinds = np.full(len(keys), OBJECT, np.int8)
+    kinds[texts] = view.node_types[keys[texts] >> 1]
+    budgets = {
+        THESIS: settings.hyper_num,
+        EPISODIC: settings.episodic_num,
+        OBJECT: max(settings.chain_triplets_num, settings.other_triplets_num),
+    }
+    kept = ~alike
+    for kind, budget in budgets.items():
+        rows = np.flatnonzero(alike & (kinds == kind))
+        near = rows[least(-cosines[rows], max(4 * budget, 1))]
+        if len(np.unique(keys[near])) >= budget:
+            rows = rows[cosines[rows] >= cosines[near].min(initial=1) - MARGIN]
+        kept[rows] = True
+    return np.flatnonzero(kept)
 
 
 def _texts(view: View, walked: _Walked, settings: WaterCircles) -> tuple[np.ndarray, np.ndarray]:
@@ -179,11 +229,17 @@ def _others_mentioned(view: View, keys: np.ndarray, by: np.ndarray) -> np.ndarra
         by: whether each entity's circle walked it, bool [entities, k].
     """
     mentioned = np.zeros(by.shape, bool)
-    nodes = view.question_nodes.tolist()
-    for i, (node, name) in enumerate(zip(nodes, view.names(nodes), strict=True)):
-        for spelling in {name, *(entity.name for entity in view.entities if entity.node == node)}:
-            mentioned[i] |= view.mentions(keys, spelling)
+    for i, spelling in _spellings(view):
+        mentioned[i] |= view.mentions(keys, spelling)
     return ((mentioned.sum(0, np.uint16) - mentioned) * by).max(0)
+
+
+def _spellings(view: View) -> list[tuple[int, str]]:
+    """The place of each linked object, and how the question or the graph writes its name."""
+    nodes = view.question_nodes.tolist()
+    names = [(i, name) for i, name in enumerate(view.names(nodes))]
+    asked = [(nodes.index(entity.node), entity.name) for entity in view.entities]
+    return list(dict.fromkeys(names + asked))
 
 
 def _chains(

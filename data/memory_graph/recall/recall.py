@@ -57,6 +57,11 @@ class RecallSettings:
         for name in ("num_facts", "num_candidates"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)!r} given, must be at least 1")
+        for name in ("min_similarity", "min_name_similarity"):
+            if not -1 <= getattr(self, name) <= 1:
+                raise ValueError(
+                    f"{name}: {getattr(self, name)!r} given, must lie between -1 and 1: a cosine"
+                )
         for letter in self.forbidden:
             if letter not in LETTERS:
                 raise ValueError(f"forbidden: {letter!r} given, must be one of {list(LETTERS)}")

@@ -72,7 +72,8 @@ def check_file(path: str | Path) -> list[Problem]:
     except ValueError as error:
         if getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF not in DAMAGED:
             raise
-        problems = [Problem(f"damaged file: {error.__cause__}", damage=True)]
+        damaged = "damaged file, or never a memory graph"
+        problems = [Problem(f"{damaged}: {error.__cause__}", damage=True)]
         return problems + _to_be_saved(path, problems)
 
 

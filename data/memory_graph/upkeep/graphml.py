@@ -37,7 +37,7 @@ def export_graphml(store: Store, path: str | Path) -> int:
     Raises:
         ValueError: the file cannot be written; nothing is left half-written.
     """
-    with store.reading(), whole_file(path) as file:
+    with store.reading(), whole_file(path, private=True) as file:
         xml = XMLGenerator(file, encoding="utf-8", short_empty_elements=True)
         xml.startDocument()
         xml.startElement("graphml", {"xmlns": "http://graphml.graphdrawing.org/xmlns"})

@@ -48,7 +48,7 @@ def export_html(store: Store, path: str | Path, max_nodes: int = MAX_NODES) -> t
     Raises:
         ValueError: the file cannot be written; nothing is left half-written.
     """
-    with store.reading(), whole_file(path) as file:
+    with store.reading(), whole_file(path, private=True) as file:
         graph = page_data(store.db, store.path.name, max_nodes)
         file.write(page(graph))
     return len(graph["nodes"]), graph["total"]

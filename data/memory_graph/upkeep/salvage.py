@@ -32,7 +32,7 @@ def what_can_be_saved(path: str | Path) -> str:
     """How many episodes can still be read, and the command that writes them."""
     saved = _count(path)
     if not saved.episodes:
-        return "no episode can be read any more; a backup is what can be restored"
+        return "no episode can be read in it; a backup is what can be restored"
     total = "" if saved.total is None else f" of {saved.total}"
     command = COMMAND.format(db=path)
     return (
@@ -57,7 +57,7 @@ def salvage(path: str | Path, output: str | Path) -> Saved:
     Raises:
         ValueError: nothing can be read, or the output cannot be written.
     """
-    with _damaged(path) as db, whole_file(output) as file:
+    with _damaged(path) as db, whole_file(output, private=True) as file:
         episodes = 0
         for line in _episodes(db, path):
             file.write(dump(line) + "\n")

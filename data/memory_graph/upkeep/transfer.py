@@ -80,7 +80,7 @@ def export_jsonl(store: Store, path: str | Path) -> int:
     Raises:
         ValueError: the file cannot be written; nothing is left half-written.
     """
-    with store.reading(), whole_file(path) as file:
+    with store.reading(), whole_file(path, private=True) as file:
         file.write(dump(HEADER) + "\n")
         lines = 1
         for line in tqdm(_lines(store.db), desc="export", unit="line", delay=2, leave=False):

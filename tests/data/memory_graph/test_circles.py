@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data.memory_graph.recall import circles
 from data.memory_graph.recall.circles import Circles, water_circles
 from data.memory_graph.recall.traverse_settings import WaterCircles
 from data.memory_graph.types import EPISODIC, SIMPLE, THESIS
@@ -258,6 +259,49 @@ def test_a_closer_triplet_is_never_lost_to_a_farther_one(others: int) -> None:
     view = TinyView([("q", "to", name) for name in names], ["q"], cosines=cosines)
     found = water_circles(view, WaterCircles(other_triplets_num=others))
     assert (found.secondary // 2).tolist() == list(range(29, 29 - others, -1))
+
+
+def around_a_hub(seed: int) -> TinyView:
+    """Most of its triplets are at one node that is not linked, and most of these are alike."""
+    rng = np.random.default_rng(seed)
+    triples = [("ada", "knows", "hub"), ("bo", "knows", "o3"), ("o5", "knows", "bo")]
+    triples += [("bo", "knows", "hub")] * int(rng.integers(2))
+    triples += [("o3", "sees", f"o{i}") for i in rng.choice(np.arange(10, 80), 6, replace=False)]
+    for i in range(80):
+        ends = ("hub", "likes", f"o{i}")
+        triples.append(ends if rng.random() < 0.5 else ends[::-1])
+    types = {}
+    for i in range(90):
+        named = rng.choice([*[""] * 40, "Ada ", "Bo ", "Ada and Bo "])
+        text = f"{named}text {i}"
+        types[text] = THESIS if i % 2 else EPISODIC
+        triples += [("hub", "", text)] + [("bo", "", text)] * int(rng.random() < 0.1)
+    texts = [f"{s} {r} {t}" if t not in types else t for s, r, t in triples]
+    cosines = {text: round(float(rng.normal(0, 0.3)), 2) for text in sorted(set(texts))}
+    order = rng.permutation(len(triples))
+    return TinyView([triples[i] for i in order], ["ada", "bo"], types=types, cosines=cosines)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_of_a_hub_nothing_is_left_out_that_counts(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = []
+    may_be_chosen = circles._may_be_chosen
+
+    def counted(*args: Any) -> np.ndarray:
+        kept.append((len(rows := may_be_chosen(*args)), len(args[3])))
+        return rows
+
+    monkeypatch.setattr(circles, "_may_be_chosen", counted)
+    monkeypatch.setattr(circles, "SAMPLED", 4)
+    view = around_a_hub(seed)
+    for budget, width in product((0, 1, 2, 7), (5, 1000)):
+        budgets = dict.fromkeys(("hyper_num", "episodic_num", "other_triplets_num"), budget)
+        for depth in (1, 2, 3):
+            chosen = WaterCircles(depth, chain_triplets_num=2 * budget, max_width=width, **budgets)
+            assert read(view, water_circles(view, chosen)) == plain(view, chosen)
+    assert any(rows < some / 2 for rows, some in kept)
 
 
 @settings(deadline=None)
