@@ -86,7 +86,7 @@ def test_the_same_file_again_adds_nothing_and_a_grown_one_what_is_new(
     before = run(capsys, "export", folder, "--jsonl", folder / "before.jsonl")
     assert run(capsys, "remember", folder, "--input", story).startswith("0 episodes (2 known")
     story.write_text("Cem is a cook.\n\n" + STORY, encoding="utf-8")
-    assert run(capsys, "remember", folder, "--input", story).startswith("1 episodes (2 known")
+    assert run(capsys, "remember", folder, "--input", story).startswith("1 episode (2 known")
     assert before.startswith(str(len((folder / "before.jsonl").read_text().splitlines())))
 
 
@@ -109,6 +109,19 @@ def test_ask_as_json_and_as_of(folder: Path, capsys: Any) -> None:
     assert any("Paris" in fact["text"] for fact in then["facts"])
     held = [fact["text"] for fact in then["facts"] if fact["type"] != "episodic"]
     assert not any("Berlin" in text for text in held)  # an episode is a record of what was said
+
+
+def test_forbidden_types_stand_before_the_question(folder: Path, capsys: Any) -> None:
+    remember(capsys, folder)
+    types = ("--forbidden", "E", "--forbidden", "T")
+    asked = run(capsys, "ask", folder, "--no_embed", *types, "Where does Anna live?")
+    assert {line[2] for line in lines(asked)} == {"triplet"}
+
+
+def test_a_similarity_that_is_no_cosine_is_refused(folder: Path, capsys: Any) -> None:
+    remember(capsys, folder)
+    with pytest.raises(ValueError, match=r"min_similarity: 5\.0 given, must lie between -1 and 1"):
+        run(capsys, "ask", folder, "--no_embed", "--min_similarity", 5, "Where does Anna live?")
 
 
 def test_no_answer_and_questions_from_standard_input(
@@ -180,6 +193,8 @@ def test_check_backup_import_and_export(folder: Path, capsys: Any) -> None:
     assert (folder / "all.graphml").stat().st_size > 1000
     said = run(capsys, "export", folder, "--html", folder / "all.html", "--max_nodes", 3)
     assert said.startswith("3 of ")
+    for kind in ("jsonl", "graphml", "html"):  # as private as the memory itself
+        assert (folder / f"all.{kind}").stat().st_mode & 0o777 == 0o600
     damaged = bytearray((folder / "new.db").read_bytes())
     damaged[100:4000] = bytes(3900)
     (folder / "my.db").write_bytes(damaged)
