@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +20,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tqdm import tqdm
 
 import inference.answer
 import inference.batches
@@ -335,7 +337,7 @@ def start_as_a_user(command: list[str]) -> tuple[int, Callable[[], int]]:
 
 def start_a_fork(command: list[str]) -> tuple[int, Callable[[], int]]:
     """The same without seconds of imports."""
-    process = multiprocessing.get_context("fork").Process(target=main, args=(command,))
+    process = multiprocessing.get_context("fork").Process(target=in_a_fork, args=(command,))
     process.start()
 
     def wait() -> int:
@@ -343,6 +345,11 @@ def start_a_fork(command: list[str]) -> tuple[int, Callable[[], int]]:
         return process.exitcode
 
     return process.pid, wait
+
+
+def in_a_fork(command: list[str]) -> None:
+    tqdm.set_lock(threading.RLock())  # killed, it would never give back the one it shares with us
+    main(command)
 
 
 def kill_at_random(start: Any, command: list[str], folder: Path, num_kills: int) -> None:
