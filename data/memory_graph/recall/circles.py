@@ -237,7 +237,7 @@ def _others_mentioned(view: View, keys: np.ndarray, by: np.ndarray) -> np.ndarra
 def _spellings(view: View) -> list[tuple[int, str]]:
     """The place of each linked object, and how the question or the graph writes its name."""
     nodes = view.question_nodes.tolist()
-    names = [(i, name) for i, name in enumerate(view.names(nodes))]
+    names = list(enumerate(view.names(nodes)))
     asked = [(nodes.index(entity.node), entity.name) for entity in view.entities]
     return list(dict.fromkeys(names + asked))
 
