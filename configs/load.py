@@ -53,7 +53,7 @@ def parse_train_options(argv: Sequence[str]) -> tuple[argparse.Namespace, Config
     """The command line of train.py: how to start, and the config.
 
     Raises:
-        ValueError: as ``load_config``.
+        ValueError: as ``load_config``, or there is no config at all.
     """
     parser = argparse.ArgumentParser(prog="train.py", add_help=False, allow_abbrev=False)
     parser.add_argument("--fresh", action="store_true", help="forget what training.output holds")
@@ -67,6 +67,8 @@ def parse_train_options(argv: Sequence[str]) -> tuple[argparse.Namespace, Config
     )
     parser.add_argument("--max_minutes", help="the same as --training.max_minutes")
     options, rest = parser.parse_known_args(argv)
+    if not rest:
+        raise ValueError("train.py needs --config FILE.yaml; configs/ has some")
     if options.max_minutes is not None:
         rest.append(f"--training.max_minutes={options.max_minutes}")
     if {"-h", "--help"} & set(rest):

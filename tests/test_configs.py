@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from configs.load import load_config, read_config, write_config
+from configs.load import load_config, parse_train_options, read_config, write_config
 from configs.models import local_folder, resolve_model, sentence_encoder, where_looked
 from configs.schema import Config, DataConfig, EvidenceConfig, LoraConfig, ModelConfig
 
@@ -265,6 +265,11 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 )
 def test_a_wrong_option_is_named(write: Any, options: list[str], message: str) -> None:
     assert message in error_of(write(DATA), *options)
+
+
+def test_training_without_a_config_says_what_to_give() -> None:
+    with pytest.raises(ValueError, match=r"^train.py needs --config FILE.yaml; configs/ has some$"):
+        parse_train_options(["--dry_run"])
 
 
 def test_every_field_has_a_docstring() -> None:
