@@ -18,6 +18,8 @@ EDGE_TYPES = (
     "time",
 )
 """Types of the evidence graph's edges; where they have vectors, self-loops are one more."""
+PIECE_FEATURES = ("score beside the best one's", "ln(1 + rank)", "from memory")
+"""What retrieval knew of a piece, as ``answers: nodes`` reads it."""
 
 
 def _check(holds: bool, name: str, value: object, must: str) -> None:
@@ -176,6 +178,30 @@ class EncoderConfig:
 
 
 @dataclass(frozen=True)
+class ScorerConfig:
+    """The GATv2 that scores entities as answers (answers: nodes)."""
+
+    num_layers: int = 3
+    """GATv2 layers, each with a residual and a layer norm."""
+    width: int = 128
+    """Of the node states; the LM's token embeddings are projected to it."""
+    heads: int = 4
+    """Attention heads, side by side: each is width / heads wide."""
+    dropout: float = 0.1
+    """On node states, while training; twice as much before the score."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_layers", "width", "heads"):
+            value = getattr(self, name)
+            _check(value >= 1, f"model.scorer.{name}", value, "must be at least 1")
+        is_whole = self.width % self.heads == 0
+        _check(is_whole, "model.scorer.heads", self.heads, "must divide model.scorer.width")
+        _check(
+            0 <= self.dropout < 0.5, "model.scorer.dropout", self.dropout, "must lie in [0, 0.5)"
+        )
+
+
+@dataclass(frozen=True)
 class LoraConfig:
     """Low-rank adaptation of the LM, by PEFT; field names are PEFT's."""
 
@@ -209,10 +235,15 @@ class ModelConfig:
     """A local folder, a model that an installed package carries, or a name on the hub."""
     evidence: Literal["graph", "text"] = "graph"
     """graph: node states as a soft prompt; text: the same tokens as plain text."""
+    answers: Literal["text", "nodes"] = "text"
+    """text: the LM writes the answer; nodes: the answer is the entity of the evidence whose nodes
+    score best, and of the LM only the token embeddings are used."""
     lora: LoraConfig | None = field(default_factory=LoraConfig)
     """Null trains no part of the LM (zero-shot, or the encoder alone)."""
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
-    """Read where evidence is graph."""
+    """Read where evidence is graph and answers is text."""
+    scorer: ScorerConfig = field(default_factory=ScorerConfig)
+    """Read where answers is nodes."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Of frozen weights and compute; trainable weights are float32."""
     quantization: Literal["none", "4bit"] = "none"
@@ -324,10 +355,24 @@ class Config:
             None,
             "must name a file unless training.max_steps is 0",
         )
-        trainable = self.model.lora is not None or self.model.evidence == "graph"
+        model, by_nodes = self.model, self.model.answers == "nodes"
+        trainable = model.lora is not None or model.evidence == "graph"
         _check(
             steps == 0 or trainable,
             "model.lora",
             None,
             "with evidence: text there is nothing to train, set training.max_steps: 0",
+        )
+        for name, value, wanted in (
+            ("model.lora", model.lora, None),
+            ("model.evidence", model.evidence, "graph"),
+            ("training.packing", self.training.packing, False),
+        ):
+            must = f"must be {'null' if wanted is None else wanted} where model.answers is nodes"
+            _check(not by_nodes or value == wanted, name, value, must)
+        _check(
+            not by_nodes or self.evidence.question_nodes != "none",
+            "evidence.question_nodes",
+            "none",
+            "must be question or query where model.answers is nodes",
         )

@@ -37,6 +37,22 @@ class TokenisedPiece:
 
 
 @dataclass(frozen=True, slots=True)
+class Mentions:
+    """Which nodes name which entity.
+
+    Args:
+        entities: of each mention, a number among the entities of E_t (``mentions.entities_of``),
+            [M].
+        nodes: the last node of each mention, [M].
+        sizes: nodes of each piece, and of the question behind them, [P + 1].
+    """
+
+    entities: np.ndarray
+    nodes: np.ndarray
+    sizes: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
 class ChainGraph:
     """The graph of E_t (paper, section 4.3).
 
@@ -48,6 +64,7 @@ class ChainGraph:
         places: where each node stands in the evidence's part of the prompt, in order, [N]; nodes
             of one place are averaged, and those at -1 are encoded but stand nowhere. None: node k
             at place k.
+        mentions: of entities; None where nobody asked for them.
     """
 
     node_ids: np.ndarray
@@ -55,6 +72,7 @@ class ChainGraph:
     num_entity_edges: int
     edge_types: np.ndarray | None = None
     places: np.ndarray | None = None
+    mentions: Mentions | None = None
 
     @property
     def own_places(self) -> np.ndarray:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from data.chain_graph import ChainGraph, join_places
 from data.examples import Example
+from data.mentions import Candidates, join_candidates
 
 IGNORED_LABEL = -100
 
@@ -38,6 +39,7 @@ class Batch:
             -1: none, [N]; None as ``node_ids``.
         padded_right: whether all padding stands behind the examples, where no token of a causal LM
             sees it.
+        candidates: the entities that can be answered with; None where the graphs have no mentions.
     """
 
     input_ids: Tensor
@@ -50,6 +52,7 @@ class Batch:
     node_ids: Tensor | None
     places: Tensor | None
     padded_right: bool
+    candidates: Candidates | None = None
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on a device."""
@@ -58,7 +61,8 @@ class Batch:
             for field in fields(self)
             if isinstance(tensor := getattr(self, field.name), Tensor)
         }
-        return replace(self, **tensors)
+        candidates = None if self.candidates is None else self.candidates.to(device)
+        return replace(self, **tensors, candidates=candidates)
 
 
 def collate(
@@ -108,7 +112,10 @@ def collate(
     mask = None if packed else torch.from_numpy(attention_mask)
     tensors = map(torch.from_numpy, (position_ids, node_mask, labels))
     graph = _join_graphs([example.graph for example in examples])
-    return Batch(torch.from_numpy(input_ids), mask, *tensors, **graph, padded_right=padded_right)
+    batch = Batch(torch.from_numpy(input_ids), mask, *tensors, **graph, padded_right=padded_right)
+    if all(example.graph.mentions is not None for example in examples):
+        batch.candidates = join_candidates(examples, with_target)
+    return batch
 
 
 def _join_graphs(graphs: Sequence[ChainGraph]) -> dict[str, Tensor | None]:

@@ -30,7 +30,7 @@ from tqdm import tqdm
 
 from configs.models import cache_folder, local_folder
 from configs.schema import DataConfig
-from data.chain_graph import ChainGraph
+from data.chain_graph import ChainGraph, Mentions
 from data.entities import complete_entities
 from data.evidence_memory import cached
 from data.examples import Example, ExampleBuilder, choose_questions
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 CODE = (
     "chain_graph entities evidence_memory example_cache examples graph_edges json_fields jsonlines "
-    "linearise link metrics normalise prompt retrieve shuffle_edges structure types"
+    "linearise link mentions metrics normalise prompt retrieve shuffle_edges structure types"
 ).split()
 """Files of this folder that shape an example; a change in one of them makes a new cache file."""
 PACKAGES = ("bm25s", "rank-bm25", "pyahocorasick", "tokenizers", "numpy")
@@ -133,6 +133,7 @@ def cache_key(builder: ExampleBuilder, path: str | Path, chosen: dict[int, list[
         "evidence": asdict(builder.config),
         "memory_graph": builder.memory_graph and asdict(builder.memory_graph),
         "cut": builder.cut,
+        "mentions": builder.mentions,
         "tokenizer": tokenizer.backend_tokenizer.to_str(),
         "chat_template": tokenizer.chat_template,
         "special_tokens": tokenizer.special_tokens_map,
@@ -250,6 +251,9 @@ def example_row(number: int, example: Example, places: Sequence[dict[str, int]])
         "edge_index": graph.edge_index.ravel(),
         "edge_types": graph.edge_types,
         "places": [] if graph.places is None else graph.places,
+        "mention_entities": [] if graph.mentions is None else graph.mentions.entities,
+        "mention_nodes": [] if graph.mentions is None else graph.mentions.nodes,
+        "mention_sizes": [] if graph.mentions is None else graph.mentions.sizes,
         "suffix_ids": example.suffix_ids,
         "target_ids": example.target_ids,
         "from_turn": [item.from_turn for item in evidence],
@@ -313,12 +317,14 @@ def unpack(arrays: Arrays, conversations: Sequence[Conversation]) -> list[Exampl
 
 def _graph(part: Arrays) -> ChainGraph:
     """The graph of a row."""
+    mentions = Mentions(*(part[f"mention_{name}"] for name in ("entities", "nodes", "sizes")))
     return ChainGraph(
         part["node_ids"],
         part["edge_index"].reshape(2, -1),
         int(part["place"][2]),
         part["edge_types"],
         part["places"] if len(part["places"]) else None,
+        mentions if len(mentions.sizes) else None,
     )
 
 

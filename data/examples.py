@@ -6,7 +6,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,13 @@ from data.chain_graph import (
     cut_edges,
     node_starts,
     num_places,
+    span_nodes,
 )
 from data.evidence_memory import Embed, EvidenceMemory
 from data.graph_edges import more_edges, places_in_prompt
 from data.jsonlines import join_pools
 from data.link import entity_spans
+from data.mentions import find_mentions
 from data.metrics import answer_in_evidence
 from data.prompt import Prompt
 from data.retrieve import EvidenceIndex, Retrieved, cut_query
@@ -89,6 +91,7 @@ class ExampleBuilder:
         embed: the sentence encoder, for ``memory: rerank`` and for memory graphs.
         cut: edges that are left out of every graph, to see what they are worth.
         memory_graph: settings of the conversations' memory graphs; None: they have none.
+        mentions: keep which nodes name which entity; the question has to have nodes as well.
     """
 
     prompt: Prompt
@@ -96,6 +99,7 @@ class ExampleBuilder:
     embed: Embed | None = None
     cut: CutEdges = "nothing"
     memory_graph: MemoryGraphConfig | None = None
+    mentions: bool = False
     counts: Counter[str] = field(default_factory=Counter)
     _indexes: dict[int, tuple[Any, EvidenceIndex]] = field(default_factory=dict)
     _tokens: dict[str, tuple[str, TokenisedPiece]] = field(default_factory=dict)
@@ -254,6 +258,10 @@ class ExampleBuilder:
             graph = shuffle_entity_edges(graph, node_starts(tokens))
         else:
             graph = cut_edges(graph, self.cut)
+        if self.mentions:
+            nodes = span_nodes(tokens, spans, node_starts(tokens))
+            sizes = [len(piece.ids) for piece in tokens] + [0] * (not question)
+            graph = replace(graph, mentions=find_mentions(pieces, nodes, sizes))
         self.counts["entity edges"] += graph.num_entity_edges
         self.counts["nodes"] += len(graph.node_ids)
         self.counts["graphs"] += 1

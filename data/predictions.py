@@ -50,11 +50,25 @@ class Prediction:
     error: str | None
 
 
-def prediction_record(example: Example, answer: str, logprob: float, milliseconds: float) -> Json:
-    """One line of a predictions file; the candidates never look at the gold answer."""
+def prediction_record(
+    example: Example,
+    answer: str,
+    logprob: float,
+    milliseconds: float,
+    candidates: Sequence[Entity] | None = None,
+) -> Json:
+    """One line of a predictions file; the candidates never look at the gold answer.
+
+    Args:
+        example: the question.
+        answer: its text.
+        logprob: the answer's.
+        milliseconds: what it took.
+        candidates: entities, best first; None: those nearest to the answer's text.
+    """
     turn = example.conversation.turns[example.turn]
-    pieces = [item.evidence for item in example.evidence]
-    candidates = nearest_entities(answer, pieces)
+    if candidates is None:
+        candidates = nearest_entities(answer, [item.evidence for item in example.evidence])
     record: Json = _question(example) | {
         "answer": answer,
         "candidates": [{"id": entity.id, "label": entity.label} for entity in candidates],

@@ -66,10 +66,15 @@ def answer_command(args: argparse.Namespace) -> None:
         file = AnswerFile(args.output, settings_of(args), size, args.fresh)
     if everywhere(file and file.whole):
         if file and args.explain:
-            explain_answers(args, *load(args), questions.conversations, questions.pools)
+            explain_answers(
+                args,
+                *load(args, writes=bool(args.explain)),
+                questions.conversations,
+                questions.pools,
+            )
         return say_how_it_ended(file, args)
     with StopRequest(args.max_minutes) as stop, file or nullcontext():
-        model, builder = load(args)
+        model, builder = load(args, writes=bool(args.explain))
         builder.cut = args.cut_edges
         if file is not None:
             file.begin()

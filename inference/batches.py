@@ -12,11 +12,14 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from torch import Tensor
 
-from data.collate import collate
+from data.collate import Batch, collate
 from data.examples import Example
 from data.jsonlines import Json
+from data.mentions import candidate_entities
+from data.metrics import NUM_CANDIDATES
 from data.predictions import error_record, prediction_record
 from data.prompt import Prompt
+from data.types import Entity
 from model.generation import Past
 from model.graph_lm import GraphLM
 from model.memory import is_out_of_memory
@@ -155,6 +158,8 @@ def too_long(model: GraphLM, examples: Sequence[Example], batching: Batching) ->
 
 def lengths_beyond(model: GraphLM, example: Example, max_new_tokens: int) -> str:
     """What is longer than the model's positions, in words; "" where nothing is."""
+    if model.scorer is not None:  # the LM reads no prompt
+        return ""
     limit, length = model.max_tokens, prompt_length(example)
     if limit is None or length + max_new_tokens <= limit:
         return ""
@@ -218,6 +223,15 @@ def answer_batch(
     """
     began = time.monotonic()
     batch = collate(examples, "left", with_target=False).to(model.device)
+    if model.scorer is not None:
+        ranked = ranked_entities(model, batch, examples)
+        milliseconds = 1000 * (time.monotonic() - began) / len(examples)
+        return [
+            prediction_record(
+                example, found[0].label if found else "", logprob, milliseconds, found
+            )
+            for example, (found, logprob) in zip(examples, ranked, strict=True)
+        ]
     generated = model.generate(batch, max_new_tokens, prompt.end_id, on_token, past)
     answers = list(zip(generated.ids.tolist(), generated.logprobs.tolist(), strict=True))
     milliseconds = 1000 * (time.monotonic() - began) / len(examples)
@@ -225,3 +239,23 @@ def answer_batch(
         prediction_record(example, prompt.answer_text(ids), logprob, milliseconds)
         for example, (ids, logprob) in zip(examples, answers, strict=True)
     ]
+
+
+@torch.no_grad()
+def ranked_entities(
+    model: GraphLM, batch: Batch, examples: Sequence[Example]
+) -> list[tuple[list[Entity], float]]:
+    """Of each example the entities that are its likeliest answers, and the best one's logprob.
+
+    An E_t that names no entity has none, and the logprob 0.
+    """
+    assert batch.candidates is not None, "built without mentions"
+    sizes = batch.candidates.num_candidates.tolist()
+    found = []
+    parts = model.entity_logprobs(batch).float().cpu().split(sizes)
+    for example, logprobs in zip(examples, parts, strict=True):
+        entities = candidate_entities(example)
+        best = logprobs.argsort(descending=True, stable=True)[:NUM_CANDIDATES].tolist()
+        logprob = float(logprobs[best[0]]) if best else 0.0
+        found.append(([entities[number] for number in best], logprob))
+    return found

@@ -49,7 +49,7 @@ def chat_command(args: argparse.Namespace) -> None:
     device_of(args)
     check_manifest(Path(args.checkpoint))
     pool = read_pools(args.evidence or ())
-    model, builder = load(args)
+    model, builder = load(args, writes=True)
     for stream in (sys.stdin, sys.stdout):
         if isinstance(stream, io.TextIOWrapper):
             # bytes that are no UTF-8 become lone surrogates, which read_line finds

@@ -63,7 +63,7 @@ def export_command(args: argparse.Namespace) -> None:
             "its answers differ a little from those that were measured",
             config.quantization,
         )
-    model, builder = load(args)
+    model, builder = load(args, writes=True)
     dtype = args.dtype or config.dtype
     facts = {"checkpoint": manifest, "dtype": dtype}
     if args.prompts:  # first: merging uses the model up

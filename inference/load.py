@@ -20,9 +20,22 @@ from model.sharding import place
 logger = logging.getLogger("infer")
 
 
-def load(args: argparse.Namespace) -> tuple[GraphLM, ExampleBuilder]:
-    """Model and example builder of a checkpoint."""
+def load(args: argparse.Namespace, writes: bool = False) -> tuple[GraphLM, ExampleBuilder]:
+    """Model and example builder of a checkpoint.
+
+    Args:
+        args: ``checkpoint``, ``base_model``, ``quantization`` and ``device`` are read.
+        writes: whether the LM has to write the answers.
+
+    Raises:
+        ValueError: it cannot be loaded, or does not write.
+    """
     device = device_of(args)
+    if writes and checkpoint_config(args.checkpoint).model.answers == "nodes":
+        raise ValueError(
+            f"{args.checkpoint}: model.answers is nodes, so that no text is generated;"
+            " only infer.py answer takes it, without --explain"
+        )
     model = GraphLM.from_pretrained(args.checkpoint, args.base_model, args.quantization)
     try:
         place(model, torch.device(device))
@@ -63,7 +76,12 @@ def load_builder(config: Config, base_model: str | None = None) -> ExampleBuilde
         tokenizer = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
         raise ValueError(f"tokenizer of {name!r}: {where_looked(name)}: {error}") from error
-    builder = ExampleBuilder(Prompt(tokenizer), config.evidence, memory_graph=config.memory_graph)
+    builder = ExampleBuilder(
+        Prompt(tokenizer),
+        config.evidence,
+        memory_graph=config.memory_graph,
+        mentions=config.model.answers == "nodes",
+    )
     if builder.needs_embed:  # loaded with the first texts
         builder.embed = cached(sentence_encoder(config.evidence.embedder))
     return builder

@@ -28,7 +28,9 @@ from model.graph_lm import GraphLM
 from model.trainer_state import placed_like, read_progress, whole
 
 logger = logging.getLogger(__name__)
-ADAPTER, ENCODER = "adapter", "graph_encoder.safetensors"
+ADAPTER = "adapter"
+GRAPH_FILES = {"encoder": "graph_encoder.safetensors", "scorer": "node_answers.safetensors"}
+"""Parts of a ``GraphLM`` that read the graph, and their files."""
 MANIFEST, CONFIG, METRICS = "manifest.json", "config.yaml", "metrics.json"
 FORMAT = 1
 OLD, GONE = "-old", "-gone"
@@ -37,8 +39,12 @@ PACKAGES = ("torch", "torch-geometric", "transformers", "peft", "accelerate")
 
 def trained_weights(model: GraphLM) -> dict[str, Tensor]:
     """All trained weights by name, on CPU; shards are gathered, so that all processes must call."""
-    encoder = {} if model.encoder is None else model.encoder.saved_state()
-    weights = {f"encoder.{name}": whole(tensor) for name, tensor in encoder.items()}
+    weights = {
+        f"{part}.{name}": whole(tensor)
+        for part in GRAPH_FILES
+        if (module := getattr(model, part)) is not None
+        for name, tensor in module.saved_state().items()
+    }
     lora = model.lm.named_parameters() if isinstance(model.lm, PeftModel) else ()
     weights |= {f"lm.{name}": whole(p) for name, p in lora if "lora_" in name}
     return weights
@@ -49,7 +55,7 @@ def save_weights(model: GraphLM, weights: dict[str, Tensor], folder: Path) -> No
     folder.mkdir(parents=True, exist_ok=True)
     part = {
         name: {n.removeprefix(f"{name}."): t for n, t in weights.items() if n.startswith(name)}
-        for name in ("lm", "encoder")
+        for name in ("lm", *GRAPH_FILES)
     }
     if isinstance(model.lm, PeftModel):
         # PEFT would write the local path that the name led to
@@ -58,8 +64,9 @@ def save_weights(model: GraphLM, weights: dict[str, Tensor], folder: Path) -> No
             str(folder / ADAPTER), save_embedding_layers=False, state_dict=part["lm"]
         )
         (folder / ADAPTER / "README.md").unlink(missing_ok=True)  # PEFT's empty model card
-    if model.encoder is not None:
-        save_file(part["encoder"], folder / ENCODER)
+    for name, file in GRAPH_FILES.items():
+        if getattr(model, name) is not None:
+            save_file(part[name], folder / file)
 
 
 def save_checkpoint(
@@ -268,8 +275,10 @@ def load_weights(model: GraphLM, folder: Path) -> None:
     """Fill a model's trained weights, sharded or not, from a checkpoint folder."""
     if model.config.lora is not None:
         load_adapter(model, folder / ADAPTER)
-    if model.encoder is not None:
-        state, own = load_file(folder / ENCODER), model.encoder.saved_state()
+    for part, file in GRAPH_FILES.items():
+        if (module := getattr(model, part)) is None:
+            continue
+        state, own = load_file(folder / file), module.saved_state()
         assert state.keys() == own.keys(), state.keys() ^ own.keys()
         for name, tensor in own.items():
             tensor.copy_(placed_like(state[name], tensor))

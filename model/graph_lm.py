@@ -31,6 +31,7 @@ from model.base_model import (
 )
 from model.generation import Generated, Past, greedy
 from model.graph_encoder import GraphEncoder
+from model.node_answers import CandidatesLike, NodeAnswers
 from model.packing import check_packing
 
 IGNORED_LABEL = -100
@@ -51,10 +52,11 @@ class BatchLike(Protocol):
     node_ids: Tensor | None
     places: Tensor | None
     padded_right: bool
+    candidates: CandidatesLike | None
 
 
 class Loss(NamedTuple):
-    """Cross-entropy summed over the answer tokens, and their number."""
+    """Cross-entropy summed over the answer tokens, or over the answers, and the tokens' number."""
 
     total: Tensor
     num_tokens: Tensor
@@ -83,8 +85,11 @@ class GraphLM(nn.Module):
         self.base_fingerprint = fingerprint(base)  # now: the weights may be sharded later
         self.lm = add_lora(base, config.lora) if config.lora is not None else base
         cast_adapter_inputs(self.lm, config.dtype != "bfloat16")  # else autocast does it
-        graph = config.evidence == "graph"
-        self.encoder = GraphEncoder(all_embeddings(base), config.encoder) if graph else None
+        self.encoder = self.scorer = None
+        if config.answers == "nodes":
+            self.scorer = NodeAnswers(all_embeddings(base), config.scorer)
+        elif config.evidence == "graph":
+            self.encoder = GraphEncoder(all_embeddings(base), config.encoder)
         if config.gradient_checkpointing:
             recompute_layers(base)
         if config.compile:
@@ -164,13 +169,25 @@ class GraphLM(nn.Module):
     def forward(self, batch: BatchLike) -> Loss:
         """Cross-entropy of the answer tokens (equation 8); logits only where there are labels.
 
-        The sum is returned, not the mean: the loop divides by the answer tokens of the whole step.
+        With ``answers: nodes``, the answers' own. The sum is returned, not the mean: the loop
+        divides by the answer tokens of the whole step.
         """
         check_device(self.config, self.device)
+        if self.scorer is not None:
+            assert batch.candidates is not None, "built without mentions"
+            total = self.scorer.loss(self.entity_logprobs(batch), batch.candidates)
+            return Loss(total, (batch.labels != IGNORED_LABEL).sum())
         targets = functional.pad(batch.labels[:, 1:], (0, 1), value=IGNORED_LABEL)  # [B, T]
         labelled = targets != IGNORED_LABEL
         logits = self.logits(batch, labelled)  # [A, V]
         return Loss(_cross_entropy(logits, targets[labelled]), labelled.sum())
+
+    def entity_logprobs(self, batch: BatchLike) -> Tensor:
+        """Of each candidate answer among those of its example, [C] (``answers: nodes``)."""
+        assert self.scorer is not None
+        assert batch.candidates is not None, "built without mentions"
+        node_ids = batch.input_ids[batch.node_mask] if batch.node_ids is None else batch.node_ids
+        return self.scorer(node_ids, batch.edge_index, batch.edge_types, batch.candidates)
 
     def end_ids(self, end_id: int) -> list[int]:
         """Tokens that end an answer: the prompt's ``end_id``, then the base model's own."""
@@ -214,12 +231,13 @@ class GraphLM(nn.Module):
             )
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Trainable parameters by learning rate: ``lora``, ``encoder``, ``gate``."""
+        """Trainable parameters by learning rate: ``lora``, ``encoder`` or scorer, ``gate``."""
         groups: dict[str, list[nn.Parameter]] = {"lora": [], "encoder": [], "gate": []}
         for name, parameter in self.named_parameters():
             if parameter.requires_grad:
                 part = "gate" if name == "encoder.gates" else name.partition(".")[0]
-                groups["lora" if part == "lm" else part].append(parameter)
+                names = {"lm": "lora", "scorer": "encoder"}
+                groups[names.get(part, part)].append(parameter)
         return {name: parameters for name, parameters in groups.items() if parameters}
 
     @classmethod

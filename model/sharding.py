@@ -81,10 +81,12 @@ def shard(model: GraphLM, device: torch.device) -> GraphLM:
         )
     num_processes = distributed.get_world_size()
     mesh = init_device_mesh(device.type, (num_processes,))
-    parts = [part for part in (*decoder_layers(model.lm), model.encoder, model) if part is not None]
+    parts = (*decoder_layers(model.lm), model.encoder, model.scorer, model)
+    parts = [part for part in parts if part is not None]
     for part in parts:
         fully_shard(part, mesh=mesh, reshard_after_forward=True)
-    register_fsdp_forward_method(model, "generate")
+    for method in ("generate", "entity_logprobs"):
+        register_fsdp_forward_method(model, method)
     logger.info("sharded over %d processes, in %d parts", num_processes, len(parts))
     return model
 

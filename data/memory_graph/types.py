@@ -6,7 +6,7 @@ episodic and time edges.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, Protocol, get_args, overload
@@ -112,6 +112,14 @@ class Extraction:
     theses: tuple[Thesis, ...] = ()
     times: tuple[str, ...] = ()
     entities: tuple[str, ...] = ()
+
+    def names(self) -> Iterator[str]:
+        """Of all objects, as often as each is named."""
+        yield from self.entities
+        for triplet in self.triplets:
+            yield from (triplet.subject, triplet.object)
+        for thesis in self.theses:
+            yield from thesis.entities
 
 
 @dataclass(frozen=True, slots=True)

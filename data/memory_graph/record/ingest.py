@@ -164,6 +164,7 @@ def _write(
     with store.writing() as revision:
         begun = time.monotonic()
         batch = Batch(store, extractor, revision, now())
+        batch.objects.look_up(name for _, found in pending for name in found.names())
         for episode, extraction in pending:
             # another process may have remembered it since it was looked for
             if episode.origin is not None and _is_known(store, episode.origin):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from data.memory_graph.names import alias, text_hash
 from data.memory_graph.record.rows import Rows
 from data.memory_graph.types import OBJECT, TIME
 
 RECENT_SIGHTINGS = 1000
 _SPELLINGS = """
-SELECT a.node, a.spelling, a.id, n.text FROM aliases a JOIN nodes n ON n.id = a.node
-WHERE a.alias = ? ORDER BY a.node, a.id"""
+SELECT a.node, a.id, a.alias, a.spelling, n.text FROM aliases a JOIN nodes n ON n.id = a.node
+WHERE a.alias IN ({})"""
+AT_ONCE = 500
 _LAST_SEEN = """
 SELECT r.episode FROM (SELECT episode FROM sightings WHERE alias = ? ORDER BY episode DESC LIMIT ?)
 AS r JOIN episodes e ON e.node = r.episode AND e.source IS ? ORDER BY r.episode DESC LIMIT 1"""
@@ -33,6 +36,11 @@ class Objects:
         self._times: dict[str, int] = {}
         self.num_new = 0
 
+    def look_up(self, names: Iterable[str]) -> None:
+        """Read at once what names mean that ``find`` will be asked for."""
+        forms = {alias(name) for name in names}
+        self._read_spellings(sorted(forms - self._spellings.keys()))
+
     def find(self, name: str, source: str | None) -> tuple[int, int]:
         """The object of a name, a new one if need be, and the id of the alias in this spelling."""
         place = name, source
@@ -48,11 +56,17 @@ class Objects:
     def _known_spellings(self, form: str) -> dict[tuple[int, str], int]:
         """Alias ids by node and spelling of all that one form finds, oldest node first."""
         if form not in self._spellings:
-            known = self._spellings[form] = {}
-            for node, spelling, number, text in self.rows.db.execute(_SPELLINGS, (form,)):
-                known[node, spelling] = number
-                self._texts[node] = text
+            self._read_spellings([form])
         return self._spellings[form]
+
+    def _read_spellings(self, forms: Sequence[str]) -> None:
+        self._spellings |= {form: {} for form in forms}
+        for first in range(0, len(forms), AT_ONCE):
+            part = forms[first : first + AT_ONCE]
+            sql = _SPELLINGS.format(", ".join("?" * len(part)))
+            for node, number, form, spelling, text in sorted(self.rows.db.execute(sql, part)):
+                self._spellings[form][node, spelling] = number
+                self._texts[node] = text
 
     def _choose(self, known: dict[tuple[int, str], int], source: str | None) -> int:
         last = dict.fromkeys((node for node, _ in known), 0)
