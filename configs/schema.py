@@ -355,7 +355,9 @@ class Config:
             None,
             "must name a file unless training.max_steps is 0",
         )
-        model, by_nodes = self.model, self.model.answers == "nodes"
+        model = self.model
+        if model.answers == "nodes":
+            _check_answers_from_nodes(self)
         trainable = model.lora is not None or model.evidence == "graph"
         _check(
             steps == 0 or trainable,
@@ -363,16 +365,14 @@ class Config:
             None,
             "with evidence: text there is nothing to train, set training.max_steps: 0",
         )
-        for name, value, wanted in (
-            ("model.lora", model.lora, None),
-            ("model.evidence", model.evidence, "graph"),
-            ("training.packing", self.training.packing, False),
-        ):
-            must = f"must be {'null' if wanted is None else wanted} where model.answers is nodes"
-            _check(not by_nodes or value == wanted, name, value, must)
-        _check(
-            not by_nodes or self.evidence.question_nodes != "none",
-            "evidence.question_nodes",
-            "none",
-            "must be question or query where model.answers is nodes",
-        )
+
+
+def _check_answers_from_nodes(config: Config) -> None:
+    asked = config.evidence.question_nodes
+    for name, value, holds, must in (
+        ("model.evidence", config.model.evidence, config.model.evidence == "graph", "graph"),
+        ("model.lora", config.model.lora, config.model.lora is None, "null"),
+        ("training.packing", config.training.packing, not config.training.packing, "false"),
+        ("evidence.question_nodes", asked, asked != "none", "question or query"),
+    ):
+        _check(holds, name, value, f"must be {must} where model.answers is nodes")

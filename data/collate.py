@@ -10,11 +10,51 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from configs.schema import PIECE_FEATURES
 from data.chain_graph import ChainGraph, join_places
 from data.examples import Example
-from data.mentions import Candidates, join_candidates
+from data.mentions import candidate_entities
+from data.metrics import same_entity
 
 IGNORED_LABEL = -100
+
+
+@dataclass
+class Candidates:
+    """The entities that the examples of a batch can be answered with: C of B examples.
+
+    Nodes stand in S segments, one behind the other: the pieces of an example, then its question.
+    Mentions of one candidate stand together, candidates of one example likewise.
+
+    Args:
+        segment_sizes: nodes in each segment, [S].
+        questions: the segment of each example's question, [B].
+        features: of each segment ``configs.schema.PIECE_FEATURES``, [S, 3]; 0 of questions.
+        nodes: the last node of each mention, [M].
+        segments: the segment of each mention, [M].
+        num_mentions: of each candidate, [C].
+        num_candidates: of each example, [B].
+        gold: whether a candidate is a gold answer, [C]; None where there are no targets.
+    """
+
+    segment_sizes: Tensor
+    questions: Tensor
+    features: Tensor
+    nodes: Tensor
+    segments: Tensor
+    num_mentions: Tensor
+    num_candidates: Tensor
+    gold: Tensor | None
+
+    def to(self, device: torch.device | str) -> Candidates:
+        """The same candidates on a device."""
+        tensors = {field.name: getattr(self, field.name) for field in fields(self)}
+        moved = {
+            name: tensor.to(device, non_blocking=True)
+            for name, tensor in tensors.items()
+            if tensor is not None
+        }
+        return replace(self, **moved)
 
 
 @dataclass
@@ -113,8 +153,7 @@ def collate(
     tensors = map(torch.from_numpy, (position_ids, node_mask, labels))
     graph = _join_graphs([example.graph for example in examples])
     batch = Batch(torch.from_numpy(input_ids), mask, *tensors, **graph, padded_right=padded_right)
-    if all(example.graph.mentions is not None for example in examples):
-        batch.candidates = join_candidates(examples, with_target)
+    batch.candidates = join_candidates(examples, with_target)
     return batch
 
 
@@ -133,6 +172,47 @@ def _join_graphs(graphs: Sequence[ChainGraph]) -> dict[str, Tensor | None]:
     places = join_places([graph.own_places for graph in graphs])
     node_ids = np.concatenate([graph.node_ids for graph in graphs])
     return tensors | {"node_ids": torch.from_numpy(node_ids), "places": torch.from_numpy(places)}
+
+
+def join_candidates(examples: Sequence[Example], with_gold: bool) -> Candidates | None:
+    """The candidates of a batch; None where a graph was built without mentions."""
+    parts: dict[str, list[np.ndarray]] = {field.name: [] for field in fields(Candidates)}
+    first_node = first_segment = 0
+    for example in examples:
+        if (mentions := example.graph.mentions) is None:
+            return None
+        order = np.argsort(mentions.entities, kind="stable")
+        nodes = mentions.nodes[order]
+        ends = np.cumsum(mentions.sizes)
+        counts = np.unique(mentions.entities, return_counts=True)[1]
+        parts["segment_sizes"].append(mentions.sizes)
+        parts["questions"].append(np.array([first_segment + len(ends) - 1]))
+        parts["features"].append(_features(example))
+        parts["nodes"].append(first_node + nodes)
+        parts["segments"].append(first_segment + np.searchsorted(ends, nodes, side="right"))
+        parts["num_mentions"].append(counts)
+        parts["num_candidates"].append(np.array([len(counts)]))
+        if with_gold:
+            parts["gold"].append(_gold(example))
+        first_node, first_segment = first_node + int(ends[-1]), first_segment + len(ends)
+    gold = parts.pop("gold")
+    joined = {name: torch.from_numpy(np.concatenate(arrays)) for name, arrays in parts.items()}
+    return Candidates(**joined, gold=torch.from_numpy(np.concatenate(gold)) if with_gold else None)
+
+
+def _features(example: Example) -> np.ndarray:
+    found = np.zeros((len(example.evidence) + 1, len(PIECE_FEATURES)), np.float32)
+    best = max((item.score for item in example.evidence), default=0.0)
+    for rank, item in enumerate(example.evidence):
+        is_old = item.from_turn < example.turn
+        found[rank] = item.score / best if best > 0 else 0.0, np.log1p(rank), is_old
+    return found
+
+
+def _gold(example: Example) -> np.ndarray:
+    answers = example.conversation.turns[example.turn].answers
+    entities = candidate_entities(example)
+    return np.array([any(same_entity(e, a) for a in answers) for e in entities], bool)
 
 
 def _target(example: Example) -> list[int]:

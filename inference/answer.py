@@ -26,7 +26,7 @@ from data.predictions import bad_line_records
 from data.types import Conversation, Evidence
 from inference.batches import Batching, answer_batches
 from inference.explain import explain_answers
-from inference.load import device_of, load
+from inference.load import check_writes, device_of, load
 from inference.output import AnswerFile
 from model.checkpoint import check_manifest
 from model.graph_lm import GraphLM
@@ -66,15 +66,10 @@ def answer_command(args: argparse.Namespace) -> None:
         file = AnswerFile(args.output, settings_of(args), size, args.fresh)
     if everywhere(file and file.whole):
         if file and args.explain:
-            explain_answers(
-                args,
-                *load(args, writes=bool(args.explain)),
-                questions.conversations,
-                questions.pools,
-            )
+            explain_answers(args, *load(args), questions.conversations, questions.pools)
         return say_how_it_ended(file, args)
     with StopRequest(args.max_minutes) as stop, file or nullcontext():
-        model, builder = load(args, writes=bool(args.explain))
+        model, builder = load(args)
         builder.cut = args.cut_edges
         if file is not None:
             file.begin()
@@ -161,6 +156,8 @@ class Questions:
             ValueError: a line is wrong and ``--keep_going`` is not given, no question is left, or
                 the options do not go together.
         """
+        if args.explain:
+            check_writes(args.checkpoint)
         if args.explain and args.cut_edges == "shuffle":
             raise ValueError("--explain names the entities of edges: take away --cut_edges shuffle")
         bad_lines: list[BadLine] | None = [] if args.keep_going else None

@@ -16,7 +16,7 @@ from data.jsonlines import join_pools, read_pool
 from data.pool import read_folder
 from data.types import Evidence
 from inference.answer import EXIT_ERRORS
-from inference.load import device_of, load
+from inference.load import check_writes, device_of, load
 from inference.session import Session
 from inference.show import (
     AnswerStream,
@@ -48,8 +48,9 @@ def chat_command(args: argparse.Namespace) -> None:
     """
     device_of(args)
     check_manifest(Path(args.checkpoint))
+    check_writes(args.checkpoint)
     pool = read_pools(args.evidence or ())
-    model, builder = load(args, writes=True)
+    model, builder = load(args)
     for stream in (sys.stdin, sys.stdout):
         if isinstance(stream, io.TextIOWrapper):
             # bytes that are no UTF-8 become lone surrogates, which read_line finds

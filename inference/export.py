@@ -29,7 +29,7 @@ from data.jsonlines import Json, dump, read_conversations
 from data.predictions import prediction_record
 from data.prompt import Prompt
 from data.types import Conversation
-from inference.load import device_of, load
+from inference.load import check_writes, device_of, load
 from model.checkpoint import check_manifest, checkpoint_config, commit, hashes
 from model.export import merged_lm, prompt_embeddings
 from model.graph_lm import GraphLM
@@ -55,6 +55,7 @@ def export_command(args: argparse.Namespace) -> None:
         check_free(Path(folder))
     device_of(args)
     manifest = check_manifest(Path(args.checkpoint))
+    check_writes(args.checkpoint)
     config = checkpoint_config(args.checkpoint).model
     conversations = complete_entities(read_conversations(args.input)) if args.input else []
     if config.quantization != "none":
@@ -63,7 +64,7 @@ def export_command(args: argparse.Namespace) -> None:
             "its answers differ a little from those that were measured",
             config.quantization,
         )
-    model, builder = load(args, writes=True)
+    model, builder = load(args)
     dtype = args.dtype or config.dtype
     facts = {"checkpoint": manifest, "dtype": dtype}
     if args.prompts:  # first: merging uses the model up

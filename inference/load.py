@@ -20,22 +20,9 @@ from model.sharding import place
 logger = logging.getLogger("infer")
 
 
-def load(args: argparse.Namespace, writes: bool = False) -> tuple[GraphLM, ExampleBuilder]:
-    """Model and example builder of a checkpoint.
-
-    Args:
-        args: ``checkpoint``, ``base_model``, ``quantization`` and ``device`` are read.
-        writes: whether the LM has to write the answers.
-
-    Raises:
-        ValueError: it cannot be loaded, or does not write.
-    """
+def load(args: argparse.Namespace) -> tuple[GraphLM, ExampleBuilder]:
+    """Model and example builder of a checkpoint."""
     device = device_of(args)
-    if writes and checkpoint_config(args.checkpoint).model.answers == "nodes":
-        raise ValueError(
-            f"{args.checkpoint}: model.answers is nodes, so that no text is generated;"
-            " only infer.py answer takes it, without --explain"
-        )
     model = GraphLM.from_pretrained(args.checkpoint, args.base_model, args.quantization)
     try:
         place(model, torch.device(device))
@@ -44,6 +31,19 @@ def load(args: argparse.Namespace, writes: bool = False) -> tuple[GraphLM, Examp
     logger.info("checkpoint %s on %s", args.checkpoint, device)
     config = checkpoint_config(args.checkpoint)
     return model, load_builder(config, args.base_model)
+
+
+def check_writes(checkpoint: str) -> None:
+    """Whether a checkpoint's LM writes its answers.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if checkpoint_config(checkpoint).model.answers == "nodes":
+        raise ValueError(
+            f"{checkpoint}: model.answers is nodes, so that no text is generated; only"
+            " infer.py answer takes it, without --explain"
+        )
 
 
 def device_of(args: argparse.Namespace) -> str:

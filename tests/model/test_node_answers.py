@@ -1,0 +1,233 @@
+"""Answers from nodes: scores of entities, worked out by hand and beside one by one; training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from configs.load import load_config
+from configs.schema import Config, DataConfig, EvidenceConfig, ScorerConfig
+from data.collate import collate, join_candidates
+from data.example_cache import load_examples
+from data.examples import Example
+from data.jsonlines import write_conversations
+from data.mentions import candidate_entities
+from data.types import Conversation, Turn
+from inference.batches import answer_together
+from inference.load import check_writes
+from model.checkpoint import load_checkpoint, save_checkpoint
+from model.graph_lm import GraphLM
+from model.node_answers import log_sum_exp
+from model.optimizer import make_optimizer
+from tests.tiny import stir, tiny_base, tiny_builder, tiny_conversation, tiny_model
+
+EVIDENCE = {"chain": "both", "question_nodes": "query", "structure_edges": "table"}
+SCORER = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0)
+SETTINGS = {"answers": "nodes", "lora": None, "scorer": SCORER}
+
+
+def examples(count: int = 6, **evidence: object) -> list[Example]:
+    builder = replace(tiny_builder(**EVIDENCE | evidence), mentions=True)
+    found = [e for n in range(-(-count // 3)) for e in builder.conversation(tiny_conversation(n))]
+    return found[:count]
+
+
+def scored(model: GraphLM, batch: list[Example]) -> list[list[float]]:
+    tensors = collate(batch, "left", with_target=False)
+    assert tensors.candidates is not None
+    with torch.no_grad():
+        parts = model.entity_logprobs(tensors).split(tensors.candidates.num_candidates.tolist())
+    return [part.tolist() for part in parts]
+
+
+def test_log_sum_exp_of_parts() -> None:
+    values = torch.tensor([0.0, 1.0, -torch.inf, -torch.inf, 1000.0, 1000.0], requires_grad=True)
+    lengths = torch.tensor([2, 0, 1, 1, 2])
+    found = log_sum_exp(values, lengths)
+    wanted = [np.log(1 + np.e), -np.inf, -np.inf, -np.inf, 1000 + np.log(2)]
+    assert found.tolist() == pytest.approx(wanted)
+    found[[0, 4]].sum().backward()
+    assert values.grad is not None
+    assert values.grad.tolist() == pytest.approx(
+        [1 / (1 + np.e), np.e / (1 + np.e), 0, 0, 0.5, 0.5]
+    )
+    assert log_sum_exp(torch.empty(0), torch.tensor([0, 0])).tolist() == [-np.inf] * 2
+
+
+def test_mentions_stand_where_their_entities_are_named() -> None:
+    builder = replace(tiny_builder(**EVIDENCE), mentions=True)
+    for example in builder.conversation(tiny_conversation(1)):
+        mentions = example.graph.mentions
+        assert mentions is not None
+        names = [entity.label for entity in candidate_entities(example)]
+        numbers = np.unique(mentions.entities).tolist()
+        tokens = [builder.prompt.tokenizer.decode([i]) for i in example.graph.node_ids]
+        assert sum(mentions.sizes) == len(tokens)
+        for entity, node in zip(mentions.entities, mentions.nodes, strict=True):
+            label, said = names[numbers.index(entity)], ""
+            for token in reversed(tokens[: node + 1]):
+                said = token + said
+                if len(said.strip()) >= len(label):
+                    break
+            assert said.strip().endswith(label)
+        asked = "".join(tokens[-mentions.sizes[-1] :])
+        assert asked.endswith(example.conversation.turns[example.turn].question)
+
+
+def test_candidates_know_which_of_them_is_gold_and_where_they_stand() -> None:
+    batch = examples(5)
+    joined = join_candidates(batch, with_gold=True)
+    assert joined.gold is not None
+    first = 0
+    for number, example in enumerate(batch):
+        entities = candidate_entities(example)
+        assert joined.num_candidates[number] == len(entities)
+        gold = joined.gold[first : first + len(entities)].tolist()
+        [answer] = example.conversation.turns[example.turn].answers
+        assert [entity.label == answer.label for entity in entities] == gold
+        assert sum(gold) == 1
+        first += len(entities)
+    ends = joined.segment_sizes.cumsum(0)
+    starts = ends - joined.segment_sizes
+    assert bool((joined.nodes >= starts[joined.segments]).all())
+    assert bool((joined.nodes < ends[joined.segments]).all())
+    assert joined.features[0].tolist() == [1.0, 0.0, 0.0]  # the best piece
+    assert joined.features[joined.questions].tolist() == [[0.0, 0.0, 0.0]] * len(batch)
+
+
+def test_a_batch_scores_as_its_examples_do_one_by_one() -> None:
+    model, batch = stir(tiny_model(**SETTINGS)), examples(6)
+    together = scored(model, batch)
+    for example, logprobs in zip(batch, together, strict=True):
+        assert logprobs == pytest.approx(scored(model, [example])[0], abs=1e-5)
+        assert np.exp(logprobs).sum() == pytest.approx(1, abs=1e-5)
+
+
+def test_the_loss_is_that_of_the_gold_answers() -> None:
+    model, batch = stir(tiny_model(**SETTINGS)), examples(6)
+    loss = model(collate(batch, "right", with_target=True))
+    wanted = 0.0
+    for example, logprobs in zip(batch, scored(model, batch), strict=True):
+        [answer] = example.conversation.turns[example.turn].answers
+        labels = [entity.label for entity in candidate_entities(example)]
+        wanted -= logprobs[labels.index(answer.label)]
+    assert float(loss.total.detach()) == pytest.approx(wanted, rel=1e-4)
+    assert int(loss.num_tokens) == sum(len(example.target_ids) for example in batch)
+
+
+def test_what_the_evidence_does_not_hold_is_not_learnt_from() -> None:
+    model, batch = stir(tiny_model(**SETTINGS)), examples(6)
+    alone = model(collate(batch[:1], "right", with_target=True)).total
+    turn = batch[3].conversation.turns[batch[3].turn]
+    lost = replace(turn, answers=(replace(turn.answers[0], label="Atlantis", id="Q-Atlantis"),))
+    turns = [lost if t.id == turn.id else t for t in batch[3].conversation.turns]
+    other = replace(batch[3], conversation=replace(batch[3].conversation, turns=tuple(turns)))
+    both = model(collate([batch[0], other], "right", with_target=True)).total
+    assert both.item() == pytest.approx(alone.item(), rel=1e-5)
+    none = model(collate([other], "right", with_target=True)).total
+    assert none.item() == 0.0
+    both.backward()
+    grads = [p.grad for p in model.parameters() if p.grad is not None]
+    assert grads
+    assert all(bool(grad.isfinite().all()) for grad in grads)
+
+
+def test_edges_change_the_scores() -> None:
+    model, batch = stir(tiny_model(**SETTINGS)), examples(1)
+    cut = replace(
+        batch[0].graph, edge_index=np.empty((2, 0), np.int64), edge_types=np.empty(0, np.int64)
+    )
+    assert scored(model, [replace(batch[0], graph=cut)])[0] != pytest.approx(
+        scored(model, batch)[0]
+    )
+
+
+def test_it_learns_and_answers_with_entities() -> None:
+    model, batch = tiny_model(**SETTINGS), examples(9)
+    settings = load_config(["--data.train=x", "--training.encoder_learning_rate=0.01"]).training
+    optimizer = make_optimizer(model, settings)
+    tensors = collate(batch, "right", with_target=True)
+    for _ in range(60):
+        loss = model(tensors).total
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    records = answer_together(model, tiny_builder().prompt, batch, batch_size=4)
+    for example, record in zip(batch, records, strict=True):
+        labels = {entity.label for entity in candidate_entities(example)}
+        assert record["hit_at_1"]
+        assert record["answer"] == record["candidates"][0]["label"]
+        assert len(record["candidates"]) == min(5, len(labels))
+        assert -0.7 < record["logprob"] <= 0
+
+
+def test_evidence_without_entities_has_no_answer() -> None:
+    builder = replace(tiny_builder(**EVIDENCE), mentions=True)
+    known = tiny_conversation(0)
+    bare = Conversation("bare", "", (Turn("0", "Does it rain?"),), known.evidence[4:5])
+    batch = [*builder.conversation(bare), *builder.conversation(known)[:1]]
+    records = answer_together(stir(tiny_model(**SETTINGS)), builder.prompt, batch, batch_size=2)
+    assert [record["candidates"] == [] for record in records] == [True, False]
+    assert (records[0]["answer"], records[0]["logprob"]) == ("", 0.0)
+
+
+def test_a_checkpoint_gives_the_same_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = stir(tiny_model(**SETTINGS))
+    evidence = EvidenceConfig(**EVIDENCE)
+    config = Config(DataConfig(train="x.jsonl"), evidence, model=model.config)
+    save_checkpoint(model, config, {}, tmp_path / "c")
+    assert sorted(p.name for p in (tmp_path / "c").glob("*.safetensors")) == [
+        "node_answers.safetensors"
+    ]
+    monkeypatch.setattr("model.graph_lm.load_base_model", lambda *_: tiny_base())
+    again = load_checkpoint(tmp_path / "c")
+    assert scored(again, examples(3)) == scored(model, examples(3))
+    with pytest.raises(ValueError, match=r"model.answers is nodes, so that no text is generated"):
+        check_writes(str(tmp_path / "c"))
+
+
+def test_the_examples_cache_keeps_mentions(tmp_path: Path) -> None:
+    write_conversations(tmp_path / "c.jsonl", [tiny_conversation(0), tiny_conversation(1)])
+    plain = tiny_builder(**EVIDENCE)
+    builder = replace(plain, mentions=True)
+    built, read = (
+        load_examples(builder, tmp_path / "c.jsonl", None, DataConfig(), 0) for _ in "ab"
+    )
+    for one, other in zip(built, read, strict=True):
+        first, second = one.graph.mentions, other.graph.mentions
+        assert first is not None
+        assert second is not None
+        for name in ("entities", "nodes", "sizes"):
+            assert getattr(first, name).tolist() == getattr(second, name).tolist()
+    without = load_examples(plain, tmp_path / "c.jsonl", None, DataConfig(), 0)
+    assert all(example.graph.mentions is None for example in without)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["lora.r=4"], "model.lora: .* must be null where model.answers is nodes"),
+        (["lora=null", "evidence=text"], "model.evidence: 'text' given, must be graph"),
+        (["lora=null", "scorer.heads=3"], "model.scorer.heads: 3 given, must divide"),
+        (["lora=null", "scorer.width=0"], "model.scorer.width: 0 given, must be at least 1"),
+        (["lora=null", "scorer.dropout=0.5"], r"model.scorer.dropout: 0.5 given, must lie in"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_named(options: list[str], message: str) -> None:
+    given = ["--data.train=x", "--model.answers=nodes", "--evidence.question_nodes=query"]
+    with pytest.raises(ValueError, match=message):
+        load_config([*given, *(f"--model.{option}" for option in options)])
+
+
+def test_a_question_and_rows_of_their_own_are_needed() -> None:
+    given = ["--data.train=x", "--model.answers=nodes", "--model.lora=null"]
+    with pytest.raises(ValueError, match=r"question_nodes: 'none' given, must be question"):
+        load_config(given)
+    with pytest.raises(ValueError, match=r"training.packing: True given, must be false"):
+        load_config([*given, "--evidence.question_nodes=query", "--training.packing=true"])
