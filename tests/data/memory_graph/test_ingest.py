@@ -381,3 +381,14 @@ def test_writers_and_readers_at_once(store: Store) -> None:
         process.join()
         assert process.exitcode == 0
     assert (store.revision, len(nodes(store)["episodic"])) == (20, 20)
+
+
+def test_names_that_are_looked_up_together_are_found_again(store: Store) -> None:
+    names = (*ODD[1:3], *ODD[4:9], *(f"Name {number}" for number in range(1200)))
+    said = {text: Extraction(entities=names) for text in ("once", "twice")}
+    remember_many(store, Scripted(said), [Episode("once")])
+    first = nodes(store)["object"]
+    assert len(first) == len(names)
+    remember_many(store, Scripted(said), [Episode("twice")])
+    assert nodes(store)["object"] == first
+    assert store.db.execute("SELECT count(*) FROM aliases").fetchone() == (len(names),)
