@@ -20,7 +20,7 @@ from model.gatv2 import GATv2Layer
 
 
 class CandidatesLike(Protocol):
-    """The tensors of a batch's candidates; ``data.mentions.Candidates`` documents their shapes."""
+    """The tensors of a batch's candidates; ``data.collate.Candidates`` documents their shapes."""
 
     segment_sizes: Tensor
     questions: Tensor
