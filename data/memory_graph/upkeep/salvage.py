@@ -101,6 +101,8 @@ def _episodes(db: sqlite3.Connection, path: str | Path) -> Iterator[dict[str, An
     sql = "SELECT id, said, text FROM nodes WHERE id BETWEEN ? AND ? AND type = ?"
     with tqdm(total=last, desc="read", unit="row", delay=2, leave=False) as bar:
         for number, said, text in _readable(db, sql, last, bar):
+            if not isinstance(text, str) or text.endswith("\0"):  # SQLite pads a page that is cut
+                continue  # a whole one is found below
             found.add(number)
             yield _line(said, text, _record(db, number) or records.get(number))
     for number, values in rows(path):

@@ -197,6 +197,26 @@ def test_a_text_that_is_overwritten_in_part_is_not_saved_as_if_it_were_whole(
     assert [line["text"] for line in lines] == texts[:7] + texts[8:]
 
 
+def test_a_text_in_which_the_file_ends_is_not_saved_with_zeros_for_its_rest(
+    tmp_path: Path,
+) -> None:
+    path, output = tmp_path / "memory.db", tmp_path / "saved.jsonl"
+    texts = large_graph(path)
+    last = path.read_bytes().index(texts[40].encode())
+    os.truncate(path, last + 300)
+    assert salvage(path, output).episodes > 5
+    lines = [json.loads(line)["text"] for line in output.read_text(encoding="utf-8").splitlines()]
+    assert set(lines) <= set(texts) - {texts[40]}
+
+
+def test_a_text_that_ends_in_zeros_is_saved_where_it_is_whole(tmp_path: Path) -> None:
+    path, output = tmp_path / "memory.db", tmp_path / "saved.jsonl"
+    with MemoryGraph.open(path) as graph:
+        graph.remember("Anna met Bob.\0")
+    assert salvage(path, output) == (1, 1)
+    assert json.loads(output.read_text(encoding="utf-8"))["text"] == "Anna met Bob.\0"
+
+
 def test_pages_that_nothing_leads_to_any_more_are_read_as_well(tmp_path: Path) -> None:
     path, output = tmp_path / "memory.db", tmp_path / "saved.jsonl"
     texts = large_graph(path)
