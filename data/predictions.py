@@ -32,6 +32,7 @@ class Prediction:
         turn_index: position in the conversation, from 0; None where the line does not say.
         answer_in_evidence: the sources that hold the answer; None where the line does not say.
         num_tokens, milliseconds: what the answer took; NaN where the line does not say.
+        logprob: the answer's; NaN where the line does not say.
         error: why there is no answer; None where there is one.
     """
 
@@ -47,6 +48,7 @@ class Prediction:
     answer_in_evidence: tuple[str, ...] | None
     num_tokens: float
     milliseconds: float
+    logprob: float
     error: str | None
 
 
@@ -207,6 +209,7 @@ def _parse(record: Json, place: Place) -> Prediction:
         answer_in_evidence=_sources(record, place),
         num_tokens=_number(record, "num_tokens", place),
         milliseconds=_number(record, "milliseconds", place),
+        logprob=-_number(record, "logprob", place, sign=-1),
         error=error,
     )
 
@@ -234,10 +237,13 @@ def _turn_index(record: Json, place: Place) -> int | None:
     return None if math.isnan(value) else int(value)
 
 
-def _number(record: Json, name: str, place: Place) -> float:
+def _number(record: Json, name: str, place: Place, sign: int = 1) -> float:
+    """A number from 0, or, of sign -1, what a number up to 0 is without its sign."""
     value = record.get(name)
     if value is None:
         return math.nan
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise (place / name).error(f"must be a number from 0, not {json.dumps(value)[:40]}")
-    return float(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= sign * value < math.inf:
+        range_ = "from 0" if sign > 0 else "up to 0"
+        raise (place / name).error(f"must be a number {range_}, not {json.dumps(value)[:40]}")
+    return float(sign * value)
