@@ -60,14 +60,22 @@ def test_what_tells_nothing_gains_nothing() -> None:
     assert abs(np.mean(gains)) < 0.02  # the best rule for the questions themselves gains 0.03
 
 
-def test_conversations_are_not_divided() -> None:
-    """Two questions of each have the same log-probability, and only one conversation has it."""
+def test_conversations_are_not_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    halves = []
+
+    def recorded(both: Answers, chosen: np.ndarray) -> tuple[float, float]:
+        halves.append(chosen)
+        return best_rule(both, chosen)
+
+    monkeypatch.setattr("benchmarks.combine.best_rule", recorded)
     rng = np.random.default_rng(2)
-    own = np.repeat(-rng.permutation(100) - 1.0, 2)
-    second = np.repeat(rng.random(100) < 0.5, 2)
-    both = answers(np.zeros(200), second, np.array([np.full(200, -1.0), own]))
-    taken = put_together(both, seed=0)["hit_at_1"]
-    assert (taken[::2] == taken[1::2]).all()
+    both = answers(*(rng.random((2, 60)) < 0.5), rng.normal(size=(2, 60)))
+    put_together(both, seed=0, num_splits=5)
+    assert len(halves) == 10
+    for one, other in zip(halves[::2], halves[1::2], strict=True):
+        assert (one[::2] == one[1::2]).all()
+        assert (one != other).all()
+    assert any((halves[0] != half).any() for half in halves[2::2])
 
 
 def test_a_question_is_known_by_its_key_and_an_error_is_never_taken(tmp_path: Path) -> None:
