@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 
 from data.cli import CommandParser, run_cli
+from data.proposals import NUM_PROPOSALS
 from data.score import GROUPINGS, score_files
 from inference.answer import answer_command
 from inference.batches import BATCH_TOKENS
@@ -50,6 +52,20 @@ def add_answer_command(commands: argparse._SubParsersAction) -> None:
         choices=("nothing", "entity", "shuffle", "all"),
         default="nothing",
         help="edges to leave out, or entity edges to draw: what the model owes to them",
+    )
+    answer.add_argument(
+        "--proposals",
+        metavar="NODES.jsonl",
+        help="predictions of a checkpoint that answers from nodes: choose among their entities",
+    )
+    answer.add_argument(
+        "--num_proposals", type=positive, default=NUM_PROPOSALS, help="entities of a question"
+    )
+    answer.add_argument(
+        "--proposal_weight",
+        type=weight,
+        default=1.0,
+        help="of the nodes' log-probability beside the LM's; found on other questions",
     )
     answer.add_argument(
         "--single_answers_only",
@@ -154,6 +170,17 @@ def whole(text: str, least: int = 0) -> int:
     if not text.isdecimal() or int(text) < least:
         raise argparse.ArgumentTypeError(f"{text!r} given, must be a whole number from {least}")
     return int(text)
+
+
+def weight(text: str) -> float:
+    """A finite number from 0, for ``argparse``."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} given, must be a number from 0")
+    return value
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from benchmarks.records import checkpoint_hash, file_hash, open_records
+from benchmarks.records import open_records
 from benchmarks.study_numbers import cell
 from data.cli import EXIT_GO_ON, StopRequest, run_cli
 from data.collate import collate
@@ -33,6 +33,7 @@ from data.types import Conversation, gold_interaction
 from infer import add_model_options
 from inference.explain import evidence_parts
 from inference.load import device_of, load
+from model.checkpoint import checkpoint_hash, file_hash
 from model.graph_lm import GraphLM
 
 logger = logging.getLogger("faithfulness")

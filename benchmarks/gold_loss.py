@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script find
 import torch
 from tqdm import tqdm
 
-from benchmarks.records import checkpoint_hash, file_hash, open_records
+from benchmarks.records import open_records
 from benchmarks.study_numbers import Key, cell, over_conversations_and_seeds, sign_flip_test
 from data.cli import EXIT_GO_ON, StopRequest, run_cli
 from data.collate import collate
@@ -34,6 +34,7 @@ from data.types import Conversation
 from infer import positive
 from inference.answer import DRAW_SEED
 from inference.load import device_of, load
+from model.checkpoint import checkpoint_hash, file_hash
 
 logger = logging.getLogger("gold_loss")
 CUTS = ("nothing", "entity", "shuffle", "all")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import IO
 
 from data.jsonlines import Json, dump, iter_lines
-from model.checkpoint import check_manifest
 
 
 @contextmanager
@@ -45,20 +43,3 @@ def whole_lines(path: Path) -> int:
     whole = data[: data.rfind(b"\n") + 1]
     os.truncate(path, len(whole))
     return whole.count(b"\n")
-
-
-def checkpoint_hash(folder: str | Path) -> str:
-    """What a checkpoint holds, whatever its path: another one after it was trained anew.
-
-    Raises:
-        ValueError: there is no whole checkpoint.
-    """
-    manifest = check_manifest(Path(folder))
-    known = json.dumps([manifest["files"], manifest.get("base_model_fingerprint")])
-    return hashlib.sha256(known.encode("utf-8")).hexdigest()
-
-
-def file_hash(path: str | Path) -> str:
-    """The SHA-256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -22,13 +22,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks.records import file_hash
 from configs.load import read_config, write_config
 from configs.schema import Config
 from configs.study import Row, Size, Study, row_config, said
 from data.cli import EXIT_GO_ON, StopRequest
 from data.jsonlines import whole_file
-from model.checkpoint import commit
+from model.checkpoint import commit, file_hash
 from model.run_folder import FREE
 
 logger = logging.getLogger("study")

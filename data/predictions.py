@@ -12,6 +12,7 @@ from pathlib import Path
 from data.examples import Example
 from data.jsonlines import BadLine, Json, Place, field, iter_lines, records
 from data.metrics import hit, nearest_entities
+from data.proposals import Proposal
 from data.types import Answer, Entity
 
 logger = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ def prediction_record(
     answer: str,
     logprob: float,
     milliseconds: float,
-    candidates: Sequence[Entity] | None = None,
+    proposals: Sequence[Proposal] | None = None,
 ) -> Json:
     """One line of a predictions file; the candidates never look at the gold answer.
 
@@ -66,14 +67,15 @@ def prediction_record(
         answer: its text.
         logprob: the answer's.
         milliseconds: what it took.
-        candidates: entities, best first; None: those nearest to the answer's text.
+        proposals: what it was chosen from, best first; None: it was written, and the candidates
+            are the entities nearest to its text.
     """
     turn = example.conversation.turns[example.turn]
-    if candidates is None:
-        candidates = nearest_entities(answer, [item.evidence for item in example.evidence])
+    found = _proposed(proposals) if proposals is not None else _nearest(answer, example)
+    candidates = [entity for entity, _ in found]
     record: Json = _question(example) | {
         "answer": answer,
-        "candidates": [{"id": entity.id, "label": entity.label} for entity in candidates],
+        "candidates": [{"id": e.id, "label": e.label} | numbers for e, numbers in found],
         "logprob": round(logprob, 4),
         "evidence": [
             {
@@ -95,6 +97,18 @@ def prediction_record(
         record["hit_at_1"] = hit(answer, candidates, turn.answers, 1)
         record["hit_at_5"] = hit(answer, candidates, turn.answers, 5)
     return record
+
+
+def _nearest(answer: str, example: Example) -> list[tuple[Entity, Json]]:
+    pieces = [item.evidence for item in example.evidence]
+    return [(entity, {}) for entity in nearest_entities(answer, pieces)]
+
+
+def _proposed(proposals: Sequence[Proposal]) -> list[tuple[Entity, Json]]:
+    return [
+        (one.entity, {name: round(value, 4) for name, value in one.numbers.items()})
+        for one in proposals
+    ]
 
 
 def error_record(example: Example, error: str) -> Json:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,10 +23,11 @@ from data.jsonlines import BadLine, Json, iter_lines, join_pools, read_conversat
 from data.predictions import bad_line_records
 from data.types import Conversation, Evidence
 from inference.batches import Batching, answer_batches
+from inference.choose import Choice
 from inference.explain import explain_answers
 from inference.load import check_writes, device_of, load
 from inference.output import AnswerFile
-from model.checkpoint import check_manifest
+from model.checkpoint import check_manifest, checkpoint_hash, file_hash
 from model.graph_lm import GraphLM
 
 logger = logging.getLogger("infer")
@@ -41,7 +40,7 @@ WINDOW_CONVERSATIONS = 128
 together, then their second turns, and so on."""
 EXIT_ERRORS = 1
 NO_SETTING = {"command", "run", "input", "output", "checkpoint", "base_model", "device"}
-NO_SETTING |= {"keep_going", "fresh", "max_minutes", "explain"}
+NO_SETTING |= {"keep_going", "fresh", "max_minutes", "explain", "proposals"}
 """Options that shape no answer, or that ``settings_of`` looks behind."""
 
 
@@ -56,10 +55,11 @@ def answer_command(args: argparse.Namespace) -> None:
     state = PartialState(cpu=device_of(args) == "cpu")
     if not (main := state.is_main_process):
         logging.disable(logging.INFO)
-    if Path(args.output).resolve() == Path(args.input).resolve():
-        raise ValueError(f"--output: {args.output} is the input, too")
+    for read in filter(None, (args.input, args.proposals)):
+        if Path(args.output).resolve() == Path(read).resolve():
+            raise ValueError(f"--output: {args.output} is the input, too")
     check_manifest(Path(args.checkpoint))
-    questions = Questions.read(args)
+    questions, choice = Questions.read(args), read_choice(args)
     file = None
     if main:
         size = len(questions.lines) + len(questions.errors)
@@ -76,7 +76,7 @@ def answer_command(args: argparse.Namespace) -> None:
             file.place(questions.errors)
         known = everywhere(file and dict(file.known))
         batching = Batching(
-            args.max_new_tokens, args.batch_tokens, args.batch_size, args.keep_going
+            args.max_new_tokens, args.batch_tokens, args.batch_size, args.keep_going, choice
         )
         history = gold_history if args.history == "gold" else predicted_history
         bar = tqdm(total=len(questions.lines), initial=len(known), desc="answers", disable=not main)
@@ -120,14 +120,27 @@ def settings_of(args: argparse.Namespace) -> Json:
     Raises:
         ValueError: there is no whole checkpoint.
     """
-    manifest = check_manifest(Path(args.checkpoint))
-    known = json.dumps([manifest["files"], manifest.get("base_model_fingerprint")])
     return {
-        "checkpoint": hashlib.sha256(known.encode("utf-8")).hexdigest(),
-        "input": hashlib.sha256(Path(args.input).read_bytes()).hexdigest(),
+        "checkpoint": checkpoint_hash(args.checkpoint),
+        "input": file_hash(args.input),
         "device": device_of(args).partition(":")[0],
+        "proposals": args.proposals and file_hash(args.proposals),
         **{name: value for name, value in vars(args).items() if name not in NO_SETTING},
     }
+
+
+def read_choice(args: argparse.Namespace) -> Choice | None:
+    """What the answers are chosen from; None where they are written.
+
+    Raises:
+        ValueError: the file is wrong, or the options do not go together.
+    """
+    if args.proposals is None:
+        return None
+    if args.history == "predicted":
+        raise ValueError("--proposals were made with gold history: take away --history predicted")
+    check_writes(args.checkpoint)
+    return Choice.read(args.proposals, args.proposal_weight, args.num_proposals)
 
 
 @dataclass(frozen=True)

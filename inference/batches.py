@@ -16,10 +16,10 @@ from data.collate import Batch, collate
 from data.examples import Example
 from data.jsonlines import Json
 from data.mentions import candidate_entities
-from data.metrics import NUM_CANDIDATES
 from data.predictions import error_record, prediction_record
 from data.prompt import Prompt
-from data.types import Entity
+from data.proposals import NUM_PROPOSALS, Proposal
+from inference.choose import Choice
 from model.generation import Past
 from model.graph_lm import GraphLM
 from model.memory import is_out_of_memory
@@ -40,12 +40,14 @@ class Batching:
         batch_size: most questions in one batch; None: as many as ``batch_tokens`` lets in.
         keep_going: whether a question that cannot be answered gets an error record; else it ends
             the run.
+        choice: what the LM chooses its answers from; None: it writes them.
     """
 
     max_new_tokens: int
     batch_tokens: int | None = BATCH_TOKENS
     batch_size: int | None = None
     keep_going: bool = False
+    choice: Choice | None = None
 
     def pack(self, lengths: Sequence[int]) -> list[list[int]]:
         """Prompts of like length in batches; the batch of the first question comes first.
@@ -118,10 +120,10 @@ def answer_batches(
         known: numbers of examples that need no answer; a batch of others only is left out.
 
     Raises:
-        ValueError: a prompt is too long for the model, or a batch for the memory, and
-            ``batching.keep_going`` is not set.
+        ValueError: a prompt is too long for the model, a batch for the memory, or nothing is
+            proposed to a question, and ``batching.keep_going`` is not set.
     """
-    refused = too_long(model, examples, batching)
+    refused = unanswerable(model, examples, batching)
     if refused:
         yield {number: record for number, record in refused.items() if number not in known}
     fitting = [number for number in range(len(examples)) if number not in refused]
@@ -139,19 +141,27 @@ def answer_batches(
         yield {number: record for number, record in found if number not in known}
 
 
-def too_long(model: GraphLM, examples: Sequence[Example], batching: Batching) -> dict[int, Json]:
-    """Error records of examples that the model has not enough positions for, by number.
+def unanswerable(
+    model: GraphLM, examples: Sequence[Example], batching: Batching
+) -> dict[int, Json]:
+    """Error records of examples that no answer can be had to, by number.
+
+    The model has not enough positions for them, or nothing is proposed to choose from.
 
     Raises:
         ValueError: there is one, and ``batching.keep_going`` is not set.
     """
     refused = {}
     for number, example in enumerate(examples):
+        message = ""
         if lengths := lengths_beyond(model, example, batching.max_new_tokens):
             message = (
                 f"{lengths}: train with a smaller evidence.max_nodes or evidence.top_k, or give a "
                 "smaller --max_new_tokens"
             )
+        elif batching.choice is not None:
+            message = batching.choice.missing(example)
+        if message:
             refused[number] = _failed(example, message, batching)
     return refused
 
@@ -190,7 +200,9 @@ def answer_safely(
     if not examples:
         return []
     try:
-        return answer_batch(model, prompt, examples, batching.max_new_tokens)
+        return answer_batch(
+            model, prompt, examples, batching.max_new_tokens, choice=batching.choice
+        )
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
@@ -214,23 +226,34 @@ def answer_batch(
     max_new_tokens: int,
     on_token: Callable[[Tensor], None] | None = None,
     past: Past | None = None,
+    choice: Choice | None = None,
 ) -> list[Json]:
     """Prediction records of one batch; each question has an equal share of its time.
 
     Args:
         model, prompt, examples, max_new_tokens: as of ``answer_together``.
         on_token, past: as of ``GraphLM.generate``.
+        choice: as of ``Batching``.
     """
     began = time.monotonic()
     batch = collate(examples, "left", with_target=False).to(model.device)
     if model.scorer is not None:
         ranked = ranked_entities(model, batch, examples)
+    elif choice is not None:
+        ranked = choice.ranked(model, prompt, batch, examples, max_new_tokens)
+    else:
+        ranked = None
+    if ranked is not None:
         milliseconds = 1000 * (time.monotonic() - began) / len(examples)
         return [
             prediction_record(
-                example, found[0].label if found else "", logprob, milliseconds, found
+                example,
+                found[0].entity.label if found else "",
+                found[0].logprob if found else 0.0,
+                milliseconds,
+                found,
             )
-            for example, (found, logprob) in zip(examples, ranked, strict=True)
+            for example, found in zip(examples, ranked, strict=True)
         ]
     generated = model.generate(batch, max_new_tokens, prompt.end_id, on_token, past)
     answers = list(zip(generated.ids.tolist(), generated.logprobs.tolist(), strict=True))
@@ -244,18 +267,14 @@ def answer_batch(
 @torch.no_grad()
 def ranked_entities(
     model: GraphLM, batch: Batch, examples: Sequence[Example]
-) -> list[tuple[list[Entity], float]]:
-    """Of each example the entities that are its likeliest answers, and the best one's logprob.
-
-    An E_t that names no entity has none, and the logprob 0.
-    """
+) -> list[list[Proposal]]:
+    """Of each example the entities that are its likeliest answers; none where E_t names none."""
     assert batch.candidates is not None, "built without mentions"
     sizes = batch.candidates.num_candidates.tolist()
     found = []
     parts = model.entity_logprobs(batch).float().cpu().split(sizes)
     for example, logprobs in zip(examples, parts, strict=True):
         entities = candidate_entities(example)
-        best = logprobs.argsort(descending=True, stable=True)[:NUM_CANDIDATES].tolist()
-        logprob = float(logprobs[best[0]]) if best else 0.0
-        found.append(([entities[number] for number in best], logprob))
+        best = logprobs.argsort(descending=True, stable=True)[:NUM_PROPOSALS].tolist()
+        found.append([Proposal(entities[number], float(logprobs[number])) for number in best])
     return found

@@ -8,7 +8,6 @@ where the evidence is text.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import logging
 import os
@@ -30,7 +29,7 @@ from data.predictions import prediction_record
 from data.prompt import Prompt
 from data.types import Conversation
 from inference.load import check_writes, device_of, load
-from model.checkpoint import check_manifest, checkpoint_config, commit, hashes
+from model.checkpoint import check_manifest, checkpoint_config, commit, file_hash, hashes
 from model.export import merged_lm, prompt_embeddings
 from model.graph_lm import GraphLM
 
@@ -70,7 +69,7 @@ def export_command(args: argparse.Namespace) -> None:
     if args.prompts:  # first: merging uses the model up
         with whole_folder(Path(args.prompts)) as folder:
             write_prompts(model, builder, conversations, folder, getattr(torch, dtype))
-            write_manifest(folder, facts | {"input": sha256(args.input)})
+            write_manifest(folder, facts | {"input": file_hash(args.input)})
         logger.info("wrote %s", args.prompts)
     if args.output:
         with whole_folder(Path(args.output)) as folder:
@@ -160,12 +159,6 @@ def write_manifest(folder: Path, facts: Json) -> None:
     for written in folder.rglob("*"):  # safetensors lets nobody else read, such as a server
         if written.is_file():
             written.chmod(path.stat().st_mode)
-
-
-def sha256(path: str) -> str:
-    """The hash of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_free(folder: Path) -> None:

@@ -196,13 +196,25 @@ def hashes(folder: Path) -> dict[str, str]:
     """SHA-256 of every file in a folder but its manifest, by its name there."""
     found = (path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
     return {
-        name: _sha256(folder / name) for name in sorted(str(p.relative_to(folder)) for p in found)
+        name: file_hash(folder / name) for name in sorted(str(p.relative_to(folder)) for p in found)
     }
 
 
-def _sha256(path: Path) -> str:
+def file_hash(path: str | Path) -> str:
+    """The SHA-256 of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def checkpoint_hash(folder: str | Path) -> str:
+    """What a checkpoint holds, whatever its path: another one after it was trained anew.
+
+    Raises:
+        ValueError: there is no whole checkpoint.
+    """
+    manifest = check_manifest(Path(folder))
+    known = json.dumps([manifest["files"], manifest.get("base_model_fingerprint")])
+    return hashlib.sha256(known.encode("utf-8")).hexdigest()
 
 
 def commit() -> str | None:
@@ -239,7 +251,7 @@ def check_manifest(folder: Path) -> dict[str, Any]:
     for name, expected in files.items():
         if not (folder / name).is_file():
             raise ValueError(f"{folder / name}: missing from the checkpoint")
-        if _sha256(folder / name) != expected:
+        if file_hash(folder / name) != expected:
             raise ValueError(f"{folder / name}: changed or truncated since it was saved (SHA-256)")
     return manifest
 

@@ -1,15 +1,16 @@
-"""Greedy decoding from embeddings, many rows at a time.
+"""Greedy decoding from embeddings, many rows at a time, and how likely given answers are.
 
 A row leaves the batch where its answer ends, and the key-value cache has room for what is to come:
 a step costs what the answers that still go on cost.
 
 Shapes: B examples, L of them still going on, T tokens of the padded prompts, D LM width,
-V vocabulary, K key-value heads, C width of a head.
+V vocabulary, K key-value heads, C width of a head, P proposed answers of up to A tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy, deepcopy
 from typing import NamedTuple
 
 import torch
@@ -18,6 +19,8 @@ from torch.nn import functional
 from transformers import Cache, DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
+IGNORED_LABEL = -100
+PROPOSALS_AT_ONCE = 16
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
 """Layers whose past is keys and values; a window is in the mask that the LM makes."""
 
@@ -228,3 +231,71 @@ def _somewhere(going: bool, synced: bool, device: torch.device) -> bool:
     flag = torch.tensor(float(going), device=device)
     distributed.all_reduce(flag, distributed.ReduceOp.MAX)
     return bool(flag)
+
+
+@torch.no_grad()
+def answer_logprobs(
+    lm: nn.Module,
+    embeddings: Tensor,
+    attention_mask: Tensor,
+    position_ids: Tensor,
+    answer_ids: Tensor,
+    num_answers: Tensor,
+) -> Tensor:
+    """Log-probability of given answers, [P]; every prompt is read once for all of its answers.
+
+    Args:
+        lm, embeddings, attention_mask, position_ids: as of ``greedy``.
+        answer_ids: the answers with their end of the turn, at least one token each, padded on the
+            right with ``IGNORED_LABEL``; those of one prompt together, [P, A].
+        num_answers: of each prompt, [B].
+    """
+    cache = DynamicCache(config=lm.config)
+    output = lm(
+        inputs_embeds=embeddings,
+        attention_mask=attention_mask.long(),
+        position_ids=position_ids,
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    first = output.logits[:, -1].float().log_softmax(-1)  # [B, V]
+    owners = torch.repeat_interleave(num_answers)  # [P]
+    found = first[owners].gather(1, answer_ids[:, :1]).squeeze(1)
+    mask = functional.pad(attention_mask.long(), (0, answer_ids.shape[1] - 1), value=1)
+    # copies of the cache take no more memory than the cache, or than a few of its rows
+    for part in torch.arange(len(owners), device=owners.device).split(
+        max(len(embeddings), PROPOSALS_AT_ONCE)
+    ):
+        ids, rows = answer_ids[part], owners[part]
+        length = int((ids != IGNORED_LABEL).sum(1).max())
+        if length == 1:
+            continue
+        later = torch.arange(1, length, device=ids.device)
+        logits = lm(
+            input_ids=ids[:, : length - 1].clamp(min=0),
+            attention_mask=mask[rows, : attention_mask.shape[1] + length - 1],
+            position_ids=position_ids[rows, -1:] + later,
+            past_key_values=_rows_of(cache, rows),
+            use_cache=True,
+        ).logits  # [rows, length - 1, V]
+        losses = functional.cross_entropy(
+            logits.float().transpose(1, 2),
+            ids[:, 1:length],
+            ignore_index=IGNORED_LABEL,
+            reduction="none",
+        )
+        found[part] -= losses.sum(1)
+    return found
+
+
+def _rows_of(cache: Cache, rows: Tensor) -> Cache:
+    """Some rows of a cache, each as often as it is named; the cache itself stays as it is."""
+    chosen = copy(cache)
+    # keys and values are replaced by their rows; other states are written over where they are
+    chosen.layers = [
+        copy(layer) if isinstance(layer, DynamicLayer) else deepcopy(layer)
+        for layer in cache.layers
+    ]
+    chosen.reorder_cache(rows)
+    return chosen

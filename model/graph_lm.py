@@ -7,7 +7,7 @@ V vocabulary, A answer tokens.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
@@ -29,12 +29,11 @@ from model.base_model import (
     load_base_model,
     recompute_layers,
 )
-from model.generation import Generated, Past, greedy
+from model.generation import IGNORED_LABEL, Generated, Past, answer_logprobs, greedy
 from model.graph_encoder import GraphEncoder
 from model.node_answers import CandidatesLike, NodeAnswers
 from model.packing import check_packing
 
-IGNORED_LABEL = -100
 CHUNK_LOGITS = 2**24
 """Logits whose loss is computed at once: 64 MiB in float32; 512 answer tokens of 32k words."""
 
@@ -215,9 +214,7 @@ class GraphLM(nn.Module):
                 with the one before is not read again.
         """
         ends = torch.tensor(self.end_ids(end_id), device=batch.input_ids.device)
-        compiled = self.config.compile  # for training; the shapes of a growing cache are too many
-        eager = torch.compiler.set_stance("force_eager") if compiled else nullcontext()
-        with self._autocast(), eager:
+        with self._autocast(), self._not_compiled():
             return greedy(
                 self.lm,
                 self.input_embeddings(batch),
@@ -229,6 +226,32 @@ class GraphLM(nn.Module):
                 synced=isinstance(self, FSDPModule),
                 past=past,
             )
+
+    @torch.no_grad()
+    def answer_logprobs(self, batch: BatchLike, answer_ids: Tensor, num_answers: Tensor) -> Tensor:
+        """Log-probability of given answers, [P], as the LM would write them.
+
+        Args:
+            batch: padded on the left, without targets.
+            answer_ids: tokens of the answers with their end, padded on the right with
+                ``IGNORED_LABEL``; those of one example together, [P, A].
+            num_answers: of each example, [B].
+        """
+        with self._autocast(), self._not_compiled():
+            return answer_logprobs(
+                self.lm,
+                self.input_embeddings(batch),
+                batch.attention_mask,
+                batch.position_ids,
+                answer_ids,
+                num_answers,
+            )
+
+    def _not_compiled(self) -> AbstractContextManager[None]:
+        """Compiling is for training; the shapes of a growing cache are too many."""
+        if not self.config.compile:
+            return nullcontext()
+        return torch.compiler.set_stance("force_eager")
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Trainable parameters by learning rate: ``lora``, ``encoder`` or scorer, ``gate``."""

@@ -31,7 +31,7 @@ from configs.schema import (
 from data.collate import collate
 from data.jsonlines import write_conversations
 from inference.export import write_manifest
-from model.checkpoint import check_manifest, save_checkpoint
+from model.checkpoint import check_manifest, file_hash, save_checkpoint
 from model.export import merged_lm
 from model.graph_lm import GraphLM
 from tests.tiny import END_ID, LORA, stir, tiny_conversation, tiny_examples, tiny_model
@@ -308,7 +308,7 @@ def test_a_quantized_base_is_told(
     config = Path(checkpoint) / "config.yaml"
     config.write_text(config.read_text().replace("quantization: none", "quantization: 4bit"))
     manifest = json.loads((Path(checkpoint) / "manifest.json").read_text())
-    manifest["files"]["config.yaml"] = inference.export.sha256(str(config))
+    manifest["files"]["config.yaml"] = file_hash(config)
     (Path(checkpoint) / "manifest.json").write_text(json.dumps(manifest))
     infer.main(["export", "--checkpoint", checkpoint, "--output", str(tmp_path / "lm")])
     assert "trained on a base model in 4bit" in caplog.text

@@ -282,7 +282,7 @@ def test_a_save_that_fails_leaves_the_checkpoint_before(
     lm, folder = saved
     before = {name: (folder / name).read_bytes() for name in files(folder)}
     stir(lm, seed=1)
-    monkeypatch.setattr(model.checkpoint, "_sha256", fail_to_hash)
+    monkeypatch.setattr(model.checkpoint, "file_hash", fail_to_hash)
     with pytest.raises(ValueError, match="No space left"):
         save_checkpoint(lm, run_config(lm.config.base_model), {}, folder)
     assert {name: (folder / name).read_bytes() for name in files(folder)} == before

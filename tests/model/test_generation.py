@@ -11,7 +11,15 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
 from data.collate import collate
-from model.generation import Past, RoomyLayer, common_start, greedy, key_value_cache
+from model.generation import (
+    IGNORED_LABEL,
+    Past,
+    RoomyLayer,
+    answer_logprobs,
+    common_start,
+    greedy,
+    key_value_cache,
+)
 from model.graph_lm import GraphLM
 from tests.tiny import ARCHITECTURES, END_ID, stir, text_ids, tiny_base, tiny_examples, tiny_model
 
@@ -139,6 +147,45 @@ def test_only_equal_rows_from_the_start_are_common() -> None:
     other[2, 1] += 1e-6
     assert common_start(one, one[:3]) == 3
     assert common_start(one, other) == 2
+
+
+def proposals(counts: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Random answers of one to five tokens, padded, and how many each prompt has."""
+    generator = torch.manual_seed(2)
+    lengths = torch.randint(1, 6, (sum(counts),), generator=generator)
+    ids = torch.randint(3, 480, (sum(counts), 5), generator=generator)
+    ids[torch.arange(5)[None] >= lengths[:, None]] = IGNORED_LABEL
+    return ids[:, : int(lengths.max())], torch.tensor(counts)
+
+
+@pytest.mark.parametrize("lm", bases())
+@pytest.mark.parametrize("counts", [(4, 0, 1, 3, 30, 2), (1, 1, 1, 1, 1, 1)])
+def test_given_answers_are_as_likely_as_when_read_alone(
+    lm: PreTrainedModel, counts: tuple[int, ...]
+) -> None:
+    ids, mask = prompts()
+    answers, num = proposals(counts)
+    embeddings = lm.get_input_embeddings()(ids)
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    found = answer_logprobs(lm, embeddings, mask, positions, answers, num)
+    owners = torch.repeat_interleave(num).tolist()
+    for answer, owner, value in zip(answers, owners, found.tolist(), strict=True):
+        prompt, answer = ids[owner][mask[owner]], answer[answer != IGNORED_LABEL]
+        with torch.no_grad():
+            logits = lm(input_ids=torch.cat([prompt, answer])[None]).logits[0]
+        steps = logits[len(prompt) - 1 : -1].log_softmax(-1)
+        assert value == pytest.approx(float(steps.gather(1, answer[:, None]).sum()), abs=1e-3)
+
+
+@pytest.mark.parametrize("evidence", ["graph", "text"])
+def test_what_is_written_is_as_likely_as_when_it_is_proposed(evidence: Any) -> None:
+    model = stir(tiny_model(evidence=evidence))
+    batch = collate(tiny_examples(3), "left", with_target=False)
+    written = model.generate(batch, NEW, END_ID)
+    ended = (written.ids == END_ID).long()
+    answers = written.ids.masked_fill(ended.cumsum(1) - ended > 0, IGNORED_LABEL)
+    found = model.answer_logprobs(batch, answers, torch.ones(3, dtype=torch.long))
+    assert torch.allclose(found, written.logprobs, atol=1e-3)
 
 
 def test_which_cache() -> None:

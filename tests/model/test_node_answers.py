@@ -16,6 +16,7 @@ from data.example_cache import load_examples
 from data.examples import Example
 from data.jsonlines import write_conversations
 from data.mentions import candidate_entities
+from data.proposals import NUM_PROPOSALS
 from data.types import Conversation, Turn
 from inference.batches import answer_together
 from inference.load import check_writes
@@ -161,7 +162,7 @@ def test_it_learns_and_answers_with_entities() -> None:
         labels = {entity.label for entity in candidate_entities(example)}
         assert record["hit_at_1"]
         assert record["answer"] == record["candidates"][0]["label"]
-        assert len(record["candidates"]) == min(5, len(labels))
+        assert len(record["candidates"]) == min(NUM_PROPOSALS, len(labels))
         assert -0.7 < record["logprob"] <= 0
 
 

@@ -1,0 +1,83 @@
+"""Answers that an LM chooses among the entities that a graph's nodes propose.
+
+The nodes have read many pieces and know what may be asked for; the LM reads the best few pieces and
+knows how an answer to the question reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from data.collate import Batch
+from data.examples import Example
+from data.prompt import Prompt
+from data.proposals import Key, Proposal, chosen, read_proposals
+from model.generation import IGNORED_LABEL
+from model.graph_lm import GraphLM
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What an LM chooses its answers from.
+
+    Args:
+        path: predictions of a model that answers from nodes.
+        weight: of its log-probabilities beside the LM's.
+        proposals: of each question, by conversation and turn.
+    """
+
+    path: str
+    weight: float
+    proposals: dict[Key, list[Proposal]]
+
+    @classmethod
+    def read(cls, path: str, weight: float, num: int) -> Choice:
+        """The first ``num`` proposals to each question.
+
+        Raises:
+            ValueError: as of ``read_proposals``.
+        """
+        return cls(path, weight, read_proposals(path, num))
+
+    def missing(self, example: Example) -> str:
+        """What is wrong where nothing is proposed to a question; "" where something is."""
+        if self.proposals.get(example.key):
+            return ""
+        return f"--proposals {self.path}: no entity is proposed to it there"
+
+    def ranked(
+        self,
+        model: GraphLM,
+        prompt: Prompt,
+        batch: Batch,
+        examples: Sequence[Example],
+        max_new_tokens: int,
+    ) -> list[list[Proposal]]:
+        """The proposals to each example of a batch, the likeliest to both models first.
+
+        Args:
+            model: an LM that writes.
+            prompt: of its tokenizer.
+            batch: of the examples, padded on the left, on the model's device.
+            examples: none of which is ``missing``.
+            max_new_tokens: so many tokens of a label are read, as no more could be written.
+        """
+        proposals = [self.proposals[example.key] for example in examples]
+        sizes = [len(of_one) for of_one in proposals]
+        labels = [proposal.entity.label for proposal in chain(*proposals)]
+        ids = [torch.tensor(prompt.target_ids(label)[:max_new_tokens]) for label in labels]
+        written = model.answer_logprobs(
+            batch,
+            pad_sequence(ids, batch_first=True, padding_value=IGNORED_LABEL).to(model.device),
+            torch.tensor(sizes, device=model.device),
+        )
+        parts = written.float().cpu().split(sizes)
+        return [
+            chosen(of_one, logprobs.tolist(), self.weight)
+            for of_one, logprobs in zip(proposals, parts, strict=True)
+        ]

@@ -1,0 +1,211 @@
+"""Answers that an LM chooses among the entities that a graph's nodes propose."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import infer
+from configs.schema import Config, EvidenceConfig, ModelConfig, ScorerConfig, TrainingConfig
+from data.collate import collate
+from data.jsonlines import write_conversations
+from data.proposals import Proposal, chosen, read_proposals
+from data.types import Entity
+from model.checkpoint import save_checkpoint
+from model.generation import IGNORED_LABEL
+from model.graph_lm import GraphLM
+from tests.tiny import stir, tiny_conversation
+
+Json = dict[str, Any]
+CONVERSATIONS = [tiny_conversation(number) for number in range(4)]
+
+
+def run(folder: Path, checkpoint: str, name: str, *options: object) -> list[Json]:
+    """Records of ``infer.py answer``, in a file of that name."""
+    write_conversations(folder / "input.jsonl", CONVERSATIONS)
+    arguments = ["--checkpoint", checkpoint, "--input", folder / "input.jsonl", "--fresh"]
+    arguments += ["--output", folder / name, *options]
+    infer.main(["answer", *map(str, arguments)])
+    return lines(folder / name)
+
+
+def lines(path: Path) -> list[Json]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def nodes_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> str:
+    """A checkpoint of a random model that answers from nodes."""
+    scorer = ScorerConfig(num_layers=1, width=16, heads=2, dropout=0.0)
+    model = ModelConfig(tiny_folder, dtype="float32", lora=None, answers="nodes", scorer=scorer)
+    evidence = EvidenceConfig(memory="none", top_k=6, question_nodes="query")
+    config = Config(evidence=evidence, model=model, training=TrainingConfig(max_steps=0))
+    folder = tmp_path_factory.mktemp("checkpoints") / "nodes"
+    save_checkpoint(stir(GraphLM(model)), config, {}, folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def proposed(nodes_checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What that model proposes."""
+    folder = tmp_path_factory.mktemp("proposals")
+    run(folder, nodes_checkpoint, "nodes.jsonl")
+    return folder / "nodes.jsonl"
+
+
+def names(record: Json) -> list[str]:
+    return [candidate["id"] for candidate in record["candidates"]]
+
+
+def test_two_models_together_are_a_product() -> None:
+    proposed, spelt = {"a": 0.5, "b": 0.3, "c": 0.2}, (0.1, 0.2, 0.05)
+    found = [Proposal(Entity(name, name), float(np.log(p))) for name, p in proposed.items()]
+    written = [float(np.log(p)) for p in spelt]
+    together = chosen(found, written, weight=2.0)
+    products = {"a": 0.5**2 * 0.1, "b": 0.3**2 * 0.2, "c": 0.2**2 * 0.05}
+    assert [one.entity.id for one in together] == ["a", "b", "c"]
+    for one in together:
+        wanted = products[one.entity.id] / sum(products.values())
+        assert one.logprob == pytest.approx(np.log(wanted))
+    assert [one.written for one in together] == written
+    assert [one.proposed for one in together] == [one.logprob for one in found]
+    assert [one.entity.id for one in chosen(found, written, weight=0.0)] == ["b", "a", "c"]
+
+
+def test_the_answer_is_one_of_the_proposals(
+    graph_checkpoint: str, proposed: Path, tmp_path: Path
+) -> None:
+    records = run(tmp_path, graph_checkpoint, "out.jsonl", "--proposals", proposed)
+    before = lines(proposed)
+    assert [r["question"] for r in records] == [r["question"] for r in before]
+    changed = 0
+    for record, of_nodes in zip(records, before, strict=True):
+        logprobs = {c["id"]: c["logprob"] for c in of_nodes["candidates"]}
+        assert set(names(record)) == set(logprobs)
+        assert len(logprobs) > 3
+        assert record["answer"] == record["candidates"][0]["label"]
+        assert record["logprob"] == record["candidates"][0]["logprob"]
+        scores = [c["logprob"] for c in record["candidates"]]
+        assert scores == sorted(scores, reverse=True)
+        assert np.exp(scores).sum() == pytest.approx(1, abs=1e-2)
+        for candidate in record["candidates"]:
+            assert candidate["proposed"] == logprobs[candidate["id"]]
+        changed += names(record) != names(of_nodes)
+    assert changed > 4
+    infer.main(["score", "--predictions", str(tmp_path / "out.jsonl")])
+
+
+def test_labels_are_as_likely_as_the_lm_would_write_them(
+    graph_checkpoint: str, graph_model: Any, proposed: Path, tmp_path: Path
+) -> None:
+    records = run(tmp_path, graph_checkpoint, "out.jsonl", "--proposals", proposed)
+    model, builder = graph_model
+    conversation = CONVERSATIONS[0]
+    for example, record in zip(builder.conversation(conversation), records[:3], strict=True):
+        for candidate in record["candidates"][:4]:
+            ids = builder.prompt.target_ids(candidate["label"])
+            example.target_ids[:] = ids
+            batch = collate([example], "right", with_target=True)
+            assert (batch.labels != IGNORED_LABEL).sum() == len(ids)
+            with torch.no_grad():
+                loss = float(model(batch).total)
+            assert candidate["written"] == pytest.approx(-loss, abs=1e-2)
+
+
+def test_the_weight_decides_whose_answer_it_is(
+    graph_checkpoint: str, proposed: Path, tmp_path: Path
+) -> None:
+    options = ("--proposals", proposed, "--num_proposals", 3)
+    by_nodes = run(tmp_path, graph_checkpoint, "a.jsonl", *options, "--proposal_weight", 1e6)
+    by_lm = run(tmp_path, graph_checkpoint, "b.jsonl", *options, "--proposal_weight", 0)
+    for record, of_lm, of_nodes in zip(by_nodes, by_lm, lines(proposed), strict=True):
+        assert names(record) == names(of_nodes)[:3]
+        written = [candidate["written"] for candidate in of_lm["candidates"]]
+        assert written == sorted(written, reverse=True)
+
+
+def test_batches_change_nothing(graph_checkpoint: str, proposed: Path, tmp_path: Path) -> None:
+    found = []
+    for size in (1, 5):
+        options = ("--proposals", proposed, "--batch_size", size)
+        records = run(tmp_path, graph_checkpoint, "out.jsonl", *options)
+        found.append([(names(record), round(record["logprob"], 2)) for record in records])
+    assert found[0] == found[1]
+
+
+def test_a_question_without_proposals_is_named(
+    graph_checkpoint: str, proposed: Path, tmp_path: Path
+) -> None:
+    kept = lines(proposed)
+    kept[1] = kept[1] | {"candidates": []}
+    kept[2] = {k: v for k, v in kept[2].items() if k != "answer"} | {"error": "out of memory"}
+    path = tmp_path / "some.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in kept[:4]), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"turn 1: --proposals .*some.jsonl: no entity"):
+        run(tmp_path, graph_checkpoint, "out.jsonl", "--proposals", path)
+    with pytest.raises(SystemExit):
+        run(tmp_path, graph_checkpoint, "out.jsonl", "--proposals", path, "--keep_going")
+    records = lines(tmp_path / "out.jsonl")
+    errors = [number for number, record in enumerate(records) if "error" in record]
+    assert errors == [1, 2, *range(4, len(records))]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"candidates": [{"id": "a", "label": "a"}]}, r"line 1, field candidates\[0\].logprob"),
+        ({"candidates": [{"label": "a", "logprob": 0.5}]}, r"candidates\[0\].logprob: must be"),
+        ({"candidates": "a"}, "line 1, field candidates"),
+        ({"candidates": [{"id": "a", "logprob": -1}]}, r"candidates\[0\].label"),
+        ({"turn": None}, "line 1, field turn"),
+        ({"turn": "1"}, "line 2, field turn: this question is answered in a line before"),
+    ],
+)
+def test_what_are_no_proposals_is_refused(
+    change: Json, message: str, proposed: Path, tmp_path: Path
+) -> None:
+    first, second = lines(proposed)[:2]
+    path = tmp_path / "p.jsonl"
+    records = (first | change, second)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        read_proposals(path, 5)
+
+
+def test_what_an_lm_has_written_is_no_proposal(graph_checkpoint: str, tmp_path: Path) -> None:
+    run(tmp_path, graph_checkpoint, "written.jsonl", "--max_new_tokens", 3)
+    with pytest.raises(ValueError, match="as models that answer from nodes write it"):
+        run(tmp_path, graph_checkpoint, "out.jsonl", "--proposals", tmp_path / "written.jsonl")
+
+
+def test_options_that_do_not_go_together(
+    graph_checkpoint: str, nodes_checkpoint: str, proposed: Path, tmp_path: Path
+) -> None:
+    options = ("--proposals", proposed)
+    with pytest.raises(ValueError, match="made with gold history"):
+        run(tmp_path, graph_checkpoint, "out.jsonl", *options, "--history", "predicted")
+    with pytest.raises(ValueError, match=r"model.answers is nodes"):
+        run(tmp_path, nodes_checkpoint, "out.jsonl", *options)
+    with pytest.raises(ValueError, match="is the input, too"):
+        run(proposed.parent, graph_checkpoint, proposed.name, *options)
+    for wrong in ("-1", "nan", "inf", "x"):
+        with pytest.raises(SystemExit):
+            run(tmp_path, graph_checkpoint, "out.jsonl", *options, "--proposal_weight", wrong)
+
+
+def test_only_the_same_proposals_go_on(
+    graph_checkpoint: str, proposed: Path, tmp_path: Path
+) -> None:
+    run(tmp_path, graph_checkpoint, "out.jsonl", "--proposals", proposed)
+    other = tmp_path / "other.jsonl"
+    other.write_bytes(proposed.read_bytes() + b"\n")
+    for changed in (("--proposals", other), ("--proposals", proposed, "--num_proposals", 2), ()):
+        arguments = ["--checkpoint", graph_checkpoint, "--input", tmp_path / "input.jsonl"]
+        arguments += ["--output", tmp_path / "out.jsonl", *changed]
+        with pytest.raises(ValueError, match=r"out.jsonl"):
+            infer.main(["answer", *map(str, arguments)])
