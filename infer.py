@@ -41,32 +41,8 @@ def add_answer_command(commands: argparse._SubParsersAction) -> None:
         default="gold",
         help="which answers fill the interaction",
     )
-    answer.add_argument(
-        "--evidence_of",
-        choices=("own", "other"),
-        default="own",
-        help="other: each conversation gets another one's evidence, a control",
-    )
-    answer.add_argument(
-        "--cut_edges",
-        choices=("nothing", "entity", "shuffle", "all"),
-        default="nothing",
-        help="edges to leave out, or entity edges to draw: what the model owes to them",
-    )
-    answer.add_argument(
-        "--proposals",
-        metavar="NODES.jsonl",
-        help="predictions of a checkpoint that answers from nodes: choose among their entities",
-    )
-    answer.add_argument(
-        "--num_proposals", type=positive, default=NUM_PROPOSALS, help="entities of a question"
-    )
-    answer.add_argument(
-        "--proposal_weight",
-        type=weight,
-        default=1.0,
-        help="of the nodes' log-probability beside the LM's; found on other questions",
-    )
+    add_control_options(answer)
+    add_proposal_options(answer)
     answer.add_argument(
         "--single_answers_only",
         action="store_true",
@@ -93,6 +69,40 @@ def add_answer_command(commands: argparse._SubParsersAction) -> None:
     )
     answer.add_argument("--max_minutes", type=float, help="stop then; the same command goes on")
     answer.set_defaults(run=answer_command)
+
+
+def add_control_options(parser: argparse.ArgumentParser) -> None:
+    """Options that take something away, to see what the answers owe to it."""
+    parser.add_argument(
+        "--evidence_of",
+        choices=("own", "other"),
+        default="own",
+        help="other: each conversation gets another one's evidence, a control",
+    )
+    parser.add_argument(
+        "--cut_edges",
+        choices=("nothing", "entity", "shuffle", "all"),
+        default="nothing",
+        help="edges to leave out, or entity edges to draw: what the model owes to them",
+    )
+
+
+def add_proposal_options(parser: argparse.ArgumentParser) -> None:
+    """Options of answers that are chosen, not written."""
+    parser.add_argument(
+        "--proposals",
+        metavar="NODES.jsonl",
+        help="predictions of a checkpoint that answers from nodes: choose among their entities",
+    )
+    parser.add_argument(
+        "--num_proposals", type=positive, default=NUM_PROPOSALS, help="entities of a question"
+    )
+    parser.add_argument(
+        "--proposal_weight",
+        type=weight,
+        default=1.0,
+        help="of the nodes' log-probability beside the LM's; found on other questions",
+    )
 
 
 def add_score_command(commands: argparse._SubParsersAction) -> None:

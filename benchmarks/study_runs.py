@@ -63,6 +63,7 @@ class Run:
         identity: what its hash is made of.
         trained: the training's folder, for answers.
         options: of infer.py answer.
+        proposals: the folder of the answers that it chooses among.
     """
 
     kind: Literal["train", "answer"]
@@ -73,6 +74,7 @@ class Run:
     identity: Json
     trained: Path | None = None
     options: tuple[str, ...] = ()
+    proposals: Path | None = None
 
     @property
     def name(self) -> str:
@@ -87,7 +89,8 @@ class Run:
     @property
     def is_ready(self) -> bool:
         """Whether what it answers with is there."""
-        return self.trained is None or state_of(self.trained)["done"]
+        needed = (self.trained, self.proposals)
+        return all(state_of(folder)["done"] for folder in needed if folder is not None)
 
     @property
     def predictions(self) -> Path:
@@ -125,6 +128,7 @@ def study_runs(study: Study, size: Size, output: Path, more: Sequence[str] = ())
     names = {row.name: row for row in study.rows}
     runs: list[Run] = []
     trainings: dict[tuple[str, int], Run] = {}
+    answers: dict[tuple[str, int], Run] = {}
     folders: Folders = {}
     for seed, row in _order(study):
         trained = names[row.checkpoint_of or row.name]
@@ -133,7 +137,9 @@ def study_runs(study: Study, size: Size, output: Path, more: Sequence[str] = ())
             trainings[trained.name, seed] = _training(trained, seed, config, output, folders)
             runs.append(trainings[trained.name, seed])
         training = trainings[trained.name, seed]
-        runs.append(_answers(study, size, row, training, output, folders))
+        proposals = answers.get((row.proposals_of or "", seed))
+        answers[row.name, seed] = _answers(study, size, row, training, output, folders, proposals)
+        runs.append(answers[row.name, seed])
     # where nothing is trained every seed gives the same
     first = study.seeds[0]
     return [r for r in runs if r.config.training.max_steps != 0 or r.seed == first]
@@ -160,6 +166,8 @@ def chosen_runs(runs: Sequence[Run], rows: Sequence[str], seeds: Sequence[int]) 
             raise ValueError(f"{option}: {wrong[0]!r} given, must be of {names}")
     kept = [r for r in answers if (not rows or r.row.name in rows)]
     kept = [r for r in kept if not seeds or r.seed in seeds]
+    proposing = {run.proposals for run in kept}
+    kept += [run for run in answers if run.folder in proposing]
     wanted = {run.folder for run in kept} | {run.trained for run in kept}
     return list({run.folder: run for run in runs if run.folder in wanted}.values())
 
@@ -181,7 +189,13 @@ def _training(row: Row, seed: int, config: Config, output: Path, folders: Folder
 
 
 def _answers(
-    study: Study, size: Size, row: Row, training: Run, output: Path, folders: Folders
+    study: Study,
+    size: Size,
+    row: Row,
+    training: Run,
+    output: Path,
+    folders: Folders,
+    proposals: Run | None,
 ) -> Run:
     questions = Path(study.data) / study.dev
     options = [f"--{name}={value}" for name, value in sorted(row.answer.items())]
@@ -195,11 +209,24 @@ def _answers(
         "dev": _file_hash(questions),
         "options": list(options),
     }
+    if proposals is not None:
+        identity["proposals"] = proposals.identity
+        options.append(f"--proposals={proposals.predictions}")
     folder = _folder(output / "answers", row, training.seed, identity, folders)
     options += [f"--input={questions}", f"--output={folder / PREDICTIONS}"]
     options.append(f"--batch_size={training.config.training.eval_batch_size}")
     config, seed = training.config, training.seed
-    return Run("answer", row, seed, config, folder, identity, training.folder, tuple(options))
+    return Run(
+        "answer",
+        row,
+        seed,
+        config,
+        folder,
+        identity,
+        training.folder,
+        tuple(options),
+        proposals.folder if proposals is not None else None,
+    )
 
 
 def _folder(parent: Path, row: Row, seed: int, identity: Json, folders: Folders) -> Path:

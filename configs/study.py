@@ -36,6 +36,8 @@ class Row:
     """train.py, benchmarks/trl_text.py or benchmarks/gretriever.py."""
     checkpoint_of: str | None = None
     """Answers with the checkpoint of another row, and trains nothing."""
+    proposals_of: str | None = None
+    """Chooses among what a row above it has proposed, one that answers from nodes."""
     answer: dict[str, str] = field(default_factory=dict)
     """Options of infer.py answer, such as ``cut_edges: entity``."""
 
@@ -119,6 +121,12 @@ class Study:
             trained = [r.name for r in self.rows if r.checkpoint_of is None]
             known = row.checkpoint_of is None or row.checkpoint_of in trained
             _check(known, "rows", f"{row.name}: checkpoint_of {row.checkpoint_of!r} is no such row")
+            above = [None, *names[: names.index(row.name)]]
+            _check(
+                row.proposals_of in above and not (row.proposals_of and row.core),
+                "rows",
+                f"{row.name}: proposals_of {row.proposals_of!r} is no row above, or it is core",
+            )
         compared = [name for claim in self.claims for name in (claim.row, claim.than)]
         for name in (*self.baselines, *compared):
             _check(name in names, "baselines and claims", f"{name!r} is no row")

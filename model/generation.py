@@ -279,14 +279,16 @@ def answer_logprobs(
             past_key_values=_rows_of(cache, rows),
             use_cache=True,
         ).logits  # [rows, length - 1, V]
-        losses = functional.cross_entropy(
-            logits.float().transpose(1, 2),
-            ids[:, 1:length],
-            ignore_index=IGNORED_LABEL,
-            reduction="none",
-        )
-        found[part] -= losses.sum(1)
+        found[part] += _logprobs(logits, ids[:, 1:length])
     return found
+
+
+def _logprobs(logits: Tensor, ids: Tensor) -> Tensor:
+    """Of rows of tokens, each without its padding: [P, A, V] and [P, A] to [P]."""
+    losses = functional.cross_entropy(
+        logits.float().transpose(1, 2), ids, ignore_index=IGNORED_LABEL, reduction="none"
+    )
+    return -losses.sum(1)
 
 
 def _rows_of(cache: Cache, rows: Tensor) -> Cache:

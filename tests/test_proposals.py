@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import infer
+from benchmarks import proposal_weight
 from configs.schema import Config, EvidenceConfig, ModelConfig, ScorerConfig, TrainingConfig
 from data.collate import collate
 from data.jsonlines import write_conversations
@@ -209,3 +210,27 @@ def test_only_the_same_proposals_go_on(
         arguments += ["--output", tmp_path / "out.jsonl", *changed]
         with pytest.raises(ValueError, match=r"out.jsonl"):
             infer.main(["answer", *map(str, arguments)])
+
+
+def test_other_weights_without_asking_again(
+    graph_checkpoint: str, proposed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path, graph_checkpoint, "all.jsonl", "--proposals", proposed)
+    capsys.readouterr()
+    proposal_weight.main([str(tmp_path / "all.jsonl")])
+    printed = capsys.readouterr().out
+    rows = {
+        row.split("|")[1].strip(): row.split("|")[2:-1] for row in printed.split("\n") if "|" in row
+    }
+    for weight in (0.25, 5):
+        options = ("--num_proposals", 3, "--proposal_weight", weight)
+        records = run(tmp_path, graph_checkpoint, "a.jsonl", "--proposals", proposed, *options)
+        hits = np.mean([record["hit_at_1"] for record in records])
+        assert float(rows[f"{weight:g}"][1]) == pytest.approx(hits, abs=1e-3)
+    golds = [{g["label"] for g in record["gold"]} for record in lines(proposed)]
+    labels = [[c["label"] for c in record["candidates"]] for record in lines(proposed)]
+    held = np.mean([bool(g & set(of[:2])) for g, of in zip(golds, labels, strict=True)])
+    assert float(rows["gold among them"][0]) == pytest.approx(held, abs=1e-3)
+    assert max(float(c) for k, r in rows.items() if k[0] in "0125" for c in r) > 0
+    with pytest.raises(ValueError, match="line 1, field candidates: were not chosen from"):
+        proposal_weight.main([str(proposed)])

@@ -159,6 +159,62 @@ def test_from_rows_to_the_page(
     assert "11 of 11 runs are done" in capsys.readouterr().out
 
 
+NODES = {
+    "model.answers": "nodes",
+    "model.lora": None,
+    "model.scorer.width": 16,
+    "model.scorer.heads": 2,
+    "evidence.question_nodes": "query",
+}
+
+
+def test_a_row_that_chooses_among_what_another_one_proposes(
+    tiny_folder: str, small_data: Path, tmp_path: Path, calls: Calls
+) -> None:
+    rows: list[dict[str, Any]] = [
+        {"name": "text", "label": "text", "core": True, "overrides": {"model.evidence": "text"}},
+        {"name": "nodes", "label": "nodes", "overrides": NODES},
+        {"name": "cut", "label": "cut", "checkpoint_of": "nodes", "answer": {"cut_edges": "all"}},
+    ]
+    for name in ("nodes", "cut"):
+        chosen = {"name": f"of_{name}", "label": name, "checkpoint_of": "text"}
+        rows.append(chosen | {"proposals_of": name, "answer": {"proposal_weight": "0.5"}})
+    changes: dict[str, Any] = {"seeds": [0], "baselines": ["text"], "claims": []}
+    path = write_study(tmp_path / "s", tiny_folder, small_data, rows=rows, **changes)
+    output = tmp_path / "out"
+    argv = ["--config", str(path), "--size", "smoke", "--output", str(output)]
+    study.main([*argv, "--rows", "of_cut"])
+    folders = sorted(path.parent.name.split("-")[0] for path in output.glob(f"*/*/{STATE}"))
+    assert folders == ["cut", "nodes", "of_cut", "text"]  # text was trained and not asked
+    study.main(argv)
+    runs = runs_of(read_study(path), read_study(path).sizes["smoke"], output)
+    found = {run.row.name: run for run in runs if run.kind == "answer"}
+    for name in ("nodes", "cut"):
+        assert found[f"of_{name}"].proposals == found[name].folder
+        of_nodes, records = (
+            [json.loads(line) for line in found[row].predictions.read_text().splitlines()]
+            for row in (name, f"of_{name}")
+        )
+        for proposed, record in zip(of_nodes, records, strict=True):
+            given = {one["id"]: one["logprob"] for one in proposed["candidates"]}
+            assert {one["id"]: one["proposed"] for one in record["candidates"]} == given
+    (found["nodes"].folder / STATE).unlink()
+    assert [found[row].is_ready for row in ("of_nodes", "of_cut")] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "change", [{"proposals_of": "later"}, {"proposals_of": "graph", "core": True}]
+)
+def test_proposals_come_from_a_row_above(
+    change: dict[str, Any], tiny_folder: str, small_data: Path, tmp_path: Path
+) -> None:
+    rows = [{"name": name, "label": name} for name in ("text", "graph", "chosen", "later")]
+    rows[2] |= change
+    path = write_study(tmp_path / "s", tiny_folder, small_data, rows=rows)
+    with pytest.raises(ValueError, match="field rows: chosen: proposals_of"):
+        read_study(path)
+
+
 def test_only_what_changes_a_result_makes_another_run(
     tiny_folder: str, small_data: Path, tmp_path: Path
 ) -> None:
