@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.study_figures import Series, draw_bars, draw_lines, draw_rows, save
+from benchmarks.study_hits import write_hits
 from benchmarks.study_numbers import Key, RowScores, cell, difference, load_rows, row_estimate
 from benchmarks.study_plan import power_text
 from benchmarks.study_runs import Json, Run
@@ -28,7 +29,7 @@ Rows = dict[str, RowScores]
 
 
 def write_page(study: Study, size: Size, runs: Sequence[Run], output: Path, command: str) -> None:
-    """Write ``study.md``, its figures and ``study.json`` into the study's folder.
+    """Write ``study.md``, its figures, ``study.json`` and ``hits.csv`` into the study's folder.
 
     Args:
         study: rows, claims, breakdowns.
@@ -49,6 +50,7 @@ def write_page(study: Study, size: Size, runs: Sequence[Run], output: Path, comm
     ):
         with whole_file(output / name) as file:
             file.write(content)
+    write_hits(rows, output / "hits.csv")
 
 
 def _numbers(study: Study, row: RowScores, rows: Rows) -> Json:

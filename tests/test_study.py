@@ -13,13 +13,15 @@ from safetensors.torch import load_file
 
 import infer
 import train
-from benchmarks import convmix_study, gretriever, study, study_runs
+from benchmarks import convmix_study, gretriever, study, study_hits, study_runs
+from benchmarks.study_numbers import cell
 from benchmarks.study_runs import STATE, chosen_runs
 from benchmarks.study_runs import study_runs as runs_of
 from configs.load import write_config
 from configs.study import Size, Study, read_study, row_config
 from data.cli import EXIT_GO_ON
 from data.jsonlines import write_conversations
+from data.score import Estimate
 from tests.runs import command, options
 from tests.test_configs import CONFIGS
 from tests.tiny import tiny_base, tiny_conversation, tiny_tokenizer
@@ -151,6 +153,11 @@ def test_from_rows_to_the_page(
     assert set(numbers["shuffled"]["minus"]) == {"text", "graph"}
     for name in ("rows", "source", "turn", "answer_type"):
         assert (output / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    study_hits.main([str(output / "hits.csv"), "--rows", "shuffled"])
+    hits, minus = (numbers["shuffled"][name] for name in ("hit_at_1", "minus"))
+    found = capsys.readouterr().out.strip().split("\n")[-1].split("|")
+    assert found[3].strip() == cell(Estimate(**hits))
+    assert found[5].strip() == cell(Estimate(**minus["text"]["estimate"]), "+")
     study.main(argv)
     study.main([*argv, "--rows", "text", "--seeds", "1"])
     assert len(calls) == 11  # nothing is repeated
@@ -213,6 +220,38 @@ def test_proposals_come_from_a_row_above(
     path = write_study(tmp_path / "s", tiny_folder, small_data, rows=rows)
     with pytest.raises(ValueError, match="field rows: chosen: proposals_of"):
         read_study(path)
+
+
+def test_hits_of_several_files_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [[f"c{n // 2}", str(n), "1" if n % 2 else "5", "1" if n else ""] for n in range(8)]
+    first, second = tmp_path / "a.csv", tmp_path / "b.csv"
+    for path, head, place in ((first, "a/0", 2), (second, "b/0", 3)):
+        rows = [["conversation", "turn", head], *([*line[:2], line[place]] for line in lines)]
+        path.write_text("".join(",".join(row) + "\n" for row in rows), encoding="utf-8")
+    study_hits.main([str(first), str(second), "--than", "a", "--rows", "b"])
+    found = capsys.readouterr().out.strip().split("\n")[-1].split("|")
+    assert [found[i].split()[0] for i in (3, 4, 5)] == ["1.000", "1.000", f"{3 / 7:+.3f}"]
+    assert study_hits.read_hits([str(first)])["a"][0]["c0", "0"] == "5"
+    with pytest.raises(ValueError, match="'c' is no row of"):
+        study_hits.main([str(first), "--than", "a", "--rows", "c"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1: must be conversation,turn"),
+        ("conversation,turn,a\n", "line 1"),
+        ("conversation,turn,a/0\nc,0,2\n", "line 2: must be 3 fields"),
+        ("conversation,turn,a/0\nc,0\n", "line 2"),
+    ],
+)
+def test_what_are_no_hits_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "hits.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        study_hits.read_hits([str(path)])
 
 
 def test_only_what_changes_a_result_makes_another_run(

@@ -1,0 +1,127 @@
+"""Which questions each row of a study answered rightly: ``hits.csv``, and rows compared by it.
+
+A study writes the file beside its page. It holds no question and no answer, so it can be handed on,
+and rows that were run elsewhere can be compared with it, question by question:
+
+python benchmarks/study_hits.py docs/study/sqa_cpu_hits.csv runs/study/sqa_cpu/hits.csv --than text
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script finds its folder only
+
+from benchmarks.study_numbers import (
+    Key,
+    RowScores,
+    cell,
+    over_conversations_and_seeds,
+    sign_flip_test,
+    values_of,
+)
+from data.cli import run_cli
+from data.jsonlines import whole_file
+
+QUESTION = ("conversation", "turn")
+PLACES = {"1": (1.0, 1.0), "5": (0.0, 1.0), "0": (0.0, 0.0)}
+"""What a question's entry says -> H@1 and H@5: right, right among five, wrong."""
+Hits = dict[Key, str]
+Rows = dict[str, dict[int, Hits]]
+"""Row -> seed -> question -> entry."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the rows of some files, and how they differ from one of them."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
+    parser.add_argument("files", nargs="+", help="hits.csv; of a row in several, the first counts")
+    parser.add_argument("--than", default="text", help="the row that others are compared with")
+    parser.add_argument("--rows", nargs="+", help="only these")
+    args = parser.parse_args(argv)
+    rows = read_hits(args.files)
+    for name in (args.than, *(args.rows or ())):
+        if name not in rows:
+            raise ValueError(f"{name!r} is no row of {', '.join(args.files)}: {', '.join(rows)}")
+    print(f"| row | seeds | H@1 | H@5 | H@1 minus {args.than} | p |\n|---|---|---|---|---|---|")
+    for name in args.rows or rows:
+        print(f"| {' | '.join([name, *cells(rows[name], rows[args.than])])} |", flush=True)
+
+
+def cells(row: Mapping[int, Hits], than: Mapping[int, Hits]) -> list[str]:
+    """A row's seeds, H@1 and H@5, and what it has more than another with the same seed."""
+    found = [
+        cell(over_conversations_and_seeds([numbers(hits, place) for hits in row.values()]))
+        for place in (0, 1)
+    ]
+    seeds = [seed for seed in row if seed in than]
+    if row is than or not seeds:
+        return [str(len(row)), *found, "", ""]
+    more = []
+    for seed in seeds:
+        one, other = numbers(row[seed], 0), numbers(than[seed], 0)
+        more.append({key: one[key] - other[key] for key in one if key in other})
+    p = sign_flip_test(more)
+    return [str(len(row)), *found, cell(over_conversations_and_seeds(more), "+"), f"{p:.3f}"]
+
+
+def numbers(hits: Hits, place: int) -> dict[Key, float]:
+    """H@1 (place 0) or H@5 (place 1) of every question."""
+    return {key: PLACES[entry][place] for key, entry in hits.items()}
+
+
+def write_hits(rows: Mapping[str, RowScores], path: Path) -> None:
+    """One line a question, one column a row and seed: 1 right, 5 right among five, 0 wrong."""
+    columns: dict[str, Hits] = {}
+    for name, row in rows.items():
+        for seed, scores in row.by_seed.items():
+            first, fifth = (values_of(scores, metric) for metric in ("hit_at_1", "hit_at_5"))
+            columns[f"{name}/{seed}"] = {
+                key: "1" if value else "5" if fifth[key] else "0" for key, value in first.items()
+            }
+    keys = dict.fromkeys(key for hits in columns.values() for key in hits)
+    with whole_file(path) as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow([*QUESTION, *columns])
+        for key in keys:
+            lines.writerow([*key, *(hits.get(key, "") for hits in columns.values())])
+
+
+def read_hits(paths: Sequence[str]) -> Rows:
+    """The rows of some files by name and seed.
+
+    Raises:
+        ValueError: a file is missing, or a line is malformed; the message names both.
+    """
+    rows: Rows = {}
+    for path in paths:
+        try:
+            with open(path, encoding="utf-8", newline="") as file:
+                lines = list(csv.reader(file))
+        except OSError as error:
+            raise ValueError(f"{path}: {error.strerror}") from None
+        for name, seed, hits in _columns(path, lines):
+            rows.setdefault(name, {}).setdefault(seed, hits)
+    return rows
+
+
+def _columns(path: str, lines: Sequence[Sequence[str]]) -> list[tuple[str, int, Hits]]:
+    head = lines[0] if lines else []
+    names = [column.rpartition("/") for column in head[2:]]
+    if tuple(head[:2]) != QUESTION or not all(name and seed.isdigit() for name, _, seed in names):
+        raise ValueError(f"{path}, line 1: must be {','.join(QUESTION)},ROW/SEED,...")
+    columns: list[tuple[str, int, Hits]] = [(name, int(seed), {}) for name, _, seed in names]
+    for number, line in enumerate(lines[1:], 2):
+        if len(line) != len(head) or not set(line[2:]) <= {*PLACES, ""}:
+            raise ValueError(f"{path}, line {number}: must be {len(head)} fields, entries 1, 5, 0")
+        for entry, (_, _, hits) in zip(line[2:], columns, strict=True):
+            if entry:
+                hits[line[0], line[1]] = entry
+    return columns
+
+
+if __name__ == "__main__":
+    run_cli(main)
