@@ -46,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name in (args.than, *(args.rows or ())):
         if name not in rows:
             raise ValueError(f"{name!r} is no row of {', '.join(args.files)}: {', '.join(rows)}")
-    print(f"| row | seeds | H@1 | H@5 | H@1 minus {args.than} | p |\n|---|---|---|---|---|---|")
+    heads = ["row", "seeds", "H@1", "H@5", f"H@1 minus {args.than}", "p", "H@5 minus it", "p"]
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for name in args.rows or rows:
         print(f"| {' | '.join([name, *cells(rows[name], rows[args.than])])} |", flush=True)
 
@@ -59,13 +60,18 @@ def cells(row: Mapping[int, Hits], than: Mapping[int, Hits]) -> list[str]:
     ]
     seeds = [seed for seed in row if seed in than]
     if row is than or not seeds:
-        return [str(len(row)), *found, "", ""]
-    more = []
-    for seed in seeds:
-        one, other = numbers(row[seed], 0), numbers(than[seed], 0)
-        more.append({key: one[key] - other[key] for key in one if key in other})
-    p = sign_flip_test(more)
-    return [str(len(row)), *found, cell(over_conversations_and_seeds(more), "+"), f"{p:.3f}"]
+        return [str(len(row)), *found, *[""] * 4]
+    for place in (0, 1):
+        more = []
+        for seed in seeds:
+            one, other = numbers(row[seed], place), numbers(than[seed], place)
+            more.append({key: one[key] - other[key] for key in one if key in other})
+        p = sign_flip_test(more)
+        found += [
+            cell(over_conversations_and_seeds(more), "+"),
+            f"{p:.3f}" if p >= 0.001 else "< 0.001",
+        ]
+    return [str(len(row)), *found]
 
 
 def numbers(hits: Hits, place: int) -> dict[Key, float]:
