@@ -75,10 +75,10 @@ def break_after(monkeypatch: pytest.MonkeyPatch, num_batches: int, error: Except
     """Let no more than some batches be answered."""
     works, left = inference.batches.answer_batch, iter(range(num_batches))
 
-    def answer_batch(*arguments: Any) -> Any:
+    def answer_batch(*arguments: Any, **choice: Any) -> Any:
         if next(left, None) is None:
             raise error
-        return works(*arguments)
+        return works(*arguments, **choice)
 
     monkeypatch.setattr(inference.batches, "answer_batch", answer_batch)
 
@@ -103,9 +103,9 @@ def test_a_run_that_breaks_off_goes_on_to_the_same_file(
     calls: list[int] = []
     works = inference.batches.answer_batch
 
-    def count(model: Any, prompt: Any, examples: Any, new: int) -> Any:
+    def count(model: Any, prompt: Any, examples: Any, new: int, **choice: Any) -> Any:
         calls.append(len(examples))
-        return works(model, prompt, examples, new)
+        return works(model, prompt, examples, new, **choice)
 
     monkeypatch.setattr(inference.batches, "answer_batch", count)
     main(command)
@@ -120,9 +120,9 @@ def test_lines_are_written_in_order_as_soon_as_they_can_be(
 ) -> None:
     seen, works = [], inference.batches.answer_batch
 
-    def answer_batch(*arguments: Any) -> Any:
+    def answer_batch(*arguments: Any, **choice: Any) -> Any:
         seen.append(timeless(tmp_path / "out.jsonl"))
-        return works(*arguments)
+        return works(*arguments, **choice)
 
     monkeypatch.setattr(inference.batches, "answer_batch", answer_batch)
     main(command)
@@ -290,11 +290,11 @@ def test_out_of_memory(command: list[str], tmp_path: Path, monkeypatch: pytest.M
     expected = one_run(command, tmp_path / "whole.jsonl")
     works = inference.batches.answer_batch
 
-    def answer_batch(model: Any, prompt: Any, examples: Any, new: int) -> Any:
+    def answer_batch(model: Any, prompt: Any, examples: Any, new: int, **choice: Any) -> Any:
         keys = [example.key for example in examples]
         if ("c2", "1") in keys or (len(keys) > 1 and ("c4", "0") in keys):
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
-        return works(model, prompt, examples, new)
+        return works(model, prompt, examples, new, **choice)
 
     monkeypatch.setattr(inference.batches, "answer_batch", answer_batch)
     with pytest.raises(ValueError, match=r"out of memory: a batch of 2 x \d+ tokens.*batch_tokens"):
