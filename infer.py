@@ -95,13 +95,6 @@ def add_proposal_options(parser: argparse.ArgumentParser) -> None:
         help="predictions of a checkpoint that answers from nodes: choose among their entities",
     )
     parser.add_argument(
-        "--use_proposals",
-        choices=("choose", "order", "both"),
-        default="choose",
-        help="choose: the answer is one of them; order: the LM writes, and the pieces come first "
-        "that name the likeliest of them; both",
-    )
-    parser.add_argument(
         "--num_proposals", type=positive, default=NUM_PROPOSALS, help="entities of a question"
     )
     parser.add_argument(

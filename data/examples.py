@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from data.link import entity_spans
 from data.mentions import find_mentions
 from data.metrics import answer_in_evidence
 from data.prompt import Prompt
-from data.retrieve import NUM_READ, EvidenceIndex, Retrieved, cut_query, in_order_of
+from data.retrieve import EvidenceIndex, Retrieved, cut_query
 from data.shuffle_edges import shuffle_entity_edges
 from data.types import (
     Conversation,
@@ -92,8 +92,6 @@ class ExampleBuilder:
         cut: edges that are left out of every graph, to see what they are worth.
         memory_graph: settings of the conversations' memory graphs; None: they have none.
         mentions: keep which nodes name which entity; the question has to have nodes as well.
-        likely: by question, how likely entities are its answer: of ``NUM_READ`` pieces those that
-            name the likeliest come first; None: in the ranker's order.
     """
 
     prompt: Prompt
@@ -102,7 +100,6 @@ class ExampleBuilder:
     cut: CutEdges = "nothing"
     memory_graph: MemoryGraphConfig | None = None
     mentions: bool = False
-    likely: Mapping[tuple[str, str], Mapping[str, float]] | None = None
     counts: Counter[str] = field(default_factory=Counter)
     _indexes: dict[int, tuple[Any, EvidenceIndex]] = field(default_factory=dict)
     _tokens: dict[str, tuple[str, TokenisedPiece]] = field(default_factory=dict)
@@ -155,16 +152,12 @@ class ExampleBuilder:
         interaction: Interaction,
         pool: tuple[Evidence, ...] | None = None,
     ) -> tuple[str, list[Retrieved]]:
-        """Q_t and what BM25 gives for it, in the order of what is ``likely``."""
+        """Q_t and what BM25 gives for it."""
         asked = conversation.turns[turn]
         if pool is None:
             pool = join_pools(conversation.evidence, asked.evidence)
         q_t = cut_query(query(interaction, asked.question), self.config.max_query_words)
-        index, top_k = self._index(pool), self.config.top_k
-        if self.likely is None:
-            return q_t, index.rank(q_t, top_k, turn)
-        likely = self.likely.get((conversation.id, asked.id), {})
-        return q_t, in_order_of(likely, index.rank(q_t, max(top_k, NUM_READ), turn))[:top_k]
+        return q_t, self._index(pool).rank(q_t, self.config.top_k, turn)
 
     def turn(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,8 +20,6 @@ Ranker = Literal["bm25s", "rank_bm25"]
 
 logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index at DEBUG
 
-NUM_READ = 30
-"""Pieces that are put in order where answers are known to be likely."""
 K1, B, DELTA = 1.5, 0.75, 1.0
 # Scores of equal pieces differ in the last bits, by the order of the sums; ties go by position.
 SCORE_DECIMALS = 6
@@ -99,17 +97,3 @@ class EvidenceIndex:
         scores = self.scores(query)
         order = np.argsort(-scores, kind="stable")[:top_k]
         return [Retrieved(self.pool[i], float(scores[i]), turn) for i in order]
-
-
-def in_order_of(likely: Mapping[str, float], found: Sequence[Retrieved]) -> list[Retrieved]:
-    """Pieces by the summed probability of the entities that they name; of equal ones as they are.
-
-    Args:
-        likely: how likely entities are the answer, by id.
-        found: best first.
-    """
-
-    def mass(item: Retrieved) -> float:
-        return sum(likely.get(id_, 0.0) for id_ in {e.id for e in item.evidence.entities})
-
-    return sorted(found, key=mass, reverse=True)

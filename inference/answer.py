@@ -66,17 +66,18 @@ def answer_command(args: argparse.Namespace) -> None:
         file = AnswerFile(args.output, settings_of(args), size, args.fresh)
     if everywhere(file and file.whole):
         if file and args.explain:
-            explain_answers(args, *load_as(args, choice), questions.conversations, questions.pools)
+            explain_answers(args, *load(args), questions.conversations, questions.pools)
         return say_how_it_ended(file, args)
     with StopRequest(args.max_minutes) as stop, file or nullcontext():
-        model, builder = load_as(args, choice)
+        model, builder = load(args)
+        builder.cut = args.cut_edges
         if file is not None:
             file.begin()
             file.place(questions.errors)
         known = everywhere(file and dict(file.known))
-        chosen_from = choice if args.use_proposals != "order" else None
-        sizes = (args.max_new_tokens, args.batch_tokens, args.batch_size)
-        batching = Batching(*sizes, args.keep_going, chosen_from)
+        batching = Batching(
+            args.max_new_tokens, args.batch_tokens, args.batch_size, args.keep_going, choice
+        )
         history = gold_history if args.history == "gold" else predicted_history
         bar = tqdm(total=len(questions.lines), initial=len(known), desc="answers", disable=not main)
         with bar:
@@ -93,15 +94,6 @@ def answer_command(args: argparse.Namespace) -> None:
             if args.explain:
                 explain_answers(args, model, builder, questions.conversations, questions.pools)
     say_how_it_ended(file, args)
-
-
-def load_as(args: argparse.Namespace, choice: Choice | None) -> tuple[GraphLM, ExampleBuilder]:
-    """Model and example builder, as the options want examples to be."""
-    model, builder = load(args)
-    builder.cut = args.cut_edges
-    if choice is not None and args.use_proposals != "choose":
-        builder.likely = choice.likely
-    return model, builder
 
 
 def everywhere(value: Any) -> Any:

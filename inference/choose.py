@@ -6,7 +6,6 @@ knows how an answer to the question reads.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -44,14 +43,6 @@ class Choice:
             ValueError: as of ``read_proposals``.
         """
         return cls(path, weight, read_proposals(path, num))
-
-    @property
-    def likely(self) -> dict[Key, dict[str, float]]:
-        """How likely each entity is the answer to each question, to the model that proposes."""
-        return {
-            key: {one.entity.id: math.exp(one.logprob) for one in proposals}
-            for key, proposals in self.proposals.items()
-        }
 
     def missing(self, example: Example) -> str:
         """What is wrong where nothing is proposed to a question; "" where something is."""

@@ -275,6 +275,7 @@ def explain_answers(
     if is_sharded(model):
         raise ValueError("--explain: the model is sharded; start this command with one process")
     model.eval()
+    builder.cut = args.cut_edges
     answers: dict[str, dict[int, str | None]] = {}
     known = {conversation.id for conversation in conversations}
     for _, record in iter_lines(args.output):

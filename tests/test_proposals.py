@@ -16,12 +16,11 @@ from configs.schema import Config, EvidenceConfig, ModelConfig, ScorerConfig, Tr
 from data.collate import collate
 from data.jsonlines import write_conversations
 from data.proposals import Proposal, chosen, read_proposals
-from data.retrieve import Retrieved, in_order_of
-from data.types import Entity, Evidence
+from data.types import Entity
 from model.checkpoint import save_checkpoint
 from model.generation import IGNORED_LABEL
 from model.graph_lm import GraphLM
-from tests.tiny import LORA, stir, tiny_conversation
+from tests.tiny import stir, tiny_conversation
 
 Json = dict[str, Any]
 CONVERSATIONS = [tiny_conversation(number) for number in range(4)]
@@ -48,17 +47,6 @@ def nodes_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str)
     evidence = EvidenceConfig(memory="none", top_k=6, question_nodes="query")
     config = Config(evidence=evidence, model=model, training=TrainingConfig(max_steps=0))
     folder = tmp_path_factory.mktemp("checkpoints") / "nodes"
-    save_checkpoint(stir(GraphLM(model)), config, {}, folder)
-    return str(folder)
-
-
-@pytest.fixture(scope="module")
-def text_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> str:
-    """A checkpoint of a random model that reads two pieces as text."""
-    model = ModelConfig(tiny_folder, dtype="float32", lora=LORA, evidence="text")
-    evidence = EvidenceConfig(memory="none", top_k=2)
-    config = Config(evidence=evidence, model=model, training=TrainingConfig(max_steps=0))
-    folder = tmp_path_factory.mktemp("checkpoints") / "text"
     save_checkpoint(stir(GraphLM(model)), config, {}, folder)
     return str(folder)
 
@@ -140,39 +128,6 @@ def test_the_weight_decides_whose_answer_it_is(
         assert names(record) == names(of_nodes)[:3]
         written = [candidate["written"] for candidate in of_lm["candidates"]]
         assert written == sorted(written, reverse=True)
-
-
-def likeliest_first(record: Json, of_nodes: Json) -> bool:
-    """Whether the pieces come in the order of what nodes find likely."""
-    conversation = next(c for c in CONVERSATIONS if c.id == record["conversation"])
-    named = {piece.id: {e.id for e in piece.entities} for piece in conversation.evidence}
-    likely = {c["id"]: np.exp(c["logprob"]) for c in of_nodes["candidates"]}
-    new = [e["id"] for e in record["evidence"] if e["from_turn"] == record["turn_index"]]
-    masses = [sum(likely.get(id_, 0) for id_ in named[piece]) for piece in new]
-    return masses == sorted(masses, reverse=True)
-
-
-@pytest.mark.parametrize("use", ["choose", "order", "both"])
-def test_pieces_that_name_what_is_likely_come_first(
-    use: str, text_checkpoint: str, proposed: Path, tmp_path: Path
-) -> None:
-    options = ("--proposals", proposed, "--use_proposals", use)
-    records = run(tmp_path, text_checkpoint, "out.jsonl", *options, "--max_new_tokens", 3)
-    pairs = list(zip(records, lines(proposed), strict=True))
-    assert all(likeliest_first(*pair) for pair in pairs) == (use != "choose")
-    assert all(("written" in r["candidates"][0]) == (use != "order") for r in records)
-
-
-def test_pieces_in_the_order_of_what_is_likely() -> None:
-    entities = {name: Entity(name, name) for name in "abc"}
-    named = ("a", "", "bc", "cc", "b", "c")
-    found = [
-        Retrieved(Evidence(str(n), names, "text", tuple(entities[e] for e in names)), 9.0 - n, 0)
-        for n, names in enumerate(named)
-    ]
-    ordered = in_order_of({"b": 0.5, "c": 0.2}, found)
-    assert [item.evidence.id for item in ordered] == ["2", "4", "3", "5", "0", "1"]
-    assert in_order_of({}, found) == found
 
 
 def test_batches_change_nothing(graph_checkpoint: str, proposed: Path, tmp_path: Path) -> None:
