@@ -20,6 +20,7 @@ from benchmarks.study_numbers import (
     Key,
     RowScores,
     cell,
+    minus,
     over_conversations_and_seeds,
     sign_flip_test,
     values_of,
@@ -62,10 +63,7 @@ def cells(row: Mapping[int, Hits], than: Mapping[int, Hits]) -> list[str]:
     if row is than or not seeds:
         return [str(len(row)), *found, *[""] * 4]
     for place in (0, 1):
-        more = []
-        for seed in seeds:
-            one, other = numbers(row[seed], place), numbers(than[seed], place)
-            more.append({key: one[key] - other[key] for key in one if key in other})
+        more = [minus(numbers(row[seed], place), numbers(than[seed], place)) for seed in seeds]
         p = sign_flip_test(more)
         found += [
             cell(over_conversations_and_seeds(more), "+"),

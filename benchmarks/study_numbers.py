@@ -95,9 +95,13 @@ def difference(a: RowScores, b: RowScores, metric: str) -> tuple[Estimate, float
         return None
     found = []
     for of_b, of_a in seeds:
-        left, right = values_of(a.by_seed[of_a], metric), values_of(b.by_seed[of_b], metric)
-        found.append({key: right[key] - left[key] for key in right if key in left})
+        found.append(minus(values_of(b.by_seed[of_b], metric), values_of(a.by_seed[of_a], metric)))
     return over_conversations_and_seeds(found), sign_flip_test(found)
+
+
+def minus(values: dict[Key, float], others: dict[Key, float]) -> dict[Key, float]:
+    """What the questions have more in the one than in the other, of those that are in both."""
+    return {key: value - others[key] for key, value in values.items() if key in others}
 
 
 def cluster_sums(values: Sequence[dict[Key, float]]) -> tuple[np.ndarray, np.ndarray]:

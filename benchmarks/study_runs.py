@@ -137,7 +137,7 @@ def study_runs(study: Study, size: Size, output: Path, more: Sequence[str] = ())
             trainings[trained.name, seed] = _training(trained, seed, config, output, folders)
             runs.append(trainings[trained.name, seed])
         training = trainings[trained.name, seed]
-        proposals = answers.get((row.proposals_of or "", seed))
+        proposals = answers[row.proposals_of, seed] if row.proposals_of is not None else None
         answers[row.name, seed] = _answers(study, size, row, training, output, folders, proposals)
         runs.append(answers[row.name, seed])
     # where nothing is trained every seed gives the same
