@@ -91,8 +91,8 @@ def add_proposal_options(parser: argparse.ArgumentParser) -> None:
     """Options of answers that are chosen, not written."""
     parser.add_argument(
         "--proposals",
-        metavar="NODES.jsonl",
-        help="predictions of a checkpoint that answers from nodes: choose among their entities",
+        metavar="NODES",
+        help="a checkpoint that answers from nodes, or its predictions: choose among its entities",
     )
     parser.add_argument(
         "--num_proposals", type=positive, default=NUM_PROPOSALS, help="entities of a question"
@@ -118,6 +118,7 @@ def add_chat_command(commands: argparse._SubParsersAction) -> None:
     """The options of ``infer.py chat``."""
     chat = commands.add_parser("chat", help="ask about evidence, what is remembered, or neither")
     add_model_options(chat)
+    add_proposal_options(chat)
     chat.add_argument(
         "--evidence",
         nargs="+",

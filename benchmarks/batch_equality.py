@@ -23,9 +23,9 @@ from data.entities import complete_entities
 from data.examples import Example, choose_questions
 from data.jsonlines import read_conversations
 from infer import positive
-from inference.answer import DRAW_SEED
 from inference.batches import Batching, prompt_length
 from inference.load import load
+from inference.questions import DRAW_SEED
 from model.graph_lm import GraphLM
 
 

@@ -32,8 +32,8 @@ from data.examples import choose_questions
 from data.jsonlines import Json, dump, read_conversations
 from data.types import Conversation
 from infer import positive
-from inference.answer import DRAW_SEED
 from inference.load import device_of, load
+from inference.questions import DRAW_SEED
 from model.checkpoint import checkpoint_hash, file_hash
 
 logger = logging.getLogger("gold_loss")

@@ -41,8 +41,8 @@ from data.examples import Example, ExampleBuilder, choose_questions
 from data.jsonlines import Json, dump, read_conversations
 from data.predictions import prediction_record
 from data.steps import fingerprint
-from inference.answer import DRAW_SEED
 from inference.load import load_builder
+from inference.questions import DRAW_SEED
 from model.base_model import load_base_model
 from model.checkpoint import commit
 from model.optimizer import set_rates

@@ -16,7 +16,7 @@ from benchmarks.study_runs import Run
 from configs.study import Size, Study
 from data.examples import choose_questions
 from data.jsonlines import read_conversations
-from inference.answer import DRAW_SEED
+from inference.questions import DRAW_SEED
 
 ALPHA, POWER = 0.05, 0.8
 

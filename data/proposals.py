@@ -78,9 +78,22 @@ def read_proposals(path: str | Path, num: int) -> dict[Key, list[Proposal]]:
         key = (field(record, "conversation", str, place), field(record, "turn", str, place))
         if key in found:
             raise (place / "turn").error("this question is answered in a line before")
-        field(record, "candidates", list, place)
-        found[key] = [_proposal(one, at) for at, one in records(record, "candidates", place)][:num]
+        found[key] = proposals_of(record, place)[:num]
     return found
+
+
+def proposals_of(record: Json, place: Place) -> list[Proposal]:
+    """What a model that answers from nodes proposes to a question.
+
+    Args:
+        record: its prediction.
+        place: where that stands, for the errors.
+
+    Raises:
+        ValueError: as of ``read_proposals``.
+    """
+    field(record, "candidates", list, place)
+    return [_proposal(one, at) for at, one in records(record, "candidates", place)]
 
 
 def _proposal(record: Json, place: Place) -> Proposal:

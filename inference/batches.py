@@ -168,8 +168,6 @@ def unanswerable(
 
 def lengths_beyond(model: GraphLM, example: Example, max_new_tokens: int) -> str:
     """What is longer than the model's positions, in words; "" where nothing is."""
-    if model.scorer is not None:  # the LM reads no prompt
-        return ""
     limit, length = model.max_tokens, prompt_length(example)
     if limit is None or length + max_new_tokens <= limit:
         return ""

@@ -17,6 +17,7 @@ from data.pool import read_folder
 from data.types import Evidence
 from inference.answer import EXIT_ERRORS
 from inference.load import check_writes, device_of, load
+from inference.propose import load_proposer, read_choice
 from inference.session import Session
 from inference.show import (
     AnswerStream,
@@ -49,13 +50,15 @@ def chat_command(args: argparse.Namespace) -> None:
     device_of(args)
     check_manifest(Path(args.checkpoint))
     check_writes(args.checkpoint)
+    choice = read_choice(args, "a chat")
     pool = read_pools(args.evidence or ())
     model, builder = load(args)
+    proposer = load_proposer(args, choice)
     for stream in (sys.stdin, sys.stdout):
         if isinstance(stream, io.TextIOWrapper):
             # bytes that are no UTF-8 become lone surrogates, which read_line finds
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
-    session = Session(model, builder, pool, args.memory, args.max_new_tokens)
+    session = Session(model, builder, pool, args.memory, args.max_new_tokens, proposer)
     typed = sys.stdin.isatty() and sys.stdout.isatty()
     chat = Chat(session, Console(), typed, args.pieces)
     try:
@@ -188,7 +191,7 @@ class Chat:
                 raise
             return
         stream.end(turn.record["answer"])
-        show_pieces(self.console, turn.record, turn.example, self.num_pieces)
+        show_pieces(self.console, turn.record, turn.shown, self.num_pieces)
         try:
             self.session.remember()
         except ValueError as error:
@@ -207,7 +210,7 @@ class Chat:
         if argument and name not in WITH_ARGUMENT:
             raise ValueError(f"{name} takes nothing behind it")
         if name == "/evidence":
-            show_evidence(self.console, self.session.last().example, argument)
+            show_evidence(self.console, self.session.last().shown, argument)
         elif name == "/why":
             show_reasons(self.console, self.session.why())
         elif name == "/undo":

@@ -7,8 +7,9 @@ knows how an answer to the question reads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -26,29 +27,35 @@ class Choice:
     """What an LM chooses its answers from.
 
     Args:
-        path: predictions of a model that answers from nodes.
+        path: a checkpoint that answers from nodes, or its predictions.
         weight: of its log-probabilities beside the LM's.
+        num: most proposals to a question.
         proposals: of each question, by conversation and turn.
     """
 
     path: str
     weight: float
-    proposals: dict[Key, list[Proposal]]
+    num: int
+    proposals: dict[Key, list[Proposal]] = field(default_factory=dict)
 
-    @classmethod
-    def read(cls, path: str, weight: float, num: int) -> Choice:
-        """The first ``num`` proposals to each question.
+    @property
+    def is_asked(self) -> bool:
+        """Whether the proposals come from a checkpoint, while questions are answered."""
+        return Path(self.path).is_dir()
+
+    def read(self) -> None:
+        """Take the proposals out of predictions.
 
         Raises:
             ValueError: as of ``read_proposals``.
         """
-        return cls(path, weight, read_proposals(path, num))
+        self.proposals.update(read_proposals(self.path, self.num))
 
     def missing(self, example: Example) -> str:
         """What is wrong where nothing is proposed to a question; "" where something is."""
         if self.proposals.get(example.key):
             return ""
-        return f"--proposals {self.path}: no entity is proposed to it there"
+        return f"--proposals {self.path}: no entity is proposed to this question"
 
     def ranked(
         self,

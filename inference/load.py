@@ -41,8 +41,8 @@ def check_writes(checkpoint: str) -> None:
     """
     if checkpoint_config(checkpoint).model.answers == "nodes":
         raise ValueError(
-            f"{checkpoint}: model.answers is nodes, so that no text is generated; only"
-            " infer.py answer takes it, without --explain and --proposals"
+            f"{checkpoint}: model.answers is nodes, so that no text is generated; infer.py"
+            " answer takes it without --explain, and answer and chat as --proposals of an LM"
         )
 
 

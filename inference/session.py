@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +18,10 @@ from data.examples import Example, ExampleBuilder
 from data.explanation import ExplainedTurn
 from data.jsonlines import Json, join_pools, write_conversations
 from data.memory_graph.conversation import ChatGraph
+from data.retrieve import Retrieved
 from data.types import Answer, Conversation, Evidence, Turn
-from inference.batches import answer_batch, lengths_beyond
+from inference.batches import Batching, answer_batch, lengths_beyond
+from inference.propose import Proposer
 from model.generation import Past
 from model.graph_lm import GraphLM
 from model.memory import is_out_of_memory
@@ -31,12 +33,23 @@ class FinishedTurn(NamedTuple):
     Args:
         example: as the model was asked.
         record: as in a predictions file.
-        before: state of the evidence memory, which the turn is taken back to.
+        before: states of the evidence memories, which the turn is taken back to.
+        proposing: as the model was asked whose proposals the answer was chosen from.
     """
 
     example: Example
     record: Json
-    before: Any
+    before: list[Any]
+    proposing: Example | None = None
+
+    @property
+    def shown(self) -> Example:
+        """With all that was read: by the LM, behind it what the model that proposes read more."""
+        found: dict[str, Retrieved] = {}
+        for example in filter(None, (self.example, self.proposing)):
+            for item in example.evidence:
+                found.setdefault(item.evidence.text, item)
+        return replace(self.example, evidence=list(found.values()))
 
 
 class Session:
@@ -48,6 +61,7 @@ class Session:
         pool: evidence for all turns; may be empty.
         memory_graph: path of a person's memory graph, which keeps what is said; None: none.
         max_new_tokens: longest answer.
+        proposer: the model chooses among what it proposes; None: the model writes.
 
     Raises:
         ValueError: the memory graph cannot be opened.
@@ -60,15 +74,21 @@ class Session:
         pool: tuple[Evidence, ...] = (),
         memory_graph: str | None = None,
         max_new_tokens: int = 48,
+        proposer: Proposer | None = None,
     ) -> None:
         self.model, self.builder, self.max_new_tokens = model, builder, max_new_tokens
+        self.proposer = proposer
         self.conversation = Conversation("chat", "", (), pool)
         self.turns: list[FinishedTurn] = []
         self.past = Past()
-        self.memory = builder.memory(self.conversation)
+        self.builders = [builder] if proposer is None else [builder, proposer.builder]
+        self.memories = [of_one.memory(self.conversation) for of_one in self.builders]
+        self.memory = self.memories[0]
         if memory_graph is not None:
             self.close()
             self.memory.graph = open_memory(builder, memory_graph)
+            for memory in self.memories:
+                memory.graph = self.memory.graph
 
     @property
     def interaction(self) -> list[tuple[str, str]]:
@@ -77,10 +97,11 @@ class Session:
 
     def warm_up(self) -> None:
         """Load now what would be loaded in the midst of the first answer: sentence encoders."""
-        graph = self.memory.graph
-        for embed in (self.memory.embed, None if graph is None else graph.graph.embed):
-            if embed is not None:
-                embed(["loaded"])
+        for memory in self.memories:
+            graph = memory.graph
+            for embed in (memory.embed, None if graph is None else graph.graph.embed):
+                if embed is not None:
+                    embed(["loaded"])
 
     def ask(self, question: str, on_token: Callable[[Tensor], None] | None = None) -> FinishedTurn:
         """Answer a question; Ctrl-C or an error leaves the conversation as it was before.
@@ -90,32 +111,50 @@ class Session:
             on_token: called with each id of the answer, [1].
 
         Raises:
-            ValueError: the prompt is too long for the model, or the memory graph cannot be read.
+            ValueError: the prompt is too long for the model, nothing is proposed to choose from,
+                or the memory graph cannot be read.
         """
         number = len(self.turns)
         turns = (*self.conversation.turns, Turn(str(number), question))
         conversation = replace(self.conversation, turns=turns)
         self.remember()
-        before = self.memory.state()
+        before = [memory.state() for memory in self.memories]
         try:
             with held_interrupts():
-                example = self.builder.turn(conversation, number, self.interaction, self.memory)
-            record = self._answer(example, on_token)
+                example, *proposing = [
+                    builder.turn(conversation, number, self.interaction, memory)
+                    for builder, memory in zip(self.builders, self.memories, strict=True)
+                ]
+            record = self._answer(example, proposing, on_token)
             with suppress(KeyboardInterrupt), held_interrupts():  # too late: it is answered
                 self.conversation = conversation
-                self.turns.append(FinishedTurn(example, record, before))
+                self.turns.append(FinishedTurn(example, record, before, *proposing))
         except BaseException:
-            self.memory.restore(before)
+            self._restore(before)
             raise
         return self.turns[-1]
 
-    def _answer(self, example: Example, on_token: Callable[[Tensor], None] | None) -> Json:
+    def _restore(self, states: Sequence[Any]) -> None:
+        for memory, state in zip(self.memories, states, strict=True):
+            memory.restore(state)
+
+    def _answer(
+        self,
+        example: Example,
+        proposing: Sequence[Example],
+        on_token: Callable[[Tensor], None] | None,
+    ) -> Json:
         hint = "/undo takes turns back, a smaller --max_new_tokens leaves more room"
         if lengths := lengths_beyond(self.model, example, self.max_new_tokens):
             raise ValueError(f"{lengths}; {hint}")
-        prompt = self.builder.prompt
+        prompt, choice = self.builder.prompt, None
         try:
-            settings = self.max_new_tokens, on_token, self.past
+            if self.proposer is not None:
+                self.proposer.propose(proposing, Batching(self.max_new_tokens))
+                choice = self.proposer.choice
+                if missing := choice.missing(example):
+                    raise ValueError(missing)
+            settings = self.max_new_tokens, on_token, self.past, choice
             return answer_batch(self.model, prompt, [example], *settings)[0]
         except RuntimeError as error:
             if not is_out_of_memory(error):
@@ -140,7 +179,7 @@ class Session:
         """
         turn = self.last()
         with suppress(KeyboardInterrupt), held_interrupts():
-            self.memory.restore(turn.before)
+            self._restore(turn.before)
             self.turns.pop()
             turns = self.conversation.turns[:-1]
             self.conversation = replace(self.conversation, turns=turns)
@@ -189,15 +228,16 @@ class Session:
         return path
 
     def close(self) -> None:
-        """Close the memory graph."""
-        if self.memory.graph is not None:
-            self.memory.graph.close()
+        """Close the memory graphs."""
+        for graph in {id(memory.graph): memory.graph for memory in self.memories}.values():
+            if graph is not None:
+                graph.close()
 
 
 def _saved(turn: FinishedTurn) -> Turn:
     record = turn.record
     answers = (Answer(record["answer"]),) if record["answer"] else ()
-    pieces = ((item.evidence,) for item in turn.example.evidence)
+    pieces = ((item.evidence,) for item in turn.shown.evidence)
     return Turn(record["turn"], record["question"], answers, None, join_pools(*pieces))
 
 

@@ -64,6 +64,9 @@ class Loss(NamedTuple):
 class GraphLM(nn.Module):
     """A causal LM with LoRA, and an encoder for the evidence graph where the config asks for one.
 
+    With ``answers: nodes`` there is a scorer and no LM: once its token embeddings are copied, it is
+    let go.
+
     Args:
         config: base model, LoRA, encoder.
         base: the base model, ready as the config says; loaded by its name where it is not given.
@@ -82,27 +85,32 @@ class GraphLM(nn.Module):
             )
         base.requires_grad_(False)
         self.base_fingerprint = fingerprint(base)  # now: the weights may be sharded later
-        self.lm = add_lora(base, config.lora) if config.lora is not None else base
-        cast_adapter_inputs(self.lm, config.dtype != "bfloat16")  # else autocast does it
-        self.encoder = self.scorer = None
+        self.lm = self.encoder = self.scorer = None
+        self._packing_checked = False
         if config.answers == "nodes":
             self.scorer = NodeAnswers(all_embeddings(base), config.scorer)
-        elif config.evidence == "graph":
+            return
+        self.lm = add_lora(base, config.lora) if config.lora is not None else base
+        cast_adapter_inputs(self.lm, config.dtype != "bfloat16")  # else autocast does it
+        if config.evidence == "graph":
             self.encoder = GraphEncoder(all_embeddings(base), config.encoder)
         if config.gradient_checkpointing:
             recompute_layers(base)
         if config.compile:
             compile_layers(base)
-        self._packing_checked = False
 
     @property
     def device(self) -> torch.device:
-        """Where the LM is."""
+        """Where the token embeddings are."""
+        if self.scorer is not None:
+            return self.scorer.embeddings.weight.device
         return self.lm.get_input_embeddings().weight.device
 
     @property
     def max_tokens(self) -> int | None:
-        """How many positions the LM has for prompt and answer; None where it sets no limit."""
+        """How many positions the LM has for prompt and answer; None where nothing sets a limit."""
+        if self.lm is None:
+            return None
         return getattr(self.lm.config.get_text_config(), "max_position_embeddings", None)
 
     def input_embeddings(self, batch: BatchLike) -> Tensor:

@@ -81,7 +81,8 @@ def shard(model: GraphLM, device: torch.device) -> GraphLM:
         )
     num_processes = distributed.get_world_size()
     mesh = init_device_mesh(device.type, (num_processes,))
-    parts = (*decoder_layers(model.lm), model.encoder, model.scorer, model)
+    layers = decoder_layers(model.lm) if model.lm is not None else ()
+    parts = (*layers, model.encoder, model.scorer, model)
     parts = [part for part in parts if part is not None]
     for part in parts:
         fully_shard(part, mesh=mesh, reshard_after_forward=True)

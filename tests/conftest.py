@@ -130,6 +130,23 @@ def graph_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str)
 
 
 @pytest.fixture(scope="session")
+def nodes_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> str:
+    """A checkpoint of a random model that answers from nodes, with an evidence memory."""
+    from configs.schema import Config, EvidenceConfig, ModelConfig, ScorerConfig, TrainingConfig
+    from model.checkpoint import save_checkpoint
+    from model.graph_lm import GraphLM
+    from tests.tiny import stir
+
+    scorer = ScorerConfig(num_layers=1, width=16, heads=2, dropout=0.0)
+    model = ModelConfig(tiny_folder, dtype="float32", lora=None, answers="nodes", scorer=scorer)
+    evidence = EvidenceConfig(memory="random", top_k=6, question_nodes="query")
+    config = Config(evidence=evidence, model=model, training=TrainingConfig(max_steps=0))
+    folder = tmp_path_factory.mktemp("checkpoints") / "nodes"
+    save_checkpoint(stir(GraphLM(model)), config, {}, folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
 def graph_model(graph_checkpoint: str) -> Any:
     """The model of that checkpoint and the builder of its examples."""
     from inference.load import load
