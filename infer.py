@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
+from data.batches import ANSWER_TOKENS
 from data.cli import CommandParser, run_cli
 from data.proposals import NUM_PROPOSALS
 from data.score import GROUPINGS, score_files
-from inference.answer import answer_command
-from inference.batches import BATCH_TOKENS
-from inference.chat import chat_command
-from inference.export import export_command
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -26,7 +24,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     add_chat_command(commands)
     add_export_command(commands)
     args = parser.parse_args(argv)
+    check_paths(args)
     args.run(args)
+
+
+def check_paths(args: argparse.Namespace) -> None:
+    """Say what is plainly missing before libraries are loaded, which takes seconds.
+
+    Raises:
+        ValueError: there is no such checkpoint or input.
+    """
+    for name, kind in (("checkpoint", "folder"), ("input", "file")):
+        path = getattr(args, name, None)
+        if path is not None and not Path(path).exists():
+            raise ValueError(f"{path}: no such {kind}")
 
 
 def add_answer_command(commands: argparse._SubParsersAction) -> None:
@@ -52,7 +63,7 @@ def add_answer_command(commands: argparse._SubParsersAction) -> None:
     answer.add_argument(
         "--batch_tokens",
         type=positive,
-        default=BATCH_TOKENS,
+        default=ANSWER_TOKENS,
         help="tokens in one batch, padded prompts and longest answers; more suit a large GPU",
     )
     answer.add_argument("--batch_size", type=positive, help="questions in one batch, at most")
@@ -192,6 +203,27 @@ def weight(text: str) -> float:
     if not 0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} given, must be a number from 0")
     return value
+
+
+def answer_command(args: argparse.Namespace) -> None:
+    """Answer; as the two below, it loads torch and transformers only now, which takes seconds."""
+    from inference import answer
+
+    answer.answer_command(args)
+
+
+def chat_command(args: argparse.Namespace) -> None:
+    """Chat."""
+    from inference import chat
+
+    chat.chat_command(args)
+
+
+def export_command(args: argparse.Namespace) -> None:
+    """Export."""
+    from inference import export
+
+    export.export_command(args)
 
 
 if __name__ == "__main__":

@@ -42,12 +42,12 @@ from benchmarks.train_speed import (
 )
 from configs.models import sentence_encoder
 from configs.schema import Config
+from data.batches import ANSWER_TOKENS
 from data.cli import run_cli
 from data.evidence_memory import cached
 from data.examples import Example, ExampleBuilder
 from data.prompt import Prompt
 from infer import positive
-from inference.batches import BATCH_TOKENS
 from model.checkpoint import commit
 from model.graph_lm import GraphLM
 
@@ -78,7 +78,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     add = parser.add_argument
     add("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
     add("--max_new_tokens", type=positive, default=16)
-    add("--batch_tokens", type=positive, default=BATCH_TOKENS, help="in a batch of ours")
+    add("--batch_tokens", type=positive, default=ANSWER_TOKENS, help="in a batch of ours")
     add("--pyg_batch_size", type=positive, default=8, help="questions in a call of GRetriever")
     add("--no_end", action="store_true", help="answers of max_new_tokens: the same work for all")
     parser.set_defaults(packing=False)

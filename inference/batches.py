@@ -12,6 +12,7 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from torch import Tensor
 
+from data.batches import ANSWER_TOKENS
 from data.collate import Batch, collate
 from data.examples import Example
 from data.jsonlines import Json
@@ -26,7 +27,6 @@ from model.memory import is_out_of_memory
 from model.sharding import is_sharded
 
 logger = logging.getLogger("infer")
-BATCH_TOKENS = 8192
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Batching:
     """
 
     max_new_tokens: int
-    batch_tokens: int | None = BATCH_TOKENS
+    batch_tokens: int | None = ANSWER_TOKENS
     batch_size: int | None = None
     keep_going: bool = False
     choice: Choice | None = None
@@ -92,7 +92,7 @@ def answer_together(
         ValueError: a prompt is too long for the model, or a batch for the memory.
     """
     if batch_size is None and batch_tokens is None:
-        batch_tokens = BATCH_TOKENS
+        batch_tokens = ANSWER_TOKENS
     batching = Batching(max_new_tokens, batch_tokens, batch_size)
     records: dict[int, Json] = {}
     for found in answer_batches(model, prompt, examples, batching):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import infer
 import inference.answer
 from data.jsonlines import write_conversations
 from data.types import Answer, Conversation, target_answer
+from tests.runs import ROOT
 from tests.tiny import tiny_conversation
 
 Json = dict[str, Any]
@@ -244,11 +247,12 @@ def test_a_device_that_is_not_there_is_found_before_anything_is_read(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     options = ["--checkpoint", checkpoint, "--device", device]
-    new, missing = str(tmp_path / "new" / "out"), str(tmp_path / "missing.jsonl")
+    new, wrong = str(tmp_path / "new" / "out"), tmp_path / "wrong.jsonl"
+    wrong.write_text("no JSON", encoding="utf-8")
     for command in (
-        ["answer", "--input", missing, "--output", new],
-        ["chat", "--evidence", missing],
-        ["export", "--prompts", new, "--input", missing],
+        ["answer", "--input", str(wrong), "--output", new],
+        ["chat", "--evidence", str(wrong)],
+        ["export", "--prompts", new, "--input", str(wrong)],
     ):
         with pytest.raises(ValueError, match=f"--device '{device}'"):
             infer.main([*command, *options])
@@ -266,3 +270,30 @@ def test_a_checkpoint_that_is_not_there_is_found_before_anything_is_read(tmp_pat
         with pytest.raises(ValueError, match="nope: no such folder"):
             infer.main([*command, *options])
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--help"], 0, ""),
+        (["answer", "--help"], 0, ""),
+        (["score", "--predictions", "nope.jsonl"], 2, "error: nope.jsonl: no such file\n"),
+        (["chat", "--checkpoint", "nope"], 2, "error: nope: no such folder\n"),
+        (
+            ["answer", "--checkpoint", ".", "--input", "nope.jsonl", "--output", "out.jsonl"],
+            2,
+            "error: nope.jsonl: no such file\n",
+        ),
+    ],
+)
+def test_help_and_missing_files_need_no_torch(
+    options: list[str], code: int, message: str, tmp_path: Path
+) -> None:
+    script = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); import infer\n"
+        "try:\n    infer.run_cli(infer.main)\n"
+        "finally:\n    assert 'torch' not in sys.modules\n"
+    )
+    command = [sys.executable, "-c", script, *options]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (code, message)
