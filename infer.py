@@ -34,7 +34,8 @@ def check_paths(args: argparse.Namespace) -> None:
     Raises:
         ValueError: there is no such checkpoint or input.
     """
-    for name, kind in (("checkpoint", "folder"), ("input", "file")):
+    names = (("checkpoint", "folder"), ("input", "file"), ("proposals", "file or folder"))
+    for name, kind in names:
         path = getattr(args, name, None)
         if path is not None and not Path(path).exists():
             raise ValueError(f"{path}: no such {kind}")
@@ -106,13 +107,12 @@ def add_proposal_options(parser: argparse.ArgumentParser) -> None:
         help="a checkpoint that answers from nodes, or its predictions: choose among its entities",
     )
     parser.add_argument(
-        "--num_proposals", type=positive, default=NUM_PROPOSALS, help="entities of a question"
+        "--num_proposals", type=positive, help=f"entities of a question, up to {NUM_PROPOSALS}"
     )
     parser.add_argument(
         "--proposal_weight",
         type=weight,
-        default=1.0,
-        help="of the nodes' log-probability beside the LM's; found on other questions",
+        help="of the nodes' log-probability beside the LM's, else 1; found on other questions",
     )
 
 

@@ -108,6 +108,8 @@ def put_together(
     """Hits of the answers that are chosen, by metric: means over splits, [questions]."""
     rng = np.random.default_rng(seed)
     names, number = np.unique([key[0] for key in answers.keys], return_inverse=True)
+    if len(names) < 2:
+        raise ValueError("the files share questions of one conversation only: two are needed")
     taken = np.zeros(len(answers.keys))  # how often the second answer is
     for _ in range(num_splits):
         half = rng.permutation(len(names))[number] % 2

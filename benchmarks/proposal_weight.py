@@ -61,12 +61,14 @@ def read_questions(path: str) -> list[Question]:
         if record.get("error"):
             continue
         candidates: list[Json] = record["candidates"]
-        if not all({"written", "proposed"} <= one.keys() for one in candidates):
+        if not all({"id", "written", "proposed"} <= one.keys() for one in candidates):
             raise (place / "candidates").error("were not chosen from --proposals")
         candidates = sorted(candidates, key=lambda one: -one["proposed"])
         proposals = [Proposal(Entity(c["id"], c["label"]), c["proposed"]) for c in candidates]
         written = [one["written"] for one in candidates]
         found.append((proposals, written, gold[record["conversation"], record["turn"]]))
+    if not found:
+        raise ValueError(f"{path}: all its lines are errors")
     return found
 
 
@@ -75,7 +77,7 @@ def hits(questions: Sequence[Question], weight: float, number: int) -> float:
     num = 0
     for proposals, written, gold in questions:
         best = chosen(proposals[:number], written[:number], weight)[0].entity
-        num += hit(best.label, [best], gold, 1)
+        num += hit(best.label, [best], gold, 1, is_entity=True)
     return num / len(questions)
 
 
@@ -84,7 +86,7 @@ def among(questions: Sequence[Question], number: int) -> float:
     num = 0
     for proposals, _, gold in questions:
         entities = [proposal.entity for proposal in proposals[:number]]
-        num += hit(entities[0].label, entities, gold, number)
+        num += hit(entities[0].label, entities, gold, number, is_entity=True)
     return num / len(questions)
 
 

@@ -3,7 +3,7 @@
 A study writes the file beside its page. It holds no question and no answer, so it can be handed on,
 and rows that were run elsewhere can be compared with it, question by question:
 
-python benchmarks/study_hits.py docs/study/sqa_cpu_hits.csv runs/study/sqa_cpu/hits.csv --than text
+python benchmarks/study_hits.py docs/study/sqa_cpu/hits.csv runs/study/sqa_cpu/hits.csv --than text
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ from data.jsonlines import whole_file
 QUESTION = ("conversation", "turn")
 PLACES = {"1": (1.0, 1.0), "5": (0.0, 1.0), "0": (0.0, 0.0)}
 """What a question's entry says -> H@1 and H@5: right, right among five, wrong."""
+ANY = "any"
+"""The seed of a row that is not trained: it stands for every one."""
 Hits = dict[Key, str]
-Rows = dict[str, dict[int, Hits]]
+Rows = dict[str, dict[str, Hits]]
 """Row -> seed -> question -> entry."""
 
 
@@ -53,23 +55,30 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"| {' | '.join([name, *cells(rows[name], rows[args.than])])} |", flush=True)
 
 
-def cells(row: Mapping[int, Hits], than: Mapping[int, Hits]) -> list[str]:
+def cells(row: Mapping[str, Hits], than: Mapping[str, Hits]) -> list[str]:
     """A row's seeds, H@1 and H@5, and what it has more than another with the same seed."""
     found = [
         cell(over_conversations_and_seeds([numbers(hits, place) for hits in row.values()]))
         for place in (0, 1)
     ]
-    seeds = [seed for seed in row if seed in than]
+    seeds = pairs(row, than)
     if row is than or not seeds:
         return [str(len(row)), *found, *[""] * 4]
     for place in (0, 1):
-        more = [minus(numbers(row[seed], place), numbers(than[seed], place)) for seed in seeds]
+        more = [minus(numbers(row[a], place), numbers(than[b], place)) for a, b in seeds]
         p = sign_flip_test(more)
         found += [
             cell(over_conversations_and_seeds(more), "+"),
             f"{p:.3f}" if p >= 0.001 else "< 0.001",
         ]
     return [str(len(row)), *found]
+
+
+def pairs(row: Mapping[str, Hits], than: Mapping[str, Hits]) -> list[tuple[str, str]]:
+    """The seeds to compare, the row's and the other's."""
+    if ANY in row:
+        return [(ANY, seed) for seed in than]
+    return [(seed, ANY if ANY in than else seed) for seed in row if {seed, ANY} & than.keys()]
 
 
 def numbers(hits: Hits, place: int) -> dict[Key, float]:
@@ -83,7 +92,7 @@ def write_hits(rows: Mapping[str, RowScores], path: Path) -> None:
     for name, row in rows.items():
         for seed, scores in row.by_seed.items():
             first, fifth = (values_of(scores, metric) for metric in ("hit_at_1", "hit_at_5"))
-            columns[f"{name}/{seed}"] = {
+            columns[f"{name}/{ANY if row.untrained else seed}"] = {
                 key: "1" if value else "5" if fifth[key] else "0" for key, value in first.items()
             }
     keys = dict.fromkeys(key for hits in columns.values() for key in hits)
@@ -107,17 +116,20 @@ def read_hits(paths: Sequence[str]) -> Rows:
                 lines = list(csv.reader(file))
         except OSError as error:
             raise ValueError(f"{path}: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}: not UTF-8 at byte {error.start + 1}") from None
         for name, seed, hits in _columns(path, lines):
             rows.setdefault(name, {}).setdefault(seed, hits)
     return rows
 
 
-def _columns(path: str, lines: Sequence[Sequence[str]]) -> list[tuple[str, int, Hits]]:
+def _columns(path: str, lines: Sequence[Sequence[str]]) -> list[tuple[str, str, Hits]]:
     head = lines[0] if lines else []
     names = [column.rpartition("/") for column in head[2:]]
-    if tuple(head[:2]) != QUESTION or not all(name and seed.isdigit() for name, _, seed in names):
+    are_rows = all(name and (seed == ANY or seed.isdigit()) for name, _, seed in names)
+    if tuple(head[:2]) != QUESTION or not are_rows:
         raise ValueError(f"{path}, line 1: must be {','.join(QUESTION)},ROW/SEED,...")
-    columns: list[tuple[str, int, Hits]] = [(name, int(seed), {}) for name, _, seed in names]
+    columns: list[tuple[str, str, Hits]] = [(name, seed, {}) for name, _, seed in names]
     for number, line in enumerate(lines[1:], 2):
         if len(line) != len(head) or not set(line[2:]) <= {*PLACES, ""}:
             raise ValueError(f"{path}, line {number}: must be {len(head)} fields, entries 1, 5, 0")

@@ -138,6 +138,8 @@ def study_runs(study: Study, size: Size, output: Path, more: Sequence[str] = ())
             runs.append(trainings[trained.name, seed])
         training = trainings[trained.name, seed]
         proposals = answers[row.proposals_of, seed] if row.proposals_of is not None else None
+        if proposals is not None and proposals.config.model.answers != "nodes":
+            raise ValueError(f"row {row.name}: proposals_of {row.proposals_of!r}: it has an LM")
         answers[row.name, seed] = _answers(study, size, row, training, output, folders, proposals)
         runs.append(answers[row.name, seed])
     # where nothing is trained every seed gives the same

@@ -134,7 +134,11 @@ def _is_text_of(text: str, gold: Answer) -> bool:
 
 
 def hit(
-    answer: str, candidates: Sequence[Entity], gold: Sequence[Answer], k: int = NUM_CANDIDATES
+    answer: str,
+    candidates: Sequence[Entity],
+    gold: Sequence[Answer],
+    k: int = NUM_CANDIDATES,
+    is_entity: bool = False,
 ) -> bool:
     """H@k: the answer is right in its own words, or by one of its k nearest entities.
 
@@ -148,13 +152,15 @@ def hit(
         candidates: what ``nearest_entities`` gave for this answer.
         gold: the gold answers; those with one label are one.
         k: how many candidates of each element are looked at; 0 gives exact match.
+        is_entity: whether the answer is a label, not a text: then it is one element, also with
+            "; " in it.
     """
     if _values(answer) and _values(answer) == _values(target_answer(gold)):
         return True  # decided before labels are told apart: a single one may hold "; " itself
     groups: dict[str, list[Answer]] = {}
     for one in gold:
         groups.setdefault(answer_value(one.label), []).append(one)
-    elements = split_answer(answer)
+    elements = [answer] if is_entity else split_answer(answer)
     if len(elements) != len(groups):
         return False
     matches = [

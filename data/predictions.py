@@ -12,7 +12,7 @@ from pathlib import Path
 from data.examples import Example
 from data.jsonlines import BadLine, Json, Place, field, iter_lines, records
 from data.metrics import hit, nearest_entities
-from data.proposals import Proposal
+from data.proposals import Key, Proposal, Proposed
 from data.types import Answer, Entity
 
 logger = logging.getLogger(__name__)
@@ -35,6 +35,8 @@ class Prediction:
         num_tokens, milliseconds: what the answer took; NaN where the line does not say.
         logprob: the answer's; NaN where the line does not say.
         error: why there is no answer; None where there is one.
+        is_entity: whether the answer is the label of its first candidate, which nodes answered
+            with or an LM chose, so that the candidates have log-probabilities.
     """
 
     line: int
@@ -51,6 +53,7 @@ class Prediction:
     milliseconds: float
     logprob: float
     error: str | None
+    is_entity: bool = False
 
 
 def prediction_record(
@@ -94,8 +97,9 @@ def prediction_record(
     if turn.answers:
         record["gold"] = _gold(turn.answers)
         record["answer_in_evidence"] = example.answer_sources
-        record["hit_at_1"] = hit(answer, candidates, turn.answers, 1)
-        record["hit_at_5"] = hit(answer, candidates, turn.answers, 5)
+        is_entity = proposals is not None
+        record["hit_at_1"] = hit(answer, candidates, turn.answers, 1, is_entity)
+        record["hit_at_5"] = hit(answer, candidates, turn.answers, 5, is_entity)
     return record
 
 
@@ -168,6 +172,16 @@ def unfinished(path: str | Path) -> Path:
     return Path(f"{path}.unfinished")
 
 
+def check_whole(path: str | Path) -> None:
+    """Whether predictions are whole.
+
+    Raises:
+        ValueError: they are not.
+    """
+    if unfinished(path).exists():
+        raise ValueError(f"{path}: not whole yet; the command that writes it goes on with it")
+
+
 def read_predictions(path: str | Path) -> list[Prediction]:
     """The predictions of a file, in its order.
 
@@ -180,8 +194,7 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     """
     predictions: list[Prediction] = []
     lines: dict[tuple[str, str], int] = {}
-    if unfinished(path).exists():
-        raise ValueError(f"{path}: not whole yet; the command that writes it goes on with it")
+    check_whole(path)
     num_lost = 0
     for place, record in iter_lines(path):
         if record.get("error") and not record.get("gold"):
@@ -225,6 +238,7 @@ def _parse(record: Json, place: Place) -> Prediction:
         milliseconds=_number(record, "milliseconds", place),
         logprob=-_number(record, "logprob", place, sign=-1),
         error=error,
+        is_entity=error is None and any("logprob" in one for one in record["candidates"]),
     )
 
 
@@ -261,3 +275,51 @@ def _number(record: Json, name: str, place: Place, sign: int = 1) -> float:
         range_ = "from 0" if sign > 0 else "up to 0"
         raise (place / name).error(f"must be a number {range_}, not {json.dumps(value)[:40]}")
     return float(sign * value)
+
+
+def read_proposals(path: str | Path, num: int) -> dict[Key, Proposed]:
+    """The first entities of every question that is answered in a file of predictions.
+
+    Args:
+        path: predictions of a model that answers from nodes.
+        num: most entities of a question.
+
+    Raises:
+        ValueError: a line is malformed or repeats a question, or its candidates have no
+            log-probabilities; the message names file, line and field. Or the file is not whole.
+    """
+    check_whole(path)
+    found: dict[Key, Proposed] = {}
+    for place, record in iter_lines(path):
+        if record.get("error"):
+            continue
+        key = (field(record, "conversation", str, place), field(record, "turn", str, place))
+        if key in found:
+            raise (place / "turn").error("this question is answered in a line before")
+        proposals = proposals_of(record, place)[:num]
+        found[key] = Proposed(field(record, "question", str, place), proposals)
+    return found
+
+
+def proposals_of(record: Json, place: Place) -> list[Proposal]:
+    """What a model that answers from nodes proposes to a question.
+
+    Args:
+        record: its prediction.
+        place: where that stands, for the errors.
+
+    Raises:
+        ValueError: as of ``read_proposals``.
+    """
+    field(record, "candidates", list, place)
+    return [_proposal(one, at) for at, one in records(record, "candidates", place)]
+
+
+def _proposal(record: Json, place: Place) -> Proposal:
+    label = field(record, "label", str, place)
+    logprob = record.get("logprob")
+    is_number = isinstance(logprob, int | float) and not isinstance(logprob, bool)
+    if not is_number or not -math.inf < logprob <= 0:
+        wanted = "must be a number up to 0, as models that answer from nodes write it"
+        raise (place / "logprob").error(wanted)
+    return Proposal(Entity(field(record, "id", str, place, label), label), float(logprob))

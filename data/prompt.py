@@ -11,6 +11,7 @@ import logging
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
 from data.chain_graph import TokenisedPiece
@@ -48,6 +49,9 @@ class Prompt:
         if not tokenizer.is_fast:
             raise ValueError(f"tokenizer of {tokenizer.name_or_path}: a fast tokenizer is needed")
         self.tokenizer = tokenizer
+        # a copy that never makes special tokens: texts are encoded in several threads
+        self._plain_backend = deepcopy(tokenizer.backend_tokenizer)
+        self._plain_backend.encode_special_tokens = True
         self._anchor = ""
         head, middle, self.end_text = self._template()
         self._marker = self._template_markers(head + middle + self.end_text)
@@ -108,14 +112,10 @@ class Prompt:
 
         Unless ``special``, no special token id comes out of them.
         """
-        backend = self.tokenizer.backend_tokenizer
-        backend.encode_special_tokens = not special
-        try:
-            encodings = backend.encode_batch(
-                [self._anchor + text for text in texts], add_special_tokens=False
-            )
-        finally:
-            backend.encode_special_tokens = False
+        backend = self.tokenizer.backend_tokenizer if special else self._plain_backend
+        encodings = backend.encode_batch(
+            [self._anchor + text for text in texts], add_special_tokens=False
+        )
         shift, batch = len(self._anchor), []
         for encoding in encodings:
             ends = [end - shift for _, end in encoding.offsets]

@@ -92,8 +92,8 @@ def _quality(one: Prediction) -> list[float]:
     if one.answer_in_evidence is not None:
         found = float(bool(one.answer_in_evidence))
     return [
-        float(hit(one.answer, one.candidates, one.gold, k=1)),
-        float(hit(one.answer, one.candidates, one.gold, k=5)),
+        float(hit(one.answer, one.candidates, one.gold, 1, one.is_entity)),
+        float(hit(one.answer, one.candidates, one.gold, 5, one.is_entity)),
         float(exact_match(one.answer, one.gold)),
         token_f1(one.answer, one.gold),
         float(substring_match(one.answer, one.gold)),

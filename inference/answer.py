@@ -19,7 +19,7 @@ from data.cli import EXIT_GO_ON, StopRequest
 from data.examples import Example, ExampleBuilder
 from data.jsonlines import Json, iter_lines
 from data.types import Interaction
-from inference.batches import Batching, answer_batches
+from inference.batches import Batching, answer_batches, unanswered
 from inference.choose import Choice
 from inference.explain import explain_answers
 from inference.load import device_of, load
@@ -101,8 +101,19 @@ def read_input(args: argparse.Namespace) -> tuple[Questions, Choice | None]:
     for read in filter(None, (args.input, args.proposals)):
         if Path(args.output).resolve() == Path(read).resolve():
             raise ValueError(f"--output: {args.output} is the input, too")
-    asked_by = "--history predicted" if args.history == "predicted" else None
-    return Questions.read(args), read_choice(args, asked_by)
+    changed = {
+        "--history predicted": args.history == "predicted",
+        "--evidence_of other": args.evidence_of == "other",
+        "--cut_edges": args.cut_edges != "nothing",
+    }
+    questions = Questions.read(args)
+    choice = read_choice(args, next((name for name, given in changed.items() if given), None))
+    if choice is not None and not choice.is_asked and not args.keep_going:
+        for conversation, turn in questions.lines:
+            asked = questions.conversations[conversation]
+            if missing := choice.missing(asked, turn):
+                raise ValueError(unanswered(asked, turn, missing))
+    return questions, choice
 
 
 def everywhere(value: Any) -> Any:
@@ -179,8 +190,8 @@ def gold_history(
         for place, window in enumerate(windows):
             examples, *to_propose = built.pop().result()
             built += [ahead.submit(build, next_) for next_ in windows[place + 1 : place + 2]]
-            if proposer is not None:
-                proposer.propose(*to_propose, batching)
+            for of_window in to_propose:
+                proposer.propose(of_window, batching)
             lines = [questions.lines[n, t] for n in window for t in questions.chosen[n]]
             done = {number for number, line in enumerate(lines) if line in known}
             for found in answer_batches(model, builder.prompt, examples, batching, done):
@@ -208,9 +219,11 @@ def predicted_history(
         for turn in range(max(len(c.turns) for c in conversations.values())):
             asked = [n for n in window if turn < len(conversations[n].turns)]
             examples = reader.examples(asked, turn, interactions)
-            if proposer is not None and proposing is not None:
-                proposer.propose(proposing.examples(asked, turn, interactions), batching)
             lines = [questions.lines[n, turn] for n in asked]
+            if proposing is not None:
+                to_propose = proposing.examples(asked, turn, interactions)
+                if any(line not in known for line in lines):
+                    proposer.propose(to_propose, batching)
             records = {line: known[line] for line in lines if line in known}
             done = {number for number, line in enumerate(lines) if line in known}
             for found in answer_batches(model, builder.prompt, examples, batching, done):

@@ -20,6 +20,7 @@ from data.mentions import candidate_entities
 from data.predictions import error_record, prediction_record
 from data.prompt import Prompt
 from data.proposals import NUM_PROPOSALS, Proposal
+from data.types import Conversation
 from inference.choose import Choice
 from model.generation import Past
 from model.graph_lm import GraphLM
@@ -160,7 +161,7 @@ def unanswerable(
                 "smaller --max_new_tokens"
             )
         elif batching.choice is not None:
-            message = batching.choice.missing(example)
+            message = batching.choice.missing(example.conversation, example.turn)
         if message:
             refused[number] = _failed(example, message, batching)
     return refused
@@ -179,12 +180,16 @@ def lengths_beyond(model: GraphLM, example: Example, max_new_tokens: int) -> str
 
 def _failed(example: Example, message: str, batching: Batching) -> Json:
     """An error record, or the error."""
-    conversation, turn = example.key
-    place = f"conversation {conversation}, turn {turn}"
     if not batching.keep_going:
-        raise ValueError(f"{place}: {message}; --keep_going passes over such questions")
-    logger.warning("%s: %s", place, message)
+        raise ValueError(unanswered(example.conversation, example.turn, message))
+    logger.warning("conversation %s, turn %s: %s", *example.key, message)
     return error_record(example, message)
+
+
+def unanswered(conversation: Conversation, number: int, message: str) -> str:
+    """The error of a turn that cannot be answered."""
+    place = f"conversation {conversation.id}, turn {conversation.turns[number].id}"
+    return f"{place}: {message}; --keep_going passes over such questions"
 
 
 def answer_safely(

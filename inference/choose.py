@@ -16,8 +16,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from data.collate import Batch
 from data.examples import Example
+from data.predictions import read_proposals
 from data.prompt import Prompt
-from data.proposals import Key, Proposal, chosen, read_proposals
+from data.proposals import Key, Proposal, Proposed, chosen
+from data.types import Conversation
 from model.generation import IGNORED_LABEL
 from model.graph_lm import GraphLM
 
@@ -30,13 +32,13 @@ class Choice:
         path: a checkpoint that answers from nodes, or its predictions.
         weight: of its log-probabilities beside the LM's.
         num: most proposals to a question.
-        proposals: of each question, by conversation and turn.
+        proposed: to each question.
     """
 
     path: str
     weight: float
     num: int
-    proposals: dict[Key, list[Proposal]] = field(default_factory=dict)
+    proposed: dict[Key, Proposed] = field(default_factory=dict)
 
     @property
     def is_asked(self) -> bool:
@@ -49,13 +51,17 @@ class Choice:
         Raises:
             ValueError: as of ``read_proposals``.
         """
-        self.proposals.update(read_proposals(self.path, self.num))
+        self.proposed.update(read_proposals(self.path, self.num))
 
-    def missing(self, example: Example) -> str:
-        """What is wrong where nothing is proposed to a question; "" where something is."""
-        if self.proposals.get(example.key):
-            return ""
-        return f"--proposals {self.path}: no entity is proposed to this question"
+    def missing(self, conversation: Conversation, number: int) -> str:
+        """What is wrong where nothing is proposed to a turn; "" where something is."""
+        turn = conversation.turns[number]
+        found = self.proposed.get((conversation.id, turn.id))
+        if found is None or not found.proposals:
+            return f"--proposals {self.path}: no entity is proposed to this question"
+        if found.question != turn.question:
+            return f"--proposals {self.path}: this is another question there: {found.question!r}"
+        return ""
 
     def ranked(
         self,
@@ -74,7 +80,7 @@ class Choice:
             examples: none of which is ``missing``.
             max_new_tokens: so many tokens of a label are read, as no more could be written.
         """
-        proposals = [self.proposals[example.key] for example in examples]
+        proposals = [self.proposed[example.key].proposals for example in examples]
         sizes = [len(of_one) for of_one in proposals]
         labels = [proposal.entity.label for proposal in chain(*proposals)]
         ids = [torch.tensor(prompt.target_ids(label)[:max_new_tokens]) for label in labels]

@@ -10,12 +10,14 @@ from pathlib import Path
 from data.chain_graph import CutEdges
 from data.examples import Example, ExampleBuilder
 from data.jsonlines import Place
-from data.proposals import proposals_of
+from data.predictions import proposals_of
+from data.proposals import NUM_PROPOSALS, Proposed
 from inference.batches import Batching, answer_batches
 from inference.choose import Choice
 from inference.load import check_writes, load
 from model.checkpoint import check_manifest, checkpoint_config
 from model.graph_lm import GraphLM
+from model.sharding import sharding_wanted
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,12 @@ class Proposer:
             ValueError: a batch does not fit into memory, and ``batching.keep_going`` is not set.
         """
         prompt, alone = self.builder.prompt, replace(batching, choice=None)
+        place = Place(self.choice.path)
         for found in answer_batches(self.model, prompt, examples, alone):
             for number, record in found.items():
-                proposed = (
-                    [] if "error" in record else proposals_of(record, Place(self.choice.path))
-                )
-                self.choice.proposals[examples[number].key] = proposed[: self.choice.num]
+                proposals = [] if "error" in record else proposals_of(record, place)
+                proposed = Proposed(record["question"], proposals[: self.choice.num])
+                self.choice.proposed[examples[number].key] = proposed
 
 
 def read_choice(args: argparse.Namespace, asked_by: str | None = None) -> Choice | None:
@@ -56,15 +58,23 @@ def read_choice(args: argparse.Namespace, asked_by: str | None = None) -> Choice
 
     Args:
         args: the options of a command.
-        asked_by: what needs a checkpoint of proposals, as its predictions are of gold history.
+        asked_by: what needs a checkpoint of proposals: its predictions were made without it.
 
     Raises:
-        ValueError: a file of proposals is wrong, or a checkpoint does not propose or not choose.
+        ValueError: a file of proposals is wrong, a checkpoint does not propose or not choose, or
+            the options do not go together.
     """
-    if (path := args.proposals) is None:
+    path, weight, num = args.proposals, args.proposal_weight, args.num_proposals
+    if path is None:
+        if (weight, num) != (None, None):
+            raise ValueError("--proposal_weight and --num_proposals need --proposals")
         return None
     check_writes(args.checkpoint)
-    choice = Choice(path, args.proposal_weight, args.num_proposals)
+    if sharding_wanted():
+        raise ValueError("--proposals: not under FSDP; start one process, or without shards")
+    if (num or 0) > NUM_PROPOSALS:
+        raise ValueError(f"--num_proposals: {num} given, there are up to {NUM_PROPOSALS}")
+    choice = Choice(path, 1.0 if weight is None else weight, num or NUM_PROPOSALS)
     if not choice.is_asked:
         if asked_by is not None:
             raise ValueError(f"--proposals {path}: {asked_by} needs the checkpoint that makes them")
@@ -93,7 +103,7 @@ def load_proposer(
         return None
     names = [checkpoint_config(path).model.base_model for path in (args.checkpoint, choice.path)]
     moved = args.base_model if names[0] == names[1] else None
-    found = {"checkpoint": choice.path, "base_model": moved, "quantization": None}
+    found = {"checkpoint": choice.path, "base_model": moved, "quantization": "none"}
     model, builder = load(argparse.Namespace(**vars(args) | found))
     builder.cut = cut
     return Proposer(model, builder, choice)

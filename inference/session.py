@@ -152,7 +152,7 @@ class Session:
             if self.proposer is not None:
                 self.proposer.propose(proposing, Batching(self.max_new_tokens))
                 choice = self.proposer.choice
-                if missing := choice.missing(example):
+                if missing := choice.missing(example.conversation, example.turn):
                     raise ValueError(missing)
             settings = self.max_new_tokens, on_token, self.past, choice
             return answer_batch(self.model, prompt, [example], *settings)[0]

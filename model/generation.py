@@ -17,10 +17,14 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn import functional
 from transformers import Cache, DynamicCache, PreTrainedModel
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 IGNORED_LABEL = -100
 PROPOSALS_AT_ONCE = 16
+TOKENS_AT_ONCE = 2**14
+"""Of the prompts of so many proposals, where they are long."""
+REPLACING = {DynamicLayer, DynamicSlidingWindowLayer}
+"""Layers of a cache that never write over what a copy of them shares with them."""
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
 """Layers whose past is keys and values; a window is in the mask that the LM makes."""
 
@@ -264,9 +268,8 @@ def answer_logprobs(
     found = first[owners].gather(1, answer_ids[:, :1]).squeeze(1)
     mask = functional.pad(attention_mask.long(), (0, answer_ids.shape[1] - 1), value=1)
     # copies of the cache take no more memory than the cache, or than a few of its rows
-    for part in torch.arange(len(owners), device=owners.device).split(
-        max(len(embeddings), PROPOSALS_AT_ONCE)
-    ):
+    few = min(PROPOSALS_AT_ONCE, TOKENS_AT_ONCE // embeddings.shape[1])
+    for part in torch.arange(len(owners), device=owners.device).split(max(len(embeddings), few)):
         ids, rows = answer_ids[part], owners[part]
         length = int((ids != IGNORED_LABEL).sum(1).max())
         if length == 1:
@@ -294,10 +297,8 @@ def _logprobs(logits: Tensor, ids: Tensor) -> Tensor:
 def _rows_of(cache: Cache, rows: Tensor) -> Cache:
     """Some rows of a cache, each as often as it is named; the cache itself stays as it is."""
     chosen = copy(cache)
-    # keys and values are replaced by their rows; other states are written over where they are
     chosen.layers = [
-        copy(layer) if isinstance(layer, DynamicLayer) else deepcopy(layer)
-        for layer in cache.layers
+        copy(layer) if type(layer) in REPLACING else deepcopy(layer) for layer in cache.layers
     ]
     chosen.reorder_cache(rows)
     return chosen

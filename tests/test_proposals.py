@@ -11,10 +11,14 @@ import pytest
 import torch
 
 import infer
+import inference.answer
+import inference.propose
 from benchmarks import proposal_weight
 from data.collate import collate
 from data.jsonlines import write_conversations
-from data.proposals import Proposal, chosen, read_proposals
+from data.predictions import read_proposals, unfinished
+from data.proposals import Proposal, chosen
+from data.score import score_predictions
 from data.types import Entity
 from model.generation import IGNORED_LABEL
 from tests.tiny import tiny_conversation
@@ -163,6 +167,41 @@ def test_what_are_no_proposals_is_refused(
         read_proposals(path, 5)
 
 
+def test_proposals_to_other_questions_are_refused_before_anything_is_loaded(
+    graph_checkpoint: str, proposed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = lines(proposed)
+    kept[4] = kept[4] | {"question": "Who?"}
+    path = tmp_path / "other.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+    monkeypatch.setattr(inference.answer, "load", lambda args: pytest.fail("loaded first"))
+    with pytest.raises(ValueError, match=r"other.jsonl: this is another question there: 'Who\?'"):
+        run(tmp_path, graph_checkpoint, "out.jsonl", "--proposals", path)
+    path.write_text("".join(json.dumps(record) + "\n" for record in kept[:4]), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"turn 1: --proposals .*other.jsonl: no entity"):
+        run(tmp_path, graph_checkpoint, "out.jsonl", "--proposals", path)
+    unfinished(path).touch()
+    with pytest.raises(ValueError, match="not whole yet"):
+        run(tmp_path, graph_checkpoint, "out.jsonl", "--proposals", path)
+
+
+def test_a_label_is_one_answer_whatever_it_holds(proposed: Path, tmp_path: Path) -> None:
+    first = lines(proposed)[0]
+    gold = first["gold"][0]
+    for label in ("Paris; Lyon", ""):
+        for best, hits in (
+            ({"id": "x", "label": label}, (0, 1)),
+            (gold | {"label": label}, (1, 1)),
+        ):
+            second = {"id": "y", "label": "y"} if hits[0] else gold
+            candidates = [one | {"logprob": -1.0} for one in (best, second)]
+            record = first | {"answer": label, "candidates": candidates}
+            path = tmp_path / "p.jsonl"
+            path.write_text(json.dumps(record) + "\n", encoding="utf-8")
+            scores = score_predictions(path)
+            assert tuple(scores.values[0, :2]) == hits
+
+
 def test_what_an_lm_has_written_is_no_proposal(graph_checkpoint: str, tmp_path: Path) -> None:
     run(tmp_path, graph_checkpoint, "written.jsonl", "--max_new_tokens", 3)
     with pytest.raises(ValueError, match="as models that answer from nodes write it"):
@@ -170,11 +209,29 @@ def test_what_an_lm_has_written_is_no_proposal(graph_checkpoint: str, tmp_path: 
 
 
 def test_options_that_do_not_go_together(
-    graph_checkpoint: str, nodes_checkpoint: str, proposed: Path, tmp_path: Path
+    graph_checkpoint: str,
+    nodes_checkpoint: str,
+    proposed: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     options = ("--proposals", proposed)
-    with pytest.raises(ValueError, match="--history predicted needs the checkpoint"):
-        run(tmp_path, graph_checkpoint, "out.jsonl", *options, "--history", "predicted")
+    for name, value in (
+        ("--history", "predicted"),
+        ("--evidence_of", "other"),
+        ("--cut_edges", "all"),
+    ):
+        with pytest.raises(ValueError, match=f"{name}.* needs the checkpoint"):
+            run(tmp_path, graph_checkpoint, "out.jsonl", *options, name, value)
+    with pytest.raises(ValueError, match="50 given, there are up to 20"):
+        run(tmp_path, graph_checkpoint, "out.jsonl", *options, "--num_proposals", 50)
+    for name in ("--num_proposals", "--proposal_weight"):
+        with pytest.raises(ValueError, match="need --proposals"):
+            run(tmp_path, graph_checkpoint, "out.jsonl", name, 2)
+    monkeypatch.setattr(inference.propose, "sharding_wanted", lambda: True)
+    with pytest.raises(ValueError, match="--proposals: not under FSDP"):
+        run(tmp_path, graph_checkpoint, "out.jsonl", *options)
+    monkeypatch.undo()
     with pytest.raises(ValueError, match=r"model.answers is nodes"):
         run(tmp_path, nodes_checkpoint, "out.jsonl", *options)
     with pytest.raises(ValueError, match="is the input, too"):

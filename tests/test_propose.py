@@ -44,7 +44,7 @@ def session(graph_model: Loaded, graph_checkpoint: str, nodes_checkpoint: str) -
     return Session(*graph_model, CONVERSATION.evidence, max_new_tokens=8, proposer=asked)
 
 
-@pytest.mark.parametrize("options", [(), ("--cut_edges", "all"), ("--max_questions", 5)])
+@pytest.mark.parametrize("options", [(), ("--max_questions", 5)])
 def test_a_checkpoint_proposes_what_its_predictions_do(
     options: tuple[object, ...], graph_checkpoint: str, nodes_checkpoint: str, tmp_path: Path
 ) -> None:
@@ -54,11 +54,22 @@ def test_a_checkpoint_proposes_what_its_predictions_do(
     asked = answered(tmp_path, graph_checkpoint, "b.jsonl", *choose, nodes_checkpoint)
     assert asked == by_file
     assert all(len(record["candidates"]) == 4 for record in asked)
-    if options[:1] == ("--cut_edges",):
-        whole = answered(
-            tmp_path, graph_checkpoint, "c.jsonl", *choose[:4], *choose[-1:], nodes_checkpoint
-        )
-        assert whole != asked
+
+
+@pytest.mark.parametrize("change", [("--cut_edges", "all"), ("--evidence_of", "other")])
+def test_a_control_changes_what_both_models_read(
+    change: tuple[str, str], graph_checkpoint: str, nodes_checkpoint: str, tmp_path: Path
+) -> None:
+    def numbers(records: list[Json], name: str) -> list[dict[str, float]]:
+        return [{c["id"]: c[name] for c in record["candidates"]} for record in records]
+
+    nodes = answered(tmp_path, nodes_checkpoint, "nodes.jsonl", *change)
+    options = ("--proposals", nodes_checkpoint)
+    asked = answered(tmp_path, graph_checkpoint, "a.jsonl", *options, *change)
+    whole = answered(tmp_path, graph_checkpoint, "b.jsonl", *options)
+    assert numbers(asked, "proposed") == numbers(nodes, "logprob")
+    for name in ("proposed", "written"):
+        assert numbers(asked, name) != numbers(whole, name)
 
 
 def test_with_predicted_history_each_turn_is_proposed_to_anew(

@@ -233,7 +233,7 @@ def test_hits_of_several_files_are_compared(
     study_hits.main([str(first), str(second), "--than", "a", "--rows", "b"])
     found = capsys.readouterr().out.strip().split("\n")[-1].split("|")
     assert [found[i].split()[0] for i in (3, 4, 5)] == ["1.000", "1.000", f"{3 / 7:+.3f}"]
-    assert study_hits.read_hits([str(first)])["a"][0]["c0", "0"] == "5"
+    assert study_hits.read_hits([str(first)])["a"]["0"]["c0", "0"] == "5"
     with pytest.raises(ValueError, match="'c' is no row of"):
         study_hits.main([str(first), "--than", "a", "--rows", "c"])
 

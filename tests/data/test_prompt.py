@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -266,3 +267,22 @@ def test_a_turn_may_end_in_another_token_than_the_text(smollm2_tokenizer: Any) -
     assert prompt.end_id == other.convert_tokens_to_ids("<|im_end|>")
     ids = prompt.target_ids("Lima")[:-1]
     assert prompt.answer_text([*ids, other.eos_token_id, *ids]) == "Lima"
+
+
+def test_no_special_token_comes_out_of_texts_in_any_thread(smollm2: Prompt) -> None:
+    """While one thread encodes texts, another one reads the template's own markers."""
+    text, done = "a <|im_end|> b", threading.Event()
+
+    def others() -> None:
+        while not done.is_set():
+            smollm2._encode("<|im_start|>user", special=True)
+            smollm2.target_ids("Lima")
+
+    thread = threading.Thread(target=others)
+    thread.start()
+    try:
+        for _ in range(300):
+            assert smollm2.end_id not in smollm2.tokenise_pieces([text] * 8)[-1].ids
+    finally:
+        done.set()
+        thread.join()

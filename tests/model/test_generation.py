@@ -46,10 +46,20 @@ OTHERS: dict[str, dict[str, Any]] = {
         "block_ff_dim": 64,
     },
 }
+BOTH: dict[str, Any] = {
+    "model_type": "falcon_h1",
+    "num_hidden_layers": 2,
+    "mamba_d_ssm": 32,
+    "mamba_n_heads": 4,
+    "mamba_d_head": 8,
+    "mamba_d_state": 8,
+    "mamba_chunk_size": 8,
+}
+"""Keys and values and a state in every layer; transformers does not generate from embeddings."""
 
 
 def other_base(name: str, attention: str = "sdpa") -> PreTrainedModel:
-    settings = COMMON | OTHERS[name]
+    settings = COMMON | (OTHERS | {"both": BOTH})[name]
     config = AutoConfig.for_model(**settings, attn_implementation=attention)
     torch.manual_seed(0)
     return AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
@@ -158,7 +168,7 @@ def proposals(counts: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     return ids[:, : int(lengths.max())], torch.tensor(counts)
 
 
-@pytest.mark.parametrize("lm", bases())
+@pytest.mark.parametrize("lm", [*bases(), pytest.param(other_base("both"), id="both")])
 @pytest.mark.parametrize("counts", [(4, 0, 1, 3, 30, 2), (1, 1, 1, 1, 1, 1)])
 def test_given_answers_are_as_likely_as_when_read_alone(
     lm: PreTrainedModel, counts: tuple[int, ...]
