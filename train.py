@@ -112,6 +112,10 @@ def load_train_and_tune(
     if data.train is not None and config.training.max_steps != 0:
         num, seed = data.max_train_questions, config.training.seed
         train = load_examples(builder, data.train, num, data, seed, make_builder)
+        train *= data.train_repeats
+        if num_made := data.table_questions:
+            made = load_examples(builder, data.train, num_made, data, seed, make_builder, True)
+            train += made
     tune: list[Example] = []
     if data.tune is not None:
         tune = load_examples(builder, data.tune, num_tune, data, TUNE_SEED, make_builder)

@@ -38,6 +38,11 @@ class DataConfig:
     """Conversations for evaluation while training; the best checkpoint is chosen on them."""
     max_train_questions: int | None = None
     """Train on this many questions, drawn by the seed; null takes all."""
+    table_questions: int = 0
+    """Train on this many questions as well, made from the tables of train's pools and drawn by the
+    seed; no answer that people gave is looked at (data/table_questions.py)."""
+    train_repeats: int = 1
+    """How often an epoch holds each question of train; those made from tables it holds once."""
     max_tune_questions: int | None = 200
     """Evaluate on this many questions, drawn by a seed of their own; null takes all."""
     single_answers_only: bool = False
@@ -49,6 +54,9 @@ class DataConfig:
         for name in ("max_train_questions", "max_tune_questions"):
             value = getattr(self, name)
             _check(value is None or value > 0, f"data.{name}", value, "must be positive or null")
+        made, repeats = self.table_questions, self.train_repeats
+        _check(made >= 0, "data.table_questions", made, "must not be negative")
+        _check(repeats >= 1, "data.train_repeats", repeats, "must be at least 1")
         _check(self.num_workers >= 0, "data.num_workers", self.num_workers, "must not be negative")
 
 

@@ -43,6 +43,7 @@ from data.jsonlines import (
     to_json,
 )
 from data.retrieve import Retrieved
+from data.table_questions import make_conversations
 from data.types import SOURCES, Conversation, Evidence
 from data.workers import map_in_workers
 
@@ -50,7 +51,8 @@ logger = logging.getLogger(__name__)
 
 CODE = (
     "chain_graph entities evidence_memory example_cache examples graph_edges json_fields jsonlines "
-    "linearise link mentions metrics normalise prompt retrieve shuffle_edges structure types"
+    "linearise link mentions metrics normalise prompt retrieve shuffle_edges structure"
+    " table_questions types"
 ).split()
 """Files of this folder that shape an example; a change in one of them makes a new cache file."""
 PACKAGES = ("bm25s", "rank-bm25", "pyahocorasick", "tokenizers", "numpy")
@@ -81,6 +83,7 @@ def load_examples(
     data: DataConfig,
     seed: int,
     make_builder: Callable[[], ExampleBuilder] | None = None,
+    from_tables: bool = False,
 ) -> list[Example]:
     """The examples of a file of conversations: from the cache, or built and put there.
 
@@ -95,6 +98,8 @@ def load_examples(
         seed: of the draw.
         make_builder: makes the same builder in another process; a function at the top of a module,
             or a ``partial`` of one. Needed where ``num_workers`` is not 0.
+        from_tables: of ``num`` questions that are made from the tables of the file's pools, in
+            place of its own.
 
     Raises:
         ValueError: the file is wrong or holds no question, or a worker was killed.
@@ -102,10 +107,14 @@ def load_examples(
     began = time.monotonic()
     conversations = complete_entities(read_conversations(path))
     try:
-        chosen = choose_questions(conversations, num, data.single_answers_only, seed)
+        if from_tables:
+            pools = {id(c.evidence): c.evidence for c in conversations}
+            conversations = make_conversations(list(pools.values()), num or 0, seed)
+        single = data.single_answers_only or from_tables
+        chosen = choose_questions(conversations, None if from_tables else num, single, seed)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    key = cache_key(builder, path, chosen)
+    key = cache_key(builder, path, chosen, (num, seed) if from_tables else ())
     file = cache_folder() / "examples" / f"{Path(path).stem}-{key[:16]}.safetensors"
     stored, how = read_cache(file, key), "read from"
     if stored is None:
@@ -124,12 +133,18 @@ def load_examples(
     return examples
 
 
-def cache_key(builder: ExampleBuilder, path: str | Path, chosen: dict[int, list[int]]) -> str:
+def cache_key(
+    builder: ExampleBuilder,
+    path: str | Path,
+    chosen: dict[int, list[int]],
+    made: tuple[int | None, ...] = (),
+) -> str:
     """SHA-256 over all that shapes the examples: data, questions, settings, models, code."""
     tokenizer = builder.prompt.tokenizer
     parts = {
         "data": _file_hash(Path(path)),
         "questions": [[number, turns] for number, turns in chosen.items()],
+        "made": made,
         "evidence": asdict(builder.config),
         "memory_graph": builder.memory_graph and asdict(builder.memory_graph),
         "cut": builder.cut,

@@ -21,10 +21,12 @@ from data.collate import collate
 from data.examples import Example
 from data.jsonlines import write_conversations
 from data.steps import Step, Trial
+from data.types import Answer, Conversation, Turn
 from model.checkpoint import check_manifest
 from model.graph_lm import GraphLM
 from model.optimizer import make_optimizer, rate_factor
 from tests.runs import Json, command, lines, losses, options
+from tests.tables import pool as table_pool
 from tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_examples
 from train import Run
 
@@ -339,3 +341,31 @@ def test_two_processes_train_as_one(tiny_data: Path, tiny_folder: str, tmp_path:
     for name in ("loss", "gradient_norm", "gate_1"):
         one, two = ([line[name] for line in lines(tmp_path / run)] for run in ("one", "two"))
         assert two == pytest.approx(one, rel=1e-3)
+
+
+def test_questions_made_from_tables_stand_beside_the_repeated_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TURNGRAPH_CACHE", str(tmp_path / "cache"))
+    path, builder = tmp_path / "tables.jsonl", tiny_builder()
+    turns = (Turn("0", "Who asked this?", (Answer("Somebody"),)),)
+    both = [Conversation(title, "", turns, table_pool(title)) for title in ("League", "Cup")]
+    write_conversations(path, both)
+
+    def questions(**settings: Any) -> list[tuple[str, str]]:
+        config = Config(data=DataConfig(str(path), **settings))
+        examples, tune = train.load_train_and_tune(config, builder)
+        assert tune == []
+        return [(e.key[0], e.conversation.turns[e.turn].question) for e in examples]
+
+    own = questions()
+    assert own == [("League", "Who asked this?"), ("Cup", "Who asked this?")]
+    found = questions(table_questions=30, train_repeats=3)
+    assert found[:6] == own * 3
+    made = found[6:]
+    assert 30 <= len(made) <= 33
+    assert {id_.split("-")[0] for id_, _ in made} == {"made"}
+    assert questions(table_questions=30, train_repeats=3) == found  # out of the cache
+    assert len(list((tmp_path / "cache" / "examples").iterdir())) == 2
+    assert questions(table_questions=40)[2:][: len(made)] == made
+    assert len(list((tmp_path / "cache" / "examples").iterdir())) == 3

@@ -1,0 +1,27 @@
+"""A pool with a table, made by hand."""
+
+from __future__ import annotations
+
+from data.entities import entity_of
+from data.linearise import linearise_row
+from data.types import Evidence
+
+HEADERS = ["Team", "Wins", "City", "Founded"]
+CELLS = [
+    ["Reds", "12", "Lima", "1901"],
+    ["Blues", "7", "Oslo", "1950"],
+    ["Greens", "1,003", "Lima", "1877"],
+    ["Whites", "9", "Cairo", "1999"],
+    ["Blacks", "−4", "Quito", "1923"],
+]
+
+
+def piece(title: str, number: int, cells: list[str], headers: list[str] = HEADERS) -> Evidence:
+    text = linearise_row(title, headers, cells)
+    entities = {e.id: e for cell in cells if (e := entity_of(cell)) is not None}
+    return Evidence(f"{title}#{number}", text, "table", tuple(entities.values()))
+
+
+def pool(title: str = "League", rows: list[list[str]] = CELLS) -> tuple[Evidence, ...]:
+    prose = Evidence(f"{title}#p", f"{title}, It is old.", "text")
+    return (prose, *(piece(title, n, cells) for n, cells in enumerate(rows)))
