@@ -121,12 +121,12 @@ class Study:
             trained = [r.name for r in self.rows if r.checkpoint_of is None]
             known = row.checkpoint_of is None or row.checkpoint_of in trained
             _check(known, "rows", f"{row.name}: checkpoint_of {row.checkpoint_of!r} is no such row")
-            above = [None, *names[: names.index(row.name)]]
-            _check(
-                row.proposals_of in above and not (row.proposals_of and row.core),
-                "rows",
-                f"{row.name}: proposals_of {row.proposals_of!r} is no row above, or it is core",
+            above = self.rows[: names.index(row.name)]
+            fits = [r.name for r in above if r.core or not row.core]  # of every seed that it has
+            wrong = (
+                f"{row.name}: proposals_of {row.proposals_of!r} is no row above of as many seeds"
             )
+            _check(row.proposals_of in [None, *fits], "rows", wrong)
         compared = [name for claim in self.claims for name in (claim.row, claim.than)]
         for name in (*self.baselines, *compared):
             _check(name in names, "baselines and claims", f"{name!r} is no row")
