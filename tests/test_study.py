@@ -45,10 +45,11 @@ def test_every_row_of_every_size_is_a_config(path: Path) -> None:
     assert "#" in path.read_text(encoding="utf-8")
 
 
-def test_the_core_rows_are_the_papers() -> None:
+def test_the_core_rows_are_the_papers_and_the_best_of_ours() -> None:
     found = read_study(CONFIGS / "study/sqa.yaml")
     core = [row.name for row in found.rows if row.core]
-    assert core == ["text", "text_memory", "graph", "graph_memory", "zero_shot"]
+    papers = ["text", "text_memory", "graph", "graph_memory", "zero_shot"]
+    assert core == [*papers, "nodes_made_same", "text_chosen_made"]
     assert len(found.seeds) == 3
     for size in found.sizes.values():
         said = {
