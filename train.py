@@ -106,19 +106,14 @@ def load_train_and_tune(
     config: Config, builder: ExampleBuilder
 ) -> tuple[list[Example], list[Example]]:
     """Training and tuning examples; retrieval, graphs and tokens are computed once."""
-    data, num_tune = config.data, config.data.max_tune_questions
-    make_builder = partial(load_builder, config)
-    train: list[Example] = []
+    data, seed, train, tune = config.data, config.training.seed, [], []
+    load = partial(load_examples, builder, data=data, make_builder=partial(load_builder, config))
     if data.train is not None and config.training.max_steps != 0:
-        num, seed = data.max_train_questions, config.training.seed
-        train = load_examples(builder, data.train, num, data, seed, make_builder)
-        train *= data.train_repeats
-        if num_made := data.table_questions:
-            made = load_examples(builder, data.train, num_made, data, seed, make_builder, True)
-            train += made
-    tune: list[Example] = []
+        train = data.train_repeats * load(data.train, data.max_train_questions, seed=seed)
+        if data.table_questions:
+            train += load(data.train, data.table_questions, seed=seed, from_tables=True)
     if data.tune is not None:
-        tune = load_examples(builder, data.tune, num_tune, data, TUNE_SEED, make_builder)
+        tune = load(data.tune, data.max_tune_questions, seed=TUNE_SEED)
     return train, tune
 
 

@@ -43,7 +43,7 @@ from data.jsonlines import (
     to_json,
 )
 from data.retrieve import Retrieved
-from data.table_questions import make_conversations
+from data.table_questions import questions_from_tables
 from data.types import SOURCES, Conversation, Evidence
 from data.workers import map_in_workers
 
@@ -93,13 +93,10 @@ def load_examples(
     Args:
         builder: builds the examples; its counts are then those of these examples.
         path: conversations, JSON Lines.
-        num: how many questions to draw; None takes all.
+        num, seed: how many questions to draw, and by what; None takes all.
         data: ``single_answers_only`` and ``num_workers`` are read.
-        seed: of the draw.
-        make_builder: makes the same builder in another process; a function at the top of a module,
-            or a ``partial`` of one. Needed where ``num_workers`` is not 0.
-        from_tables: of ``num`` questions that are made from the tables of the file's pools, in
-            place of its own.
+        make_builder: makes the same builder in ``num_workers`` processes; a top-level function.
+        from_tables: of ``num`` questions that are made from the file's tables, not of its own.
 
     Raises:
         ValueError: the file is wrong or holds no question, or a worker was killed.
@@ -108,27 +105,25 @@ def load_examples(
     conversations = complete_entities(read_conversations(path))
     try:
         if from_tables:
-            pools = {id(c.evidence): c.evidence for c in conversations}
-            conversations = make_conversations(list(pools.values()), num or 0, seed)
-        single = data.single_answers_only or from_tables
-        chosen = choose_questions(conversations, None if from_tables else num, single, seed)
+            conversations, chosen = questions_from_tables(conversations, num or 0, seed)
+        else:
+            chosen = choose_questions(conversations, num, data.single_answers_only, seed)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     key = cache_key(builder, path, chosen, (num, seed) if from_tables else ())
     file = cache_folder() / "examples" / f"{Path(path).stem}-{key[:16]}.safetensors"
     stored, how = read_cache(file, key), "read from"
     if stored is None:
-        name = Path(path).name
-        stored = build(builder, conversations, chosen, data.num_workers, make_builder, name)
+        workers, name = data.num_workers, Path(path).name
+        stored = build(builder, conversations, chosen, workers, make_builder, name)
         how = "built and written to" if write_cache(file, key, stored) else "built but not kept in"
     examples = unpack(stored.arrays, conversations)
     builder.counts = Counter(stored.counts)
     builder.log_counts()
-    held = sum(bool(example.answer_sources) for example in examples)
     total = sum(bool(turn.answers) for c in conversations for turn in c.turns)
-    logger.info(
-        "%s: %d of %d questions, E_t holds the answer of %d", path, len(examples), total, held
-    )
+    held = sum(bool(example.answer_sources) for example in examples)
+    said = path, len(examples), total, held
+    logger.info("%s: %d of %d questions, E_t holds the answer of %d", *said)
     logger.info("%s: examples %s %s in %.1f s", path, how, file, time.monotonic() - began)
     return examples
 

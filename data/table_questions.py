@@ -19,6 +19,7 @@ from itertools import count
 from pathlib import Path
 
 from data.cli import CommandParser, run_cli
+from data.examples import choose_questions
 from data.jsonlines import read_conversations, write_conversations
 from data.structure import cells_of, lead_of
 from data.types import Answer, Conversation, Entity, Evidence, Turn
@@ -337,6 +338,15 @@ def make_conversations(
     )
 
 
+def questions_from_tables(
+    conversations: Sequence[Conversation], num: int, seed: int
+) -> tuple[list[Conversation], dict[int, list[int]]]:
+    """Conversations made from the pools of others, and the numbers of those turns to train on."""
+    pools = {id(c.evidence): c.evidence for c in conversations}
+    made = make_conversations(list(pools.values()), num, seed)
+    return made, choose_questions(made, None, True, seed)
+
+
 def _talk(rng: random.Random, rows: list[Row]) -> Talk | None:
     """A talk of up to four turns about a table."""
     talk = Talk.begin(rng, rows)
@@ -368,9 +378,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     if Path(args.input).resolve() == Path(args.output).resolve():
         raise ValueError(f"--output: {args.output} is the input, too")
-    pools = {id(c.evidence): c.evidence for c in read_conversations(args.input)}
+    conversations = read_conversations(args.input)
     try:
-        made = make_conversations(list(pools.values()), args.num_questions, args.seed)
+        made, _ = questions_from_tables(conversations, args.num_questions, args.seed)
     except ValueError as error:
         raise ValueError(f"{args.input}: {error}") from None
     write_conversations(args.output, made)
