@@ -6,6 +6,7 @@ rows apart without colour.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +25,7 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#999999", "#CC79A7", "#5
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 HATCHES = ("", "///", "...", "xxx", "---", "+++", "ooo", "\\\\\\")
 DPI = 150
+LETTERS_PER_INCH = 11
 
 
 class Series(NamedTuple):
@@ -68,7 +70,7 @@ def draw_bars(groups: Sequence[str], rows: Sequence[Series]) -> Figure:
         axes.bar(places, means, width, label=row.label, **look)
         axes.errorbar(places, means, yerr=reach, fmt="none", ecolor="#333333", elinewidth=1)
     axes.set_xticks(range(len(groups)), groups)
-    return _finished(figure, axes, len(rows))
+    return _finished(figure, axes, [row.label for row in rows])
 
 
 def draw_lines(groups: Sequence[str], rows: Sequence[Series]) -> Figure:
@@ -81,7 +83,7 @@ def draw_lines(groups: Sequence[str], rows: Sequence[Series]) -> Figure:
         look = {"color": colour, "marker": marker, "capsize": 2}
         axes.errorbar(places, means, yerr=reach, label=row.label, elinewidth=0.8, **look)
     axes.set_xticks(range(len(groups)), groups)
-    return _finished(figure, axes, len(rows))
+    return _finished(figure, axes, [row.label for row in rows])
 
 
 def look_of(number: int) -> tuple[str, str, str]:
@@ -104,10 +106,14 @@ def _with_reach(estimates: Sequence[Estimate]) -> tuple[list[float], list[list[f
     return means, [down, [one.high - one.mean for one in estimates]]
 
 
-def _finished(figure: Figure, axes: Axes, num_rows: int) -> Figure:
+def _finished(figure: Figure, axes: Axes, labels: Sequence[str]) -> Figure:
+    """With axes and a legend above them, in as many columns as there is room for."""
     axes.set_ylabel("H@1, 95 % intervals")
     axes.set_ylim(bottom=0)
     axes.grid(axis="y", alpha=0.3)
     axes.set_axisbelow(True)
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=min(num_rows, 5), frameon=False)
+    room = int(figure.get_figwidth() * LETTERS_PER_INCH) // (max(map(len, labels)) + 8)
+    columns = max(1, min(len(labels), 5, room))
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=columns, frameon=False)
+    figure.set_figheight(3.3 + 0.22 * math.ceil(len(labels) / columns))
     return figure

@@ -91,7 +91,9 @@ def _page(
 
 _SECTIONS: dict[str, Callable[[Row], bool]] = {
     "Core rows": lambda row: row.core,
-    "The trained model, changed when it answers": lambda row: row.checkpoint_of is not None,
+    "The trained model, changed when it answers": lambda row: (
+        not row.core and row.checkpoint_of is not None
+    ),
     "Other rows": lambda row: not row.core and row.checkpoint_of is None,
 }
 
