@@ -51,7 +51,15 @@ def answer_command(args: argparse.Namespace) -> None:
             some lines of the predictions are errors.
     """
     state = PartialState(cpu=device_of(args) == "cpu")
-    if not (main := state.is_main_process):
+    try:
+        answer(args, state.is_main_process)
+    finally:
+        state.destroy_process_group()  # its threads must not outlive the interpreter
+
+
+def answer(args: argparse.Namespace, main: bool) -> None:
+    """``infer.py answer`` in one of its processes, the main one or another."""
+    if not main:
         logging.disable(logging.INFO)
     check_manifest(Path(args.checkpoint))
     questions, choice = read_input(args)
