@@ -43,8 +43,8 @@ def smallest_difference(num_questions: int, discordance: float) -> float:
 def minutes_left(run: Run, size: Size, runs: Sequence[Run]) -> float:
     """What a run still takes: the median of those like it that are done, less what it has had.
 
-    Like it are those of the same trainer and kind of evidence, else all of its kind; where none is
-    done, the size's own guess. What starts over takes all of it.
+    Like it are those of the same trainer and kind of evidence that answer in the same way, else all
+    of its kind; where none is done, the size's own guess. What starts over takes all of it.
     """
     state = run.state
     if state["done"]:
@@ -68,8 +68,9 @@ def _expected(run: Run, size: Size, runs: Sequence[Run]) -> float:
     return statistics.median(alike) if alike else guess
 
 
-def _sort(run: Run) -> tuple[str, str]:
-    return run.row.trainer, run.config.model.evidence
+def _sort(run: Run) -> tuple[str, str, str, bool]:
+    model = run.config.model
+    return run.row.trainer, model.evidence, model.answers, run.proposals is not None
 
 
 def print_plan(study: Study, size: Size, runs: Sequence[Run], everything: Sequence[Run]) -> None:

@@ -75,15 +75,34 @@ def test_the_smallest_difference_is_found_four_times_in_five() -> None:
     assert smallest_difference(2400, 0.12) == pytest.approx(difference / 2, rel=0.02)
 
 
+def plan_run(minutes: float | None = None, begun: float = 0.0, **changes: Any) -> Any:
+    """A run as the plan sees it: done in so many minutes, or begun."""
+    model = SimpleNamespace(evidence="text", answers=changes.pop("answers", "text"))
+    config = SimpleNamespace(training=SimpleNamespace(max_steps=None), model=model)
+    state = {"done": minutes is not None, "seconds": 60 * (minutes or begun)}
+    run = {"kind": "train", "row": Row("a", "a"), "in_one_piece": False, "proposals": None}
+    return SimpleNamespace(config=config, state=state, **(run | changes))
+
+
 def test_only_what_goes_on_has_less_left_for_the_minutes_it_had() -> None:
     def left(in_one_piece: bool) -> float:
-        config = SimpleNamespace(
-            training=SimpleNamespace(max_steps=None), model=SimpleNamespace(evidence="text")
-        )
-        state = {"done": False, "seconds": 1200.0}
-        run: Any = SimpleNamespace(kind="train", row=Row("a", "a"), config=config, state=state)
-        run.in_one_piece = in_one_piece
+        run = plan_run(begun=20, in_one_piece=in_one_piece)
         return minutes_left(run, Size(train_minutes=60.0), [run])
 
     assert left(in_one_piece=False) == 40.0
     assert left(in_one_piece=True) == 60.0
+
+
+def test_a_run_takes_what_those_took_that_answer_as_it_does() -> None:
+    def answers(minutes: float | None = None, **changes: Any) -> Any:
+        return plan_run(minutes, kind="answer", **changes)
+
+    chosen = {"proposals": "folder"}
+    done = [answers(16), answers(0.5, answers="nodes"), answers(20, **chosen)]
+    size = Size(answer_minutes=9.0)
+    for expected, changes in ((16, {}), (0.5, {"answers": "nodes"}), (20, chosen)):
+        run = answers(**changes)
+        assert minutes_left(run, size, [*done, run]) == expected
+    run = answers(row=Row("a", "a", trainer="trl"))
+    assert minutes_left(run, size, [*done, run]) == 16  # no such one: the median of all
+    assert minutes_left(run, size, [run]) == 9
