@@ -9,10 +9,10 @@ from pathlib import Path
 
 from data.chain_graph import CutEdges
 from data.examples import Example, ExampleBuilder
-from data.jsonlines import Place
+from data.jsonlines import Json, Place
 from data.predictions import proposals_of
 from data.proposals import NUM_PROPOSALS, Proposed
-from inference.batches import Batching, answer_batches
+from inference.batches import Batching, answer_batch, answer_batches
 from inference.choose import Choice
 from inference.load import check_writes, load
 from model.checkpoint import check_manifest, checkpoint_config
@@ -45,12 +45,24 @@ class Proposer:
             ValueError: a batch does not fit into memory, and ``batching.keep_going`` is not set.
         """
         prompt, alone = self.builder.prompt, replace(batching, choice=None)
-        place = Place(self.choice.path)
         for found in answer_batches(self.model, prompt, examples, alone):
             for number, record in found.items():
-                proposals = [] if "error" in record else proposals_of(record, place)
-                proposed = Proposed(record["question"], proposals[: self.choice.num])
-                self.choice.proposed[examples[number].key] = proposed
+                self._hand_over(examples[number], record)
+
+    def propose_alone(self, example: Example) -> None:
+        """Hand the proposals to one question to the choice; what fails is the caller's.
+
+        Args:
+            example: of this model's builder.
+        """
+        [record] = answer_batch(self.model, self.builder.prompt, [example], max_new_tokens=0)
+        self._hand_over(example, record)
+
+    def _hand_over(self, example: Example, record: Json) -> None:
+        place = Place(self.choice.path)
+        proposals = [] if "error" in record else proposals_of(record, place)
+        proposed = Proposed(record["question"], proposals[: self.choice.num])
+        self.choice.proposed[example.key] = proposed
 
 
 def read_choice(args: argparse.Namespace, asked_by: str | None = None) -> Choice | None:

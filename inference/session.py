@@ -20,7 +20,7 @@ from data.jsonlines import Json, join_pools, write_conversations
 from data.memory_graph.conversation import ChatGraph
 from data.retrieve import Retrieved
 from data.types import Answer, Conversation, Evidence, Turn
-from inference.batches import Batching, answer_batch, lengths_beyond
+from inference.batches import answer_batch, lengths_beyond
 from inference.propose import Proposer
 from model.generation import Past
 from model.graph_lm import GraphLM
@@ -150,7 +150,7 @@ class Session:
         prompt, choice = self.builder.prompt, None
         try:
             if self.proposer is not None:
-                self.proposer.propose(proposing, Batching(self.max_new_tokens))
+                self.proposer.propose_alone(*proposing)
                 choice = self.proposer.choice
                 if missing := choice.missing(example.conversation, example.turn):
                     raise ValueError(missing)

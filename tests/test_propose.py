@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import infer
 from data.jsonlines import read_conversations, write_conversations
@@ -141,6 +142,22 @@ def test_where_nothing_is_proposed_the_chat_says_so_and_goes_on(
     assert f"error: --proposals {nodes_checkpoint}: no entity is proposed to this question" in said
     assert "error: nothing was answered yet" in said
     assert bare.turns == []
+
+
+def test_where_the_proposing_model_has_no_memory_left_the_chat_says_what_helps(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(*args: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    assert session.proposer is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(session.proposer.model, "entity_logprobs", no_memory)
+        said = Screen(session)(QUESTIONS[0])
+    assert "error: out of memory; /undo takes turns back" in said
+    assert "keep_going" not in said
+    assert session.turns == []
+    assert session.ask(QUESTIONS[0]).record["answer"]
 
 
 def test_both_models_recall_from_the_same_memory_graph(
