@@ -1,6 +1,6 @@
 """How long BM25 takes to index a pool and to rank it, with bm25s beside rank-bm25.
 
-python -m benchmarks.retrieval_speed [--pieces 5000]
+python benchmarks/retrieval_speed.py [--pieces 5000]
 """
 
 from __future__ import annotations
@@ -8,8 +8,12 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
+import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script finds its folder only
 
 from tqdm import tqdm
 

@@ -13,6 +13,7 @@ from benchmarks.study_hits import write_hits
 from benchmarks.study_numbers import Key, RowScores, cell, difference, load_rows, row_estimate
 from benchmarks.study_plan import power_text
 from benchmarks.study_runs import Json, Run
+from configs.schema import Config
 from configs.study import Row, Size, Study
 from data.jsonlines import whole_file
 from data.score import Estimate, group_of
@@ -75,7 +76,8 @@ def _page(
     folders = {run.folder: run for run in runs}.values()
     done = sum(run.state["done"] for run in folders)
     yield f"# {study.title}: the study\n"
-    yield f"{_setting(study, runs, rows)} {done} of {len(folders)} runs are done.\n"
+    yield from _settings(study, runs, rows)
+    yield f"{done} of {len(folders)} runs are done.\n"
     yield (
         "H@1 and H@5 as the paper counts them. Intervals are 95 % bootstrap intervals over "
         "conversations and, where a row has several, seeds. p is that of a paired test (signs of "
@@ -91,23 +93,38 @@ def _page(
 
 _SECTIONS: dict[str, Callable[[Row], bool]] = {
     "Core rows": lambda row: row.core,
-    "The trained model, changed when it answers": lambda row: (
+    "Rows that answer with another row's checkpoint": lambda row: (
         not row.core and row.checkpoint_of is not None
     ),
     "Other rows": lambda row: not row.core and row.checkpoint_of is None,
 }
 
 
-def _setting(study: Study, runs: Sequence[Run], rows: Rows) -> str:
-    config = next((r.config for r in runs if r.config.training.max_steps != 0), runs[0].config)
-    data, settings = config.data, config.training
+def _settings(study: Study, runs: Sequence[Run], rows: Rows) -> Iterator[str]:
+    """What the rows read and are trained on; those of other settings below the first one's."""
+    first = next((run.config for run in runs if run.config.training.max_steps != 0), runs[0].config)
     scores = next(iter(next(iter(rows.values())).by_seed.values()))
-    per_step = f"{settings.batch_size or settings.batch_tokens} x {settings.batches_per_step}"
+    yield (
+        f"`{first.model.base_model}`, {len(scores.predictions)} questions of `{study.dev}`, gold "
+        f"history. {_setting(first)}."
+    )
+    others: dict[str, list[str]] = {}
+    for row in rows.values():
+        config = row.runs[-1].config
+        if config.training.max_steps != 0 and (setting := _setting(config)) != _setting(first):
+            others.setdefault(setting, []).append(row.row.label)
+    yield "".join(f"\n- {'; '.join(labels)}: {setting}." for setting, labels in others.items())
+
+
+def _setting(config: Config) -> str:
+    data, evidence, settings = config.data, config.evidence, config.training
+    repeated = f", each {data.train_repeats} times," if data.train_repeats > 1 else ""
+    made = f" and {data.table_questions:,} made from tables" if data.table_questions else ""
+    limit = "" if evidence.max_nodes is None else f" within {evidence.max_nodes} tokens"
     return (
-        f"`{config.model.base_model}`, {data.max_train_questions or 'all'} training questions in "
-        f"steps of {per_step}, {settings.num_epochs:g} epoch(s); E_t of {config.evidence.top_k} "
-        f"pieces within {config.evidence.max_nodes} tokens; {len(scores.predictions)} questions of "
-        f"`{study.dev}`, gold history."
+        f"{data.max_train_questions or 'All'} training questions{repeated}{made} in steps of "
+        f"{settings.batch_size or settings.batch_tokens} x {settings.batches_per_step}, "
+        f"{settings.num_epochs:g} epoch(s); E_t of {evidence.top_k} pieces{limit}"
     )
 
 
@@ -115,7 +132,7 @@ def _claims(study: Study, rows: Rows) -> Iterator[str]:
     known = [c for c in study.claims if c.row in rows and c.than in rows]
     if not known:
         return
-    yield "## What the paper says, tested here\n"
+    yield "## Claims, the paper's and our own\n"
     yield "| claim | rows | difference in H@1 | p |\n|---|---|---|---|"
     for claim in known:
         found = difference(rows[claim.than], rows[claim.row], "hit_at_1")
@@ -203,7 +220,7 @@ def _runs(rows: Rows) -> Iterator[str]:
         state = run.state
         commits = ", ".join(str(c)[:7] + "+" * str(c).endswith("+") for c in state["commits"])
         cells = (run.name, f"{state['seconds'] / 60:.1f}", _gates(run), commits)
-        yield f"| {' | '.join(cells)} | {state['machine']} |"
+        yield f"| {' | '.join(cells)} | {state.get('machine', '')} |"
     yield ""
 
 

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from matplotlib import pyplot as plt
 
-from benchmarks import study
+from benchmarks import study, study_page
 from benchmarks.study_figures import Series, draw_bars, draw_lines, look_of
 from benchmarks.study_page import question_groups
+from configs.schema import Config, DataConfig, EvidenceConfig, TrainingConfig
+from configs.study import Row
 from data.score import Estimate
 
 
@@ -57,3 +59,40 @@ def test_the_command_on_the_page_names_what_was_given() -> None:
     fields = ["--training.max_steps", "2"]
     short = study.command_line(*study.parse(["--config", "a.yaml", *fields]))
     assert short == "python benchmarks/study.py --config a.yaml --size cpu --training.max_steps 2"
+
+
+def test_rows_of_other_settings_are_named_with_them() -> None:
+    def run(training: dict[str, Any], data: dict[str, Any], evidence: dict[str, Any]) -> Any:
+        settings = TrainingConfig(batch_size=1, batches_per_step=4, num_epochs=1, **training)
+        return SimpleNamespace(
+            config=Config(
+                data=DataConfig(train="", **data),
+                evidence=EvidenceConfig(**evidence),
+                training=settings,
+            )
+        )
+
+    plain = run({}, {"max_train_questions": 400}, {"top_k": 20, "max_nodes": 448})
+    made = {"max_train_questions": 400, "table_questions": 8000, "train_repeats": 6}
+    nodes = run({}, made, {"top_k": 30, "max_nodes": None})
+    untrained = run({"max_steps": 0}, {}, {"top_k": 20, "max_nodes": 448})
+    scores = SimpleNamespace(predictions=[None] * 600)
+    rows: Any = {
+        name: SimpleNamespace(row=Row(name, name), runs=(a_run,), by_seed={0: scores})
+        for name, a_run in (
+            ("zero", untrained),
+            ("text", plain),
+            ("nodes", nodes),
+            ("more", nodes),
+        )
+    }
+    of_study: Any = SimpleNamespace(dev="dev.jsonl")
+    first, others = study_page._settings(of_study, [untrained, plain, nodes], rows)
+    assert first.endswith(
+        "600 questions of `dev.jsonl`, gold history. 400 training questions in steps of 1 x 4, "
+        "1 epoch(s); E_t of 20 pieces within 448 tokens."
+    )
+    assert others == (
+        "\n- nodes; more: 400 training questions, each 6 times, and 8,000 made from tables in "
+        "steps of 1 x 4, 1 epoch(s); E_t of 30 pieces."
+    )
