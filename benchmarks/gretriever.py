@@ -10,7 +10,6 @@ it was stopped; ``infer.py score`` reads the answers.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import math
 import shutil
@@ -29,7 +28,6 @@ from torch_geometric.data import Batch as PygBatch
 from tqdm import tqdm
 
 from benchmarks.peers import Pyg
-from benchmarks.records import whole_lines
 from configs.load import differences, read_config, write_config
 from configs.models import sentence_encoder
 from configs.schema import Config
@@ -38,15 +36,17 @@ from data.cli import EXIT_GO_ON, StopRequest, run_cli
 from data.entities import complete_entities
 from data.evidence_memory import cached
 from data.examples import Example, ExampleBuilder, choose_questions
-from data.jsonlines import Json, dump, read_conversations
+from data.jsonlines import Json, read_conversations
 from data.predictions import prediction_record
 from data.steps import fingerprint
 from inference.load import load_builder
+from inference.output import AnswerFile
 from inference.questions import DRAW_SEED
 from model.base_model import load_base_model
-from model.checkpoint import commit
+from model.checkpoint import commit, file_hash
 from model.optimizer import set_rates
-from model.run_folder import FREE
+from model.run_folder import FREE, locked
+from model.run_log import RunLog
 from model.trainer_state import (
     load_optimizer,
     optimizer_tensors,
@@ -78,6 +78,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     answer.add_argument("--max_questions", type=int)
     answer.add_argument("--batch_size", type=int, default=8)
     answer.add_argument("--max_new_tokens", type=int, default=48)
+    answer.add_argument("--fresh", action="store_true", help="forget what --output holds")
     answer.set_defaults(run=answer_command)
     args = parser.parse_args(argv)
     args.run(args)
@@ -86,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def train_command(args: argparse.Namespace) -> None:
     """Train, from where the folder's checkpoint stands."""
     config = read_config(args.config)
-    with StopRequest(config.training.max_minutes) as stop:
+    with StopRequest(config.training.max_minutes) as stop, locked(Path(config.training.output)):
         set_seed(config.training.seed)
         builder = load_builder(config)
         examples, _ = load_train_and_tune(config, builder)
@@ -126,19 +127,18 @@ def train(system: Pyg, config: Config, examples: Sequence[Example], stop: StopRe
     data = fingerprint(examples)
     first = resume(system, optimizer, output, config, data)
     system.module.train()
-    output.mkdir(parents=True, exist_ok=True)
+    log, began = RunLog(output, first, num_lines=first), time.monotonic()
     numbers = range(first, schedule.num_steps)
-    with open(output / "log.jsonl", "a", encoding="utf-8") as log:
-        for number in tqdm(numbers, initial=first, total=schedule.num_steps, desc="train"):
-            set_rates(optimizer, settings, number, schedule.num_steps)
-            batches = [[examples[i] for i in batch] for batch in schedule.step(number)]
-            loss = take_step(system, optimizer, batches, settings.max_grad_norm)
-            log.write(json.dumps({"step": number + 1, "loss": loss}) + "\n")
-            if stop or due(number + 1, settings.save_every) or number + 1 == schedule.num_steps:
-                log.flush()
-                save(system, optimizer, config, number + 1, data)
-            if stop and number + 1 < schedule.num_steps:
-                raise SystemExit(EXIT_GO_ON)
+    for number in tqdm(numbers, initial=first, total=schedule.num_steps, desc="train"):
+        set_rates(optimizer, settings, number, schedule.num_steps)
+        batches = [[examples[i] for i in batch] for batch in schedule.step(number)]
+        loss = take_step(system, optimizer, batches, settings.max_grad_norm)
+        log.write(number + 1, time.monotonic() - began, {"loss": loss})
+        if stop or due(number + 1, settings.save_every) or number + 1 == schedule.num_steps:
+            save(system, optimizer, config, number + 1, data)
+        if stop and number + 1 < schedule.num_steps:
+            raise SystemExit(EXIT_GO_ON)
+    log.close()
 
 
 def take_step(
@@ -223,12 +223,20 @@ def load_weights(system: Pyg, folder: Path) -> None:
 
 
 def answer_command(args: argparse.Namespace) -> None:
-    """Answer a file's questions, from the one behind the last whole line of the output."""
+    """Answer a file's questions, but for those that the output has from an earlier start.
+
+    Raises:
+        ValueError: the output is of another checkpoint, input or options, or cannot be written.
+    """
     config = read_config(args.checkpoint / "config.yaml")
     builder = load_builder(config)
     conversations = complete_entities(read_conversations(args.input))
     num, single = args.max_questions, args.single_answers_only
     chosen = choose_questions(conversations, num, single, DRAW_SEED)
+    size = sum(map(len, chosen.values()))
+    output = AnswerFile(args.output, settings_of(args), size, args.fresh)
+    if output.whole:
+        return
     examples = [
         example
         for number, turns in tqdm(chosen.items(), desc="graphs")
@@ -237,15 +245,25 @@ def answer_command(args: argparse.Namespace) -> None:
     system = make_system(config, builder)
     load_weights(system, args.checkpoint)
     system.module.eval()
-    done = whole_lines(args.output)
-    with open(args.output, "a", encoding="utf-8") as file, tqdm(total=len(examples)) as bar:
-        bar.update(done)
-        for start in range(done, len(examples), args.batch_size):
-            batch = examples[start : start + args.batch_size]
-            for record in answer_batch(system, batch, args.max_new_tokens):
-                file.write(dump(record) + "\n")
-            file.flush()
+    with output, tqdm(total=size, desc="answers") as bar:
+        output.begin()
+        for start in range(0, size, args.batch_size):
+            batch = {n: examples[n] for n in range(size)[start : start + args.batch_size]}
+            if not batch.keys() <= output.known.keys():
+                records = answer_batch(system, list(batch.values()), args.max_new_tokens)
+                output.add(dict(zip(batch, records, strict=True)))
             bar.update(len(batch))
+        output.finish()
+
+
+def settings_of(args: argparse.Namespace) -> Json:
+    """All that shapes the answers."""
+    names = ("single_answers_only", "max_questions", "batch_size", "max_new_tokens")
+    return {
+        "checkpoint": file_hash(args.checkpoint / WEIGHTS),
+        "input": file_hash(args.input),
+        **{name: getattr(args, name) for name in names},
+    }
 
 
 def answer_batch(system: Pyg, batch: Sequence[Example], max_new_tokens: int) -> Iterator[Json]:
@@ -258,10 +276,14 @@ def answer_batch(system: Pyg, batch: Sequence[Example], max_new_tokens: int) -> 
     )
     milliseconds = 1000 * (time.monotonic() - began) / len(batch)
     for example, text in zip(batch, texts, strict=True):
-        answer = text.partition(END_OF_ANSWER)[0].strip()
-        record = prediction_record(example, answer, 0.0, milliseconds)
+        record = prediction_record(example, answer_text(text), 0.0, milliseconds)
         del record["logprob"]
         yield record
+
+
+def answer_text(text: str) -> str:
+    """A generated text as an answer: up to its end or that of the line, as ours are."""
+    return text.partition(END_OF_ANSWER)[0].strip().split("\n")[0].strip()
 
 
 if __name__ == "__main__":

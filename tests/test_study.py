@@ -21,6 +21,7 @@ from configs.load import write_config
 from configs.study import Size, Study, read_study, row_config
 from data.cli import EXIT_GO_ON
 from data.jsonlines import write_conversations
+from data.predictions import unfinished
 from data.score import Estimate
 from tests.runs import command, options
 from tests.test_configs import CONFIGS
@@ -417,13 +418,21 @@ def test_gretriever_goes_on_where_it_was_stopped(
     gretriever.main([*argv, "--output", str(output), "--batch_size", "2"])
     first = output.read_text().splitlines()
     assert len(first) == 6
-    output.write_text("\n".join(first[:4]) + "\n" + first[4][:10])  # killed within a line
+    journal = "".join(f"[{number}, {line}]\n" for number, line in enumerate(first[:4]))
+    unfinished(output).write_text(journal + "[4, " + first[4][:10])  # killed within a line
     gretriever.main([*argv, "--output", str(output), "--batch_size", "2"])
 
     def answers(lines: list[str]) -> list[tuple[str, str]]:
         return [(record["question"], record["answer"]) for record in map(json.loads, lines)]
 
     assert answers(output.read_text().splitlines()) == answers(first)
+    with pytest.raises(ValueError, match=r"begun with max_new_tokens 3, not 4"):
+        gretriever.main([*argv[:-1], "4", "--output", str(output), "--batch_size", "2"])
+
+
+def test_an_answer_of_gretriever_ends_with_its_line() -> None:
+    for text in (" Rome [/s] more", "Rome\n\nRome is a city", "\nRome \n"):
+        assert gretriever.answer_text(text) == "Rome"
 
 
 def convmix_files(folder: Path) -> dict[str, Path]:
