@@ -28,6 +28,7 @@ from torch_geometric.data import Batch as PygBatch
 from tqdm import tqdm
 
 from benchmarks.peers import Pyg
+from benchmarks.study_runs import PEER_WEIGHTS as WEIGHTS
 from configs.load import differences, read_config, write_config
 from configs.models import sentence_encoder
 from configs.schema import Config
@@ -60,7 +61,6 @@ from model.trainer_state import (
 from train import due, load_train_and_tune
 
 logger = logging.getLogger("gretriever")
-WEIGHTS = "gretriever.safetensors"
 END_OF_ANSWER = "[/s]"  # what PyG writes behind every label
 
 

@@ -24,9 +24,16 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from benchmarks.study_page import write_page
+from benchmarks.study_page import TITLES, write_page
 from benchmarks.study_plan import minutes_left, print_plan
-from benchmarks.study_runs import Run, chosen_runs, execute, missing_files, study_runs
+from benchmarks.study_runs import (
+    Run,
+    check_finished,
+    chosen_runs,
+    execute,
+    missing_files,
+    study_runs,
+)
 from configs.study import Size, Study, read_study
 from data.cli import EXIT_GO_ON, StopRequest, run_cli
 
@@ -42,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if missing := missing_files(study):
             raise ValueError("missing data; each file with its command: " + "; ".join(missing))
         everything = study_runs(study, size, output, more)
+        check_finished(everything)
         runs = chosen_runs(everything, args.rows, args.seeds)
         if args.plan:
             return print_plan(study, size, runs, everything)
@@ -83,6 +91,9 @@ def chosen(args: argparse.Namespace) -> tuple[Study, Size]:
     if args.size not in study.sizes:
         known = ", ".join(study.sizes)
         raise ValueError(f"--size: {args.size!r} given, must be one of {known}")
+    if unknown := [name for name in study.by if name not in TITLES]:
+        known = ", ".join(TITLES)
+        raise ValueError(f"study {args.config}, field by: {unknown[0]!r}, must be of {known}")
     return study, study.sizes[args.size]
 
 
@@ -132,7 +143,11 @@ def run_all(
                 stopped = True
                 continue
             logger.info("%s, about %.0f min; log in %s", run.name, minutes, run.folder)
-            outcome = execute(run, size, stop)
+            try:
+                outcome = execute(run, size, stop)
+            except ValueError as error:
+                failed[run.folder] = f"{run.name}: {error}"
+                continue
             logger.info("%s: %s after %.1f min", run.name, outcome, run.state["seconds"] / 60)
             if outcome == "failed":
                 failed[run.folder] = f"{run.name}: see {run.folder / 'log.txt'}"

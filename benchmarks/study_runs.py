@@ -27,7 +27,7 @@ from configs.schema import Config
 from configs.study import Row, Size, Study, row_config, said
 from data.cli import EXIT_GO_ON, StopRequest
 from data.jsonlines import whole_file
-from model.checkpoint import commit, file_hash
+from model.checkpoint import checkpoint_hash, commit, file_hash
 from model.run_folder import FREE
 
 logger = logging.getLogger("study")
@@ -41,7 +41,8 @@ TRAINERS = {
 }
 IN_ONE_PIECE = ("trl",)
 """Trainers that cannot go on from where they were stopped."""
-NOT_IN_HASH = {*FREE, "data.train", "data.tune", "training.keep_last"} - {"model.base_model"}
+NOT_IN_HASH = {*FREE, "data.tune"} - {"model.base_model"}
+PEER_WEIGHTS = "gretriever.safetensors"
 STATE, PREDICTIONS, LOG = "run.json", "predictions.jsonl", "log.txt"
 SECONDS_TO_STOP = 120  # for a step, and a checkpoint of a large model
 Json = dict[str, Any]
@@ -252,8 +253,53 @@ def missing_files(study: Study) -> list[str]:
     return found
 
 
+def check_finished(runs: Sequence[Run]) -> None:
+    """Whether what is finished is what the study would make now.
+
+    Raises:
+        ValueError: a default has changed since a training, or answers are of another checkpoint or
+            of other proposals than those that are there; names the folder.
+    """
+    for run in runs:
+        if run.state["done"]:
+            (_check_config if run.kind == "train" else _check_made_from)(run)
+
+
+def _check_config(run: Run) -> None:
+    path = run.folder / "config.yaml"
+    before = said(read_config(path), tuple(NOT_IN_HASH))
+    if json.dumps(before, default=str) != json.dumps(run.identity["config"], default=str):
+        raise ValueError(f"{path}: a default has changed since it began: move its folder away")
+
+
+def _check_made_from(run: Run) -> None:
+    assert run.trained is not None
+    before, last = _made_from(run), run.trained / "run" / "last"
+    now = {}
+    if last.is_dir():
+        of_peer = run.row.trainer == "gretriever"
+        now["checkpoint"] = file_hash(last / PEER_WEIGHTS) if of_peer else checkpoint_hash(last)
+    if run.proposals is not None and (run.proposals / PREDICTIONS).is_file():
+        now["proposals"] = file_hash(run.proposals / PREDICTIONS)
+    for name, found in now.items():
+        if name in before and before[name] != found:
+            raise ValueError(
+                f"{run.folder}: answers of another {name} than what is there now: delete the folder"
+            )
+
+
+def _made_from(run: Run) -> Json:
+    """What answers say that they were made from; nothing where there are none."""
+    path = Path(f"{run.predictions}.run.json")
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
 def execute(run: Run, size: Size, stop: StopRequest) -> Outcome:
-    """Run or go on with a run, until it is done or the stop is asked for."""
+    """Run or go on with a run, until it is done or the stop is asked for.
+
+    Raises:
+        ValueError: a default has changed since it began.
+    """
     run.folder.mkdir(parents=True, exist_ok=True)
     if run.kind == "train":
         _write_config(run)
@@ -278,16 +324,16 @@ def command_of(run: Run, size: Size) -> list[str]:
     script = script if run.row.trainer == "gretriever" else "infer.py"
     assert run.trained is not None
     checkpoint = f"--checkpoint={run.trained / 'run' / 'last'}"
-    return [*start, str(ROOT / script), "answer", checkpoint, *run.options]
+    size_now = run.config.training.eval_batch_size  # no part of the hash: it may not have fitted
+    over = ["--fresh"] if _made_from(run).get("batch_size", size_now) != size_now else []
+    return [*start, str(ROOT / script), "answer", checkpoint, *run.options, *over]
 
 
 def _write_config(run: Run) -> None:
     """The whole config, beside what it makes; a default that has changed since is an error."""
     path, output = run.folder / "config.yaml", run.folder / "run"
     if path.is_file():
-        before = said(read_config(path), tuple(NOT_IN_HASH))
-        if json.dumps(before, default=str) != json.dumps(run.identity["config"], default=str):
-            raise ValueError(f"{path}: a default has changed since it began: move its folder away")
+        _check_config(run)
     settings = replace(run.config.training, output=str(output))
     with whole_file(path) as file:
         file.write(write_config(replace(run.config, training=settings)))

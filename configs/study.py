@@ -180,7 +180,8 @@ def row_config(study: Study, size: Size, row: Row, seed: int, more: Sequence[str
             row what it is stays.
 
     Raises:
-        ValueError: a config that cannot be; names the row.
+        ValueError: a config that cannot be, named with its row; ``more`` has a field that the study
+            sets.
     """
     values = {
         "data.train": str(Path(study.data) / "train.jsonl"),
@@ -189,6 +190,9 @@ def row_config(study: Study, size: Size, row: Row, seed: int, more: Sequence[str
         "training.seed": seed,
         "data.single_answers_only": study.single_answers_only,
     }
+    given = {word.partition("=")[0] for word in more}
+    if taken := [name for name in values if f"--{name}" in given]:
+        raise ValueError(f"--{taken[0]}: the study itself sets it")
     first = [f"--{name}={_text(value)}" for name, value in (values | size.overrides).items()]
     last = [f"--{name}={_text(value)}" for name, value in row.overrides.items()]
     try:

@@ -46,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 FREE = {
     "data.num_workers",
+    "data.train",  # its examples are compared, by fingerprint
     "model.base_model",  # its weights are compared, by fingerprint
     "training.eval_batch_size",
     "training.keep_last",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import infer
 import train
 from benchmarks import convmix_study, gretriever, study, study_hits, study_runs
 from benchmarks.study_numbers import cell
-from benchmarks.study_runs import STATE, chosen_runs
+from benchmarks.study_runs import STATE, Run, chosen_runs
 from benchmarks.study_runs import study_runs as runs_of
 from configs.load import write_config
 from configs.study import Size, Study, read_study, row_config
@@ -167,6 +168,24 @@ def test_from_rows_to_the_page(
     study.main([*argv, "--plan"])
     assert "11 of 11 runs are done" in capsys.readouterr().out
 
+    # what is finished is no more what the study would make
+    config, graph = (next(output.glob(f"train/{row}-seed0*")) for row in ("text", "graph"))
+    before = (config / "config.yaml").read_text()
+    (config / "config.yaml").write_text(before.replace("max_grad_norm: 1.0", "max_grad_norm: 2.0"))
+    with pytest.raises(ValueError, match=r"text-seed0.*config.yaml: a default has changed"):
+        study.main(argv)
+    (config / "config.yaml").write_text(before)
+    shutil.rmtree(graph)
+    (config / "run" / "last").rename(tmp_path / "last")
+    study.main([*argv, "--plan"])  # a checkpoint that is gone says nothing against its answers
+    shutil.copytree(tmp_path / "last", config / "run" / "last")
+    other = next(output.glob("train/text-seed1*")) / "run" / "last"
+    shutil.rmtree(other)
+    shutil.copytree(tmp_path / "last", other)
+    with pytest.raises(ValueError, match=r"answers/text-seed1.*: answers of another checkpoint"):
+        study.main(argv)
+    assert len(calls) == 11
+
 
 NODES = {
     "model.answers": "nodes",
@@ -312,6 +331,50 @@ def test_a_failed_run_stops_only_what_needs_it(
     assert json.loads(next(output.glob(f"train/text-*/{STATE}")).read_text())["failed"]
 
 
+def test_a_run_that_cannot_begin_stops_only_what_needs_it(
+    tiny_folder: str, small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def execute(run: Run, *_: object) -> None:
+        seen.append(run.row.name)
+        raise ValueError("config.yaml: a default has changed")
+
+    seen: list[str] = []
+    monkeypatch.setattr(study, "execute", execute)
+    path = write_study(tmp_path / "s", tiny_folder, small_data)
+    argv = ["--config", str(path), "--size", "smoke", "--output", str(tmp_path / "out")]
+    with pytest.raises(ValueError, match=r"3 run\(s\) failed: train text, seed 0: config.yaml: a"):
+        study.main([*argv, "--seeds", "0"])
+    assert seen == ["text", "graph", "untrained"]
+
+
+def test_answers_begin_anew_in_batches_that_fit(
+    tiny_folder: str, small_data: Path, tmp_path: Path
+) -> None:
+    found = read_study(write_study(tmp_path / "s", tiny_folder, small_data))
+    size = found.sizes["smoke"]
+
+    def command_line(batch_size: int) -> list[str]:
+        more = [f"--training.eval_batch_size={batch_size}"]
+        run = runs_of(found, size, tmp_path / "out", more)[1]
+        run.folder.mkdir(parents=True, exist_ok=True)
+        return study_runs.command_of(run, size)
+
+    assert "--fresh" not in command_line(64)
+    [folder] = (tmp_path / "out" / "answers").iterdir()
+    (folder / "predictions.jsonl.run.json").write_text('{"batch_size": 64}')
+    assert "--fresh" not in command_line(64)
+    assert command_line(16)[-2:] == ["--batch_size=16", "--fresh"]
+
+
+def test_a_breakdown_that_there_is_not_is_named(
+    tiny_folder: str, small_data: Path, tmp_path: Path, calls: Calls
+) -> None:
+    path = write_study(tmp_path / "s", tiny_folder, small_data, by=["sources"])
+    with pytest.raises(ValueError, match=r"field by: 'sources', must be of source, held_by"):
+        study.main(["--config", str(path), "--size", "smoke", "--output", str(tmp_path / "out")])
+    assert calls == []
+
+
 def test_a_stopped_run_is_gone_on_with(
     tiny_folder: str, small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,6 +421,8 @@ def test_what_cannot_be_cut_waits_for_time_enough(
         (["--seeds", "9"], "--seeds: 9 given"),
         (["--evidence.topk=3"], "row text: unknown option --evidence.topk; did you mean"),
         (["--data", "nowhere"], r"train.jsonl: make train nowhere"),
+        (["--training.seed=5"], "--training.seed: the study itself sets it"),
+        (["--data.train", "other.jsonl"], "--data.train: the study itself sets it"),
     ],
 )
 def test_mistakes_are_named_before_anything_runs(
