@@ -29,7 +29,7 @@ from safetensors.numpy import save_file
 from tqdm import tqdm
 
 from configs.models import cache_folder, local_folder
-from configs.schema import DataConfig
+from configs.schema import EDGE_TYPES, DataConfig
 from data.chain_graph import ChainGraph, Mentions
 from data.entities import complete_entities
 from data.evidence_memory import cached
@@ -144,6 +144,7 @@ def cache_key(
         "memory_graph": builder.memory_graph and asdict(builder.memory_graph),
         "cut": builder.cut,
         "mentions": builder.mentions,
+        "edge_types": EDGE_TYPES,
         "tokenizer": tokenizer.backend_tokenizer.to_str(),
         "chat_template": tokenizer.chat_template,
         "special_tokens": tokenizer.special_tokens_map,

@@ -32,7 +32,7 @@ COMMON = 0.8
 """A column is one that so many of the rows have; a key, one whose cells differ in so many."""
 OPENS_WITH_LIST = 0.7
 MOST_ROUNDS = 200
-_NUMBER = re.compile(r"[$£€]?\s*([-−+]?\d[\d,]*(?:\.\d+)?)")
+_NUMBER = re.compile(r"[$£€]?\s*([-−+]?\d[\d,]*(?:\.\d+)?)\D*")
 
 WORDS: dict[str, tuple[str, ...]] = {
     "list": (
@@ -133,8 +133,8 @@ class Row:
     entities: dict[str, Entity]
 
     def number(self, column: str) -> float | None:
-        """The number that a cell begins with."""
-        found = _NUMBER.match(self.cells.get(column, "").strip())
+        """The number that a cell begins with; None of one with others behind it, such as dates."""
+        found = _NUMBER.fullmatch(self.cells.get(column, "").strip())
         return float(found[1].replace(",", "").replace("−", "-")) if found else None
 
     def entity(self, column: str) -> Entity | None:
@@ -224,9 +224,14 @@ class Talk:
         self.kinds.append(kind)
 
     def numbers(self, column: str) -> list[tuple[float, Row]]:
-        """The named rows that have a number there, with it."""
-        found = ((row.number(column), row) for row in self.named)
+        """The rows that have a number there, with it."""
+        found = ((row.number(column), row) for row in self.rows)
         return [(number, row) for number, row in found if number is not None]
+
+    @property
+    def follows(self) -> bool:
+        """Whether the last question was about a row."""
+        return bool(self.kinds) and self.kinds[-1] != "list"
 
 
 Found = tuple[Row, str] | None
@@ -250,18 +255,20 @@ def _cell(talk: Talk, column: str, words: dict[str, str]) -> Found:
 
 
 def _its(talk: Talk, column: str, words: dict[str, str]) -> Found:
-    return (talk.row, column) if talk.kinds and talk.kinds[-1] != "list" else None
+    return (talk.row, column) if talk.follows else None
 
 
 def _extreme(talk: Talk, column: str, sign: int) -> Found:
     numbers = sorted(talk.numbers(column), key=lambda pair: -sign * pair[0])
-    if len(numbers) < COMMON * len(talk.named) or numbers[0][0] == numbers[1][0]:
+    if len(numbers) < COMMON * len(talk.rows) or numbers[0][0] == numbers[1][0]:
+        return None
+    if numbers[0][1] not in talk.named:
         return None
     return numbers[0][1], talk.key
 
 
 def _compared(talk: Talk, column: str, words: dict[str, str], sign: int) -> Found:
-    numbers = talk.numbers(column)
+    numbers = [pair for pair in talk.numbers(column) if pair[1] in talk.named]
     if len(numbers) < 2:
         return None
     two = talk.rng.sample(numbers, 2)
@@ -275,7 +282,7 @@ def _compared(talk: Talk, column: str, words: dict[str, str], sign: int) -> Foun
 def _same(talk: Talk, column: str, words: dict[str, str]) -> Found:
     cell = talk.row.cells.get(column)
     others = [row for row in talk.rows if row.cells.get(column) == cell and row is not talk.row]
-    if cell is None or len(others) != 1 or others[0] not in talk.named:
+    if not talk.follows or cell is None or len(others) != 1 or others[0] not in talk.named:
         return None
     words["cell"] = cell
     return others[0], talk.key
@@ -333,9 +340,8 @@ def make_conversations(
                 return made
         if round_ >= MOST_ROUNDS:
             break
-    raise ValueError(
-        f"{kinds.total() - kinds['list']} questions can be made, {num_questions} asked"
-    )
+    made_up = kinds.total() - kinds["list"]
+    raise ValueError(f"data.table_questions: {made_up} can be made, {num_questions} asked")
 
 
 def questions_from_tables(

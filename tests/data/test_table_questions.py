@@ -41,6 +41,13 @@ def test_tables_are_rows_side_by_side_with_like_headers() -> None:
 def test_numbers_of_cells() -> None:
     for cell, number in (("1,003", 1003), ("−4", -4), ("$ 5.50 (est.)", 5.5), ("about 5", None)):
         assert Row({"a": cell}, {}).number("a") == number
+    for cell, number in (
+        ("31 August 2003", None),
+        ("8:30", None),
+        ("91 kg", 91),
+        ("2003–04", None),
+    ):
+        assert Row({"a": cell}, {}).number("a") == number
     assert Row({}, {}).number("a") is None
 
 
@@ -65,6 +72,25 @@ def test_numbers_of_cells() -> None:
 def test_what_a_table_answers(kind: str, column: str, row: int, answer: str | None) -> None:
     found = asked(kind, column, row)
     assert (None if found is None else found[1]) == answer
+
+
+def test_a_row_without_a_name_keeps_others_from_being_the_most() -> None:
+    rows = [*CELLS, ["Greens", "2,000", "Lima", "1870"]]  # two rows of one name
+    [found] = tables_of(pool(rows=rows))
+    about = Talk(random.Random(0), found, "Team", ["Wins"], found[:2], found[0], kinds=["which"])
+    about.ask("most", "Wins")
+    assert about.turns == []
+    about = Talk(random.Random(0), found, "Team", ["Wins"], found, found[0], kinds=["which"])
+    about.ask("most", "Wins")
+    assert [label.label for _, labels in about.turns for label in labels] == ["Greens"]
+
+
+def test_another_row_of_the_same_is_asked_for_behind_a_row_only() -> None:
+    for kinds, num in (([], 0), (["list"], 0), (["which"], 1)):
+        about = talk(row=0)
+        about.kinds[:] = kinds
+        about.ask("same", "City")
+        assert len(about.turns) == num
 
 
 def test_questions_about_a_drawn_row_name_it() -> None:
@@ -113,10 +139,10 @@ def test_conversations_follow_from_pools_and_seed(caplog: pytest.LogCaptureFixtu
 
 
 def test_what_has_no_tables_is_refused() -> None:
-    with pytest.raises(ValueError, match="0 questions can be made, 5 asked"):
+    with pytest.raises(ValueError, match="0 can be made, 5 asked"):
         make_conversations([(Evidence("x", "Peru, capital, Lima", "kb"),)], 5)
     same = [["Reds", "1", "Lima", "1901"]] * 5  # no column names the rows
-    with pytest.raises(ValueError, match="0 questions can be made"):
+    with pytest.raises(ValueError, match="0 can be made"):
         make_conversations([pool(rows=same)], 5)
 
 
@@ -133,5 +159,7 @@ def test_as_a_command(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is the input, too"):
         main([*paths[:3], paths[1]])
     write_conversations(tmp_path / "in.jsonl", [Conversation("c", "", turns)])
-    with pytest.raises(ValueError, match=r"in.jsonl: 0 questions can be made, 8000 asked"):
+    with pytest.raises(
+        ValueError, match=r"in.jsonl: data.table_questions: 0 can be made, 8000 asked"
+    ):
         main(paths)
