@@ -41,7 +41,7 @@ Rows = dict[str, dict[str, Hits]]
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the rows of some files, and how they differ from one of them."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
-    parser.add_argument("files", nargs="+", help="hits.csv; of a row in several, the first counts")
+    parser.add_argument("files", nargs="+", help="hits.csv; of a seed in several, the first counts")
     parser.add_argument("--than", default="text", help="the row that others are compared with")
     parser.add_argument("--rows", nargs="+", help="only these")
     args = parser.parse_args(argv)
@@ -49,21 +49,28 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name in (args.than, *(args.rows or ())):
         if name not in rows:
             raise ValueError(f"{name!r} is no row of {', '.join(args.files)}: {', '.join(rows)}")
-    heads = ["row", "seeds", "H@1", "H@5", f"H@1 minus {args.than}", "p", "H@5 minus it", "p"]
+    heads = ["row", "seeds", "H@1", "H@5", "compared", f"H@1 minus {args.than}", "p"]
+    heads += ["H@5 minus it", "p"]
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for name in args.rows or rows:
         print(f"| {' | '.join([name, *cells(rows[name], rows[args.than])])} |", flush=True)
 
 
 def cells(row: Mapping[str, Hits], than: Mapping[str, Hits]) -> list[str]:
-    """A row's seeds, H@1 and H@5, and what it has more than another with the same seed."""
+    """A row's seeds, H@1 and H@5, and what it has more than another with the same seed.
+
+    Behind them the number of questions that are compared, those that both rows have; nothing where
+    there is none.
+    """
     found = [
         cell(over_conversations_and_seeds([numbers(hits, place) for hits in row.values()]))
         for place in (0, 1)
     ]
     seeds = pairs(row, than)
-    if row is than or not seeds:
-        return [str(len(row)), *found, *[""] * 4]
+    common = next((row[a].keys() & than[b].keys() for a, b in seeds), set())
+    if row is than or not common:
+        return [str(len(row)), *found, *[""] * 5]
+    found.append(str(len(common)))
     for place in (0, 1):
         more = [minus(numbers(row[a], place), numbers(than[b], place)) for a, b in seeds]
         p = sign_flip_test(more)
@@ -107,7 +114,8 @@ def read_hits(paths: Sequence[str]) -> Rows:
     """The rows of some files by name and seed.
 
     Raises:
-        ValueError: a file is missing, or a line is malformed; the message names both.
+        ValueError: a file is missing, a line is malformed, or two seeds of a row have answered
+            different questions; the message names the file.
     """
     rows: Rows = {}
     for path in paths:
@@ -119,7 +127,14 @@ def read_hits(paths: Sequence[str]) -> Rows:
         except UnicodeDecodeError as error:
             raise ValueError(f"{path}: not UTF-8 at byte {error.start + 1}") from None
         for name, seed, hits in _columns(path, lines):
-            rows.setdefault(name, {}).setdefault(seed, hits)
+            seeds = rows.setdefault(name, {})
+            for other, known in seeds.items():
+                if known.keys() != hits.keys():
+                    raise ValueError(
+                        f"{path}: {name}/{seed} has answered other questions ({len(hits)}) than "
+                        f"{name}/{other} ({len(known)})"
+                    )
+            seeds.setdefault(seed, hits)
     return rows
 
 

@@ -160,7 +160,7 @@ def test_from_rows_to_the_page(
     hits, minus = (numbers["shuffled"][name] for name in ("hit_at_1", "minus"))
     found = capsys.readouterr().out.strip().split("\n")[-1].split("|")
     assert found[3].strip() == cell(Estimate(**hits))
-    assert found[5].strip() == cell(Estimate(**minus["text"]["estimate"]), "+")
+    assert found[6].strip() == cell(Estimate(**minus["text"]["estimate"]), "+")
     study.main(argv)
     study.main([*argv, "--rows", "text", "--seeds", "1"])
     assert len(calls) == 11  # nothing is repeated
@@ -253,10 +253,20 @@ def test_hits_of_several_files_are_compared(
         path.write_text("".join(",".join(row) + "\n" for row in rows), encoding="utf-8")
     study_hits.main([str(first), str(second), "--than", "a", "--rows", "b"])
     found = capsys.readouterr().out.strip().split("\n")[-1].split("|")
-    assert [found[i].split()[0] for i in (3, 4, 5)] == ["1.000", "1.000", f"{3 / 7:+.3f}"]
+    assert [found[i].split()[0] for i in (3, 4, 5, 6)] == ["1.000", "1.000", "7", f"{3 / 7:+.3f}"]
     assert study_hits.read_hits([str(first)])["a"]["0"]["c0", "0"] == "5"
     with pytest.raises(ValueError, match="'c' is no row of"):
         study_hits.main([str(first), "--than", "a", "--rows", "c"])
+
+    # another seed has to be of the same questions; a row of others is compared with nothing
+    second.write_text("conversation,turn,a/1\nc9,0,1\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"b.csv: a/1 has answered other questions \(1\) than a/0"):
+        study_hits.read_hits([str(first), str(second)])
+    second.write_text("conversation,turn,b/0\nc9,0,1\n", encoding="utf-8")
+    capsys.readouterr()
+    study_hits.main([str(first), str(second), "--than", "a", "--rows", "b"])
+    found = capsys.readouterr().out.strip().split("\n")[-1].split("|")
+    assert [cell.strip() for cell in found[5:10]] == [""] * 5
 
 
 @pytest.mark.parametrize(
