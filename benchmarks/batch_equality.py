@@ -24,7 +24,7 @@ from data.examples import Example, choose_questions
 from data.jsonlines import read_conversations
 from infer import positive
 from inference.batches import Batching, prompt_length
-from inference.load import load
+from inference.load import check_writes, load
 from inference.questions import DRAW_SEED
 from model.graph_lm import GraphLM
 
@@ -106,6 +106,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--base_model")
     parser.add_argument("--device")
     args = parser.parse_args(argv, argparse.Namespace(quantization=None))
+    check_writes(args.checkpoint)
     conversations = complete_entities(read_conversations(args.input))
     chosen = choose_questions(conversations, args.max_questions, False, DRAW_SEED)
     model, builder = load(args)

@@ -32,7 +32,7 @@ from data.score import bootstrap
 from data.types import Conversation, gold_interaction
 from infer import add_model_options
 from inference.explain import evidence_parts
-from inference.load import device_of, load
+from inference.load import check_writes, device_of, load
 from model.checkpoint import checkpoint_hash, file_hash
 from model.graph_lm import GraphLM
 
@@ -43,6 +43,7 @@ SELECTIONS = ("share", "attention", "rank", "random", "leave_one_out")
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure questions that are not measured yet, and print the table of all."""
     args = parse(argv)
+    check_writes(args.checkpoint)
     conversations = read_conversations(args.input)
     chosen = choose_questions(conversations, args.num_questions, False, args.seed)
     wanted = {key(conversations[number], t) for number, turns in chosen.items() for t in turns}

@@ -32,7 +32,7 @@ from data.examples import choose_questions
 from data.jsonlines import Json, dump, read_conversations
 from data.types import Conversation
 from infer import positive
-from inference.load import device_of, load
+from inference.load import check_writes, device_of, load
 from inference.questions import DRAW_SEED
 from model.checkpoint import checkpoint_hash, file_hash
 
@@ -46,6 +46,8 @@ Row = tuple[str, str, str]
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure what is not measured yet, and print the table of all."""
     args = parse(argv)
+    for checkpoint in args.checkpoints:  # the loss of an entity among others is another number
+        check_writes(checkpoint)
     conversations = complete_entities(read_conversations(args.input))
     chosen = choose_questions(
         conversations, args.max_questions, args.single_answers_only, DRAW_SEED

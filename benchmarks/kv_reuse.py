@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 
 import torch
 from rich.console import Console
@@ -24,10 +25,10 @@ from data.collate import collate
 from data.entities import complete_entities
 from data.examples import Example, ExampleBuilder
 from data.jsonlines import join_pools, read_conversations
-from data.types import Conversation, Evidence
+from data.types import Conversation, Evidence, gold_interaction
 from infer import positive
 from inference.batches import answer_batch
-from inference.load import load
+from inference.load import check_writes, load
 from model.generation import Past, common_start
 from model.graph_lm import GraphLM
 
@@ -70,7 +71,10 @@ def examples_of(
         pieces = [item.evidence for item in example.evidence]
         if order == "kept first":
             pieces = kept_first(pieces, before)
-            example = replace(example, graph=builder.graph(pieces))
+            turn = example.turn
+            q_t, _ = builder.retrieve(conversation, turn, gold_interaction(conversation, turn))
+            asked = builder.encoded_question(conversation.turns[turn].question, q_t)
+            example = replace(example, graph=builder.graph(pieces, asked))
         before = pieces
         yield example
 
@@ -129,8 +133,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--base_model")
     parser.add_argument("--device")
     args = parser.parse_args(argv, argparse.Namespace(quantization=None))
+    check_writes(args.checkpoint)
     found = long_conversations(read_conversations(args.input), args.num_turns)
-    conversations = [next(found) for _ in range(args.num_conversations)]
+    conversations = list(islice(found, args.num_conversations))
+    if len(conversations) < args.num_conversations:
+        raise ValueError(
+            f"{args.input}: {len(conversations)} conversations of {args.num_turns} turns can be"
+            f" made of it, --num_conversations {args.num_conversations}"
+        )
     conversations = complete_entities(conversations)
     model, builder = load(args)
     title = f"{len(conversations)} x {args.num_turns} turns, evidence: {model.config.evidence}"

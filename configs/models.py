@@ -48,11 +48,15 @@ def resolve_model(name: str) -> str:
     return name
 
 
-def sentence_encoder(name: str) -> Callable[[Sequence[str]], Any]:
+def sentence_encoder(name: str, device: str | None = None) -> Callable[[Sequence[str]], Any]:
     """A sentence encoder as a function from texts to unit vectors, [len(texts), width].
 
     It is loaded with the first texts: where every vector is known already, there are none. The
     function raises ValueError if the encoder cannot be found.
+
+    Args:
+        name: as of a config.
+        device: where it computes; None: the process's GPU, else the CPU.
     """
 
     @cache
@@ -61,7 +65,7 @@ def sentence_encoder(name: str) -> Callable[[Sequence[str]], Any]:
 
         path = resolve_model(name)
         try:
-            return SentenceTransformer(path)
+            return SentenceTransformer(path, device=device)
         except (OSError, ValueError) as error:
             raise ValueError(f"sentence encoder {name!r}: {where_looked(name)}: {error}") from error
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data.examples import Example
-from data.jsonlines import BadLine, Json, Place, field, iter_lines, records
+from data.json_fields import well_formed
+from data.jsonlines import BadLine, Json, Place, field, iter_lines, records, unique_ids
 from data.metrics import hit, nearest_entities
 from data.proposals import Key, Proposal, Proposed
 from data.types import Answer, Entity
@@ -134,21 +135,30 @@ def bad_line_records(bad: BadLine, taken: set[str]) -> list[Json]:
     id_, turns = record.get("id"), record.get("turns")
     known = {}
     if isinstance(id_, str | int):
-        id_ = f"{id_}#{bad.error['line']}" if str(id_) in taken else str(id_)
+        id_ = well_formed(str(id_))
+        id_ = f"{id_}#{bad.error['line']}" if id_ in taken else id_
         taken.add(id_)
         known = {"conversation": id_}
-    return [
-        known | _readable(turn if isinstance(turn, dict) else {}, index) | bad.error
+    found = [
+        _readable(turn if isinstance(turn, dict) else {}, index)
         for index, turn in enumerate(turns if isinstance(turns, list) else ())
-    ] or [known | bad.error]
+    ]
+    ids = unique_ids([record["turn"] for record in found], f"line {bad.error['line']}: turn")
+    found = [record | {"turn": id_} for record, id_ in zip(found, ids, strict=True)]
+    return [known | record | bad.error for record in found or [{}]]
 
 
 def _readable(turn: Json, index: int) -> Json:
     id_, question, answers = (turn.get(name) for name in ("id", "question", "answers"))
-    record: Json = {"turn": str(id_ if isinstance(id_, str | int) else index), "turn_index": index}
-    record |= {"question": question} if isinstance(question, str) else {}
+    name = well_formed(str(id_ if isinstance(id_, str | int) else index))
+    record: Json = {"turn": name, "turn_index": index}
+    record |= {"question": well_formed(question)} if isinstance(question, str) else {}
     known = [a for a in answers if isinstance(a, dict)] if isinstance(answers, list) else []
-    labels = [Answer(a["label"], a.get("id")) for a in known if isinstance(a.get("label"), str)]
+    labels = [
+        Answer(well_formed(a["label"]), well_formed(i) if isinstance(i := a.get("id"), str) else i)
+        for a in known
+        if isinstance(a.get("label"), str)
+    ]
     return record | ({"gold": _gold(labels)} if labels else {})
 
 

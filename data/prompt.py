@@ -12,6 +12,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 from data.chain_graph import TokenisedPiece
@@ -28,6 +29,9 @@ INSTRUCTION = (
 )
 OPEN_TAG, CLOSE_TAG = "<evidence>", "</evidence>\n"
 ANSWER = "Answer:"
+FIXED_DATE = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}"
+"""Set before templates that print today's date: a prompt must not change from one day to the next.
+The date is the one that Llama's templates have where they know none."""
 _EVIDENCE, _DIALOGUE = "\ue000evidence\ue000", "\ue000dialogue\ue000"  # private-use: never in data
 _MARKER = re.compile(r"\[/?[A-Z_]+\]|<[^<>\s]+>|\b[A-Z]{2,}:|#{2,} ?\w[\w ]*:")  # as in templates
 _TAG = re.compile(r"</?evidence>")
@@ -76,7 +80,10 @@ class Prompt:
             {"role": "user", "content": user},
             {"role": "assistant", "content": _DIALOGUE},
         ]
-        render = self.tokenizer.apply_chat_template
+        template = self.tokenizer.get_chat_template()
+        if "strftime_now" in template:
+            template = FIXED_DATE + template
+        render = partial(self.tokenizer.apply_chat_template, chat_template=template)
         text = render(messages, tokenize=False, continue_final_message=True)
         closed = render(messages, tokenize=False)
         parts = re.split(f"{_EVIDENCE}|{_DIALOGUE}", text)

@@ -28,6 +28,7 @@ from inference.propose import Proposer, load_proposer, read_choice
 from inference.questions import Questions
 from model.checkpoint import check_manifest, checkpoint_hash, file_hash
 from model.graph_lm import GraphLM
+from model.sharding import sharding_wanted
 
 logger = logging.getLogger("infer")
 WINDOW = 256
@@ -67,11 +68,40 @@ def answer(args: argparse.Namespace, main: bool) -> None:
     if main:
         size = len(questions.lines) + len(questions.errors)
         file = AnswerFile(args.output, settings_of(args), size, args.fresh)
-    if everywhere(file and file.whole):
+    loaded = None
+    with StopRequest(args.max_minutes) as stop:
+        if not everywhere(file and file.whole):
+            loaded = answer_all(args, questions, choice, file, stop)
         if file and args.explain:
-            explain_answers(args, *load(args), questions.conversations, questions.pools)
-        return say_how_it_ended(file, args)
-    with StopRequest(args.max_minutes) as stop, file or nullcontext():
+            model, builder = loaded or load(args)
+            explain_answers(args, model, builder, questions.conversations, questions.pools, stop)
+    say_how_it_ended(file, args)
+
+
+def answer_all(
+    args: argparse.Namespace,
+    questions: Questions,
+    choice: Choice | None,
+    file: AnswerFile | None,
+    stop: StopRequest,
+) -> tuple[GraphLM, ExampleBuilder]:
+    """Answer what is not answered yet.
+
+    Args:
+        args: the options.
+        questions: to answer.
+        choice: what the answers are chosen from.
+        file: the main process's.
+        stop: asked after every batch.
+
+    Returns:
+        The model that has answered, and its builder.
+
+    Raises:
+        SystemExit: it was asked to stop.
+    """
+    main = file is not None
+    with file or nullcontext():
         model, builder = load(args)
         builder.cut = args.cut_edges
         proposer = load_proposer(args, choice, args.cut_edges)
@@ -95,9 +125,7 @@ def answer(args: argparse.Namespace, main: bool) -> None:
         builder.log_counts()
         if file is not None:
             file.finish()
-            if args.explain:
-                explain_answers(args, model, builder, questions.conversations, questions.pools)
-    say_how_it_ended(file, args)
+    return model, builder
 
 
 def read_input(args: argparse.Namespace) -> tuple[Questions, Choice | None]:
@@ -114,6 +142,8 @@ def read_input(args: argparse.Namespace) -> tuple[Questions, Choice | None]:
         "--evidence_of other": args.evidence_of == "other",
         "--cut_edges": args.cut_edges != "nothing",
     }
+    if args.explain and sharding_wanted():
+        raise ValueError("--explain: not under FSDP; start one process, or without shards")
     questions = Questions.read(args)
     choice = read_choice(args, next((name for name, given in changed.items() if given), None))
     if choice is not None and not choice.is_asked and not args.keep_going:

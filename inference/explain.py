@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from data.chain_graph import node_starts, span_nodes
+from data.cli import EXIT_GO_ON, StopRequest
 from data.collate import collate
 from data.examples import Example, ExampleBuilder
 from data.explain_page import write_explain_page
@@ -28,13 +30,14 @@ from data.explanation import (
     origin,
     shares,
 )
-from data.jsonlines import iter_lines
+from data.jsonlines import iter_lines, whole_file
 from data.link import entity_spans
 from data.retrieve import Retrieved
 from data.types import Conversation, Evidence, interaction_answer
 from model.attribution import attribute
+from model.checkpoint import file_hash
 from model.graph_lm import GraphLM
-from model.sharding import is_sharded
+from model.memory import is_out_of_memory
 
 logger = logging.getLogger("infer")
 
@@ -113,7 +116,8 @@ def why(
         answer: the text to explain: what the model wrote, or any other answer.
         dropped: handed on to the record.
     """
-    target = builder.prompt.target_ids(answer)
+    prompt = builder.prompt
+    target = prompt.target_ids(answer) if answer else [prompt.end_id]  # what says nothing ends
     parts = evidence_parts(model, builder, replace(example, target_ids=target))
     texts, tokens = builder.tokenise([item.evidence for item in example.evidence])
     spans = entity_spans(texts)
@@ -137,6 +141,23 @@ def why(
         edges=_edges(parts, entities, labels) if graph else (),
         dropped=tuple(dropped),
     )
+
+
+def why_if_it_fits(
+    model: GraphLM,
+    builder: ExampleBuilder,
+    example: Example,
+    answer: str,
+    dropped: Sequence[DroppedPiece],
+) -> list[ExplainedTurn]:
+    """As ``why``; nothing, with a warning, where it takes more memory than there is."""
+    try:
+        return [why(model, builder, example, answer, dropped)]
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+    logger.warning("conversation %s, turn %s: out of memory, not explained", *example.key)
+    return []
 
 
 def _pieces(
@@ -235,7 +256,7 @@ def explain_conversation(
             example = builder.turn(conversation, number, interaction, memory, pool)
             if (answer := answers[number]) is not None:
                 dropped = dropped_pieces(builder, example, retrieved)
-                turns.append(why(model, builder, example, answer, dropped))
+                turns += why_if_it_fits(model, builder, example, answer, dropped)
         else:
             memory.add(retrieved)
         told = interaction_answer(turn.answers) if history == "gold" else answers.get(number)
@@ -260,32 +281,36 @@ def explain_answers(
     builder: ExampleBuilder,
     conversations: Sequence[Conversation],
     pools: Sequence[tuple[Evidence, ...]] | None,
+    stop: StopRequest,
 ) -> None:
     """``infer.py answer --explain``: a page for each conversation of a whole predictions file.
+
+    ``OUT.html.unfinished`` says which pages are there already, as long as some are missing.
 
     Args:
         args: the options of ``answer``.
         model, builder: of the checkpoint that answered.
         conversations: that were answered.
         pools: what each read instead of its own evidence.
+        stop: asked after every page.
 
     Raises:
-        ValueError: the model is sharded: one process alone cannot explain with it.
+        SystemExit: it was asked to stop; the same command goes on.
     """
-    if is_sharded(model):
-        raise ValueError("--explain: the model is sharded; start this command with one process")
     model.eval()
     builder.cut = args.cut_edges
-    answers: dict[str, dict[int, str | None]] = {}
-    known = {conversation.id for conversation in conversations}
-    for _, record in iter_lines(args.output):
-        if record.get("conversation") in known:  # else a line of the input that could not be read
-            of_turns = answers.setdefault(record["conversation"], {})
-            of_turns[record["turn_index"]] = record.get("answer")
+    answers = read_answers(args.output, {conversation.id for conversation in conversations})
     checkpoint = "/".join(Path(args.checkpoint).parts[-2:])
     paths = page_paths(args.explain, list(answers))
     answered = [pair for pair in enumerate(conversations) if pair[1].id in answers]
-    for number, conversation in tqdm(answered, desc="explanations"):
+    journal = Path(f"{args.explain}.unfinished")
+    done = explained(journal, file_hash(args.output))
+    left = [pair for pair in answered if pair[1].id not in done]
+    bar = tqdm(left, initial=len(done), total=len(answered), desc="explanations")
+    for number, conversation in bar:
+        if stop:
+            logger.info("stopped: %s; the same command goes on", stop.reason)
+            raise SystemExit(EXIT_GO_ON)
         found = explain_conversation(
             model,
             builder,
@@ -296,7 +321,42 @@ def explain_answers(
             None if pools is None else pools[number],
         )
         write_explain_page(found, paths[conversation.id])
+        with journal.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(conversation.id) + "\n")
+    journal.unlink(missing_ok=True)
     logger.info("wrote %d pages: %s ...", len(paths), next(iter(paths.values()), "none"))
+
+
+def read_answers(path: str, known: Container[str]) -> dict[str, dict[int, str | None]]:
+    """The answers of predictions by conversation and number of the turn; None where one failed.
+
+    Args:
+        path: of the predictions.
+        known: conversations; others are lines of the input that could not be read.
+    """
+    answers: dict[str, dict[int, str | None]] = {}
+    for _, record in iter_lines(path):
+        if record.get("conversation") in known:
+            of_turns = answers.setdefault(record["conversation"], {})
+            of_turns[record["turn_index"]] = record.get("answer")
+    return answers
+
+
+def explained(journal: Path, predictions: str) -> set[str]:
+    """The conversations that have their pages; none where these are of other predictions.
+
+    Args:
+        journal: says so; is begun anew where it has none.
+        predictions: hash of the file that is explained.
+    """
+    head = json.dumps({"predictions": predictions})
+    text = journal.read_text(encoding="utf-8") if journal.is_file() else ""
+    begun, *ids = text.splitlines(keepends=True) or [""]
+    if begun == f"{head}\n":
+        return {json.loads(line) for line in ids if line.endswith("\n")}
+    with whole_file(journal) as file:
+        file.write(f"{head}\n")
+    return set()
 
 
 def page_paths(path: str | Path, ids: Sequence[str]) -> dict[str, Path]:
@@ -310,10 +370,12 @@ def page_paths(path: str | Path, ids: Sequence[str]) -> dict[str, Path]:
     if len(ids) == 1:
         return {ids[0]: path}
     paths: dict[str, Path] = {}
+    taken: set[str] = set()  # some file systems take c1 and C1 for one name
     for id_ in ids:
-        name = re.sub(r"[^\w.-]+", "_", id_)[:80]
+        name = re.sub(r"[^\w.-]+", "_", id_).encode()[:80].decode(errors="ignore")
         found = path.with_name(f"{path.stem}-{name}{path.suffix}")
-        while found in paths.values():
+        while found.name.casefold() in taken:
             found = found.with_stem(f"{found.stem}_")
+        taken.add(found.name.casefold())
         paths[id_] = found
     return paths

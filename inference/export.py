@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 from tqdm import tqdm
@@ -52,6 +53,10 @@ def export_command(args: argparse.Namespace) -> None:
         raise ValueError("--prompts needs --input, and --input is read for --prompts only")
     for folder in filter(None, (args.output, args.prompts)):
         check_free(Path(folder))
+    if args.output and args.prompts:
+        one, other = (Path(folder).resolve() for folder in (args.output, args.prompts))
+        if one.is_relative_to(other) or other.is_relative_to(one):
+            raise ValueError(f"--prompts {args.prompts}: needs a folder outside --output's")
     device_of(args)
     manifest = check_manifest(Path(args.checkpoint))
     check_writes(args.checkpoint)
@@ -184,7 +189,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
         partial.mkdir(parents=True)
         yield partial
         os.rename(partial, folder)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise ValueError(f"{folder}: cannot be written: {error}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -30,7 +30,7 @@ def load(args: argparse.Namespace) -> tuple[GraphLM, ExampleBuilder]:
         raise ValueError(f"--device {device!r}: {error}") from None
     logger.info("checkpoint %s on %s", args.checkpoint, device)
     config = checkpoint_config(args.checkpoint)
-    return model, load_builder(config, args.base_model)
+    return model, load_builder(config, args.base_model, args.device)
 
 
 def check_writes(checkpoint: str) -> None:
@@ -41,8 +41,8 @@ def check_writes(checkpoint: str) -> None:
     """
     if checkpoint_config(checkpoint).model.answers == "nodes":
         raise ValueError(
-            f"{checkpoint}: model.answers is nodes, so that no text is generated; infer.py"
-            " answer takes it without --explain, and answer and chat as --proposals of an LM"
+            f"{checkpoint}: model.answers is nodes, so that no text is generated; infer.py answer"
+            " takes it (without --explain), and answer and chat as --proposals of an LM"
         )
 
 
@@ -64,8 +64,15 @@ def device_of(args: argparse.Namespace) -> str:
     return args.device
 
 
-def load_builder(config: Config, base_model: str | None = None) -> ExampleBuilder:
+def load_builder(
+    config: Config, base_model: str | None = None, device: str | None = None
+) -> ExampleBuilder:
     """The example builder of a config, with tokenizer and sentence encoder.
+
+    Args:
+        config: of a run or checkpoint.
+        base_model: where its base model is now, if not where the config says.
+        device: of the sentence encoder; None: the process's GPU, else the CPU.
 
     Raises:
         ValueError: the tokenizer cannot be found.
@@ -83,5 +90,5 @@ def load_builder(config: Config, base_model: str | None = None) -> ExampleBuilde
         mentions=config.model.answers == "nodes",
     )
     if builder.needs_embed:  # loaded with the first texts
-        builder.embed = cached(sentence_encoder(config.evidence.embedder))
+        builder.embed = cached(sentence_encoder(config.evidence.embedder, device))
     return builder

@@ -66,11 +66,11 @@ class Questions:
             known: lines that are answered already.
         """
         window: list[int] = []
-        left = size
+        left, last = size, max(self.chosen)
         for number, chosen in self.chosen.items():
             window.append(number)
             left -= len(chosen) if turns else 1
-            if left <= 0 or number == max(self.chosen):
+            if left <= 0 or number == last:
                 if any(self.lines[n, t] not in known for n in window for t in self.chosen[n]):
                     yield window
                 window, left = [], size

@@ -86,7 +86,7 @@ class Session:
         self.memory = self.memories[0]
         if memory_graph is not None:
             self.close()
-            self.memory.graph = open_memory(builder, memory_graph)
+            self.memory.graph = open_memory(builder, memory_graph, str(model.device))
             for memory in self.memories:
                 memory.graph = self.memory.graph
 
@@ -199,12 +199,17 @@ class Session:
         """What the last answer owes to its evidence.
 
         Raises:
-            ValueError: there is none.
+            ValueError: there is none, or it takes more memory than there is.
         """
         from inference.explain import why  # few ask
 
         turn = self.last()
-        return why(self.model, self.builder, turn.example, turn.record["answer"])
+        try:
+            return why(self.model, self.builder, turn.example, turn.record["answer"])
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise ValueError("out of memory: to explain takes more than to answer") from error
 
     def save(self, path: str | Path, overwrite: bool = False) -> Path:
         """Write the conversation as one line of JSON, each turn with the evidence it was given.
@@ -217,14 +222,16 @@ class Session:
             ValueError: nothing was answered yet, a file is there, or it cannot be written.
         """
         self.last()
-        path = Path(path).expanduser()
         try:
+            path = Path(path).expanduser()
             if not overwrite and path.exists():
                 raise ValueError(f"{path} is there already; /save! {path} writes over it")
             turns = tuple(_saved(turn) for turn in self.turns)
             write_conversations(path, [Conversation(path.stem, "", turns)])
         except OSError as error:
             raise ValueError(f"{path}: cannot be written: {error.strerror}") from None
+        except RuntimeError as error:  # ~ of nobody
+            raise ValueError(f"{path}: {error}") from None
         return path
 
     def close(self) -> None:
@@ -241,7 +248,7 @@ def _saved(turn: FinishedTurn) -> Turn:
     return Turn(record["turn"], record["question"], answers, None, join_pools(*pieces))
 
 
-def open_memory(builder: ExampleBuilder, path: str) -> ChatGraph:
+def open_memory(builder: ExampleBuilder, path: str, device: str) -> ChatGraph:
     """A person's memory graph, asked as the checkpoint was trained to, where it was.
 
     Raises:
@@ -250,7 +257,7 @@ def open_memory(builder: ExampleBuilder, path: str) -> ChatGraph:
     config = builder.memory_graph or MemoryGraphConfig()
     embed = builder.embed
     if embed is None and config.vectors == "encoder":
-        embed = cached(sentence_encoder(builder.config.embedder))
+        embed = cached(sentence_encoder(builder.config.embedder, device))
     return ChatGraph(path, config, embed)
 
 

@@ -25,7 +25,8 @@ from tqdm import tqdm
 import inference.answer
 import inference.batches
 from data.cli import EXIT_GO_ON
-from data.jsonlines import write_conversations
+from data.jsonlines import BadLine, dump, write_conversations
+from data.predictions import bad_line_records
 from data.score import score_predictions
 from infer import main
 from inference.answer import EXIT_ERRORS
@@ -262,6 +263,19 @@ def test_bad_lines_become_error_records_in_their_places(
     with pytest.raises(SystemExit) as ended:  # whole, and still with errors
         main([*command, "--keep_going"])
     assert ended.value.code == EXIT_ERRORS
+
+
+def test_what_is_told_of_a_bad_line_can_be_written_and_scored(tmp_path: Path) -> None:
+    line = (
+        '{"id": "c\\ud83d", "turns": [{"id": "1", "question": "half \\ud83d", "answers": '
+        '[{"label": "\\ud83d", "id": "\\ud83d"}]}, {"id": "1"}]}'
+    )
+    bad = BadLine(0, {"line": 7, "error": "field turns[1].question: missing"}, json.loads(line))
+    found = bad_line_records(bad, {"c?"})
+    assert [(r["conversation"], r["turn"]) for r in found] == [("c?#7", "1"), ("c?#7", "1#2")]
+    assert found[0]["question"] == "half ?"
+    assert found[0]["gold"] == [{"label": "?", "id": "?"}]
+    assert all(dump(record).encode() for record in found)
 
 
 @pytest.mark.parametrize("history", HISTORIES)

@@ -165,6 +165,18 @@ def test_why_lists_the_pieces_by_share(session: Session) -> None:
     assert session.ask(QUESTIONS[1]).record["answer"] is not None  # it has trained nothing
 
 
+def test_where_reasons_do_not_fit_into_memory_the_chat_goes_on(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(*args: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    monkeypatch.setattr("inference.explain.attribute", no_memory)
+    said = Screen(session)(QUESTIONS[0], "/why", QUESTIONS[1])
+    assert "error: out of memory: to explain takes more than to answer" in said
+    assert len(session.turns) == 2
+
+
 def test_unknown_commands_name_the_nearest(session: Session) -> None:
     screen = Screen(session)
     assert "error: no command /evidnce: did you mean /evidence?" in screen("/evidnce")
@@ -289,6 +301,7 @@ def test_saving_writes_over_nothing_unless_told(session: Session, tmp_path: Path
     assert "error: " in screen(f"/save {tmp_path}")
     assert "error: " in screen(f"/save! {tmp_path}")
     assert "error: " in screen(f"/save {tmp_path / ('x' * 300)}")
+    assert "error: ~nobody-here/x.jsonl: " in screen("/save ~nobody-here/x.jsonl")
     assert len(session.turns) == 2
 
 

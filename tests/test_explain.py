@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from dataclasses import asdict, replace
 from html import escape
 from pathlib import Path
@@ -10,13 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import infer
+import inference.explain
 from configs.schema import Config, EncoderConfig, EvidenceConfig, ModelConfig, TrainingConfig
 from data.chain_graph import node_starts
+from data.cli import EXIT_GO_ON
 from data.collate import collate
 from data.examples import Example, ExampleBuilder
-from data.explanation import ExplainedTurn, shares
+from data.explain_page import write_explain_page
+from data.explanation import ExplainedTurn, Explanation, shares
 from data.jsonlines import write_conversations
 from data.types import Conversation, Evidence
 from inference.explain import dropped_pieces, evidence_parts, explain_conversation, page_paths, why
@@ -269,7 +275,59 @@ def test_shuffled_edges_have_no_entities_to_name(tiny_checkpoint: str, tmp_path:
         pages(tiny_checkpoint, tmp_path, [tiny_conversation(0)], "--cut_edges", "shuffle")
 
 
+def test_pages_go_on_where_they_were_stopped(
+    tiny_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversations = [tiny_conversation(0), tiny_conversation(1), tiny_conversation(2)]
+    written: list[str] = []
+
+    def write(record: Explanation, path: Path) -> None:
+        written.append(record.conversation)
+        write_explain_page(record, path)
+        if len(written) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(inference.explain, "write_explain_page", write)
+    with pytest.raises(SystemExit) as ended:
+        pages(tiny_checkpoint, tmp_path, conversations)
+    assert ended.value.code == EXIT_GO_ON
+    assert (tmp_path / "why" / "why.html.unfinished").is_file()
+    found = pages(tiny_checkpoint, tmp_path, conversations)
+    assert found == {"why-c0.html", "why-c1.html", "why-c2.html"}
+    assert written == ["c0", "c1", "c2"]
+    # pages of other predictions do not count
+    (tmp_path / "why" / "why.html.unfinished").write_text('{"predictions": "x"}\n"c0"\n')
+    pages(tiny_checkpoint, tmp_path, conversations)
+    assert written[3:] == ["c0", "c1", "c2"]
+
+
+def test_a_turn_that_does_not_fit_into_memory_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fits(*args: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        return attribute(*args)
+
+    asked = 0
+    monkeypatch.setattr(inference.explain, "attribute", fits)
+    found = of_conversation(stir(tiny_model()))
+    assert [turn["id"] for turn in found["turns"]] == ["0", "2"]
+    assert "conversation c0, turn 1: out of memory, not explained" in caplog.messages
+
+
+def test_an_answer_without_words_is_explained_by_its_end() -> None:
+    model, builder = stir(tiny_model()), tiny_builder()
+    example = builder.conversation(tiny_conversation(0))[0]
+    ended = replace(example, target_ids=[builder.prompt.end_id])
+    expected = -model(collate([ended], "right", with_target=True)).total.item()
+    assert why(model, builder, example, "").logprob == pytest.approx(expected, abs=1e-5)
+
+
 def test_no_two_pages_have_one_name() -> None:
-    paths = page_paths("out.html", ["a b", "a/b", "a_b"])
-    assert len({*paths.values()}) == 3
+    paths = page_paths("out.html", ["a b", "a/b", "a_b", "A_B", "京" * 90])
+    assert len({path.name.casefold() for path in paths.values()}) == 5
+    assert max(len(path.name.encode()) for path in paths.values()) < 100
     assert {path.suffix for path in paths.values()} == {".html"}

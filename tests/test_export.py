@@ -77,7 +77,7 @@ class Exported:
 
 
 def lines(path: Path) -> list[Json]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
 
 
 @pytest.fixture(scope="module", params=list(MODELS))
@@ -281,6 +281,11 @@ def test_what_is_there_is_never_written_over(exported: Exported, tmp_path: Path)
         infer.main(common)
     with pytest.raises(ValueError, match="--prompts needs --input"):
         infer.main([*common, "--prompts", str(tmp_path / "p")])
+    for inner in ("out", "out/prompts"):
+        folders = ["--output", str(tmp_path / "out"), "--prompts", str(tmp_path / inner)]
+        with pytest.raises(ValueError, match=r"--prompts .*: needs a folder outside --output's"):
+            infer.main([*common, "--input", str(exported.input), *folders])
+    assert not (tmp_path / "out").exists()
 
 
 def test_many_prompts_are_spread_over_files(

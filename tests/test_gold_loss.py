@@ -79,6 +79,12 @@ def test_it_goes_on_and_measures_nothing_twice(
     main(options)
 
 
+def test_answers_from_nodes_have_no_such_loss(options: list[str], nodes_checkpoint: str) -> None:
+    given = [*options[:2], nodes_checkpoint, *options[2:]]
+    with pytest.raises(ValueError, match="answers is nodes"):
+        main(given)
+
+
 def test_other_questions_need_another_file(options: list[str]) -> None:
     main(options)
     with pytest.raises(ValueError, match="max_questions=None, now 2: take another file"):

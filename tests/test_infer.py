@@ -42,7 +42,7 @@ def answer(
     arguments = ["--checkpoint", checkpoint, "--input", folder / "input.jsonl"]
     arguments += ["--output", output, "--max_new_tokens", 5, "--fresh", *options]
     infer.main(["answer", *map(str, arguments)])
-    return [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in output.read_text(encoding="utf-8").split("\n")[:-1]]
 
 
 def timeless(records: list[Json]) -> list[Json]:

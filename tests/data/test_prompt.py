@@ -242,6 +242,16 @@ def test_a_template_that_drops_or_repeats_a_message_is_refused(
         Prompt(smollm2_tokenizer)
 
 
+def test_todays_date_is_in_no_prompt(smollm2_tokenizer: Any) -> None:
+    tokenizer = copy.deepcopy(smollm2_tokenizer)
+    plain = Prompt(tokenizer).prefix_ids
+    dated = "{{ 'Today: ' + strftime_now('%d %b %Y') + '\n' }}" + tokenizer.chat_template
+    tokenizer.chat_template = dated
+    found = Prompt(tokenizer).prefix_ids
+    assert tokenizer.decode(found) == f"Today: 26 Jul 2024\n{tokenizer.decode(plain)}"
+    assert tokenizer.chat_template == dated
+
+
 def test_a_tokenizer_without_template_joins_the_parts_plainly(
     smollm2_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
