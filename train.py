@@ -23,17 +23,18 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list, set_seed
 from tqdm import tqdm
 
-from configs.load import parse_train_options, write_config
+from configs.load import parse_train_options
 from configs.schema import Config
 from data.batches import BatchSchedule, check_shared_evenly
 from data.cli import EXIT_GO_ON, StopRequest, run_cli
 from data.example_cache import load_examples
 from data.examples import Example, ExampleBuilder
 from data.steps import Step, Trial, fingerprint, steps
-from inference.batches import answer_together
+from inference.batches import answer_together, check_lengths
 from inference.load import load_builder
-from model.checkpoint import commit, save_checkpoint, trained_weights
+from model.checkpoint import save_checkpoint, trained_weights
 from model.graph_lm import GraphLM
+from model.launcher import log_environment, make_accelerator, process_group_ended
 from model.memory import (
     memory_advice,
     memory_lines,
@@ -61,13 +62,14 @@ TUNE_SEED = 1  # the questions that runs are compared on do not change with the 
 def main(argv: Sequence[str] | None = None) -> None:
     """Train as the config says; checkpoints ``best`` and ``last`` are in ``training.output``."""
     options, config = parse_train_options(sys.argv[1:] if argv is None else argv)
-    with StopRequest(config.training.max_minutes) as stop:  # also while everything is loaded
+    # asked to stop also while everything is loaded
+    with StopRequest(config.training.max_minutes) as stop, process_group_ended():
         run_training(options, config, stop)
 
 
 def run_training(options: Namespace, config: Config, stop: StopRequest) -> None:
     """Data, model, and the run; or what it would need."""
-    accelerator = Accelerator(cpu=not torch.accelerator.is_available())  # torchrun finds it, too
+    accelerator = make_accelerator()
     if not accelerator.is_main_process:
         logging.disable(logging.INFO)
     check_shared_evenly(config.training.batches_per_step, accelerator.num_processes)
@@ -78,6 +80,8 @@ def run_training(options: Namespace, config: Config, stop: StopRequest) -> None:
     log_environment(config, accelerator)
     output = Path(config.training.output)
     run = Run(config, accelerator, GraphLM(config.model), builder, tune, output)
+    check_lengths(run.model, train, None)
+    check_lengths(run.model, tune, config.training.max_new_tokens)
     if accelerator.process_index:  # every process drops out something else
         set_seed(config.training.seed, device_specific=True)
     if options.dry_run:
@@ -87,19 +91,9 @@ def run_training(options: Namespace, config: Config, stop: StopRequest) -> None:
             start_afresh(output)
         if config.training.max_steps != 0:
             run.train(train, stop, options.resume_anyway)
+        else:
+            run.resume("", anyway=False)  # what is trained is not written over
         run.finish()
-
-
-def log_environment(config: Config, accelerator: Accelerator) -> None:
-    """What a run can be repeated from: config, commit, versions, devices."""
-    logger.info("config:\n%s", write_config(config))
-    logger.info(
-        "commit %s, torch %s, %d process(es) on %s",
-        commit(),
-        torch.__version__,
-        accelerator.num_processes,
-        accelerator.device,
-    )
 
 
 def load_train_and_tune(
@@ -193,7 +187,8 @@ class Run:
         broadcast_object_list(found)
         if found[0] is not None:
             folder, self.progress = found[0]
-            load_resumable(folder, self.progress, self.model, self.optimizer, self.accelerator)
+            if self.optimizer is not None:
+                load_resumable(folder, self.progress, self.model, self.optimizer, self.accelerator)
         self.progress.data = data
 
     def take(self, step: Step, num_steps: int, stop: StopRequest, bar: tqdm[Any]) -> None:
@@ -297,13 +292,12 @@ class Run:
         """Answer the tuning questions with all processes; keep the best checkpoint by H@1."""
         settings, progress = self.config.training, self.progress
         self.model.eval()
-        records = answer_together(
-            self.model,
-            self.builder.prompt,
-            self.tune,
-            settings.eval_batch_size,
-            settings.max_new_tokens,
-        )
+        sizes = settings.eval_batch_size, settings.max_new_tokens
+        try:
+            records = answer_together(self.model, self.builder.prompt, self.tune, *sizes)
+        except ValueError as error:
+            fields = "training.eval_batch_size and training.max_new_tokens"
+            raise ValueError(f"while evaluating: {error}; here the fields are {fields}") from error
         hits = [float(record["hit_at_1"]) for record in records]
         progress.metrics = {
             "step": progress.step,
@@ -323,6 +317,7 @@ class Run:
         if not progress.finished:
             self.open_log()
             if self.tune and progress.metrics.get("step") != progress.step:
+                self.save_last()  # the evaluation may fail
                 self.evaluate()
             if progress.best is None:
                 self.save_best()
@@ -371,6 +366,8 @@ class Run:
 
 def dry_run(run: Run, examples: list[Example]) -> None:
     """Say what a run would need, from ten steps that are taken and forgotten, the largest first."""
+    if not examples:
+        raise ValueError("config field training.max_steps: 0 given: nothing is trained")
     before = peak_memory(run.accelerator.device)
     settings, schedule = run.config.training, run.prepare(examples)
     trial = Trial(schedule, examples)

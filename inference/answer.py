@@ -28,6 +28,7 @@ from inference.propose import Proposer, load_proposer, read_choice
 from inference.questions import Questions
 from model.checkpoint import check_manifest, checkpoint_hash, file_hash
 from model.graph_lm import GraphLM
+from model.launcher import process_group_ended
 from model.sharding import sharding_wanted
 
 logger = logging.getLogger("infer")
@@ -52,10 +53,8 @@ def answer_command(args: argparse.Namespace) -> None:
             some lines of the predictions are errors.
     """
     state = PartialState(cpu=device_of(args) == "cpu")
-    try:
+    with process_group_ended():
         answer(args, state.is_main_process)
-    finally:
-        state.destroy_process_group()  # its threads must not outlive the interpreter
 
 
 def answer(args: argparse.Namespace, main: bool) -> None:

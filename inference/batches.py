@@ -30,6 +30,9 @@ from model.sharding import is_sharded
 logger = logging.getLogger("infer")
 
 
+SHORTER = "a smaller evidence.max_nodes or evidence.top_k"
+
+
 @dataclass(frozen=True)
 class Batching:
     """How questions are put together.
@@ -156,10 +159,7 @@ def unanswerable(
     for number, example in enumerate(examples):
         message = ""
         if lengths := lengths_beyond(model, example, batching.max_new_tokens):
-            message = (
-                f"{lengths}: train with a smaller evidence.max_nodes or evidence.top_k, or give a "
-                "smaller --max_new_tokens"
-            )
+            message = f"{lengths}: train with {SHORTER}, or give a smaller --max_new_tokens"
         elif batching.choice is not None:
             message = batching.choice.missing(example.conversation, example.turn)
         if message:
@@ -176,6 +176,24 @@ def lengths_beyond(model: GraphLM, example: Example, max_new_tokens: int) -> str
         f"a prompt of {length} tokens and up to {max_new_tokens} new ones, the model has "
         f"{limit} positions"
     )
+
+
+def check_lengths(model: GraphLM, examples: Sequence[Example], max_new_tokens: int | None) -> None:
+    """Whether examples fit into the model's positions, before anything is computed.
+
+    Args:
+        model: of these examples.
+        examples: to train or evaluate on.
+        max_new_tokens: of an answer; None: as many as its target has.
+
+    Raises:
+        ValueError: one does not; names its conversation and turn.
+    """
+    for example in examples:
+        new = len(example.target_ids) if max_new_tokens is None else max_new_tokens
+        if lengths := lengths_beyond(model, example, new):
+            place = "conversation {}, turn {}".format(*example.key)
+            raise ValueError(f"{place}: {lengths}; {SHORTER}")
 
 
 def _failed(example: Example, message: str, batching: Batching) -> Json:

@@ -28,6 +28,10 @@ FLASH_ATTENTION = {
 """Implementation -> whether it is there, the package that brings it."""
 
 
+class NoAttentionError(ValueError):
+    """An attention implementation is not to be had here, or not with this model."""
+
+
 def load_base_model(
     name: str, dtype: str, attn_implementation: str = "sdpa", quantization: str = "none"
 ) -> PreTrainedModel:
@@ -88,8 +92,8 @@ def four_bit(dtype: str) -> BitsAndBytesConfig:
     )
 
 
-def _no_attention(name: str, reason: str) -> ValueError:
-    return ValueError(f"config field model.attn_implementation: {name!r} given, {reason}")
+def _no_attention(name: str, reason: str) -> NoAttentionError:
+    return NoAttentionError(f"config field model.attn_implementation: {name!r} given, {reason}")
 
 
 def _first_line(error: Exception) -> str:

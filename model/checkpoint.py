@@ -23,7 +23,7 @@ from torch import Tensor
 
 from configs.load import read_config, write_config
 from configs.schema import Config
-from model.base_model import same_base
+from model.base_model import NoAttentionError, same_base
 from model.graph_lm import GraphLM
 from model.trainer_state import placed_like, read_progress, whole
 
@@ -162,16 +162,20 @@ def put_back(output: Path) -> None:
             shutil.rmtree(left)
 
 
-def keep_newest(output: Path, last: str, num: int) -> None:
+def keep_newest(output: Path, last: str, num: int, step: int) -> None:
     """Make room for a new ``last``: the present one is named by its step, the oldest go.
+
+    One of the same step stays, to be replaced.
 
     Args:
         output: the run's folder.
         last: the name that the newest checkpoint has.
         num: how many are kept, the one to be written included.
+        step: of the one to be written.
     """
-    if num > 1 and (progress := read_progress(output / last)) is not None:
-        _replace(output / last, output / f"step_{progress['step']:08d}")
+    before = read_progress(output / last)
+    if num > 1 and before is not None and before["step"] != step:
+        _replace(output / last, output / f"step_{before['step']:08d}")
     for folder in sorted(output.glob("step_*"), reverse=True)[num - 1 :]:
         gone = folder.with_name(f".{folder.name}{GONE}")
         os.rename(folder, gone)
@@ -265,21 +269,34 @@ def load_checkpoint(
     folder: Path, base_model: str | None = None, quantization: str | None = None
 ) -> GraphLM:
     """A model from a checkpoint; see ``GraphLM.from_pretrained``."""
-    manifest = check_manifest(folder)
+    check_manifest(folder)
     overrides = [] if base_model is None else [f"--model.base_model={base_model}"]
     overrides += [] if quantization is None else [f"--model.quantization={quantization}"]
     config = read_config(folder / CONFIG, *overrides).model
     if config.attn_implementation != "eager":  # the others compute the same, and not everywhere
         config = replace(config, attn_implementation="sdpa")
-    model = GraphLM(config)
-    found = model.base_fingerprint
-    if not same_base(found, manifest["base_model_fingerprint"]):
-        raise ValueError(
-            f"{folder}: trained on another base model than {config.base_model!r} (fingerprint "
-            f"{manifest['base_model_fingerprint'][:12]}, this one has {found[:12]})"
-        )
+    try:
+        model = GraphLM(config)
+    except NoAttentionError:  # some models have but flex or flash attention beside it
+        model = GraphLM(replace(config, attn_implementation="eager"))
+    check_base(model, folder)
     load_weights(model, folder)
     return model.eval()
+
+
+def check_base(model: GraphLM, folder: Path) -> None:
+    """Whether a checkpoint was trained on the model's base model.
+
+    Raises:
+        ValueError: on another one.
+    """
+    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    found, trained_on = model.base_fingerprint, manifest["base_model_fingerprint"]
+    if not same_base(found, trained_on):
+        raise ValueError(
+            f"{folder}: trained on another base model than {model.config.base_model!r} "
+            f"(fingerprint {trained_on[:12]}, this one has {found[:12]})"
+        )
 
 
 @torch.no_grad()

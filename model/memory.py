@@ -91,6 +91,9 @@ def memory_advice(batch: BatchLike, largest: int) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         rows, length = batch.input_ids.shape
+        if rows == 1 and batch.attention_mask is None:  # packed: its examples count
+            rows = max(int((batch.position_ids == 0).sum()), 1)
+            length = -(-length // rows)
         reason = str(error).strip().split("\n")[0]
         raise ValueError(f"out of memory: {_advice(rows, length, largest)} ({reason})") from error
 

@@ -127,8 +127,8 @@ def log_sum_exp(values: Tensor, lengths: Tensor) -> Tensor:
     Returns:
         [P].
     """
-    if not len(values):
-        return values.new_full((len(lengths),), -torch.inf)
+    if not len(values):  # of which the gradient is still asked for
+        return values.new_full((len(lengths),), -torch.inf) + values.sum()
     most = torch.segment_reduce(values.detach(), "max", lengths=lengths)
     most = torch.where(most.isfinite(), most, 0.0)
     exps = (values - most.repeat_interleave(lengths)).exp()

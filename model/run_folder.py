@@ -22,6 +22,7 @@ from torch.optim import Optimizer
 from configs.load import differences
 from configs.schema import Config
 from model.checkpoint import (
+    check_base,
     checkpoint_config,
     keep_newest,
     load_weights,
@@ -77,6 +78,8 @@ ON_REQUEST = {
     "training.warmup_steps",
 }
 """Fields that may change in the middle of a run for those who say so: --resume_anyway."""
+EVALUATION = {"data.max_tune_questions", "data.tune", "training.max_new_tokens"}
+"""Those of them with which earlier evaluations cannot be compared."""
 
 
 @dataclass
@@ -166,6 +169,10 @@ def find_resumable(
             f"{folder}: trained on other data: the examples of data.train have changed since; "
             "--fresh starts over, another training.output keeps both"
         )
+    if accepted := changed.keys() & ON_REQUEST:  # with the new values it may not be all
+        progress.finished = False
+        if accepted & EVALUATION:
+            progress.best, progress.metrics = None, {}
     return folder, progress
 
 
@@ -208,7 +215,7 @@ def save_resumable(
             write_trainer_state(folder, tensors, states, dataclasses.asdict(progress))
 
         def make_room() -> None:
-            keep_newest(output, "last", config.training.keep_last)
+            keep_newest(output, "last", config.training.keep_last, progress.step)
 
         metrics = progress.metrics | {"steps": progress.step}
         save_checkpoint(model, config, metrics, output / "last", weights, write_more, make_room)
@@ -221,7 +228,11 @@ def load_resumable(
     """Put model, optimizer and random numbers where a checkpoint of ``save_resumable`` had them.
 
     Another number of processes keeps the order of the data; what dropout draws is then another.
+
+    Raises:
+        ValueError: it was trained on another base model.
     """
+    check_base(model, folder)
     load_weights(model, folder)
     load_optimizer(model, optimizer, read_optimizer(folder))
     states = read_random(folder, accelerator.process_index)

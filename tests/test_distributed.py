@@ -148,7 +148,7 @@ def test_the_launchers_leave_precision_and_loading_to_the_run(path: Path) -> Non
         assert launcher["fsdp_config"]["fsdp_version"] == 2
 
 
-def slurm_script(folder: Path, code: int, **environment: Any) -> tuple[int, str]:
+def slurm_script(folder: Path, code: int, *more: str, **environment: Any) -> tuple[int, str]:
     """Run the SLURM script with commands that stand for SLURM's; its exit code and their trace."""
     commands = {
         "srun": 'shift 2; SLURM_PROCID=3 SLURM_LOCALID=1 exec "$@"',
@@ -162,7 +162,7 @@ def slurm_script(folder: Path, code: int, **environment: Any) -> tuple[int, str]
         (folder / name).chmod(0o755)
     slurm = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_JOB_NODELIST": "n[1-2]"}
     done = subprocess.run(
-        ["bash", str(ROOT / "configs" / "slurm" / "train.sbatch"), "--config", "a b.yaml"],
+        ["bash", str(ROOT / "configs" / "slurm" / "train.sbatch"), "--config", "a b.yaml", *more],
         cwd=folder,
         env=os.environ | slurm | {"PATH": f"{folder}:{os.environ['PATH']}"} | environment,
         check=False,
@@ -176,4 +176,9 @@ def test_the_slurm_script_requeues_a_run_that_can_go_on_and_no_other(tmp_path: P
     (tmp_path / "trace").unlink()
     for code in (0, 1):
         assert slurm_script(tmp_path, code) == (code, started)
+        (tmp_path / "trace").unlink()
+    # what is requeued goes on, also where the first start forgot what was there
+    for restarts, last in ((0, " --fresh"), (1, "")):
+        found = slurm_script(tmp_path, 0, "--fresh", SLURM_RESTART_COUNT=str(restarts))
+        assert found == (0, started.replace("\n", f"{last}\n"))
         (tmp_path / "trace").unlink()

@@ -26,7 +26,7 @@ from data.jsonlines import write_conversations
 from model.checkpoint import check_manifest, newest_checkpoint
 from model.graph_lm import GraphLM
 from tests.runs import ROOT, command, lines, losses, options
-from tests.tiny import tiny_conversation
+from tests.tiny import save_tiny, tiny_conversation
 
 NUM_STEPS = 12
 STIRRED = {  # everything that draws random numbers, and an evaluation between
@@ -225,6 +225,43 @@ def test_a_finished_run_is_left_alone_and_fresh_begins_again(
     assert (tmp_path / "run" / "log.jsonl").read_text() == before
     train.main([*arguments, "--fresh"])
     assert losses(tmp_path / "run") == [json.loads(x)["loss"] for x in before.splitlines()[:3]]
+
+
+def test_a_finished_run_goes_on_where_it_is_told_to(
+    tiny_data: Path, tiny_folder: str, tmp_path: Path
+) -> None:
+    output = tmp_path / "run"
+    train.main(options(tiny_folder, tiny_data, output))
+    more = {"training__max_steps": 5, "training__num_epochs": 9}
+    train.main([*options(tiny_folder, tiny_data, output, **more), "--resume_anyway"])
+    assert [line["step"] for line in lines(output) if "loss" in line] == [1, 2, 3, 4, 5]
+    # an evaluation on other questions says nothing of the best one before
+    asked = more | {"data__max_tune_questions": 2}
+    train.main([*options(tiny_folder, tiny_data, output, **asked), "--resume_anyway"])
+    assert json.loads((output / "best" / "metrics.json").read_text())["questions"] == 2
+
+
+def test_a_trained_run_is_not_written_over_by_an_untrained_one(
+    tiny_data: Path, tiny_folder: str, tmp_path: Path
+) -> None:
+    output = tmp_path / "run"
+    train.main(options(tiny_folder, tiny_data, output))
+    before = (output / "last" / "manifest.json").read_text()
+    untrained = options(tiny_folder, tiny_data, output, training__max_steps=0)
+    with pytest.raises(ValueError, match=r"training\.max_steps: 3 there, 0 here"):
+        train.main(untrained)
+    assert (output / "last" / "manifest.json").read_text() == before
+    for _ in range(2):  # a finished one is left alone
+        train.main(options(tiny_folder, tiny_data, tmp_path / "zero", training__max_steps=0))
+    assert len(lines(tmp_path / "zero")) == 1
+
+
+def test_another_base_model_is_refused(
+    stopped: Path, tiny_data: Path, tiny_folder: str, tmp_path: Path
+) -> None:
+    other = save_tiny(tmp_path / "other", seed=7)
+    with pytest.raises(ValueError, match=r"last: trained on another base model than .*other"):
+        train.main(argv(other, tiny_data, stopped))
 
 
 def test_another_config_is_refused_field_by_field(

@@ -206,6 +206,41 @@ def test_a_dry_run_says_what_a_run_needs_and_writes_nothing(
     assert re.search(r"peak [\d.]+ GiB of [\d.]+ GiB: fits", said)
 
 
+@pytest.mark.parametrize("limit", [60, 10])
+def test_what_does_not_fit_into_the_model_is_found_before_the_first_step(
+    limit: int, tiny_data: Path, tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GraphLM, "max_tokens", limit)
+    with pytest.raises(ValueError, match=r"turn .*: a prompt of \d+ tokens .* evidence.max_nodes"):
+        train.main(options(tiny_folder, tiny_data, tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_evaluating_needs_is_said_in_the_words_of_training(
+    tiny_data: Path, tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(*_: object) -> None:
+        raise ValueError("out of memory: a batch of 8 x 90 tokens did not fit")
+
+    arguments = options(tiny_folder, tiny_data, tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "answer_together", no_memory)
+        with pytest.raises(ValueError, match=r"while evaluating: out of .*eval_batch_size"):
+            train.main(arguments)
+    train.main(arguments)  # the steps are not taken again
+    assert [line["step"] for line in lines(tmp_path / "run") if "loss" in line] == [1, 2, 3]
+    assert (tmp_path / "run" / "best").is_dir()
+
+
+def test_what_the_launcher_would_change_is_refused(
+    tiny_data: Path, tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4")
+    wrong = r"gradient_accumulation_steps: 4 given, must be 1: .* training\.batches_per_step"
+    with pytest.raises(ValueError, match=wrong):
+        train.main(options(tiny_folder, tiny_data, tmp_path / "run"))
+
+
 def test_a_dry_run_begins_with_the_largest_batch() -> None:
     examples = tiny_examples(9)
     examples[4] = replace(examples[4], target_ids=[*range(20, 90), *examples[4].target_ids])

@@ -73,6 +73,23 @@ def test_a_checkpoint_is_answered_where_its_attention_is_missing(
     assert loaded.lm.config._attn_implementation == expected
 
 
+def test_a_checkpoint_of_flex_attention_is_answered_where_there_is_no_sdpa(
+    tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = folder_config(tiny_folder, attn_implementation="flex_attention")
+    save_checkpoint(stir(GraphLM(config.model)), config, {}, tmp_path / "best")
+    known = type(tiny_base()).set_attn_implementation
+
+    def without_sdpa(model: Any, name: str) -> None:
+        if name == "sdpa":
+            raise ValueError("LlamaForCausalLM does not support sdpa")
+        known(model, name)
+
+    monkeypatch.setattr(type(tiny_base()), "set_attn_implementation", without_sdpa)
+    loaded = GraphLM.from_pretrained(tmp_path / "best")
+    assert loaded.lm.config._attn_implementation == "eager"
+
+
 @pytest.mark.parametrize("has_it", [True, False])
 def test_bfloat16_on_a_gpu_without_it_is_an_error(
     has_it: bool, monkeypatch: pytest.MonkeyPatch

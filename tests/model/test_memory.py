@@ -36,6 +36,16 @@ def test_out_of_memory_names_settings_that_would_fit(rows: int, largest: int, sa
         assert f"{rows} x {batch.input_ids.shape[1]} tokens did not fit" in str(raised.value)
 
 
+def test_a_packed_batch_can_be_smaller() -> None:
+    batch = collate(tiny_examples(3), "right", with_target=True, packed=True)
+    assert batch.input_ids.shape[0] == 1
+    with (
+        pytest.raises(ValueError, match=r"a batch of 3 x \d+ tokens did not fit; training.batch_t"),
+        memory_advice(batch, 0),
+    ):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+
 def test_other_errors_pass() -> None:
     batch = collate(tiny_examples(1), "right", with_target=True)
     with pytest.raises(RuntimeError, match="shapes"), memory_advice(batch, 0):

@@ -17,7 +17,7 @@ from data.examples import Example
 from data.jsonlines import write_conversations
 from data.mentions import candidate_entities
 from data.proposals import NUM_PROPOSALS
-from data.types import Conversation, Turn
+from data.types import Answer, Conversation, Turn
 from inference.batches import answer_together
 from inference.load import check_writes
 from model.checkpoint import load_checkpoint, save_checkpoint
@@ -174,6 +174,18 @@ def test_evidence_without_entities_has_no_answer() -> None:
     records = answer_together(stir(tiny_model(**SETTINGS)), builder.prompt, batch, batch_size=2)
     assert [record["candidates"] == [] for record in records] == [True, False]
     assert (records[0]["answer"], records[0]["logprob"]) == ("", 0.0)
+
+
+def test_a_batch_in_which_nothing_is_named_can_be_trained_on() -> None:
+    builder, model = replace(tiny_builder(**EVIDENCE), mentions=True), stir(tiny_model(**SETTINGS))
+    known = tiny_conversation(0)
+    turn = Turn("0", "Does it rain?", (Answer("yes"),))
+    bare = Conversation("bare", "", (turn,), known.evidence[4:5])
+    loss = model(collate(builder.conversation(bare), "right", with_target=True)).total
+    loss.backward()
+    gradients = [p.grad for p in model.parameters() if p.requires_grad]
+    assert loss.item() == 0
+    assert all(gradient is not None and not gradient.any() for gradient in gradients)
 
 
 def test_a_checkpoint_gives_the_same_answers(
