@@ -8,13 +8,13 @@ their headers, and the ``key: value`` lines at the head of a Markdown file becom
 from __future__ import annotations
 
 import csv
-import html
 import io
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 from selectolax.lexbor import LexborHTMLParser
@@ -29,6 +29,7 @@ from data.linearise import (
     linearise_sentence,
     split_sentences,
 )
+from data.markdown import Block, blocks, front_matter
 from data.normalise import normalise_value
 from data.page_entities import VALUE
 from data.types import Entity, Evidence, Source
@@ -37,26 +38,9 @@ from data.wikipage import read_page
 logger = logging.getLogger(__name__)
 
 NAMED_FILES = 5
-
-_HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
-_UNDERLINE = re.compile(r" {0,3}(?:=+|-+)[ \t]*$")
-_FENCE = re.compile(r"\s*(`{3,}|~{3,})")
-_RULE = re.compile(r" {0,3}([-*_])(?:[ \t]*\1){2,}[ \t]*$")
-_ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?(?=\S)")
-_TABLE_LINE = re.compile(r"\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*$")
-_REFERENCE = re.compile(r" {0,3}\[[^\]]+\]:\s*\S+")
-_KEY_VALUE = re.compile(r"([\w][\w .-]*):\s+(.+)")
-_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
-_IMAGE = re.compile(r"!\[([^\]]*)\](?:\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\]]*\])")
-_LINK = re.compile(r"\[([^\[\]]+)\](?:\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])")
-_WIKI_LINK = re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]+)\]\]")
-_AUTOLINK = re.compile(r"<((?:https?|mailto):[^>\s]+)>")
-_TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
-_CODE_SPAN = re.compile(r"(`+)(.+?)\1", re.DOTALL)
-_EMPHASIS = re.compile(
-    r"(\*{1,3}|~~)(?=\S)(.+?)(?<=\S)\1|(?<!\w)(_{1,3})(?=\S)(.+?)(?<=\S)\3(?!\w)"
-)
-_ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
+FIRST_ROWS = 20
+LONGEST_SENTENCE = 500
+"""Characters; lines of a text that make a longer one are no sentence: each stands for itself."""
 
 
 @dataclass
@@ -93,7 +77,8 @@ def read_folder(folder: str | Path) -> list[Evidence]:
         raise ValueError(f"{folder}: no such folder")
     found = sorted(path for path in folder.rglob("*") if not path.is_dir())
     paths = [path for path in found if path.suffix.lower() in READERS]
-    _warn("files of other kinds not read", [p for p in found if p not in set(paths)], folder)
+    others = [path for path in found if path.suffix.lower() not in READERS]
+    _warn("files of other kinds not read", others, folder)
     if not paths:
         raise ValueError(f"{folder}: no file with one of {', '.join(READERS)} in it")
     pieces: list[Evidence] = []
@@ -146,7 +131,9 @@ def _log_counts(paths: Sequence[Path], pieces: Sequence[Evidence]) -> None:
 def _read_text(text: str, path: Path) -> list[Evidence]:
     file = _File(path.stem)
     for paragraph in re.split(r"\n\s*\n", text):
-        file.sentences(paragraph)
+        longest = max(map(len, split_sentences(" ".join(paragraph.split()))), default=0)
+        for part in [paragraph] if longest <= LONGEST_SENTENCE else paragraph.split("\n"):
+            file.sentences(part)
     return file.pieces
 
 
@@ -172,9 +159,7 @@ def _with_plain_ids(piece: Evidence) -> Evidence:
 
 def _read_csv(text: str, path: Path) -> list[Evidence]:
     file = _File(path.stem)
-    first = text.split("\n", 1)[0]
-    is_semicolon = "," not in first and ";" in first
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ";" if is_semicolon else ","
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else _delimiter(text)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     headers: list[str] = []
     try:
@@ -187,6 +172,25 @@ def _read_csv(text: str, path: Path) -> list[Evidence]:
     except csv.Error as error:
         raise Place(path, max(reader.line_num, 1)).error(f"broken CSV: {error}") from None
     return file.pieces
+
+
+def _delimiter(text: str) -> str:
+    """Comma or semicolon: the one that parts the first rows into equally many cells, or into more.
+
+    Where both do, as in ``Price (EUR, net);Number`` over ``1,50;3``, the comma is in the numbers.
+    """
+
+    def widths(delimiter: str) -> list[int]:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        rows = (cells for cells in reader if any(cells))
+        return [len(cells) for cells in islice(rows, FIRST_ROWS)] or [0]
+
+    def fit(delimiter: str) -> tuple[bool, int, bool]:
+        header, *rows = widths(delimiter)
+        fits = header > 1 and rows.count(header) == len(rows)
+        return fits, header, (delimiter == ";") == fits
+
+    return max((",", ";"), key=fit)
 
 
 def _add_csv_row(file: _File, headers: list[str], cells: list[str], place: Place) -> None:
@@ -206,130 +210,34 @@ def _add_row(file: _File, headers: list[str], cells: list[str], links: Sequence[
 
 
 def _read_markdown(text: str, path: Path) -> list[Evidence]:
-    lines = _COMMENT.sub("", text).split("\n")
-    facts, lines = _front_matter(lines)
-    blocks = list(_blocks(lines))
+    facts, text = front_matter(text)
+    found = list(blocks(text))
     given = [value for key, value in facts if key.lower() == "title"]
-    heads = [_plain(lines[0])[0] for kind, lines in blocks if kind == "heading"]
+    heads = [block.text[0] for block in found if block.kind == "heading"]
     file = _File(next(filter(None, given + heads), path.stem))
     for key, value in facts:
         if key.lower() != "title":
             file.add(linearise_infobox(file.title, key, value), "infobox", [value])
-    for kind, block in blocks:
-        _add_block(file, kind, block)
+    for block in found:
+        _add_block(file, block)
     return file.pieces
 
 
-def _front_matter(lines: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """(key, value) pairs between two lines of three dashes at the head of a file, and the rest."""
-    if not lines or lines[0].strip() != "---" or "---" not in [s.strip() for s in lines[1:]]:
-        return [], lines
-    end = next(i for i, line in enumerate(lines[1:], 1) if line.strip() == "---")
-    matches = [_KEY_VALUE.fullmatch(line.strip()) for line in lines[1:end]]
-    facts = [(match[1].strip(), match[2].strip(" \"'[]")) for match in matches if match]
-    others = [line for line, match in zip(lines[1:end], matches, strict=True) if not match]
-    return facts, [*others, "", *lines[end + 1 :]]
-
-
-def _blocks(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """The blocks of a Markdown text: kind and lines, without the marks that made them one."""
-    start = 0
-    while start < len(lines):
-        kind, end = _block_at(lines, start)
-        block = [line.lstrip("> ") if kind == "quote" else line for line in lines[start:end]]
-        if kind == "quote":
-            yield from _blocks(block)
-        elif kind == "code":
-            closed = len(block) > 1 and _FENCE.match(block[-1])
-            yield kind, block[1:-1] if closed else block[1:]
-        elif kind == "heading":
-            match = _HEADING.match(block[0])
-            yield kind, [(match[1] or "") if match else block[0]]
-        elif kind != "nothing":
-            yield kind, block
-        start = end
-
-
-def _block_at(lines: list[str], start: int) -> tuple[str, int]:
-    """The kind of the block that begins at a line, and the line after its last."""
-    line, following = lines[start], lines[start + 1] if start + 1 < len(lines) else ""
-    if fence := _FENCE.match(line):
-        ends = (i for i in range(start + 1, len(lines)) if lines[i].strip().startswith(fence[1]))
-        return "code", next(ends, len(lines) - 1) + 1
-    if not line.strip() or _RULE.match(line) or _REFERENCE.match(line):
-        return "nothing", start + 1
-    if _HEADING.match(line):
-        return "heading", start + 1
-    if "|" in line and "|" in following and _TABLE_LINE.match(following):
-        return "table", _while(lines, start, lambda text: "|" in text)
-    if line.lstrip().startswith(">"):
-        return "quote", _while(lines, start, lambda text: text.lstrip().startswith(">"))
-    if _UNDERLINE.match(following) and not _ITEM.match(line):
-        return "heading", start + 2
-    kind = "item" if _ITEM.match(line) else "paragraph"
-    return kind, _while(lines, start, lambda text: not _begins_block(text))
-
-
-def _while(lines: list[str], start: int, goes_on: Callable[[str], bool]) -> int:
-    ends = (i for i in range(start + 1, len(lines)) if not goes_on(lines[i]))
-    return next(ends, len(lines))
-
-
-def _begins_block(line: str) -> bool:
-    patterns = (_FENCE, _RULE, _HEADING, _ITEM)
-    return not line.strip() or line[:1] == ">" or any(p.match(line) for p in patterns)
-
-
-def _add_block(file: _File, kind: str, block: list[str]) -> None:
-    if kind == "heading":
-        heading = _plain(block[0])[0]
-        file.section = heading if heading != file.title else ""
-    elif kind == "code":
-        if code := "\n".join(block).strip("\n"):
-            file.add(linearise_sentence(file.title, code, file.section), "text", [])
-    elif kind == "table":
-        _add_table(file, block)
-    elif kind == "item":
-        text, links = _plain(_ITEM.sub("", block[0], count=1) + "\n" + "\n".join(block[1:]))
-        file.sentences(text, links, file.section)
+def _add_block(file: _File, block: Block) -> None:
+    text, links = block.text
+    if block.kind == "heading":
+        file.section = text if text != file.title else ""
+    elif block.kind == "code":
+        if text:
+            file.add(linearise_sentence(file.title, text, file.section), "text", [])
+    elif block.kind == "table":
+        header, *rows = block.rows
+        for row in rows:
+            names = [link for _, found in row for link in found]
+            if any(text for text, _ in row):
+                _add_row(file, [text for text, _ in header], [text for text, _ in row], names)
     else:
-        file.sentences(*_plain("\n".join(block)))
-
-
-def _add_table(file: _File, block: list[str]) -> None:
-    rows = [[_plain(cell) for cell in _cells(line)] for line in (block[0], *block[2:])]
-    headers = [text for text, _ in rows[0]]
-    for row in rows[1:]:
-        links = [link for _, found in row for link in found]
-        if any(text for text, _ in row):
-            _add_row(file, headers, [text for text, _ in row], links)
-
-
-def _cells(line: str) -> list[str]:
-    cells = re.split(r"(?<!\\)\|", line.strip())
-    cells = cells[1:] if not cells[0].strip() and len(cells) > 1 else cells
-    return cells[:-1] if not cells[-1].strip() and len(cells) > 1 else cells
-
-
-def _plain(text: str) -> tuple[str, list[str]]:
-    """Markdown inside a block as plain text, and the texts of its links."""
-    links: list[str] = []
-
-    def link(match: re.Match[str]) -> str:
-        links.append(match[1])
-        return match[1]
-
-    text = _IMAGE.sub(r"\1", text)
-    for pattern in (_WIKI_LINK, _LINK):
-        text = pattern.sub(link, text)
-    return _unmark(text), [_unmark(name) for name in links]
-
-
-def _unmark(text: str) -> str:
-    text = _CODE_SPAN.sub(r"\2", _TAG.sub(" ", _AUTOLINK.sub(r"\1", text)))
-    for _ in range(2):  # emphasis inside emphasis
-        text = _EMPHASIS.sub(lambda match: match[2] or match[4], text)
-    return " ".join(html.unescape(_ESCAPE.sub(r"\1", text)).split())
+        file.sentences(text, links, file.section if block.kind == "item" else "")
 
 
 READERS = {

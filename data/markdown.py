@@ -1,0 +1,122 @@
+"""Markdown as blocks of plain text, read by markdown-it: CommonMark, with GitHub's tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from selectolax.lexbor import LexborHTMLParser
+
+_PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+_WIKI_LINK = re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]+)\]\]")
+_CHECKBOX = re.compile(r"^\[[ xX]\]\s+")
+_KEY_VALUE = re.compile(r"([\w][\w .-]*):\s+(.+)")
+
+Text = tuple[str, list[str]]
+"""Plain text and the texts of the links in it."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A heading, a paragraph, a paragraph of a list's item, a block of code, or a table.
+
+    Args:
+        kind: which of them.
+        text: and its links; of a table nothing.
+        rows: of a table, header first; a row may have more cells than that.
+    """
+
+    kind: Literal["heading", "paragraph", "item", "code", "table"]
+    text: Text = ("", [])
+    rows: Sequence[Sequence[Text]] = ()
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """The blocks of a Markdown text, in their order; HTML in it is read as its text."""
+    tokens, lines = _PARSER.parse(text), text.split("\n")
+    lists, heading = 0, False
+    table: int | None = None
+    for place, token in enumerate(tokens):
+        if token.type in ("list_item_open", "list_item_close"):
+            lists += token.nesting
+        elif token.type in ("heading_open", "heading_close"):
+            heading = token.nesting > 0
+        elif token.type == "table_open":
+            table = place
+        elif token.type == "table_close":
+            yield Block("table", rows=list(_rows(tokens[table:place], lines)))
+            table = None
+        elif token.type in ("fence", "code_block"):
+            yield Block("code", (token.content.strip("\n"), []))
+        elif token.type == "html_block":
+            yield Block("paragraph", (_text_of_html(token.content), []))
+        elif token.type == "inline" and table is None:
+            plain, links = plain_text(token)
+            kind = "heading" if heading else "item" if lists else "paragraph"
+            yield Block(kind, (_CHECKBOX.sub("", plain) if kind == "item" else plain, links))
+
+
+def front_matter(text: str) -> tuple[list[tuple[str, str]], str]:
+    """(key, value) pairs between two lines of three dashes at the head of a text, and the rest."""
+    lines = text.split("\n")
+    if lines[0].strip() != "---" or "---" not in [line.strip() for line in lines[1:]]:
+        return [], text
+    end = next(i for i, line in enumerate(lines[1:], 1) if line.strip() == "---")
+    matches = [_KEY_VALUE.fullmatch(line.strip()) for line in lines[1:end]]
+    facts = [(match[1].strip(), match[2].strip(" \"'[]")) for match in matches if match]
+    others = [line for line, match in zip(lines[1:end], matches, strict=True) if not match]
+    return facts, "\n".join([*others, "", *lines[end + 1 :]])
+
+
+def plain_text(inline: Token) -> Text:
+    """What a reader sees of a line of Markdown; images are their descriptions."""
+    parts: list[str] = []
+    links: list[str] = []
+    begins: list[int | None] = []
+    for token in inline.children or ():
+        if token.type == "link_open":
+            begins.append(len(parts) if token.info != "auto" else None)
+        elif token.type == "link_close":
+            if (begin := begins.pop()) is not None:
+                links.append(" ".join("".join(parts[begin:]).split()))
+        elif token.type == "image":
+            parts.append(plain_text(token)[0])
+        elif token.type in ("softbreak", "hardbreak", "html_inline"):
+            parts.append(" ")
+        else:  # text and code; marks of emphasis have no content
+            parts.append(token.content)
+
+    def wiki_link(match: re.Match[str]) -> str:
+        links.append(match[1])
+        return match[1]
+
+    return " ".join(_WIKI_LINK.sub(wiki_link, "".join(parts)).split()), links
+
+
+def _rows(tokens: Sequence[Token], lines: Sequence[str]) -> Iterator[list[Text]]:
+    """The rows of a table; cells beyond its header, which markdown-it leaves out, as they stand."""
+    row: list[Text] = []
+    for token in tokens:
+        if token.type == "tr_open":
+            row, begin = [], token.map
+        elif token.type == "inline":
+            row.append(plain_text(token))
+        elif token.type == "tr_close":
+            written = _cells(lines[begin[0]]) if begin else []
+            yield [*row, *((cell, []) for cell in written[len(row) :])]
+
+
+def _cells(line: str) -> list[str]:
+    cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.lstrip("> ").rstrip())]
+    cells = cells[1:] if not cells[0] and len(cells) > 1 else cells
+    return cells[:-1] if not cells[-1] and len(cells) > 1 else cells
+
+
+def _text_of_html(text: str) -> str:
+    tree = LexborHTMLParser(text)
+    tree.strip_tags(["script", "style"])
+    return "" if tree.body is None else " ".join(tree.body.text(separator=" ").split())
