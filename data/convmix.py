@@ -50,6 +50,12 @@ class _Found:
     entities: dict[Entity, Entity] = field(default_factory=dict)
     num_repeated: int = 0
     unmatched: list[str] = field(default_factory=list)
+    blank: list[str] = field(default_factory=list)
+
+    @property
+    def num_read(self) -> int:
+        """Pieces that were read, repeated ones too."""
+        return sum(map(len, self.pools.values())) + self.num_repeated
 
 
 def decode_escapes(text: str) -> str:
@@ -142,6 +148,7 @@ def parse_piece(record: Json, place: Place) -> Evidence:
         entities=tuple(
             Entity(id_, label, tuple(m for m in mentions.get(id_, ()) if m != label))
             for id_, label in labels.items()
+            if label.strip()
         ),
     )
 
@@ -220,11 +227,15 @@ def read_convmix(questions: str | Path, evidence: Sequence[str | Path] = ()) -> 
         raise ValueError(f"{questions}: no conversation in it")
     wanted = {turn.id for conversation in conversations for turn in conversation.turns}
     for path in evidence:
+        before, others = found.num_read, len(found.unmatched)
         _read_evidence(path, wanted, found)
-    if evidence and found.unmatched and not found.pools:
-        raise ValueError(
-            f"{evidence[0]}: none of its questions ({_some(found.unmatched)}) is in {questions}"
-        )
+        if found.num_read == before and (unmatched := found.unmatched[others:]):
+            raise ValueError(
+                f"{path}: none of its questions ({_some(unmatched)}) is in {questions}"
+            )
+        if found.num_read == before:
+            known = " or ".join(EVIDENCE_FIELDS)
+            raise ValueError(f"{path}: no piece of evidence in it, in a field {known}")
     _report(conversations, found)
     ids = unique_ids([c.id for c in conversations], f"{questions}: conversation")
     return [
@@ -268,8 +279,11 @@ def _turn(record: Json, place: Place, found: _Found) -> Turn:
     answers = []
     for at, answer in records(record, "answers", place):
         raw_id = get(answer, "id", str, at, None)
-        label = decode_escapes(get(answer, "label", str, at))
-        answers.append(Answer(_unquote_label(label, raw_id or ""), raw_id and _unquote_id(raw_id)))
+        label = _unquote_label(decode_escapes(get(answer, "label", str, at)), raw_id or "")
+        if not label.strip():
+            found.blank.append(id_)
+            continue
+        answers.append(Answer(label, raw_id and _unquote_id(raw_id)))
     source = get(record, "answer_src", str, place, "") or None
     _add_pieces(id_, record, place, found)
     return Turn(id_, question, tuple(answers), source and SOURCE_NAMES.get(source, source))
@@ -299,9 +313,10 @@ def _evidence_turns(record: Json, place: Place) -> Iterator[tuple[Place, Json]]:
 
 
 def _add_pieces(question_id: str, record: Json, place: Place, found: _Found) -> None:
-    name = next((name for name in EVIDENCE_FIELDS if name in record), None)
-    if name is None:
+    names = [name for name in EVIDENCE_FIELDS if name in record]
+    if not names:
         return
+    name = next((name for name in names if record[name]), names[0])
     pool = found.pools.setdefault(question_id, {})
     for at, value in records(record, name, place):
         piece = parse_piece(value, at)
@@ -344,6 +359,7 @@ def _report(conversations: Sequence[Conversation], found: _Found) -> None:
     bare = [id_ for id_ in questions if not found.pools.get(id_)]
     _warn("question ids that occur more than once", twice)
     _warn("questions without evidence", bare if found.pools else [])
+    _warn("questions with a gold answer of no words, which is left out", found.blank)
     _warn("questions in the evidence that are not among the questions", found.unmatched)
 
 

@@ -31,9 +31,15 @@ from data.types import SOURCES, Answer, Conversation, Entity, Evidence, Turn
 
 logger = logging.getLogger(__name__)
 
-CONVERSATION_FIELDS = {"id", "domain", "turns", "evidence", "pool"}
+FIELDS = {
+    "": {"id", "domain", "turns", "evidence", "pool"},
+    "turns": {"id", "question", "answers", "source", "evidence"},
+    "answers": {"id", "label"},
+    "evidence": {"id", "text", "source", "entities"},
+    "entities": {"id", "label", "mentions"},
+}
+"""Of a conversation, and of the objects in its fields."""
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-TURN_FIELDS = {"id", "question", "answers", "source", "evidence"}
 
 
 class BadLine(NamedTuple):
@@ -100,13 +106,14 @@ def read_conversations(
     ]
 
 
-def _unknown_fields(record: Json) -> Iterator[str]:
-    """Names of fields of a conversation and its turns that the format has not got."""
-    yield from record.keys() - CONVERSATION_FIELDS
-    turns = record.get("turns")
-    for turn in turns if isinstance(turns, list) else ():
-        if isinstance(turn, dict):
-            yield from (f"turns.{name}" for name in turn.keys() - TURN_FIELDS)
+def _unknown_fields(record: Json, what: str = "", above: str = "") -> Iterator[str]:
+    """Names of fields of a conversation, and of what is in it, that the format has not got."""
+    yield from (f"{above}{name}" for name in record.keys() - FIELDS[what])
+    for name in sorted(record.keys() & FIELDS.keys()):
+        inner = record[name]
+        for one in inner if isinstance(inner, list) else ():
+            if isinstance(one, dict):
+                yield from _unknown_fields(one, name, f"{above}{name}.")
 
 
 def unique_ids(ids: list[str], what: str) -> list[str]:
@@ -156,19 +163,37 @@ def _parse_conversation(
 
 
 def join_pools(*pools: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
-    """One pool out of several with distinct ids; a single non-empty pool is returned as it is."""
+    """One pool out of several, with distinct ids; a single non-empty pool is returned as it is.
+
+    A piece that several pools have is in it once, with its entities of all.
+    """
     filled = [pool for pool in pools if pool]
     if len(filled) <= 1:
         return filled[0] if filled else ()
-    taken, joined = set(), []
-    for piece in (piece for pool in filled for piece in pool):
+    taken: set[str] = set()
+    joined: dict[tuple[str, str, int], Evidence] = {}
+    for piece, number in (pair for pool in filled for pair in _counted(pool)):
+        key = piece.source, piece.text, number
+        if (known := joined.get(key)) is not None:
+            entities = {entity.id: entity for entity in (*piece.entities, *known.entities)}
+            if len(entities) > len(known.entities):
+                joined[key] = Evidence(known.id, known.text, known.source, tuple(entities.values()))
+            continue
         new = piece.id
         while new in taken:
             new += "'"
         taken.add(new)
         same = new == piece.id
-        joined.append(piece if same else Evidence(new, piece.text, piece.source, piece.entities))
-    return tuple(joined)
+        joined[key] = piece if same else Evidence(new, piece.text, piece.source, piece.entities)
+    return tuple(joined.values())
+
+
+def _counted(pool: tuple[Evidence, ...]) -> Iterator[tuple[Evidence, int]]:
+    """Each piece with how often the pool has had it before."""
+    times: Counter[tuple[str, str]] = Counter()
+    for piece in pool:
+        yield piece, times[piece.source, piece.text]
+        times[piece.source, piece.text] += 1
 
 
 def _parse_turn(record: Json, place: Place, index: int) -> Turn:
@@ -176,7 +201,7 @@ def _parse_turn(record: Json, place: Place, index: int) -> Turn:
     if not question.strip():
         raise (place / "question").error("empty: a turn needs a question")
     answers = tuple(
-        Answer(field(answer, "label", str, at), field(answer, "id", str, at, None))
+        Answer(_label(answer, at), field(answer, "id", str, at, None))
         for at, answer in records(record, "answers", place)
     )
     return Turn(
@@ -227,8 +252,16 @@ def parse_evidence(record: Json, place: Place, default_id: str) -> Evidence:
     )
 
 
-def _parse_entity(record: Json, place: Place) -> Entity:
+def _label(record: Json, place: Place) -> str:
+    """The label of an answer or an entity."""
     label = field(record, "label", str, place)
+    if not label.strip():
+        raise (place / "label").error("empty: an answer or an entity needs a name")
+    return label
+
+
+def _parse_entity(record: Json, place: Place) -> Entity:
+    label = _label(record, place)
     mentions = field(record, "mentions", list, place, [])
     for index, mention in enumerate(mentions):
         if not isinstance(mention, str):

@@ -321,11 +321,11 @@ HANDLED: dict[str, Json] = {
         "id": "",
         "domain": "",
         "turns": [
-            {"id": "", "question": "What?", "answers": [{"label": "", "id": ""}]},
-            {"question": "And?", "answers": [{"label": " "}]},
+            {"id": "", "question": "What?", "answers": [{"label": "Lima", "id": ""}]},
+            {"question": "And?", "answers": [{"label": "."}]},
         ],
         "evidence": [
-            {"id": "", "text": "", "entities": [{"label": "", "id": "", "mentions": [""]}]},
+            {"id": "", "text": "", "entities": [{"label": "Lima", "id": "", "mentions": [""]}]},
             {"text": " \n\t"},
         ],
     },

@@ -254,6 +254,30 @@ def test_evidence_for_other_questions_only_is_an_error(tmp_path: Path) -> None:
         read_convmix(questions, [evidence])
 
 
+@pytest.mark.parametrize("name", ["candidate_evidences", "top_evidences"])
+def test_a_file_without_evidence_is_an_error(name: str, tmp_path: Path) -> None:
+    questions = save(tmp_path / "q.json", [question(1, evidences=[piece()])])
+    evidence = save(tmp_path / "e.json", [question(1, **{name: []})])
+    with pytest.raises(ValueError, match=r"e\.json: no piece of evidence in it, in a field top_ev"):
+        read_convmix(questions, [evidence])
+
+
+def test_the_field_that_has_pieces_is_read(tmp_path: Path) -> None:
+    asked = question(1, top_evidences=[], evidences=[piece()])
+    (conversation,) = read_convmix(save(tmp_path / "q.json", [asked]))
+    assert len(conversation.turns[0].evidence) == 1
+
+
+def test_names_of_no_words_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    answers = [{"id": "Q1", "label": " "}, {"id": "Q2", "label": "Lima"}]
+    bare = piece(wikidata_entities=[{"id": "Q3", "label": " "}], disambiguations=[])
+    asked = question(1, answers=answers, evidences=[bare])
+    (conversation,) = read_convmix(save(tmp_path / "q.json", [asked]))
+    assert [answer.label for answer in conversation.turns[0].answers] == ["Lima"]
+    assert all(e.label.strip() for p in conversation.turns[0].evidence for e in p.entities)
+    assert "1 questions with a gold answer of no words, which is left out: 1-1" in caplog.text
+
+
 def test_repeated_ids_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     conversations = read_convmix(save(tmp_path / "q.json", [CONVERSATION, CONVERSATION]))
     assert [c.id for c in conversations] == ["1", "1#2"]

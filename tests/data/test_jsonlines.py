@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data.jsonlines import (
+    join_pools,
     read_conversations,
     read_pool,
     unique_ids,
@@ -24,7 +25,7 @@ from data.types import SOURCES, Answer, Conversation, Entity, Evidence, Turn
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 QUESTIONS = TEXTS.filter(lambda text: bool(text.strip()))
 IDS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
-ENTITIES = st.builds(Entity, IDS, TEXTS, st.lists(TEXTS, max_size=2).map(tuple))
+ENTITIES = st.builds(Entity, IDS, QUESTIONS, st.lists(TEXTS, max_size=2).map(tuple))
 PIECES = st.builds(
     Evidence,
     IDS,
@@ -33,7 +34,7 @@ PIECES = st.builds(
     st.lists(ENTITIES, max_size=3, unique_by=lambda entity: entity.id).map(tuple),
 )
 POOLS = st.lists(PIECES, max_size=3, unique_by=lambda piece: piece.id).map(tuple)
-ANSWERS = st.lists(st.builds(Answer, TEXTS, st.none() | IDS), max_size=3).map(tuple)
+ANSWERS = st.lists(st.builds(Answer, QUESTIONS, st.none() | IDS), max_size=3).map(tuple)
 TURNS = st.builds(Turn, IDS, QUESTIONS, ANSWERS, st.none() | TEXTS, POOLS)
 CONVERSATIONS = st.builds(
     Conversation,
@@ -123,6 +124,27 @@ def test_a_conversation_joins_a_shared_pool_and_its_own(tmp_path: Path) -> None:
     assert len({piece.id for piece in evidence}) == 2
 
 
+def test_a_piece_of_several_pools_is_read_once() -> None:
+    def pool(*entities: str, own: str) -> tuple[Evidence, ...]:
+        known = tuple(Entity(name, name) for name in entities)
+        return (
+            Evidence("0", "Lima is big.", "text", known),
+            Evidence("1", "Lima is big.", "text", known),  # twice in one pool: so it was given
+            Evidence("2", own, "text"),
+            Evidence("3", "Lima is big.", "kb"),
+        )
+
+    one, other = pool("Lima", own="a"), pool("Lima", "Peru", own="b")
+    joined = join_pools(one, other)
+    assert [(p.id, p.text, p.source) for p in joined] == [
+        *((p.id, p.text, p.source) for p in one),
+        ("2'", "b", "text"),
+    ]
+    assert {entity.id for entity in joined[0].entities} == {"Lima", "Peru"}
+    assert join_pools(one, ()) is one
+    assert join_pools(one, one) == one
+
+
 def test_defaults(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     lines = [
@@ -168,6 +190,14 @@ BAD = {
     "answer without label": (
         conversation(turns=[{"question": "x", "answers": [{"id": "Q1"}]}]),
         "field turns[0].answers[0].label: missing",
+    ),
+    "answer without words": (
+        conversation(turns=[{"question": "x", "answers": [{"label": " "}]}]),
+        "field turns[0].answers[0].label: empty: an answer or an entity needs a name",
+    ),
+    "entity without words": (
+        conversation(evidence=[PIECE | {"entities": [{"label": ""}]}]),
+        "field evidence[0].entities[0].label: empty: an answer or an entity needs a name",
     ),
     "piece without text": (
         conversation(evidence=[PIECE, {"source": "kb"}]),
@@ -267,11 +297,15 @@ def test_nothing_is_half_written(tmp_path: Path) -> None:
 
 def test_what_is_not_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "c.jsonl"
-    turn = {"question": "Who?", "answer": "Anna"}
+    turn = {"question": "Who?", "answer": "Anna", "answers": [{"label": "A", "lable": "B"}]}
+    turn["evidence"] = [{"text": "x", "entites": [], "entities": [{"label": "x", "ids": 1}]}]
     path.write_text(json.dumps({"id": "c", "evidense": [], "turns": [turn, turn]}))
     read_conversations(path)
     assert "evidense (1 times)" in caplog.text
-    assert "turns.answer (2 times)" in caplog.text
+    for name in ("answer", "answers.lable", "evidence.entites", "evidence.entities.ids"):
+        assert f"turns.{name} (2 times)" in caplog.text
+    path.write_text(json.dumps({"id": "c", "turns": [{"question": "Who?"}]}))
+    read_conversations(path)
     assert "1 of 1 conversations have no evidence" in caplog.text
 
 
