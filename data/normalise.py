@@ -19,7 +19,9 @@ _DAY_MONTH_YEAR = re.compile(
 _MONTH_DAY_YEAR = re.compile(rf"({_MONTH_PATTERN})\.?\s+(\d{{1,2}})(?:st|nd|rd|th)?,?\s+(\d{{4}})")
 _MONTH_YEAR = re.compile(rf"({_MONTH_PATTERN})\.?,?\s+(\d{{4}})")
 _ISO = re.compile(r'"?(\d{4})-(\d{2})-(\d{2})(?:t00:00:00z)?"?')
-_NUMBER = re.compile(r"[+−-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|[+−-]?\.\d+")
+_NUMBER = re.compile(r"[+−–-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|[+−–-]?\.\d+")
+_NEGATIVE = re.compile(r"[(\[$£€¥]*[−–-][$£€¥]?(?=\.?\d)")  # -5.2%, (−70 kg), -$3
+_GRADE = re.compile(r"(?<=[^\W\d_])(?:\+{1,2}|#)$|(?<=^[a-f])[−–-]$")  # B+, A-, C#, C++
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _NOT_WORD = re.compile(r"[^\w\s]|_")
 UNSPACED = (  # scripts that write no space between words, as the inside of a character class
@@ -104,8 +106,8 @@ def parse_number(text: str) -> str | None:
     folded = fold(text)
     if not _NUMBER.fullmatch(folded):
         return None
-    sign = "-" if folded[0] in "−-" else ""
-    whole, _, fraction = folded.lstrip("+−-").replace(",", "").partition(".")
+    sign = "-" if folded[0] in "−–-" else ""
+    whole, _, fraction = folded.lstrip("+−–-").replace(",", "").partition(".")
     fraction = fraction.rstrip("0")
     whole = whole.lstrip("0") or "0"
     sign = sign if (whole, fraction) != ("0", "") else ""
@@ -115,9 +117,18 @@ def parse_number(text: str) -> str | None:
 def normalise_value(text: str) -> str:
     """The canonical form of a cell or an answer: ISO date, plain number, else normalised text.
 
-    Two spellings of one value get the same form, and a table's equal cells the same entity id.
+    Two spellings of one value get the same form, and a table's equal cells the same entity id. A
+    text keeps the sign that makes it another value: the minus before a quantity (-5.2 %), and what
+    ends a grade or a name (B+, C#).
     """
-    return parse_date(text) or parse_number(text) or normalise_text(text)
+    return parse_date(text) or parse_number(text) or _signed(text)
+
+
+def _signed(text: str) -> str:
+    folded = fold(text)
+    if grade := _GRADE.search(folded):
+        return normalise_text(folded[: grade.start()]) + re.sub("[−–]", "-", grade[0])
+    return ("-" if _NEGATIVE.match(folded) else "") + normalise_text(text)
 
 
 def answer_type(text: str) -> str:

@@ -75,6 +75,7 @@ def test_what_is_one_date_and_what_is_not(text: str, expected: str | None) -> No
         ("+5", "5"),
         ("-5", "-5"),
         ("−5", "-5"),
+        ("–5", "-5"),
         ("-0.0", "0"),
         (".5", "0.5"),
         ("10,151,000", "10151000"),
@@ -118,6 +119,15 @@ def test_spellings_of_one_text(one: str, other: str) -> None:
         ("1,234", "1.234"),
         ("May 2000", "May 2001"),
         ("-5", "5"),
+        ("–60", "60"),
+        ("-5.2%", "5.2%"),
+        ("-5.2%", "+5.2%"),
+        ("(+70 kg)", "(−70 kg)"),
+        ("-$3 million", "$3 million"),
+        ("B+", "B-"),
+        ("A–", "A"),
+        ("C#", "C++"),
+        ("Disney+", "Disney"),
         ("10", "1.0"),
         ("theatre", "atre"),
         ("日本", "日木"),
@@ -128,6 +138,25 @@ def test_spellings_of_one_text(one: str, other: str) -> None:
 )
 def test_near_misses_stay_apart(one: str, other: str) -> None:
     assert normalise_value(one) != normalise_value(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("+5.2%", "5.2 %"),
+        ("−5.2%", "-5.2 %"),
+        ("(-$3)", "−$3"),
+        ("A−", "A-"),
+        ("1990–", "1990"),
+        ("pre-", "pre"),
+        ("No. 5", "No 5"),
+        ("- 5 items", "5 items"),
+        ("2003–04", "2003-04"),
+        ("#1", "1"),
+    ],
+)
+def test_spellings_of_one_value(one: str, other: str) -> None:
+    assert normalise_value(one) == normalise_value(other)
 
 
 @pytest.mark.parametrize(
