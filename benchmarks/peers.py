@@ -135,7 +135,9 @@ class Ours:
         model = self.module
         low = self.config.model.dtype == "bfloat16"
         with torch.autocast(model.device.type, torch.bfloat16, enabled=low):
-            states = model.encoder(tensors.input_ids[tensors.node_mask], tensors.edge_index)
+            known = tensors.node_ids
+            node_ids = tensors.input_ids[tensors.node_mask] if known is None else known
+            states = model.encoder(node_ids, tensors.edge_index, tensors.edge_types)
         states.sum().backward()
         self.optimizer.zero_grad()
 

@@ -87,7 +87,8 @@ def _start(
     make: Callable[[], Any], work: Callable[[Any, Any], Any], parent: Connection, level: int
 ) -> None:
     """Begin a worker. It makes nothing yet: an error here would not reach the parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and ends us
+    for number in (signal.SIGINT, signal.SIGUSR1):  # the parent hears them too, and ends us
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     logged: SimpleQueue[logging.LogRecord] = SimpleQueue()
     root = logging.getLogger()

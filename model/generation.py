@@ -265,7 +265,7 @@ def answer_logprobs(
     )
     first = output.logits[:, -1].float().log_softmax(-1)  # [B, V]
     owners = torch.repeat_interleave(num_answers)  # [P]
-    found = first[owners].gather(1, answer_ids[:, :1]).squeeze(1)
+    found = first[owners, answer_ids[:, 0]]
     mask = functional.pad(attention_mask.long(), (0, answer_ids.shape[1] - 1), value=1)
     # copies of the cache take no more memory than the cache, or than a few of its rows
     few = min(PROPOSALS_AT_ONCE, TOKENS_AT_ONCE // embeddings.shape[1])

@@ -46,7 +46,9 @@ def work(factor: int, task: int) -> int:
 
 
 def environment(_: int, name: str) -> Any:
-    return signal.getsignal(signal.SIGINT) if name == "SIGINT" else os.environ.get(name)
+    if name in signal.Signals.__members__:
+        return signal.getsignal(signal.Signals[name])
+    return os.environ.get(name)
 
 
 def make_slowly(folder: str) -> int:
@@ -63,14 +65,14 @@ def test_results_and_logs_come_in_the_order_of_the_tasks(caplog: pytest.LogCaptu
     assert {record.name for record in caplog.records} == {"data.prompt"}
 
 
-def test_a_process_has_one_thread_no_bar_and_leaves_ctrl_c_to_its_parent(
+def test_a_process_has_one_thread_no_bar_and_leaves_signals_to_its_parent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("TQDM_DISABLE", raising=False)
-    names = ["OMP_NUM_THREADS", "TQDM_DISABLE", "CUDA_VISIBLE_DEVICES", "SIGINT"]
+    names = ["OMP_NUM_THREADS", "TQDM_DISABLE", "CUDA_VISIBLE_DEVICES", "SIGINT", "SIGUSR1"]
     found = list(map_in_workers(partial(make, 1), environment, names, 1))
-    assert found == ["1", "1", "", signal.SIG_IGN]
+    assert found == ["1", "1", "", signal.SIG_IGN, signal.SIG_IGN]
     assert os.environ["OMP_NUM_THREADS"] == "7"
     assert "TQDM_DISABLE" not in os.environ
 
