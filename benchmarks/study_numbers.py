@@ -38,6 +38,12 @@ class RowScores:
     untrained: bool
     runs: tuple[Run, ...]
 
+    @property
+    def writes(self) -> bool:
+        """Whether an LM writes its answers, as the paper's do."""
+        answers = self.runs[-1].config.model.answers
+        return answers == "text" and self.row.proposals_of is None
+
     def seeds_with(self, other: RowScores) -> list[tuple[int, int]]:
         """The seeds to compare, its own and the other's."""
         mine, theirs = sorted(self.by_seed), sorted(other.by_seed)
@@ -153,11 +159,11 @@ def sign_flip_test(values: Sequence[dict[Key, float]], num_flips: int = NUM_FLIP
 
 
 def discordance(study: Study, rows: dict[str, RowScores]) -> float | None:
-    """Share of questions that exactly one of two trained core rows hits.
+    """Share of questions that exactly one of two trained core rows hits, whose LM writes.
 
     The median over pairs and seeds; None where it cannot be known: of one row, of few questions.
     """
-    core = [row for row in rows.values() if row.row.core and not row.untrained]
+    core = [r for r in rows.values() if r.row.core and not r.untrained and r.writes]
     shares = list(_shares(core))
     return statistics.median(shares) if shares else None
 

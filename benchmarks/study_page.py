@@ -109,11 +109,13 @@ def _settings(study: Study, runs: Sequence[Run], rows: Rows) -> Iterator[str]:
         f"history. {_setting(first)}."
     )
     others: dict[str, list[str]] = {}
-    for row in rows.values():
+    for row in (row for row in rows.values() if row.row.checkpoint_of is None):
         config = row.runs[-1].config
         if config.training.max_steps != 0 and (setting := _setting(config)) != _setting(first):
             others.setdefault(setting, []).append(row.row.label)
-    yield "".join(f"\n- {'; '.join(labels)}: {setting}." for setting, labels in others.items())
+    if others:
+        named = (f"- {'; '.join(labels)}: {setting}." for setting, labels in others.items())
+        yield "\n" + "\n".join(named) + "\n"
 
 
 def _setting(config: Config) -> str:

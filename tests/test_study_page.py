@@ -78,12 +78,13 @@ def test_rows_of_other_settings_are_named_with_them() -> None:
     untrained = run({"max_steps": 0}, {}, {"top_k": 20, "max_nodes": 448})
     scores = SimpleNamespace(predictions=[None] * 600)
     rows: Any = {
-        name: SimpleNamespace(row=Row(name, name), runs=(a_run,), by_seed={0: scores})
-        for name, a_run in (
-            ("zero", untrained),
-            ("text", plain),
-            ("nodes", nodes),
-            ("more", nodes),
+        name: SimpleNamespace(row=row, runs=(a_run,), by_seed={0: scores})
+        for name, a_run, row in (
+            ("zero", untrained, Row("zero", "zero")),
+            ("text", plain, Row("text", "text")),
+            ("nodes", nodes, Row("nodes", "nodes")),
+            ("more", nodes, Row("more", "more")),
+            ("cut", nodes, Row("cut", "cut", checkpoint_of="nodes")),
         )
     }
     of_study: Any = SimpleNamespace(dev="dev.jsonl")
@@ -94,5 +95,5 @@ def test_rows_of_other_settings_are_named_with_them() -> None:
     )
     assert others == (
         "\n- nodes; more: 400 training questions, each 6 times, and 8,000 made from tables in "
-        "steps of 1 x 4, 1 epoch(s); E_t of 30 pieces."
+        "steps of 1 x 4, 1 epoch(s); E_t of 30 pieces.\n"
     )
