@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from data.cli import EXIT_GO_ON, CommandParser, StopRequest, run_cli
@@ -29,6 +30,8 @@ from data.memory_graph.types import Episode, Extractor
 
 logger = logging.getLogger("memory_graph")
 
+MAKING = ("remember", "import")
+"""Commands that make a graph where there is none."""
 EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
 LANGUAGE_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 SERVER = {
@@ -57,7 +60,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     add_edits(commands)
     add_keeping(commands)
     args = parser.parse_args(argv)
+    check_files(args)
     args.run(args)
+
+
+def check_files(args: Args) -> None:
+    """Whether there is a graph to work on, which no output takes the place of.
+
+    Raises:
+        ValueError: a command that makes none names one that is not there, or writes over it.
+    """
+    graph = Path(args.db)
+    if args.command not in MAKING and not graph.exists():
+        raise ValueError(f"{graph}: no such memory graph")
+    for name in ("output", "jsonl", "graphml", "html", "damaged"):
+        path = getattr(args, name, None)
+        if path is not None and Path(path).resolve() == graph.resolve():
+            raise ValueError(f"--{name}: {path} is the memory graph itself")
 
 
 # Remembering

@@ -175,7 +175,8 @@ class ChatGraph(ConversationGraph):
 
     def _remember(self, turn: int, question: str, answer: str) -> None:
         source, origin = f"chat {self.began}", self._origin(turn)
-        episode = turn_episode(question, answer, now(), source, origin, topic=self._topic)
+        topic = self.names.topic(question, self._topic)
+        episode = turn_episode(question, answer, now(), source, origin, topic=topic)
         self.graph.remember_many([episode])
 
 

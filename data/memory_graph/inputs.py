@@ -133,7 +133,8 @@ def conversation_episodes(conversation: Conversation, path: Path) -> Iterator[Ep
         key = content_hash(conversation.id, turn.id, turn.question, answer)
         origin = f"{path.resolve()}:{key}"
         if answer:
+            about = extractor.topic(turn.question, topic)
             yield turn_episode(
-                turn.question, answer, source=conversation.id, origin=origin, topic=topic
+                turn.question, answer, source=conversation.id, origin=origin, topic=about
             )
         topic = extractor.names(turn.question, answer, topic)

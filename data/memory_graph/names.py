@@ -6,7 +6,7 @@ from functools import lru_cache
 from hashlib import blake2b
 
 from data.memory_graph.types import THESIS, TIME
-from data.normalise import normalise_text, normalise_value
+from data.normalise import fold, normalise_text, parse_date, parse_number
 
 MAX_CACHED = 200
 """Longer spellings are not kept in memory."""
@@ -14,12 +14,16 @@ MAX_CACHED = 200
 
 def alias(spelling: str) -> str:
     """The form under which a name is found: case, white space, Unicode form and articles folded."""
-    return _alias(spelling) if len(spelling) <= MAX_CACHED else normalise_value(spelling)
+    return _cached(spelling) if len(spelling) <= MAX_CACHED else _alias(spelling)
 
 
-@lru_cache(maxsize=1 << 16)
 def _alias(spelling: str) -> str:
-    return normalise_value(spelling)
+    # as it stands in the files of schema 2, which know no signs of values: C# is C++ to them
+    number = None if "–" in fold(spelling) else parse_number(spelling)
+    return parse_date(spelling) or number or normalise_text(spelling)
+
+
+_cached = lru_cache(maxsize=1 << 16)(_alias)
 
 
 def text_hash(type: int, text: str) -> int | None:

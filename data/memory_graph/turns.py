@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from data.memory_graph.extract.rules import RulesExtractor
@@ -51,18 +51,24 @@ class TurnExtractor:
     name = RulesExtractor.name
 
     def __init__(self) -> None:
-        self._rules = RulesExtractor()
+        self._rules, self._reader = RulesExtractor(), RulesExtractor()
 
     def extract(self, episodes: Sequence[Episode]) -> list[Extraction]:
         """One extraction for every episode, in their order."""
-        return [self._extract(episode) for episode in episodes]
+        sizes = [question_size(episode) for episode in episodes]
+        stated = [
+            episode if size is None else replace(episode, text=episode.text[:size])
+            for episode, size in zip(episodes, sizes, strict=True)
+        ]
+        # together: the rules know what they have read last, which replaces none of itself
+        found = self._rules.extract(stated, known_as=episodes)
+        return [
+            extraction if size is None else self._with_answer(episode, size, extraction)
+            for episode, size, extraction in zip(episodes, sizes, found, strict=True)
+        ]
 
-    def _extract(self, episode: Episode) -> Extraction:
-        size = question_size(episode.properties)
-        if size is None:
-            return self._rules.extract([episode])[0]
+    def _with_answer(self, episode: Episode, size: int, found: Extraction) -> Extraction:
         question, answer = episode.text[:size], episode.text[size + 1 :]
-        found = self._rules.extract([replace(episode, text=question)])[0]
         theses = [thesis for thesis in found.theses if not thesis.text.rstrip().endswith("?")]
         if answer:
             names = self.names(question, answer, episode.properties.get(TOPIC, "").split("\n"))
@@ -81,8 +87,12 @@ class TurnExtractor:
         ]
         return tuple({alias(name): name for name in (*asked, *answered) if alias(name)}.values())
 
+    def topic(self, question: str, topic: Sequence[str]) -> Sequence[str]:
+        """The names of the turn before, where a question takes them as known; else nothing."""
+        return () if self._rules.entities(question) else topic
+
     def _found(self, text: str) -> list[str]:
-        extraction = self._rules.extract([Episode(text)])[0]
+        extraction = self._reader.extract([Episode(text)])[0]
         return [name for thesis in extraction.theses for name in thesis.entities]
 
     def replaced(self, updates: Sequence[Update]) -> list[tuple[int, ...]]:
@@ -98,7 +108,11 @@ class TurnExtractor:
         return self._rules.cost()
 
 
-def question_size(properties: Mapping[str, str]) -> int | None:
+def question_size(episode: Episode) -> int | None:
     """Characters of the question in a turn's text; None for an episode that is no turn."""
-    size = properties.get(QUESTION, "")
-    return int(size) if size.isdecimal() else None
+    size = episode.properties.get(QUESTION, "")
+    if not size.isdecimal() or len(size) > 9:
+        return None
+    rest = episode.text[int(size) :]
+    is_turn = int(size) > 0 and len(episode.text) >= int(size) and rest[:1] in ("", "\n")
+    return int(size) if is_turn else None  # else a property of the user's own

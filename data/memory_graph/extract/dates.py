@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import MAXYEAR, MINYEAR, date, timedelta
 
 from data.memory_graph.extract.words import NUMBER_WORDS, WEEKDAYS
 from data.normalise import MONTHS, parse_date
@@ -108,7 +108,16 @@ def _role(word: str, before: Sequence[Date]) -> str:
 def _period(
     match: re.Match[str], now: date | None, said: str | None, is_marked: bool
 ) -> tuple[str, str, str | None] | None:
-    """(first, after, label) of a match, or None where it tells no date."""
+    """(first, after, label) of a match, or None where it tells no date that there is."""
+    try:
+        return _period_of(match, now, said, is_marked)
+    except (OverflowError, ValueError):  # "until 9999", "in 90000 years"
+        return None
+
+
+def _period_of(
+    match: re.Match[str], now: date | None, said: str | None, is_marked: bool
+) -> tuple[str, str, str | None] | None:
     kind = match.lastgroup
     if kind == "full" or kind == "iso":
         iso = parse_date(match[0]) if kind == "full" else _valid(match["iso"])
@@ -160,7 +169,7 @@ def _counted(count: str, unit: str, side: str, now: date) -> tuple[str, str, str
     number = 1 if count in ("a", "an") else NUMBER_WORDS.get(count)
     number = (int(count) if number is None else number) * (-1 if side.lower() == "ago" else 1)
     if unit == "year":
-        return _labelled(f"{now.year + number:04d}")
+        return _labelled(f"{now.replace(day=1, year=now.year + number).year:04d}")
     if unit == "month":
         return _labelled(_month_after(now, number))
     return _one_day(now + timedelta(number * (7 if unit == "week" else 1)))
@@ -188,6 +197,8 @@ def _month_number(name: str) -> int:
 
 def _month_after(now: date, step: int) -> str:
     year, month = divmod(now.year * 12 + now.month - 1 + step, 12)
+    if not MINYEAR <= year <= MAXYEAR:
+        raise OverflowError("years have four digits")
     return f"{year:04d}-{month + 1:02d}"
 
 
@@ -215,7 +226,13 @@ def name_date(iso: str) -> str:
 
 
 def _next(iso: str) -> str:
-    """The day, month or year after one."""
+    """The day, month or year after one.
+
+    Raises:
+        OverflowError: there is none.
+    """
+    if iso == "9999":
+        raise OverflowError("years have four digits")
     if len(iso) == 4:
         return f"{int(iso) + 1:04d}"
     if len(iso) == 7:

@@ -44,10 +44,18 @@ class RulesExtractor:
         self._said: dict[_Place, list[Triplet]] = {}
         """Triplets of the sentences that were extracted last, which are asked about next."""
 
-    def extract(self, episodes: Sequence[Episode]) -> list[Extraction]:
-        """One extraction for every episode, in their order; each depends on its episode alone."""
+    def extract(
+        self, episodes: Sequence[Episode], known_as: Sequence[Episode] | None = None
+    ) -> list[Extraction]:
+        """One extraction for every episode, in their order; each depends on its episode alone.
+
+        Args:
+            episodes: to read.
+            known_as: what ``replaced`` is asked about, where these are parts of it.
+        """
         self._said.clear()
-        return [self._extract(episode) for episode in episodes]
+        pairs = zip(episodes, known_as or episodes, strict=True)
+        return [self._extract(episode, known) for episode, known in pairs]
 
     def replaced(self, updates: Sequence[Update]) -> list[tuple[int, ...]]:
         """For every update the keys of the known facts that the new statement replaces."""
@@ -67,7 +75,7 @@ class RulesExtractor:
         """Nothing is counted."""
         return {}
 
-    def _extract(self, episode: Episode) -> Extraction:
+    def _extract(self, episode: Episode, known: Episode) -> Extraction:
         sentences = split_episode(episode)
         plain = [plain_text(sentence.text) for sentence in sentences]
         dates = [find_dates(text, episode.time) for text, _ in plain]
@@ -86,7 +94,7 @@ class RulesExtractor:
             found = reader.read(words, when, sentence)
             theses.append(self._thesis(sentence, text, links, words, when))
             triplets += found
-            self._said[_place(episode, sentence.span)] = found
+            self._said[_place(known, sentence.span)] = found
             times += [date.first for date in when if date.is_exact]
         return Extraction(tuple(triplets), tuple(theses), tuple(dict.fromkeys(times)))
 

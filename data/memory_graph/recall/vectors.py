@@ -133,6 +133,8 @@ class Vectors:
     def save(self) -> None:
         """Write what is only in memory."""
         for matrix in (self.names, self.facts):
+            name = matrix.folder.name
+            matrix.drop(self._removed(name, self._seen[name]))  # forgotten since they were made
             if matrix.unsaved:
                 matrix.save(self._seen[matrix.folder.name], self._probe)
 
