@@ -32,8 +32,8 @@ def supersede(db: sqlite3.Connection, old: int, new: int, now: str, revision: in
     """Close an old fact's interval where a new one begins, and return the facts that changed.
 
     The boundary is where the new fact begins: as its text says, else when it was said, else now. It
-    becomes the begin of a new fact that has none. What is remembered late (said before the old
-    fact; or, where that is not known, beginning before it) is closed by the old fact instead,
+    becomes the begin of a new fact that has none. What is remembered late (beginning before the
+    old fact; or, where that is not known, said before it) is closed by the old fact instead,
     unless that is a hypothesis, which closes nothing.
 
     Args:
@@ -56,7 +56,7 @@ def supersede(db: sqlite3.Connection, old: int, new: int, now: str, revision: in
 
 def _is_before(a: Holds, b: Holds) -> bool:
     """Whether a fact is older than another that was remembered earlier."""
-    for one, other in ((a.said, b.said), (a.valid_from, b.valid_from)):
+    for one, other in ((a.valid_from, b.valid_from), (a.said, b.said)):
         if one is not None and other is not None and start(one) != start(other):
             return start(one) < start(other)
     return False

@@ -119,3 +119,13 @@ def test_an_export_never_takes_the_place_of_the_graph(tmp_path: Path, option: st
     with pytest.raises(ValueError, match="is the memory graph itself"):
         main(["export", "--db", str(path), option, str(tmp_path / "." / "my.db")])
     assert path.read_bytes() == before
+
+
+def test_what_began_earlier_is_closed_by_what_began_later_whenever_it_is_told(
+    graph: MemoryGraph,
+) -> None:
+    graph.remember("Anna has lived in Paris since 2020.", time="2023")
+    graph.remember("Anna moved to Rome in 2018.", time="2024")
+    found = {fact.text: (fact.valid_from, fact.valid_to) for fact in graph.history("Anna")}
+    assert found["2020: Anna lives in Paris"] == ("2020", None)
+    assert found["2018: Anna moved to Rome"] == ("2018", "2020")
