@@ -8,9 +8,9 @@ next one that opens the graph for writing.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from tqdm import tqdm
 
@@ -88,7 +88,7 @@ def forget(
             _set_pending(store, revision)
     except _DryRun:
         return found
-    purge(store)
+    purge(store, revision)
     return found
 
 
@@ -121,23 +121,41 @@ def finish(store: Store) -> None:
     Raises:
         ValueError: as of ``purge``.
     """
-    if store.db.execute("SELECT 1 FROM meta WHERE name = 'purge'").fetchone():
-        purge(store)
+    if (since := _pending(store)) is not None:
+        purge(store, since)
 
 
-def purge(store: Store) -> None:
+def _pending(store: Store) -> int | None:
+    """The revision from which on the files still have to forget."""
+    row = store.db.execute("SELECT value FROM meta WHERE name = 'purge'").fetchone()
+    return None if row is None else row[0]
+
+
+def purge(store: Store, since: int) -> None:
     """Leave no byte of what is not in the record any more in any file of the database.
+
+    Another process may do the same at the same time.
+
+    Args:
+        store: open for writing.
+        since: the revision from which on something was forgotten.
 
     Raises:
         ValueError: another process kept reading an older state, or the disk is full (it takes the
             database's size for a while).
     """
-    steps = (_merge_words, _vacuum, _purge_derived, _empty_wal)
+    with store.clear_errors():
+        revision = store.revision
+        marked = _pending(store)
+    since = since if marked is None else min(since, marked)
+    steps = (_merge_words, _vacuum, partial(_purge_derived, since=since), _empty_wal)
     for step in tqdm(steps, desc="forget", unit="step", delay=2, leave=False):
         with store.clear_errors():
             step(store)
-    with store.clear_errors():
-        store.db.execute("DELETE FROM meta WHERE name = 'purge'")
+    with store.clear_errors():  # unless more was forgotten meanwhile, which is for who did that
+        sql = """DELETE FROM meta WHERE name = 'purge'
+            AND NOT EXISTS (SELECT 1 FROM removed WHERE revision > ?)"""
+        store.db.execute(sql, (revision,))
 
 
 def _merge_words(store: Store) -> None:
@@ -160,17 +178,12 @@ def _empty_wal(store: Store) -> None:
         )
 
 
-def _purge_derived(store: Store) -> None:
+def _purge_derived(store: Store, since: int) -> None:
     if not store.derived.is_dir():
         return
     from data.memory_graph.recall.vectors import purge as purge_vectors
 
-    sql = "SELECT value FROM meta WHERE name = 'purge'"
-    since = store.db.execute(sql).fetchone()
-    if since is None:  # called for its own sake: nobody knows what to look for
-        shutil.rmtree(store.derived, ignore_errors=True)
-        return
     sql = "SELECT kind, id FROM removed WHERE revision >= ?"
-    gone = store.db.execute(sql, since).fetchall()
+    gone = store.db.execute(sql, (since,)).fetchall()
     nodes = [number for kind, number in gone if kind == 0]
     purge_vectors(store.derived, [2 * number + kind for kind, number in gone], nodes)

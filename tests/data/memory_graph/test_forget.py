@@ -291,7 +291,7 @@ def test_a_process_that_is_killed_in_between_is_finished_by_the_next(
 ) -> None:
     graph.remember("Anna likes Zorglub", source="a")
 
-    def killed(_: Store) -> None:
+    def killed(_: Store, **__: object) -> None:
         raise KeyboardInterrupt
 
     for step in ("_merge_words", "_vacuum", "_purge_derived", "_empty_wal"):

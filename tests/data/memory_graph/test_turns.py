@@ -11,6 +11,8 @@ import pytest
 
 from data.memory_graph.graph import MemoryGraph
 from data.memory_graph.names import alias
+from data.memory_graph.record import forget as forgetting
+from data.memory_graph.record.store import Store
 from data.memory_graph.turns import TurnExtractor, turn_episode
 from data.memory_graph.types import Episode
 from tests.data.memory_graph.hashing import Hashing
@@ -90,6 +92,27 @@ def test_what_is_forgotten_before_it_was_written_leaves_no_vector(
     kept = np.concatenate([row.reshape(-1, width) for row in rows if row.size])
     assert kept.any()
     assert not (kept == gone).all(1).any()
+
+
+def test_who_opens_a_graph_that_forgets_keeps_its_vectors(
+    graph: MemoryGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph.remember_many([Episode("Bob has leukaemia.", source="a"), Episode("Zed likes tea.")])
+    graph.ask("What likes Zed?")
+    graph.close()
+    with MemoryGraph.open(tmp_path / "my.db", Hashing(), TurnExtractor()) as again:
+        merge = forgetting._merge_words
+
+        def meanwhile(store: Store) -> None:
+            monkeypatch.setattr(forgetting, "_merge_words", merge)
+            with MemoryGraph.open(tmp_path / "my.db", Hashing(), TurnExtractor()):
+                merge(store)
+
+        monkeypatch.setattr(forgetting, "_merge_words", meanwhile)
+        again.forget(source="a")
+        assert list(tmp_path.glob("my.db.derived/*/rows-*"))
+        assert "Zed likes tea" in again.ask("What likes Zed?").facts[0].text
+        assert [*again.store.db.execute("SELECT name FROM meta")] == [("revision",)]
 
 
 def test_names_are_found_as_older_files_have_them() -> None:
