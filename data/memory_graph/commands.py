@@ -33,7 +33,10 @@ def positive(text: str) -> int:
 
 def number(text: str) -> int:
     """The number of an episode or a fact, also as it is printed: "#8"."""
-    return int(text.removeprefix("#"))
+    found = int(text.removeprefix("#"))
+    if not 0 <= found < 2**63:
+        raise argparse.ArgumentTypeError(f"{text!r} given, nothing has such a number")
+    return found
 
 
 def moment(text: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from data.memory_graph.__main__ import main
 from data.memory_graph.graph import MemoryGraph
 from data.memory_graph.names import alias
 from data.memory_graph.record import forget as forgetting
@@ -122,8 +123,6 @@ def test_names_are_found_as_older_files_have_them() -> None:
 
 
 def test_a_graph_that_is_not_there_is_not_made_by_asking(tmp_path: Path) -> None:
-    from data.memory_graph.__main__ import main
-
     path = tmp_path / "typo.db"
     for command in (["ask", "--no_embed", "Who?"], ["undo"], ["forget", "--source", "a", "--yes"]):
         with pytest.raises(ValueError, match=r"typo\.db: no such memory graph"):
@@ -131,10 +130,17 @@ def test_a_graph_that_is_not_there_is_not_made_by_asking(tmp_path: Path) -> None
     assert not path.exists()
 
 
+@pytest.mark.parametrize("number", ["9" * 20, "-1"])
+def test_a_number_that_nothing_can_have_is_named(
+    number: str, graph: MemoryGraph, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["forget", "--db", str(graph.store.path), f"--episode={number}", "--yes"])
+    assert f"'{number}' given, nothing has such a number" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("option", ["--jsonl", "--html", "--graphml", "--damaged"])
 def test_an_export_never_takes_the_place_of_the_graph(tmp_path: Path, option: str) -> None:
-    from data.memory_graph.__main__ import main
-
     path = tmp_path / "my.db"
     with MemoryGraph.open(path) as opened:
         opened.remember("Anna lives in Paris.", properties={"a": json.dumps(1)})
