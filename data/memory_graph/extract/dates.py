@@ -169,7 +169,7 @@ def _counted(count: str, unit: str, side: str, now: date) -> tuple[str, str, str
     number = 1 if count in ("a", "an") else NUMBER_WORDS.get(count)
     number = (int(count) if number is None else number) * (-1 if side.lower() == "ago" else 1)
     if unit == "year":
-        return _labelled(f"{now.replace(day=1, year=now.year + number).year:04d}")
+        return _labelled(_month_after(now, 12 * number)[:4])
     if unit == "month":
         return _labelled(_month_after(now, number))
     return _one_day(now + timedelta(number * (7 if unit == "week" else 1)))
