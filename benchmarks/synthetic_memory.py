@@ -16,6 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from data.memory_graph.names import alias, text_hash
+from data.memory_graph.recall.derived import State, record_state
 from data.memory_graph.recall.matrix import Matrix, Row
 from data.memory_graph.recall.vectors import FACTS, NAMES, digest
 from data.memory_graph.record.facts import index_words
@@ -299,7 +300,7 @@ def make_vectors(store: Store, shape: Shape, probe: np.ndarray, index: bool) -> 
     vectors = Matrix(store.derived / FACTS)
     _put_vectors(vectors, facts, clusters)
     for matrix in (names, vectors):
-        matrix.save(1, probe, index=index)
+        matrix.save(record_state(store.db), probe, index=index)
 
 
 def _put_vectors(matrix: Matrix, rows: Iterator[tuple[int, str, int]], clusters: Clusters) -> None:
@@ -308,7 +309,7 @@ def _put_vectors(matrix: Matrix, rows: Iterator[tuple[int, str, int]], clusters:
         batch.append(row)
         if len(batch) == BATCH:
             _put_batch(matrix, batch, clusters)
-            matrix.save(0, [], index=False)
+            matrix.save(State(), [], index=False)
             batch.clear()
     _put_batch(matrix, batch, clusters)
 

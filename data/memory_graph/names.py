@@ -18,7 +18,7 @@ def alias(spelling: str) -> str:
 
 
 def _alias(spelling: str) -> str:
-    # as it stands in the files of schema 2, which know no signs of values: C# is C++ to them
+    # as it stands in the files up to schema 3, which know no signs of values: C# is C++ to them
     number = None if "–" in fold(spelling) else parse_number(spelling)
     return parse_date(spelling) or number or normalise_text(spelling)
 

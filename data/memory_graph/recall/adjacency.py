@@ -26,7 +26,14 @@ from data.memory_graph.recall.csr import (
     read_columns,
     seconds,
 )
-from data.memory_graph.recall.derived import locked, read_arrays, write_arrays
+from data.memory_graph.recall.derived import (
+    State,
+    locked,
+    read_arrays,
+    record_state,
+    shows,
+    write_arrays,
+)
 from data.memory_graph.recall.hubs import Hub, Hubs
 from data.memory_graph.types import OBJECT, SIMPLE, THESIS
 
@@ -63,14 +70,14 @@ class Adjacency:
 
     def __init__(self, db: sqlite3.Connection, folder: Path, writable: bool = True) -> None:
         self.db, self.folder, self.writable = db, folder, writable
-        self.revision = -1
+        self._state = State()
         self._hubs = Hubs()
         found = read_arrays(folder, NAME)
         if found is not None:
             manifest, arrays = found
             nodes = {name: arrays[f"node_{name}"] for name in NODE_COLUMNS}
             self._use(nodes, {name: arrays[f"edge_{name}"] for name in EDGE_COLUMNS}, arrays)
-            self.revision = manifest["revision"]
+            self._state = State.told_by(manifest)
 
     def _use(self, nodes: Columns, edges: Columns, csr: Columns) -> None:
         self.nodes, self.edges = nodes, edges
@@ -82,26 +89,31 @@ class Adjacency:
         self._hubs.clear()
 
     @property
+    def revision(self) -> int:
+        """Of the record, which the arrays show; -1 where there are none yet."""
+        return self._state.revision
+
+    @property
     def node_types(self) -> np.ndarray:
         """int8 by node id, -1 where there is none."""
         return self.nodes["type"]
 
     def refresh(self) -> int:
         """Show the record's revision, which is returned; makes the arrays where there are none."""
-        revision = record_revision(self.db)
-        if revision == self.revision:
-            return revision
-        if not 0 <= self.revision < revision:  # none yet, or those of a newer database put back
+        state = record_state(self.db)
+        if state == self._state:
+            return state.revision
+        if self.revision < 0 or not shows(self.db, self._state):  # none yet, or another record's
             nodes, edges = read_columns(self.db)
             self._use(nodes, edges, make_csr(len(nodes["type"]), edges))
-            self.revision = revision
+            self._state = state
             self._write()
-            return revision
+            return state.revision
         self._read_changes()
-        self.revision = revision
+        self._state = state
         if self._num_loose > max(MAX_DELTA, MAX_DELTA_SHARE * len(self._triplets) / 2):
             self.fold()
-        return revision
+        return state.revision
 
     def fold(self) -> None:
         """Make one CSR of CSR and delta, and write it."""
@@ -117,7 +129,7 @@ class Adjacency:
                 arrays = {f"node_{name}": column for name, column in self.nodes.items()}
                 arrays |= {f"edge_{name}": column for name, column in self.edges.items()}
                 csr = {"starts": self._starts, "triplets": self._triplets, "others": self._others}
-                write_arrays(self.folder, NAME, {"revision": self.revision}, arrays | csr)
+                write_arrays(self.folder, NAME, self._state._asdict(), arrays | csr)
 
     def _read_changes(self) -> None:
         self._hubs.clear()
@@ -339,9 +351,3 @@ def _among(values: np.ndarray, few: tuple[int, ...]) -> np.ndarray:
     for value in few:
         found |= values == value
     return found
-
-
-def record_revision(db: sqlite3.Connection) -> int:
-    """The revision that the record has, in this read transaction."""
-    row = db.execute("SELECT value FROM meta WHERE name = 'revision'").fetchone()
-    return 0 if row is None else int(row[0])

@@ -11,10 +11,11 @@ import json
 import logging
 import os
 import shutil
+import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,38 @@ logger = logging.getLogger(__name__)
 Manifest = dict[str, Any]
 FORMAT = 2
 MANIFEST = "manifest.json"
+
+
+class State(NamedTuple):
+    """What of a record something derived shows.
+
+    Args:
+        revision: -1 is nothing yet.
+        stamp: tells the revision from that of another record, such as one that was made under the
+            name of a deleted one. None: of a time before there were stamps.
+    """
+
+    revision: int = -1
+    stamp: int | None = None
+
+    @classmethod
+    def told_by(cls, manifest: Manifest) -> State:
+        """The state that was written down with derived files."""
+        return cls(manifest["revision"], manifest.get("stamp"))
+
+
+def record_state(db: sqlite3.Connection, revision: int | None = None) -> State:
+    """The state that the record has, in this read transaction, or had at a revision."""
+    if revision is None:
+        row = db.execute("SELECT value FROM meta WHERE name = 'revision'").fetchone()
+        revision = 0 if row is None else int(row[0])
+    row = db.execute("SELECT stamp FROM stamps WHERE revision = ?", (revision,)).fetchone()
+    return State(revision, None if row is None else row[0])
+
+
+def shows(db: sqlite3.Connection, state: State) -> bool:
+    """Whether a state is one that this record had or has."""
+    return state == record_state(db, state.revision) and state.revision <= record_state(db).revision
 
 
 @contextmanager

@@ -19,7 +19,14 @@ import numkong
 import numpy as np
 
 from data.memory_graph.recall.crowd import MIN_CROWD, Crowd
-from data.memory_graph.recall.derived import FORMAT, MANIFEST, Manifest, locked, write_json
+from data.memory_graph.recall.derived import (
+    FORMAT,
+    MANIFEST,
+    Manifest,
+    State,
+    locked,
+    write_json,
+)
 from data.memory_graph.recall.neighbours import Neighbours
 from data.memory_graph.recall.ranking import largest
 
@@ -28,9 +35,8 @@ logger = logging.getLogger(__name__)
 SAMPLED = 100  # of so many rows one is looked at to see whether the index overlooked something
 CHUNK = 1024  # rows that are gathered at once: they stay in the processor's cache
 DROPPED = -1
-UNKNOWN: Manifest = {
-    "format": FORMAT, "serial": 0, "generation": 0, "count": 0, "width": 0, "revision": -1,
-    "probe": [],
+UNKNOWN: Manifest = State()._asdict() | {
+    "format": FORMAT, "serial": 0, "generation": 0, "count": 0, "width": 0, "probe": [],
 }  # fmt: skip
 
 
@@ -75,10 +81,10 @@ class Matrix:
             manifest = self._parsed[1]
             return dict(manifest if manifest["format"] == FORMAT else UNKNOWN)
         except FileNotFoundError:
-            return dict(UNKNOWN)
+            pass
         except (ValueError, KeyError):
             logger.warning("%s is damaged, vectors will be made again", self.folder / MANIFEST)
-            return dict(UNKNOWN)
+        return dict(UNKNOWN)
 
     def is_outdated(self) -> bool:
         """Whether the files were written, or deleted, since they were read."""
@@ -120,9 +126,10 @@ class Matrix:
             self._row = np.pad(self._row, (0, more), constant_values=-1)
 
     @property
-    def num_live(self) -> int:
-        """Rows that were neither dropped nor replaced."""
-        return int((self.labels[: self.count, 0] != DROPPED).sum())
+    def keys(self) -> np.ndarray:
+        """Of the rows that were neither dropped nor replaced; int64."""
+        keys = self.labels[: self.count, 0]
+        return keys[keys != DROPPED]
 
     def rows(self, keys: np.ndarray) -> np.ndarray:
         """The row of every key, -1 where it has none; int64, the fastest index.
@@ -208,12 +215,12 @@ class Matrix:
         return self.count - len(self._settled) + len(self._to_erase)
 
     def save(
-        self, revision: int, probe: Sequence[float], wait: bool = False, index: bool = False
+        self, state: State, probe: Sequence[float], wait: bool = False, index: bool = False
     ) -> bool:
         """Write what is new, if no other process is writing or has written meanwhile.
 
         Args:
-            revision: of the record; all that was written up to it has its row.
+            state: of the record; all that was written up to it has its row.
             probe: the vector of a known text, by which an embedder is recognised.
             wait: until another process has written.
             index: bring the index of neighbours up to date, if it has grown too old.
@@ -227,12 +234,11 @@ class Matrix:
                 self.manifest["generation"] = secrets.randbits(48)
             self.manifest |= {"serial": 1 + secrets.randbits(48), "width": self.width}
             self._erase()
-            if self.count > 1000 and self.num_live < self.count / 2:
+            if self.count > 1000 and len(self.keys) < self.count / 2:
                 self._compact()
             else:
                 self._append()
-            self.manifest |= {"revision": revision, "probe": list(map(float, probe))}
-            self.manifest["count"] = self.count
+            self.manifest |= state._asdict() | {"count": self.count, "probe": [*map(float, probe)]}
             write_json(self.folder / MANIFEST, self.manifest)
             self._take_stock()
             if index and self.neighbours.wants(self.count):
@@ -241,14 +247,13 @@ class Matrix:
         return True
 
     def _erase(self) -> None:
-        if not self._to_erase:
+        if not self.erases:
             return
-        size = 2 * self.width
         self.neighbours.erase(self._to_erase)
         with self._path("rows").open("r+b") as rows, self._path("labels").open("r+b") as labels:
             for row in self._to_erase:
-                rows.seek(row * size)
-                rows.write(bytes(size))
+                rows.seek(row * 2 * self.width)
+                rows.write(bytes(2 * self.width))
                 labels.seek(row * 16)
                 labels.write(np.array([DROPPED, 0], np.int64).tobytes())
             _sync(rows, labels)

@@ -17,7 +17,7 @@ import numpy as np
 from tqdm import tqdm
 
 from data.evidence_memory import Embed
-from data.memory_graph.recall.adjacency import record_revision
+from data.memory_graph.recall.derived import State, record_state, shows
 from data.memory_graph.recall.matrix import Matrix, Row
 from data.memory_graph.record.texts import changed_facts, changed_names
 
@@ -54,7 +54,7 @@ class Vectors:
         self.db, self.embed = db, embed
         self.names = Matrix(folder / NAMES, writable)
         self.facts = Matrix(folder / FACTS, writable)
-        self._seen = {NAMES: -1, FACTS: -1}
+        self._seen = {NAMES: State(), FACTS: State()}
         self._probe = np.asarray(embed([PROBE])[0], dtype=np.float32)
         for matrix in (self.names, self.facts):
             self._check(matrix)
@@ -69,41 +69,49 @@ class Vectors:
             else:
                 logger.info("%s: by another embedder, not used and not changed", matrix.folder)
             matrix.clear()
-        self._seen[matrix.folder.name] = matrix.manifest["revision"]
+        self._seen[matrix.folder.name] = State.told_by(matrix.manifest)
 
     @property
     def revision(self) -> int:
         """Up to which revision of the record everything has its vector."""
-        return min(self._seen.values())
+        return min(state.revision for state in self._seen.values())
 
     def refresh(self) -> int:
         """Bring the vectors to the record's revision, which is returned."""
-        revision = record_revision(self.db)
+        state = record_state(self.db)
         for matrix, changed in ((self.names, changed_names), (self.facts, changed_facts)):
-            self._refresh(matrix, changed, revision)
-        return revision
+            self._refresh(matrix, changed, state)
+        return state.revision
 
-    def _refresh(self, matrix: Matrix, changed: Changed, revision: int) -> None:
+    def _refresh(self, matrix: Matrix, changed: Changed, state: State) -> None:
         name = matrix.folder.name
         if matrix.is_outdated():  # by another process
             matrix.reload()
             self._check(matrix)
-        if self._seen[name] > revision:  # of a newer database that another was put in place of
-            matrix.clear()
-            self._seen[name] = -1
         since = self._seen[name]
-        if since == revision:
+        if since == state:
             return
-        matrix.drop(self._removed(name, since))
-        made = self._embed(matrix, changed(self.db, since), since)
-        self._seen[name] = revision
+        if not shows(self.db, since):  # of another record, that this one was put in place of
+            matrix.clear()
+            since = State()
+        if since.revision < 0:
+            matrix.drop(self._strange(matrix, changed))
+        else:
+            matrix.drop(self._removed(name, since.revision))
+        made = self._embed(matrix, changed(self.db, since.revision), since)
+        self._seen[name] = state
         if matrix.unsaved >= SAVE_FROM or matrix.erases:
             # who only asks does not wait for an index that others have let grow old
-            matrix.save(revision, self._probe, index=made >= SAVE_EVERY)
+            matrix.save(state, self._probe, index=made >= SAVE_EVERY)
+
+    def _strange(self, matrix: Matrix, changed: Changed) -> np.ndarray:
+        """Keys of rows, left by a process that was killed, of which the record has nothing."""
+        keys = matrix.keys
+        if not len(keys):
+            return keys
+        return np.setdiff1d(keys, [key for key, _ in changed(self.db, -1)])
 
     def _removed(self, name: str, since: int) -> np.ndarray:
-        if since < 0:
-            return np.empty(0, dtype=np.int64)
         sql = "SELECT kind, id FROM removed WHERE revision > ?"
         rows = self.db.execute(sql, (since,)).fetchall()
         if name == NAMES:
@@ -112,7 +120,7 @@ class Vectors:
             keys = [2 * number + kind for kind, number in rows]
         return np.array(keys, dtype=np.int64)
 
-    def _embed(self, matrix: Matrix, texts: Iterable[tuple[int, str]], since: int) -> int:
+    def _embed(self, matrix: Matrix, texts: Iterable[tuple[int, str]], since: State) -> int:
         """Make the vectors of texts that have none or another; how many those were."""
         new = (
             (Row(key, found), text)
@@ -134,9 +142,10 @@ class Vectors:
         """Write what is only in memory."""
         for matrix in (self.names, self.facts):
             name = matrix.folder.name
-            matrix.drop(self._removed(name, self._seen[name]))  # forgotten since they were made
+            if self._seen[name].revision >= 0:  # forgotten since they were made
+                matrix.drop(self._removed(name, self._seen[name].revision))
             if matrix.unsaved:
-                matrix.save(self._seen[matrix.folder.name], self._probe)
+                matrix.save(self._seen[name], self._probe)
 
 
 def digest(text: str) -> int:
@@ -161,4 +170,5 @@ def purge(folder: Path, facts: Iterable[int], nodes: Iterable[int]) -> None:
         while not saved:  # another process may write at the same moment
             matrix = Matrix(folder / name)
             matrix.drop(keys)
-            saved = matrix.save(matrix.manifest["revision"], matrix.manifest["probe"], wait=True)
+            state = State.told_by(matrix.manifest)
+            saved = matrix.save(state, matrix.manifest["probe"], wait=True)

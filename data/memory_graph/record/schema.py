@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping
 
 APPLICATION_ID = 0x54474D47
 """Tells a memory graph from other SQLite databases ("TGMG")."""
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
 INSERT INTO meta VALUES ('revision', 0);
+CREATE TABLE stamps (revision INTEGER PRIMARY KEY, stamp INTEGER NOT NULL);
 CREATE TABLE nodes (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     type INTEGER NOT NULL,           -- types.OBJECT, THESIS, EPISODIC, TIME
@@ -104,7 +105,8 @@ CREATE VIRTUAL TABLE name_words USING fts5 (words, content='', tokenize="ascii t
 CREATE VIRTUAL TABLE fact_words USING fts5 (words, content='', tokenize="ascii tokenchars '_'");
 """
 """``name_words`` has a row for every alias, ``fact_words`` for every fact key; both hold the words
-that ``data.retrieve.words`` finds, joined by spaces (see ``facts.index_facts``)."""
+that ``data.retrieve.words`` finds, joined by spaces (see ``facts.index_facts``). ``stamps`` has a
+random number for every revision, which tells it from another record's (see ``derived.State``)."""
 
 Migration = Callable[[sqlite3.Connection], None]
 
@@ -118,7 +120,12 @@ def _cover_lookups(db: sqlite3.Connection) -> None:
     db.execute("CREATE INDEX nodes_by_end ON nodes (id, valid_to) WHERE valid_to IS NOT NULL")
 
 
-MIGRATIONS: dict[int, Migration] = {1: _cover_lookups}
+def _begin_stamps(db: sqlite3.Connection) -> None:
+    """What was derived of a revision before this one has no stamp either."""
+    db.execute("CREATE TABLE stamps (revision INTEGER PRIMARY KEY, stamp INTEGER NOT NULL)")
+
+
+MIGRATIONS: dict[int, Migration] = {1: _cover_lookups, 2: _begin_stamps}
 """By version: what makes the next version of it. Each runs inside the caller's transaction."""
 
 

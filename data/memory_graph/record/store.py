@@ -148,6 +148,7 @@ class Store:
                 revision = self.revision + 1
                 yield revision
                 self.db.execute("UPDATE meta SET value = ? WHERE name = 'revision'", (revision,))
+                self.db.execute("INSERT INTO stamps VALUES (?, random())", (revision,))
                 self.db.execute("COMMIT")
             finally:
                 if self.db.in_transaction:  # not committed

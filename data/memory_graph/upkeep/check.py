@@ -15,7 +15,7 @@ from tqdm import tqdm
 from data.memory_graph.names import alias, text_hash
 from data.memory_graph.recall.adjacency import Adjacency
 from data.memory_graph.recall.csr import GONE, TYPE, read_columns
-from data.memory_graph.recall.derived import locked
+from data.memory_graph.recall.derived import State, locked, shows
 from data.memory_graph.recall.matrix import Matrix
 from data.memory_graph.recall.vectors import FACTS, NAMES, digest
 from data.memory_graph.record.facts import index_rows, index_words
@@ -180,8 +180,9 @@ def _wrong_vectors(store: Store) -> list[Problem]:
     problems = []
     for name, changed in ((NAMES, changed_names), (FACTS, changed_facts)):
         matrix = Matrix(store.derived / name, writable=False)
-        revision = matrix.manifest["revision"]
-        if not 0 <= revision <= store.revision:  # none, or of another record: made anew
+        state = State.told_by(matrix.manifest)
+        revision = state.revision
+        if revision < 0 or not shows(store.db, state):  # none, or another record's: made anew
             continue
         later = {key for key, _ in changed(store.db, revision)}
         texts = tqdm(changed(store.db, -1), desc=f"check {name}", delay=2, leave=False)

@@ -10,6 +10,7 @@ import pytest
 from data.memory_graph.recall import hubs, matrix
 from data.memory_graph.recall.adjacency import Adjacency, Moment
 from data.memory_graph.recall.csr import ALWAYS
+from data.memory_graph.recall.derived import State
 from data.memory_graph.recall.hubs import Hub, Hubs
 from data.memory_graph.recall.matrix import Matrix, Row
 from data.memory_graph.types import EPISODIC
@@ -74,6 +75,6 @@ def test_the_rows_of_a_hub_are_kept_until_a_row_changes(
     assert made.rows(keys).tolist() == [0, 1, -1, 3, 4]
     made.put([Row(2, 0)], np.eye(5)[:1])
     assert made.rows(keys).tolist() == [0, 1, 5, 3, 4]
-    made.save(1, [1.0])
+    made.save(State(1), [1.0])
     made.clear()
     assert made.rows(keys).tolist() == [-1] * 5

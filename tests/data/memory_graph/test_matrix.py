@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from data.memory_graph.recall import neighbours as module
-from data.memory_graph.recall.derived import locked
+from data.memory_graph.recall.derived import State, locked
 from data.memory_graph.recall.matrix import Matrix, Row
 
 WIDTH = 32
@@ -40,7 +40,7 @@ def filled(folder: Path, keys: list[int], vectors: np.ndarray, part: int = 10) -
     matrix = Matrix(folder)
     for begin in range(0, len(keys), part):
         if begin:
-            assert matrix.save(1, [1.0])
+            assert matrix.save(State(1), [1.0])
         chosen = keys[begin : begin + part]
         matrix.put(rows(chosen), vectors[chosen])
     return matrix
@@ -88,7 +88,7 @@ def test_a_new_row_takes_the_place_of_the_old_and_a_dropped_one_is_zeroed(tmp_pa
         assert set(matrix.nearest(query, 99)[0].tolist()) == set(range(20)) - {4, 15}
         assert matrix.hash_of(3) == 1
         assert matrix.hash_of(4) is None
-        matrix.save(2, [1.0])
+        matrix.save(State(2), [1.0])
     stored = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     for gone in (3, 4, 15):
         assert vectors[gone].astype(np.float16).tobytes() not in stored
@@ -99,15 +99,15 @@ def test_a_new_row_takes_the_place_of_the_old_and_a_dropped_one_is_zeroed(tmp_pa
 def test_when_most_rows_are_gone_the_files_shrink(tmp_path: Path) -> None:
     vectors = unit(np.random.default_rng(3), 1500)
     matrix = filled(tmp_path, list(range(1500)), vectors, 700)
-    matrix.save(1, [1.0])
+    matrix.save(State(1), [1.0])
     before = sum(path.stat().st_size for path in tmp_path.iterdir())
     matrix.drop(np.arange(0, 1500, 3))
     matrix.drop(np.arange(1, 1500, 3))
     matrix.put(rows([3000]), vectors[:1])
-    matrix.save(2, [1.0])
+    matrix.save(State(2), [1.0])
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 0.4 * before
     again = Matrix(tmp_path)
-    assert again.num_live == again.count == 501
+    assert len(again.keys) == again.count == 501
     np.testing.assert_allclose(again.vectors(np.array([2])), vectors[2:3], atol=1e-3)
     assert again.nearest(vectors[0].astype(np.float16), 1)[0].tolist() == [3000]
 
@@ -124,9 +124,9 @@ def test_two_that_write_do_not_mix(tmp_path: Path) -> None:
     one.put(rows([1, 2]), vectors[1:3])
     two.put(rows([3, 4, 5]), vectors[3:6])
     with locked(tmp_path):
-        assert not one.save(1, [1.0])
-    assert one.save(1, [1.0])
-    assert not two.save(1, [1.0])  # not on top of what it has not seen
+        assert not one.save(State(1), [1.0])
+    assert one.save(State(1), [1.0])
+    assert not two.save(State(1), [1.0])  # not on top of what it has not seen
     two.reload()
     assert two.rows(np.array([1, 2, 3])).tolist() == [0, 1, -1]
     np.testing.assert_allclose(two.vectors(np.array([2])), vectors[2:3], atol=1e-3)
@@ -135,7 +135,7 @@ def test_two_that_write_do_not_mix(tmp_path: Path) -> None:
 def test_a_reader_writes_nothing(tmp_path: Path) -> None:
     matrix = Matrix(tmp_path / "new", writable=False)
     matrix.put(rows([1]), unit(np.random.default_rng(6), 1))
-    assert not matrix.save(1, [1.0])
+    assert not matrix.save(State(1), [1.0])
     assert not (tmp_path / "new").exists()
 
 
@@ -148,7 +148,7 @@ def test_damaged_files_are_made_again(tmp_path: Path, damage: str) -> None:
     matrix = Matrix(tmp_path)
     assert (matrix.count, matrix.manifest["revision"]) == (0, -1)
     matrix.put(rows([1]), vectors[1:2])
-    assert matrix.save(1, [1.0])
+    assert matrix.save(State(1), [1.0])
     assert Matrix(tmp_path).rows(np.array([1, 2])).tolist() == [0, -1]
 
 
@@ -156,13 +156,14 @@ WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
+from data.memory_graph.recall.derived import State
 from data.memory_graph.recall.matrix import Matrix, Row
 matrix = Matrix(Path(sys.argv[1]))
 while True:
     keys = range(matrix.count, matrix.count + 50)
     vectors = np.zeros((50, 64)); vectors[range(50), [k % 64 for k in keys]] = 1
     matrix.put([Row(k, k) for k in keys], vectors)
-    matrix.save(matrix.count, [1.0])
+    matrix.save(State(matrix.count), [1.0])
     print(matrix.count, flush=True)
 """
 
@@ -196,7 +197,7 @@ def test_the_index_finds_nearly_what_exact_search_finds(tmp_path: Path, monkeypa
     matrix = Matrix(tmp_path)
     matrix.put([Row(key, key) for key in range(count)], vectors)
     exact = [matrix.nearest(query, 50)[0] for query in queries.astype(np.float16)]
-    assert matrix.save(1, [1.0], index=True)
+    assert matrix.save(State(1), [1.0], index=True)
     assert matrix.neighbours.num_rows == count  # from here on the index is asked
     monkeypatch.setattr(matrix, "dot_all", lambda _, begin: np.empty(matrix.count - begin))
     found = [matrix.nearest(query, 50)[0] for query in queries.astype(np.float16)]
@@ -212,7 +213,7 @@ def test_the_index_and_what_came_later_are_searched_together(tmp_path: Path, mon
     vectors = unit(rng, 400)
     matrix = Matrix(tmp_path)
     matrix.put(rows(list(range(200))), vectors[:200])
-    matrix.save(1, [1.0], index=True)
+    matrix.save(State(1), [1.0], index=True)
     assert matrix.neighbours.num_rows == 200
     matrix.put(rows(list(range(200, 290))), vectors[200:290])
     matrix.put([Row(5, 0)], vectors[300:301])
@@ -221,12 +222,12 @@ def test_the_index_and_what_came_later_are_searched_together(tmp_path: Path, mon
         for key, at in ((7, 7), (250, 250), (5, 300)):
             assert matrix.nearest(vectors[at].astype(np.float16), 3)[0][0] == key
         assert 6 not in matrix.nearest(vectors[6].astype(np.float16), 50)[0]
-        matrix.save(2, [1.0], index=True)
+        matrix.save(State(2), [1.0], index=True)
         assert matrix.neighbours.num_rows == 200
     stored = matrix.neighbours._index.get(np.array([5, 6, 7]), dtype="i8")
     assert [bool(row.any()) for row in np.array(stored)] == [False, False, True]  # erased there too
     matrix.put(rows(list(range(290, 400))), vectors[290:400])
-    matrix.save(3, [1.0], index=True)
+    matrix.save(State(3), [1.0], index=True)
     assert matrix.neighbours.num_rows == matrix.count
     assert list(tmp_path.glob("index-*")) == [matrix.neighbours.path]
     for key in (8, 250, 399):
@@ -243,7 +244,7 @@ def test_a_region_that_the_index_overlooks_is_found(tmp_path: Path, monkeypatch)
     query = centres[1].astype(np.float16)
     expected = matrix.nearest(query, 20)[0].tolist()
     assert min(expected) >= 500
-    matrix.save(1, [1.0], index=True)
+    matrix.save(State(1), [1.0], index=True)
     monkeypatch.setattr(matrix.neighbours, "search", lambda _, k: np.arange(2 * k))
     assert matrix.nearest(query, 20)[0].tolist() == expected
 
@@ -251,7 +252,7 @@ def test_a_region_that_the_index_overlooks_is_found(tmp_path: Path, monkeypatch)
 def test_an_index_of_another_size_is_not_used(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(module, "MAX_EXACT", 10)
     vectors = unit(np.random.default_rng(10), 30)
-    filled(tmp_path, list(range(30)), vectors, 15).save(1, [1.0], index=True)
+    filled(tmp_path, list(range(30)), vectors, 15).save(State(1), [1.0], index=True)
     [index] = tmp_path.glob("index-*")
     index.write_bytes(b"\0" * 20)
     matrix = Matrix(tmp_path)
@@ -262,14 +263,14 @@ def test_an_index_of_another_size_is_not_used(tmp_path: Path, monkeypatch) -> No
 def test_files_that_were_made_anew_are_never_taken_for_the_old_ones(tmp_path: Path) -> None:
     vectors = unit(np.random.default_rng(11), 40)
     folder = tmp_path / "facts"
-    filled(folder, list(range(20)), vectors).save(1, [1.0])
+    filled(folder, list(range(20)), vectors).save(State(1), [1.0])
     old = Matrix(folder)
     old.keep_together(np.arange(20))
     old.put(rows([30]), vectors[30:31])
     shutil.rmtree(folder)
     filled(folder, list(range(39, 9, -1)), vectors)
     assert old.is_outdated()
-    assert not old.save(2, [1.0])  # what others wrote stays
+    assert not old.save(State(2), [1.0])  # what others wrote stays
     old.reload()
     assert not len(old.crowd.rows)
     np.testing.assert_allclose(old.vectors(np.array([39, 22])), vectors[[39, 22]], atol=1e-3)
@@ -282,7 +283,7 @@ def test_what_a_killed_process_left_of_an_index_goes(
     vectors = unit(np.random.default_rng(12), 200)
     matrix = filled(tmp_path, list(range(200)), vectors)
     matrix.put(rows([300]), vectors[:1])
-    matrix.save(2, [1.0], index=True)
+    matrix.save(State(2), [1.0], index=True)
     index = matrix.neighbours.path
     assert index is not None
     smaller = index.with_name(index.name.replace("-201", "-100"))
@@ -290,7 +291,7 @@ def test_what_a_killed_process_left_of_an_index_goes(
     for path in (smaller, partial):
         shutil.copy(index, path)
     matrix.drop(np.array([6]))
-    matrix.save(3, [1.0])
+    matrix.save(State(3), [1.0])
     assert index.exists()
     assert not smaller.exists()
     assert not partial.exists()

@@ -10,6 +10,7 @@ import pytest
 from data.memory_graph.graph import MemoryGraph
 from data.memory_graph.recall import fact_words, question_view
 from data.memory_graph.recall.adjacency import Adjacency
+from data.memory_graph.recall.derived import State
 from data.memory_graph.recall.fact_words import FactWords
 from data.memory_graph.recall.matrix import Matrix, Row
 from data.memory_graph.recall.question_view import QuestionView, Scores
@@ -104,7 +105,7 @@ def test_rows_that_lie_side_by_side_score_like_all_others(
     vectors = (vectors / np.linalg.norm(vectors, axis=1)[:, None]).astype(np.float16)
     matrix = Matrix(tmp_path)
     matrix.put([Row(key, 0) for key in range(1500)], vectors[:1500])
-    matrix.save(1, [1.0])
+    matrix.save(State(1), [1.0])
     matrix.put([Row(key, 0) for key in range(1500, 1600)], vectors[1500:])
 
     def check(*asked: np.ndarray) -> None:
@@ -124,12 +125,12 @@ def test_rows_that_lie_side_by_side_score_like_all_others(
     assert 250 < len(matrix.crowd.rows) < 1600  # what only memory has is not among them
     other = Matrix(tmp_path)  # another process, which gives the same numbers to other rows
     other.put([Row(key, 0) for key in range(1599, 1499, -1)], vectors[:1499:-1])
-    other.save(2, [1.0])
+    other.save(State(2), [1.0])
     matrix.reload()
     check(hub)
     assert 250 < len(matrix.crowd.rows) < 1600
     matrix.drop(np.arange(900))
-    matrix.save(3, [1.0])  # the files shrink, every row gets another number
+    matrix.save(State(3), [1.0])  # the files shrink, every row gets another number
     assert not len(matrix.crowd.rows)
     check(np.arange(900, 1600))
 

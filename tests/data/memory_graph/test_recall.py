@@ -53,6 +53,42 @@ def has(recollection, words: str) -> bool:
     return any(words in text for text in texts(recollection))
 
 
+def remembered(path: Path, *said: str) -> MemoryGraph:
+    graph = MemoryGraph.open(path, embed=Hashing(), extractor=Asked(SCRIPT, same_relation))
+    for text in said:
+        graph.remember(text)
+    return graph
+
+
+@pytest.mark.parametrize("more", [(), (CAT,)])
+def test_what_was_derived_of_a_deleted_graph_is_not_believed(
+    tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    path = tmp_path / "b.db"
+    with remembered(path, CAT, CAT, SINGS) as graph:
+        graph.ask("What has Bruno?")
+    path.unlink()
+    with remembered(path, BERLIN, SINGS, PARIS, *more) as graph:
+        assert len(list(tmp_path.glob("b.db.derived/adjacency-3"))) == 1  # the old one's
+        assert not [problem for problem in graph.check() if problem.derived]
+        assert has(graph.ask("Where does Anna live?"), "Anna lives in Paris")
+        assert has(graph.ask("What has Bruno?"), "blue cat") == bool(more)
+        assert not graph.check()
+
+
+def test_a_backup_put_back_and_written_to_has_no_future(tmp_path: Path) -> None:
+    path = tmp_path / "b.db"
+    with remembered(path, SINGS) as graph:
+        graph.backup(tmp_path / "copy.db")
+        graph.remember(CAT)
+        graph.ask("What has Bruno?")
+    (tmp_path / "copy.db").replace(path)
+    with remembered(path, PARIS, BERLIN) as graph:
+        assert has(graph.ask("Where does Anna live?"), "Anna lives in Berlin")
+        assert not has(graph.ask("What has Bruno?"), "blue cat")
+        assert not graph.check()
+
+
 def test_what_holds_now_and_what_held_then(graph: MemoryGraph) -> None:
     without_episodes = RecallSettings(forbidden=("E",))
     now = graph.ask("Where does Anna live?", settings=without_episodes)
