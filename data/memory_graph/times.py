@@ -23,7 +23,8 @@ EPOCH = date(1970, 1, 1).toordinal()
 def parse_time(text: str) -> str:
     """The ISO form of a time, as precise as the text: "2019", "2019-05", "2019-05-03T10:30".
 
-    A time of day with a zone becomes UTC; parts of a second fall away. Dates in words ("3 May
+    A time of day with a zone becomes UTC, which may take minutes to write; parts of a second fall
+    away. Dates in words ("3 May
     2019") are read as ``data.normalise.parse_date`` reads them.
 
     Raises:
@@ -43,6 +44,8 @@ def parse_time(text: str) -> str:
         moment -= _offset(zone)
     except (ValueError, OverflowError):
         raise ValueError("no such day or time of day") from None
+    if last == "hour" and moment.minute:  # of a zone that is half an hour off
+        last = "minute"
     return moment.isoformat(timespec="seconds")[: _LENGTHS[last]]
 
 
