@@ -138,8 +138,10 @@ class Adjacency:
         for kind, number in self.db.execute(sql, since):
             if kind == 0 and number < len(self.node_types):
                 self.nodes["type"][number] = -1
+                self.nodes["since"][number], self.nodes["until"][number] = ALWAYS
             elif kind == 1 and number < len(self.edges["flags"]):
                 self._drop(number)
+                self.edges["since"][number], self.edges["until"][number] = ALWAYS
         sql = "SELECT id, type, valid_from, valid_to FROM nodes WHERE revision > ?"
         # with ORDER BY id SQLite reads through all nodes instead of the index by revision
         changed = sorted(self.db.execute(sql, since))

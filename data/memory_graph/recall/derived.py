@@ -133,6 +133,13 @@ def write_arrays(
             shutil.rmtree(old, ignore_errors=True)
 
 
+def drop_arrays(folder: Path, name: str) -> None:
+    """Delete arrays, which are made again when they are asked for; waits for who writes some."""
+    with locked(folder, wait=True):
+        for path in [*folder.glob(f"{name}-*"), folder / f".{name}.partial"]:
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def read_arrays(folder: Path, name: str) -> tuple[Manifest, dict[str, np.ndarray]] | None:
     """The newest arrays of that name, mapped; a change to them stays in memory.
 

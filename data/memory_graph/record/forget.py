@@ -181,7 +181,11 @@ def _empty_wal(store: Store) -> None:
 def _purge_derived(store: Store, since: int) -> None:
     if not store.derived.is_dir():
         return
+    from data.memory_graph.recall.adjacency import NAME
+    from data.memory_graph.recall.derived import drop_arrays
     from data.memory_graph.recall.vectors import purge as purge_vectors
+
+    drop_arrays(store.derived, NAME)  # times stand in them
 
     sql = "SELECT kind, id FROM removed WHERE revision >= ?"
     gone = store.db.execute(sql, (since,)).fetchall()

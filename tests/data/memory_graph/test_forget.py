@@ -17,6 +17,7 @@ from data.memory_graph.record import forget as forgetting
 from data.memory_graph.record.forget import finish, forget
 from data.memory_graph.record.ingest import remember_many
 from data.memory_graph.record.store import Store
+from data.memory_graph.times import start
 from data.memory_graph.types import Episode, Extraction, Thesis, Triplet
 from tests.data.memory_graph.scripted import Scripted, nothing
 
@@ -247,6 +248,31 @@ def test_its_vectors_go_as_well(tmp_path: Path) -> None:
         graph.forget(source="b")
         assert written() == [False, False]
         assert all("Zorglub" not in fact.text for fact in graph.ask("Who is Zorglub?").facts)
+
+
+def test_its_times_go_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also out of the arrays of who has the graph open, when these are written again."""
+    monkeypatch.setattr("data.memory_graph.recall.adjacency.MAX_DELTA", 1)
+    with MemoryGraph.open(tmp_path / "my.db", embed) as graph:
+        graph.remember("Anna lives in Bonn. Bert lives in Rome.", time="2018")
+        graph.remember("Anna lives in Paris.", time="2019-05-03", source="a")
+        graph.remember("Bert lives in Oslo.", time="2021-08-07", source="b")
+        graph.ask("Where does Anna live?")
+        moments = [
+            start(day).to_bytes(8, "little", signed=True) for day in ("2019-05-03", "2021-08-07")
+        ]
+
+        def written() -> list[bool]:
+            files = graph.store.derived.glob("adjacency-*/*.npy")
+            data = b"".join(file.read_bytes() for file in files)
+            return [moment in data for moment in moments]
+
+        assert written() == [True, True]
+        graph.forget(source="b")
+        assert written() == [False, False]
+        graph.remember("Cem lives in Oslo. Cem knows Dora. Dora lives in Bonn.")
+        assert "Anna" in graph.ask("Where does Anna live?").facts[0].text
+        assert written() == [True, False]
 
 
 def test_no_byte_is_left_of_what_went_through_many_pages(graph: MemoryGraph) -> None:
