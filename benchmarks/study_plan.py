@@ -44,7 +44,8 @@ def minutes_left(run: Run, size: Size, runs: Sequence[Run]) -> float:
     """What a run still takes: the median of those like it that are done, less what it has had.
 
     Like it are those of the same trainer and kind of evidence that answer in the same way, else all
-    of its kind; where none is done, the size's own guess. What starts over takes all of it.
+    of its kind; a training of more questions takes as many times longer. Where none is done, the
+    size's own guess. What starts over takes all of it.
     """
     state = run.state
     if state["done"]:
@@ -63,9 +64,24 @@ def _expected(run: Run, size: Size, runs: Sequence[Run]) -> float:
         if not trains:
             return 0.5
         done = [pair for pair in done if pair[0].config.training.max_steps != 0]
+        done = [(r, minutes * _times_longer(run, r)) for r, minutes in done]
     alike = [m for r, m in done if _sort(r) == _sort(run)] or [m for _, m in done]
     guess = size.train_minutes if run.kind == "train" else size.answer_minutes
     return statistics.median(alike) if alike else guess
+
+
+def _times_longer(run: Run, done: Run) -> float:
+    """How many questions a training takes for each that a done one took, where that is known."""
+    asked, took = _questions(run), _questions(done)
+    return asked / took if asked and took else 1.0
+
+
+def _questions(run: Run) -> float | None:
+    data, training = run.config.data, run.config.training
+    if data.max_train_questions is None or training.max_steps is not None:
+        return None
+    once = data.max_train_questions * data.train_repeats + data.table_questions
+    return once * training.num_epochs
 
 
 def _sort(run: Run) -> tuple[str, str, str, bool]:

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.study_numbers import over_conversations_and_seeds, sign_flip_test
 from benchmarks.study_plan import minutes_left, smallest_difference
+from configs.schema import DataConfig, TrainingConfig
 from configs.study import Row, Size
 from data.score import bootstrap
 
@@ -78,7 +79,8 @@ def test_the_smallest_difference_is_found_four_times_in_five() -> None:
 def plan_run(minutes: float | None = None, begun: float = 0.0, **changes: Any) -> Any:
     """A run as the plan sees it: done in so many minutes, or begun."""
     model = SimpleNamespace(evidence="text", answers=changes.pop("answers", "text"))
-    config = SimpleNamespace(training=SimpleNamespace(max_steps=None), model=model)
+    data = DataConfig(max_train_questions=400, table_questions=changes.pop("made", 0))
+    config = SimpleNamespace(training=TrainingConfig(), model=model, data=data)
     state = {"done": minutes is not None, "seconds": 60 * (minutes or begun)}
     run = {"kind": "train", "row": Row("a", "a"), "in_one_piece": False, "proposals": None}
     return SimpleNamespace(config=config, state=state, **(run | changes))
@@ -91,6 +93,12 @@ def test_only_what_goes_on_has_less_left_for_the_minutes_it_had() -> None:
 
     assert left(in_one_piece=False) == 40.0
     assert left(in_one_piece=True) == 60.0
+
+
+def test_a_training_of_more_questions_takes_longer() -> None:
+    run, size = plan_run(made=1200), Size(train_minutes=60.0)
+    assert minutes_left(run, size, [plan_run(13), run]) == 52
+    assert minutes_left(plan_run(), size, [plan_run(52, made=1200), run]) == 13
 
 
 def test_a_run_takes_what_those_took_that_answer_as_it_does() -> None:
