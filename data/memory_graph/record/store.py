@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,20 +81,37 @@ class Store:
         return db
 
     def _check_schema(self) -> None:
-        application = self.db.execute("PRAGMA application_id").fetchone()[0]
-        tables = self.db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+        self.db.execute("BEGIN")  # another process may just be making it
+        try:
+            application = self.db.execute("PRAGMA application_id").fetchone()[0]
+            tables = self.db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+            version = schema.version(self.db)
+        finally:
+            self.db.execute("ROLLBACK")
         if application != schema.APPLICATION_ID and (tables or application):
             raise ValueError(f"{self.path}: not a memory graph: a database of something else")
-        found = schema.version(self.db) if tables else None
+        found = version if tables else None
         if found is not None and found > schema.SCHEMA_VERSION:
             raise ValueError(
                 f"{self.path}: has schema version {found}, made by a newer version of this"
                 f" program; this one reads up to {schema.SCHEMA_VERSION}"
             )
         if not self.read_only:
-            self.db.execute("PRAGMA journal_mode = WAL").fetchall()  # a backup comes without
+            self._use_wal()
         if found != schema.SCHEMA_VERSION:
             self._make_or_migrate()
+
+    def _use_wal(self) -> None:
+        """Have a -wal, which a new graph and a backup come without; SQLite itself does not wait."""
+        until = time.monotonic() + self.wait
+        while True:
+            try:
+                self.db.execute("PRAGMA journal_mode = WAL").fetchall()
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+            time.sleep(0.01)
 
     def _make_or_migrate(self) -> None:
         if self.read_only:

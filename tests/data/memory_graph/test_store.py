@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -105,6 +106,19 @@ def test_processes_that_make_the_same_graph_at_once_all_have_it(path: Path) -> N
         assert process.returncode == 0, errors
     with Store(path) as store:
         assert store.revision == 4
+
+
+def test_threads_that_make_the_same_graph_at_once_all_have_it(tmp_path: Path) -> None:
+    def write(path: Path) -> None:
+        with Store(path) as store, store.writing():
+            pass
+
+    with ThreadPoolExecutor(6) as threads:
+        for number in range(25):
+            path = tmp_path / f"{number}.db"
+            list(threads.map(write, [path] * 6))
+            with Store(path) as store:
+                assert store.revision == 6
 
 
 def test_a_file_that_is_something_else_is_refused(tmp_path: Path, path: Path) -> None:
