@@ -7,10 +7,10 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from data.batches import ANSWER_TOKENS
-from data.cli import CommandParser, run_cli
-from data.proposals import NUM_PROPOSALS
-from data.score import GROUPINGS, score_files
+from turngraph.data.batches.schedule import ANSWER_TOKENS
+from turngraph.data.cli import CommandParser, run_cli
+from turngraph.data.scoring.proposals import NUM_PROPOSALS
+from turngraph.data.scoring.score import GROUPINGS, score_files
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -207,21 +207,21 @@ def weight(text: str) -> float:
 
 def answer_command(args: argparse.Namespace) -> None:
     """Answer; as the two below, it loads torch and transformers only now, which takes seconds."""
-    from inference import answer
+    from turngraph.inference import answer
 
     answer.answer_command(args)
 
 
 def chat_command(args: argparse.Namespace) -> None:
     """Chat."""
-    from inference import chat
+    from turngraph.inference import chat
 
     chat.chat_command(args)
 
 
 def export_command(args: argparse.Namespace) -> None:
     """Export."""
-    from inference import export
+    from turngraph.inference import export
 
     export.export_command(args)
 

@@ -23,27 +23,28 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list, set_seed
 from tqdm import tqdm
 
-from configs.load import parse_train_options
-from configs.schema import Config
-from data.batches import BatchSchedule, check_shared_evenly
-from data.cli import EXIT_GO_ON, StopRequest, run_cli
-from data.example_cache import load_examples
-from data.examples import Example, ExampleBuilder
-from data.steps import Step, Trial, fingerprint, steps
-from inference.batches import answer_together, check_lengths
-from inference.load import load_builder
-from model.checkpoint import save_checkpoint, trained_weights
-from model.graph_lm import GraphLM
-from model.launcher import log_environment, make_accelerator, process_group_ended
-from model.memory import (
+from turngraph.configs.parse import parse_train_options
+from turngraph.configs.schema import Config
+from turngraph.data.batches.prefetch import Step, Trial, fingerprint, steps
+from turngraph.data.batches.schedule import BatchSchedule, check_shared_evenly
+from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
+from turngraph.data.example_cache import load_examples
+from turngraph.data.examples import Example, ExampleBuilder
+from turngraph.inference.answer_batches import answer_together, check_lengths
+from turngraph.inference.load import load_builder
+from turngraph.model.checkpoint import save_checkpoint, trained_weights
+from turngraph.model.device_memory import peak_memory
+from turngraph.model.distributed import is_sharded, place, process_group_ended, whole
+from turngraph.model.graph_lm import GraphLM
+from turngraph.training.diagnostics import (
     memory_advice,
     memory_lines,
     not_finite_report,
-    peak_memory,
     write_report,
 )
-from model.optimizer import make_optimizer, set_rates
-from model.run_folder import (
+from turngraph.training.launcher import log_environment, make_accelerator
+from turngraph.training.optimizer import make_optimizer, set_rates
+from turngraph.training.run_folder import (
     Progress,
     find_resumable,
     load_resumable,
@@ -51,9 +52,7 @@ from model.run_folder import (
     save_resumable,
     start_afresh,
 )
-from model.run_log import RunLog
-from model.sharding import is_sharded, place
-from model.trainer_state import whole
+from turngraph.training.run_log import RunLog
 
 logger = logging.getLogger("train")
 TUNE_SEED = 1  # the questions that runs are compared on do not change with the run's seed

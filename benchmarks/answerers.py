@@ -15,15 +15,15 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch as PygBatch
 from transformers import DynamicCache, PreTrainedModel
 
-from benchmarks.operations import clock
-from benchmarks.peers import Pyg
-from data.collate import collate
-from data.examples import Example
-from data.prompt import Prompt
-from inference.answer import WINDOW
-from inference.batches import answer_together
-from model.generation import key_value_cache
-from model.graph_lm import GraphLM
+from turngraph.benchmarks.operations import clock
+from turngraph.benchmarks.peers import Pyg
+from turngraph.data.batches.collate import collate
+from turngraph.data.examples import Example
+from turngraph.data.prompt import Prompt
+from turngraph.inference.answer import WINDOW
+from turngraph.inference.answer_batches import answer_together
+from turngraph.model.generation import key_value_cache
+from turngraph.model.graph_lm import GraphLM
 
 
 class Pass(NamedTuple):

@@ -17,16 +17,16 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
-from data.cli import run_cli
-from data.collate import collate
-from data.entities import complete_entities
-from data.examples import Example, choose_questions
-from data.jsonlines import read_conversations
-from infer import positive
-from inference.batches import Batching, prompt_length
-from inference.load import check_writes, load
-from inference.questions import DRAW_SEED
-from model.graph_lm import GraphLM
+from turngraph.data.batches.collate import collate
+from turngraph.data.cli import run_cli
+from turngraph.data.examples import Example, choose_questions
+from turngraph.data.graph.entities import complete_entities
+from turngraph.data.jsonlines import read_conversations
+from turngraph.infer import positive
+from turngraph.inference.answer_batches import Batching, prompt_length
+from turngraph.inference.load import check_writes, load
+from turngraph.inference.questions import DRAW_SEED
+from turngraph.model.graph_lm import GraphLM
 
 
 @dataclass(frozen=True)

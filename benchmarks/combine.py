@@ -14,25 +14,22 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script finds its folder only
-
 import numpy as np
 
-from benchmarks.study_numbers import (
+from turngraph.benchmarks.study_numbers import (
     Key,
     cell,
     over_conversations_and_seeds,
     sign_flip_test,
     values_of,
 )
-from data.cli import run_cli
-from data.predictions import Prediction
-from data.score import score_predictions
+from turngraph.data.cli import run_cli
+from turngraph.data.scoring.predictions import Prediction
+from turngraph.data.scoring.score import score_predictions
 
 METRICS = ("hit_at_1", "hit_at_5")
 WEIGHTS = (0.0, 0.25, 0.5, 1.0)

@@ -1,8 +1,8 @@
 """ConvMix, from downloaded files to the table: ``python benchmarks/convmix_study.py``.
 
 Converts the questions and what CONVINSE or EXPLAIGNN retrieved for them, then runs
-``benchmarks/study.py`` with ``configs/study/convmix.yaml``; other options are the study's. The same
-command goes on where it was stopped.
+``benchmarks/study.py`` with ``benchmarks/studies/convmix.yaml``; other options are the study's.
+The same command goes on where it was stopped.
 
     python benchmarks/convmix_study.py --train_questions train_set_ALL.json \\
         --train_evidence train_evidence.jsonl --test_questions test_set_ALL.json \\
@@ -12,15 +12,12 @@ command goes on where it was stopped.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script finds its folder only
-
-from benchmarks import study
-from data import convmix
-from data.cli import run_cli
+from turngraph.benchmarks import study
+from turngraph.data.cli import run_cli
+from turngraph.data.sources import convmix
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("train", "test")
@@ -37,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.add_argument(f"--{part}_questions", required=True, metavar="FILE")
         parser.add_argument(f"--{part}_evidence", nargs="+", required=True, metavar="FILE")
     parser.add_argument("--data", default="runs/data/convmix", help="folder for what is converted")
-    parser.add_argument("--config", default=str(ROOT / "configs/study/convmix.yaml"))
+    parser.add_argument("--config", default=str(ROOT / "benchmarks/studies/convmix.yaml"))
     args, rest = parser.parse_known_args(argv)
     for part in PARTS:
         evidence = getattr(args, f"{part}_evidence")

@@ -18,18 +18,17 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-import infer
-import train
-from configs.load import read_config
-from data import worldfacts
-from data.cli import run_cli
-from data.jsonlines import iter_lines, read_conversations, write_pool
-from data.types import gold_interaction
-from inference.batches import answer_batch
-from inference.load import load
-from inference.show import show_answer
-from model.checkpoint import save_checkpoint
-from model.graph_lm import GraphLM
+from turngraph import infer, train
+from turngraph.configs.parse import read_config
+from turngraph.data.cli import run_cli
+from turngraph.data.jsonlines import iter_lines, read_conversations, write_pool
+from turngraph.data.sources import worldfacts
+from turngraph.data.types import gold_interaction
+from turngraph.inference.answer_batches import answer_batch
+from turngraph.inference.display import show_answer
+from turngraph.inference.load import load
+from turngraph.model.checkpoint import save_checkpoint
+from turngraph.model.graph_lm import GraphLM
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "demo.yaml"
 Json = dict[str, Any]

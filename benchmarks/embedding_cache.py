@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from data.evidence_memory import Embed
+from turngraph.data.embedding import Embed
 
 BATCH = 512
 

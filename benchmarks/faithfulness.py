@@ -21,20 +21,20 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from benchmarks.records import open_records
-from benchmarks.study_numbers import cell
-from data.cli import EXIT_GO_ON, StopRequest, run_cli
-from data.collate import collate
-from data.entities import complete_entities
-from data.examples import Example, ExampleBuilder, choose_questions
-from data.jsonlines import Json, dump, read_conversations
-from data.score import bootstrap
-from data.types import Conversation, gold_interaction
-from infer import add_model_options
-from inference.explain import evidence_parts
-from inference.load import check_writes, device_of, load
-from model.checkpoint import checkpoint_hash, file_hash
-from model.graph_lm import GraphLM
+from turngraph.benchmarks.records import open_records
+from turngraph.benchmarks.study_numbers import cell
+from turngraph.data.batches.collate import collate
+from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
+from turngraph.data.examples import Example, ExampleBuilder, choose_questions
+from turngraph.data.graph.entities import complete_entities
+from turngraph.data.jsonlines import Json, dump, read_conversations
+from turngraph.data.scoring.score import bootstrap
+from turngraph.data.types import Conversation, gold_interaction
+from turngraph.infer import add_model_options
+from turngraph.inference.explain import evidence_parts
+from turngraph.inference.load import check_writes, device_of, load
+from turngraph.model.checkpoint import checkpoint_hash, file_hash
+from turngraph.model.graph_lm import GraphLM
 
 logger = logging.getLogger("faithfulness")
 SELECTIONS = ("share", "attention", "rank", "random", "leave_one_out")
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="benchmarks.faithfulness",
+        prog="turngraph.benchmarks.faithfulness",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

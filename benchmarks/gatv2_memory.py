@@ -26,8 +26,8 @@ from torch.profiler import ProfilerActivity, profile
 from torch_geometric.nn import GATv2Conv
 from tqdm import tqdm
 
-from data.cli import run_cli
-from model.gatv2 import GATv2Layer
+from turngraph.data.cli import run_cli
+from turngraph.model.gatv2 import GATv2Layer
 
 PARTS = ("trained", "frozen maps", "attention")
 LAYERS: dict[str, type[nn.Module]] = {"PyG": GATv2Conv, "ours": GATv2Layer}
@@ -37,7 +37,7 @@ Row = dict[str, float]
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure both layers in turns and print a Markdown table."""
-    parser = argparse.ArgumentParser(prog="benchmarks.gatv2_memory", description=__doc__)
+    parser = argparse.ArgumentParser(prog="turngraph.benchmarks.gatv2_memory", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--nodes", type=int, default=1500)
     parser.add_argument("--edges", type=int, default=6000, help="without self-loops")

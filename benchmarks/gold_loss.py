@@ -13,28 +13,29 @@ from __future__ import annotations
 
 import argparse
 import logging
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script finds its folder only
 
 import torch
 from tqdm import tqdm
 
-from benchmarks.records import open_records
-from benchmarks.study_numbers import Key, cell, over_conversations_and_seeds, sign_flip_test
-from data.cli import EXIT_GO_ON, StopRequest, run_cli
-from data.collate import collate
-from data.entities import complete_entities
-from data.examples import choose_questions
-from data.jsonlines import Json, dump, read_conversations
-from data.types import Conversation
-from infer import positive
-from inference.load import check_writes, device_of, load
-from inference.questions import DRAW_SEED
-from model.checkpoint import checkpoint_hash, file_hash
+from turngraph.benchmarks.records import open_records
+from turngraph.benchmarks.study_numbers import (
+    Key,
+    cell,
+    over_conversations_and_seeds,
+    sign_flip_test,
+)
+from turngraph.data.batches.collate import collate
+from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
+from turngraph.data.examples import choose_questions
+from turngraph.data.graph.entities import complete_entities
+from turngraph.data.jsonlines import Json, dump, read_conversations
+from turngraph.data.types import Conversation
+from turngraph.infer import positive
+from turngraph.inference.load import check_writes, device_of, load
+from turngraph.inference.questions import DRAW_SEED
+from turngraph.model.checkpoint import checkpoint_hash, file_hash
 
 logger = logging.getLogger("gold_loss")
 CUTS = ("nothing", "entity", "shuffle", "all")

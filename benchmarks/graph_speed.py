@@ -19,12 +19,12 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one core: before tokenizers st
 from tqdm import tqdm
 from transformers import AutoTokenizer
 
-from configs.models import resolve_model
-from configs.schema import EvidenceConfig
-from data.cli import run_cli
-from data.examples import ExampleBuilder
-from data.prompt import Prompt
-from data.types import Entity, Evidence
+from turngraph.configs.models import resolve_model
+from turngraph.configs.schema import EvidenceConfig
+from turngraph.data.cli import run_cli
+from turngraph.data.examples import ExampleBuilder
+from turngraph.data.prompt import Prompt
+from turngraph.data.types import Entity, Evidence
 
 WORDS = (
     "was released in the of and by as first album band recorded at with for its from record label "
@@ -35,7 +35,7 @@ SYLLABLES = "ba ken lo ri mas ter vel don na shi to ra mi gor el win sta ber lin
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Build graphs of about 1,000 nodes and print their number a second."""
-    parser = argparse.ArgumentParser(prog="benchmarks.graph_speed", description=__doc__)
+    parser = argparse.ArgumentParser(prog="turngraph.benchmarks.graph_speed", description=__doc__)
     parser.add_argument("--graphs", type=int, default=200, help="how many to build")
     parser.add_argument("--pieces", type=int, default=30, help="pieces of evidence in a graph")
     parser.add_argument("--entities", type=int, default=5, help="entities of a piece")

@@ -13,12 +13,9 @@ import argparse
 import logging
 import math
 import shutil
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script finds its folder only
 
 import torch
 from accelerate.utils import set_seed
@@ -27,28 +24,29 @@ from torch.nn.utils import clip_grad_norm_
 from torch_geometric.data import Batch as PygBatch
 from tqdm import tqdm
 
-from benchmarks.peers import Pyg
-from benchmarks.study_runs import PEER_WEIGHTS as WEIGHTS
-from configs.load import differences, read_config, write_config
-from configs.models import sentence_encoder
-from configs.schema import Config
-from data.batches import BatchSchedule
-from data.cli import EXIT_GO_ON, StopRequest, run_cli
-from data.entities import complete_entities
-from data.evidence_memory import cached
-from data.examples import Example, ExampleBuilder, choose_questions
-from data.jsonlines import Json, read_conversations
-from data.predictions import prediction_record
-from data.steps import fingerprint
-from inference.load import load_builder
-from inference.output import AnswerFile
-from inference.questions import DRAW_SEED
-from model.base_model import load_base_model
-from model.checkpoint import commit, file_hash
-from model.optimizer import set_rates
-from model.run_folder import FREE, locked
-from model.run_log import RunLog
-from model.trainer_state import (
+from turngraph.benchmarks.peers import Pyg
+from turngraph.benchmarks.study_runs import PEER_WEIGHTS as WEIGHTS
+from turngraph.configs.models import sentence_encoder
+from turngraph.configs.parse import differences, read_config, write_config
+from turngraph.configs.schema import Config
+from turngraph.data.batches.prefetch import fingerprint
+from turngraph.data.batches.schedule import BatchSchedule
+from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
+from turngraph.data.embedding import cached
+from turngraph.data.examples import Example, ExampleBuilder, choose_questions
+from turngraph.data.graph.entities import complete_entities
+from turngraph.data.jsonlines import Json, read_conversations
+from turngraph.data.scoring.predictions import prediction_record
+from turngraph.inference.load import load_builder
+from turngraph.inference.output import AnswerFile
+from turngraph.inference.questions import DRAW_SEED
+from turngraph.model.base_model import load_base_model
+from turngraph.model.checkpoint import commit, file_hash
+from turngraph.train import due, load_train_and_tune
+from turngraph.training.optimizer import set_rates
+from turngraph.training.run_folder import FREE, locked
+from turngraph.training.run_log import RunLog
+from turngraph.training.trainer_state import (
     load_optimizer,
     optimizer_tensors,
     random_states,
@@ -58,7 +56,6 @@ from model.trainer_state import (
     set_random_states,
     write_trainer_state,
 )
-from train import due, load_train_and_tune
 
 logger = logging.getLogger("gretriever")
 END_OF_ANSWER = "[/s]"  # what PyG writes behind every label

@@ -23,33 +23,31 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script finds its folder only
-
 import torch
 from tqdm import tqdm
 
-from benchmarks.answerers import Answerer, Bare, OneByOne, Ours, PygAnswerer, greedy_until
-from benchmarks.infer_table import OURS, SYSTEMS, Cell, Json, markdown, report
-from benchmarks.operations import clock, peak_bytes
-from benchmarks.peers import Pyg
-from benchmarks.speed_models import load_base, load_tokenizer, random_base
-from benchmarks.train_speed import (
+from turngraph.benchmarks.answerers import Answerer, Bare, OneByOne, Ours, PygAnswerer, greedy_until
+from turngraph.benchmarks.infer_table import OURS, SYSTEMS, Cell, Json, markdown, report
+from turngraph.benchmarks.operations import clock, peak_bytes
+from turngraph.benchmarks.peers import Pyg
+from turngraph.benchmarks.speed_models import load_base, load_tokenizer, random_base
+from turngraph.benchmarks.train_speed import (
     build_examples,
     check_device_option,
     common_options,
     load,
     load_questions,
 )
-from configs.models import sentence_encoder
-from configs.schema import Config
-from data.batches import ANSWER_TOKENS
-from data.cli import run_cli
-from data.evidence_memory import cached
-from data.examples import Example, ExampleBuilder
-from data.prompt import Prompt
-from infer import positive
-from model.checkpoint import commit
-from model.graph_lm import GraphLM
+from turngraph.configs.models import sentence_encoder
+from turngraph.configs.schema import Config
+from turngraph.data.batches.schedule import ANSWER_TOKENS
+from turngraph.data.cli import run_cli
+from turngraph.data.embedding import cached
+from turngraph.data.examples import Example, ExampleBuilder
+from turngraph.data.prompt import Prompt
+from turngraph.infer import positive
+from turngraph.model.checkpoint import commit
+from turngraph.model.graph_lm import GraphLM
 
 logger = logging.getLogger("infer_speed")
 

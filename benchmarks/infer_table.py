@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from benchmarks.speed_table import lines_of
+from turngraph.benchmarks.speed_table import lines_of
 
 Json = dict[str, Any]
 SYSTEMS = {

@@ -20,17 +20,17 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
-from data.cli import run_cli
-from data.collate import collate
-from data.entities import complete_entities
-from data.examples import Example, ExampleBuilder
-from data.jsonlines import join_pools, read_conversations
-from data.types import Conversation, Evidence, gold_interaction
-from infer import positive
-from inference.batches import answer_batch
-from inference.load import check_writes, load
-from model.generation import Past, common_start
-from model.graph_lm import GraphLM
+from turngraph.data.batches.collate import collate
+from turngraph.data.cli import run_cli
+from turngraph.data.examples import Example, ExampleBuilder
+from turngraph.data.graph.entities import complete_entities
+from turngraph.data.jsonlines import join_pools, read_conversations
+from turngraph.data.types import Conversation, Evidence, gold_interaction
+from turngraph.infer import positive
+from turngraph.inference.answer_batches import answer_batch
+from turngraph.inference.load import check_writes, load
+from turngraph.model.generation import Past, common_start
+from turngraph.model.graph_lm import GraphLM
 
 ORDERS = ("best first", "kept first")
 NEW = 24

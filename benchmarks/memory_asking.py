@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from benchmarks.synthetic_memory import (
+from turngraph.benchmarks.synthetic_memory import (
     WIDTH,
     Clusters,
     Question,
@@ -19,14 +19,14 @@ from benchmarks.synthetic_memory import (
     make_questions,
     make_vectors,
 )
-from data.memory_graph.extract.rules import RulesExtractor
-from data.memory_graph.recall.adjacency import Adjacency, Moment
-from data.memory_graph.recall.recall import Recall, RecallSettings
-from data.memory_graph.recall.traverse import Traversal
-from data.memory_graph.recall.vectors import PROBE
-from data.memory_graph.record.ingest import remember_many
-from data.memory_graph.record.store import Store
-from data.memory_graph.types import Episode
+from turngraph.data.memory_graph.extract.rules import RulesExtractor
+from turngraph.data.memory_graph.memory_types import Episode
+from turngraph.data.memory_graph.recall.adjacency import Adjacency, Moment
+from turngraph.data.memory_graph.recall.recall import Recall, RecallSettings
+from turngraph.data.memory_graph.recall.traverse import Traversal
+from turngraph.data.memory_graph.recall.vectors import PROBE
+from turngraph.data.memory_graph.record.ingest import remember_many
+from turngraph.data.memory_graph.record.store import Store
 
 Json = dict[str, Any]
 NOW = int(time.time())

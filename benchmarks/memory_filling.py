@@ -17,11 +17,11 @@ from typing import Any
 
 from tqdm import tqdm
 
-from benchmarks.synthetic_memory import Shape, make_graph, object_names
-from data.memory_graph.extract.rules import RulesExtractor
-from data.memory_graph.record.ingest import BATCH, remember_many
-from data.memory_graph.record.store import Store
-from data.memory_graph.types import Episode
+from turngraph.benchmarks.synthetic_memory import Shape, make_graph, object_names
+from turngraph.data.memory_graph.extract.rules import RulesExtractor
+from turngraph.data.memory_graph.memory_types import Episode
+from turngraph.data.memory_graph.record.ingest import BATCH, remember_many
+from turngraph.data.memory_graph.record.store import Store
 
 Json = dict[str, Any]
 SENTENCES_PER_TEXT = 10
@@ -133,7 +133,7 @@ def _count(store: Store, table: str) -> int:
 
 def measure_embedding(embedder: str, seed: int) -> float:
     """Sentences a second that a sentence encoder embeds, in batches as remembering adds them."""
-    from configs.models import sentence_encoder  # and with it torch
+    from turngraph.configs.models import sentence_encoder  # and with it torch
 
     embed = sentence_encoder(embedder)
     made = texts(object_names(Shape(1000, 0, 0, seed)), seed)

@@ -21,13 +21,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script finds its folder only
-
 import numpy as np
 
-from benchmarks.embedding_cache import EmbeddingCache
-from benchmarks.retrieval_data import FILES, Collection, Question, read
-from benchmarks.retrievers import (
+from turngraph.benchmarks.embedding_cache import EmbeddingCache
+from turngraph.benchmarks.retrieval_data import FILES, Collection, Question, read
+from turngraph.benchmarks.retrievers import (
     MIXTURES,
     Filling,
     Ranking,
@@ -38,12 +36,12 @@ from benchmarks.retrievers import (
     settings_grid,
     shuffle,
 )
-from configs.models import cache_folder, sentence_encoder
-from data.cli import run_cli
-from data.evidence_memory import Embed
-from data.jsonlines import whole_file
-from data.memory_graph.recall.traverse_settings import PPR, Restart
-from data.score import bootstrap
+from turngraph.configs.models import cache_folder, sentence_encoder
+from turngraph.data.cli import run_cli
+from turngraph.data.embedding import Embed
+from turngraph.data.jsonlines import whole_file
+from turngraph.data.memory_graph.recall.traverse_settings import PPR, Restart
+from turngraph.data.scoring.score import bootstrap
 
 Json = dict[str, Any]
 DEPTHS = (2, 5, 10)

@@ -37,15 +37,15 @@ from transformers import (
 from transformers.trainer_callback import PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
-from benchmarks.operations import VARLEN_ATTENTION, LmShape, clock, lm_shape
-from configs.schema import Config, LoraConfig
-from data.collate import Batch, collate
-from data.evidence_memory import Embed
-from data.examples import Example
-from data.steps import Step, steps
-from model.base_model import cast_adapter_inputs
-from model.graph_lm import GraphLM
-from model.optimizer import make_optimizer
+from turngraph.benchmarks.operations import VARLEN_ATTENTION, LmShape, clock, lm_shape
+from turngraph.configs.schema import Config, LoraConfig
+from turngraph.data.batches.collate import Batch, collate
+from turngraph.data.batches.prefetch import Step, steps
+from turngraph.data.embedding import Embed
+from turngraph.data.examples import Example
+from turngraph.model.base_model import cast_adapter_inputs
+from turngraph.model.graph_lm import GraphLM
+from turngraph.training.optimizer import make_optimizer
 
 LORA = LoraConfig(r=8, lora_alpha=16, lora_dropout=0.05, target_modules=("q_proj", "v_proj"))
 """What GRetriever fixes; so all take it."""

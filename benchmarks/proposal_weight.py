@@ -8,19 +8,15 @@ both, for ``--proposal_weight`` and ``--num_proposals`` on other questions. Noth
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script finds its folder only
-
-from data.cli import run_cli
-from data.json_fields import iter_lines
-from data.jsonlines import Json
-from data.metrics import hit
-from data.predictions import read_predictions
-from data.proposals import Proposal, chosen
-from data.types import Answer, Entity
+from turngraph.data.cli import run_cli
+from turngraph.data.json_fields import iter_lines
+from turngraph.data.jsonlines import Json
+from turngraph.data.scoring.metrics import hit
+from turngraph.data.scoring.predictions import read_predictions
+from turngraph.data.scoring.proposals import Proposal, chosen
+from turngraph.data.types import Answer, Entity
 
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0)
 NUMBERS = (2, 3, 5, 7, 10, 15, 20)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from data.jsonlines import Json, dump, iter_lines
+from turngraph.data.jsonlines import Json, dump, iter_lines
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data.memory_graph.extract.nouns import MAX_WORDS
-from data.memory_graph.types import Episode, Extraction, Thesis, Triplet
+from turngraph.data.memory_graph.extract.nouns import MAX_WORDS
+from turngraph.data.memory_graph.memory_types import Episode, Extraction, Thesis, Triplet
 
 Json = dict[str, Any]
 FILES = {

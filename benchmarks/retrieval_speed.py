@@ -8,27 +8,25 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
-import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script finds its folder only
 
 from tqdm import tqdm
 
-from benchmarks.graph_speed import WORDS, make_pieces
-from data.cli import run_cli
-from data.normalise import fold
-from data.retrieve import EvidenceIndex, Ranker
-from data.types import Evidence
+from turngraph.benchmarks.graph_speed import WORDS, make_pieces
+from turngraph.data.cli import run_cli
+from turngraph.data.normalise import fold
+from turngraph.data.retrieval.bm25 import EvidenceIndex, Ranker
+from turngraph.data.types import Evidence
 
 PIECES_OF_A_PAGE = 50
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Index one pool with both libraries, rank it for the same queries and print the times."""
-    parser = argparse.ArgumentParser(prog="benchmarks.retrieval_speed", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="turngraph.benchmarks.retrieval_speed", description=__doc__
+    )
     parser.add_argument("--pieces", type=int, default=5000, help="pieces of evidence in the pool")
     parser.add_argument("--queries", type=int, default=50, help="how many are ranked for")
     parser.add_argument("--words", type=int, default=40, help="words of a query, as of 3 turns")

@@ -15,16 +15,16 @@ import bm25s
 import numpy as np
 from tqdm import tqdm
 
-from benchmarks.retrieval_data import Collection
-from data.evidence_memory import Embed
-from data.memory_graph.extract.given import GivenExtractor
-from data.memory_graph.extract.rules import RulesExtractor
-from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.recall.filter import STOPWORDS
-from data.memory_graph.recall.recall import RecallSettings
-from data.memory_graph.recall.traverse_settings import PPR, Restart, Traversal
-from data.memory_graph.types import Fact
-from data.retrieve import words
+from turngraph.benchmarks.retrieval_data import Collection
+from turngraph.data.embedding import Embed
+from turngraph.data.memory_graph.extract.given import GivenExtractor
+from turngraph.data.memory_graph.extract.rules import RulesExtractor
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import Fact
+from turngraph.data.memory_graph.recall.filter import STOPWORDS
+from turngraph.data.memory_graph.recall.recall import RecallSettings
+from turngraph.data.memory_graph.recall.traverse_settings import PPR, Restart, Traversal
+from turngraph.data.normalise import words
 
 Filling = Literal["rules", "given", "given + rules"]
 RRF = 60

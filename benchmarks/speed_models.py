@@ -16,9 +16,9 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from configs.models import resolve_model
-from configs.schema import ModelConfig
-from model.base_model import load_base_model, recompute_layers
+from turngraph.configs.models import resolve_model
+from turngraph.configs.schema import ModelConfig
+from turngraph.model.base_model import load_base_model, recompute_layers
 
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "mistralai/Mistral-7B-Instruct-v0.2": {

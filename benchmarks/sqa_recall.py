@@ -10,17 +10,17 @@ from collections.abc import Sequence
 
 from tqdm import tqdm
 
-from data.cli import run_cli
-from data.examples import choose_questions
-from data.jsonlines import join_pools, read_conversations
-from data.metrics import answer_in_evidence
-from data.retrieve import EvidenceIndex, cut_query
-from data.types import Conversation, gold_interaction, query
+from turngraph.data.cli import run_cli
+from turngraph.data.examples import choose_questions
+from turngraph.data.jsonlines import join_pools, read_conversations
+from turngraph.data.retrieval.bm25 import EvidenceIndex, cut_query
+from turngraph.data.scoring.metrics import answer_in_evidence
+from turngraph.data.types import Conversation, gold_interaction, query
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Rank the pool of every single-answer question and print the recall at each depth."""
-    parser = argparse.ArgumentParser(prog="benchmarks.sqa_recall", description=__doc__)
+    parser = argparse.ArgumentParser(prog="turngraph.benchmarks.sqa_recall", description=__doc__)
     parser.add_argument("--input", required=True, help="conversations, JSON Lines")
     parser.add_argument("--depths", type=int, nargs="+", default=[10, 20, 30, 50])
     parser.add_argument("--max_query_words", type=int, default=128)

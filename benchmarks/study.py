@@ -1,4 +1,4 @@
-"""A study, from rows to the page: ``python benchmarks/study.py --config configs/study/sqa.yaml``.
+"""Runs a study, from rows to the page: ``turngraph study --config benchmarks/studies/sqa.yaml``.
 
 Trains and answers every row of the study with its seeds, one run after the other; the same command
 goes on where it was stopped, ``--max_minutes`` stops it, and what is finished is never repeated.
@@ -11,22 +11,20 @@ import argparse
 import logging
 import math
 import shlex
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script finds its folder only
-
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from benchmarks.study_page import TITLES, write_page
-from benchmarks.study_plan import minutes_left, print_plan
-from benchmarks.study_runs import (
+from turngraph.benchmarks.study_config import Size, Study, read_study
+from turngraph.benchmarks.study_page import TITLES, write_page
+from turngraph.benchmarks.study_plan import minutes_left, print_plan
+from turngraph.benchmarks.study_runs import (
     Run,
     check_finished,
     chosen_runs,
@@ -34,8 +32,7 @@ from benchmarks.study_runs import (
     missing_files,
     study_runs,
 )
-from configs.study import Size, Study, read_study
-from data.cli import EXIT_GO_ON, StopRequest, run_cli
+from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
 
 logger = logging.getLogger("study")
 
@@ -65,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
     """The options, and the overrides of config fields among them."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--config", required=True, help="a YAML of configs/study/")
+    parser.add_argument("--config", required=True, help="a YAML of benchmarks/studies/")
     parser.add_argument("--size", default="cpu", help="one of the study's sizes")
     parser.add_argument("--output", help="folder of all runs and the page")
     parser.add_argument("--data", help="folder of the data, if not where the study says")

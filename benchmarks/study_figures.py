@@ -19,7 +19,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from data.score import Estimate
+from turngraph.data.scoring.score import Estimate
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#999999", "#CC79A7", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")

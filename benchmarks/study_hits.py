@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import argparse
 import csv
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script finds its folder only
-
-from benchmarks.study_numbers import (
+from turngraph.benchmarks.study_numbers import (
     Key,
     RowScores,
     cell,
@@ -25,8 +22,8 @@ from benchmarks.study_numbers import (
     sign_flip_test,
     values_of,
 )
-from data.cli import run_cli
-from data.jsonlines import whole_file
+from turngraph.data.cli import run_cli
+from turngraph.data.jsonlines import whole_file
 
 QUESTION = ("conversation", "turn")
 PLACES = {"1": (1.0, 1.0), "5": (0.0, 1.0), "0": (0.0, 0.0)}

@@ -13,9 +13,16 @@ from itertools import combinations
 
 import numpy as np
 
-from benchmarks.study_runs import Run
-from configs.study import Row, Study
-from data.score import METRICS, NUM_RESAMPLES, Estimate, Scores, estimate, score_predictions
+from turngraph.benchmarks.study_config import Row, Study
+from turngraph.benchmarks.study_runs import Run
+from turngraph.data.scoring.score import (
+    METRICS,
+    NUM_RESAMPLES,
+    Estimate,
+    Scores,
+    estimate,
+    score_predictions,
+)
 
 NUM_FLIPS = 10_000
 ENOUGH = 100  # questions, to measure how many two rows differ on

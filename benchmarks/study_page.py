@@ -8,15 +8,22 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.study_figures import Series, draw_bars, draw_lines, draw_rows, save
-from benchmarks.study_hits import write_hits
-from benchmarks.study_numbers import Key, RowScores, cell, difference, load_rows, row_estimate
-from benchmarks.study_plan import power_text
-from benchmarks.study_runs import Json, Run
-from configs.schema import Config
-from configs.study import Row, Size, Study
-from data.jsonlines import whole_file
-from data.score import Estimate, group_of
+from turngraph.benchmarks.study_config import Row, Size, Study
+from turngraph.benchmarks.study_figures import Series, draw_bars, draw_lines, draw_rows, save
+from turngraph.benchmarks.study_hits import write_hits
+from turngraph.benchmarks.study_numbers import (
+    Key,
+    RowScores,
+    cell,
+    difference,
+    load_rows,
+    row_estimate,
+)
+from turngraph.benchmarks.study_plan import power_text
+from turngraph.benchmarks.study_runs import Json, Run
+from turngraph.configs.schema import Config
+from turngraph.data.jsonlines import whole_file
+from turngraph.data.scoring.score import Estimate, group_of
 
 MIN_TURN = 10  # questions; the last turns with fewer are one group
 TITLES = {

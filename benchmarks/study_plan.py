@@ -11,12 +11,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.study_numbers import discordance, load_rows
-from benchmarks.study_runs import Run
-from configs.study import Size, Study
-from data.examples import choose_questions
-from data.jsonlines import read_conversations
-from inference.questions import DRAW_SEED
+from turngraph.benchmarks.study_config import Size, Study
+from turngraph.benchmarks.study_numbers import discordance, load_rows
+from turngraph.benchmarks.study_runs import Run
+from turngraph.data.examples import choose_questions
+from turngraph.data.jsonlines import read_conversations
+from turngraph.inference.questions import DRAW_SEED
 
 ALPHA, POWER = 0.05, 0.8
 

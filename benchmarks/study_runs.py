@@ -22,13 +22,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from configs.load import read_config, write_config
-from configs.schema import Config
-from configs.study import Row, Size, Study, row_config, said
-from data.cli import EXIT_GO_ON, StopRequest
-from data.jsonlines import whole_file
-from model.checkpoint import checkpoint_hash, commit, file_hash
-from model.run_folder import FREE
+from turngraph.benchmarks.study_config import Row, Size, Study, row_config, said
+from turngraph.configs.parse import read_config, write_config
+from turngraph.configs.schema import Config
+from turngraph.data.cli import EXIT_GO_ON, StopRequest
+from turngraph.data.jsonlines import whole_file
+from turngraph.model.checkpoint import checkpoint_hash, commit, file_hash
+from turngraph.training.run_folder import FREE
 
 logger = logging.getLogger("study")
 _file_hash = cache(file_hash)

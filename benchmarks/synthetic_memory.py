@@ -15,14 +15,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from data.memory_graph.names import alias, text_hash
-from data.memory_graph.recall.derived import State, record_state
-from data.memory_graph.recall.matrix import Matrix, Row
-from data.memory_graph.recall.vectors import FACTS, NAMES, digest
-from data.memory_graph.record.facts import index_words
-from data.memory_graph.record.store import Store
-from data.memory_graph.record.texts import changed_facts
-from data.memory_graph.types import (
+from turngraph.data.memory_graph.memory_types import (
     EPISODIC,
     EPISODIC_EDGE,
     HYPER,
@@ -32,6 +25,13 @@ from data.memory_graph.types import (
     TIME,
     TIME_EDGE,
 )
+from turngraph.data.memory_graph.names import alias, text_hash
+from turngraph.data.memory_graph.recall.derived import State, record_state
+from turngraph.data.memory_graph.recall.matrix import Matrix, Row
+from turngraph.data.memory_graph.recall.vectors import FACTS, NAMES, digest
+from turngraph.data.memory_graph.record.facts import index_words
+from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.record.texts import changed_facts
 
 WIDTH = 384
 NODE_SHARES = {OBJECT: 0.45, THESIS: 0.40, EPISODIC: 0.14, TIME: 0.01}

@@ -27,12 +27,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script finds its folder only
-
 import torch
 from tqdm import tqdm
 
-from benchmarks.operations import (
+from turngraph.benchmarks.operations import (
     clock,
     executed,
     matmul_ceiling,
@@ -41,23 +39,32 @@ from benchmarks.operations import (
     resident_bytes,
     useful,
 )
-from benchmarks.peers import LORA, Ours, Pyg, System, Trl
-from benchmarks.speed_models import load_base, load_tokenizer, random_base
-from benchmarks.speed_table import SYSTEMS, Cell, Cells, Json, Setting, best, markdown, report
-from configs.load import read_config
-from configs.models import sentence_encoder
-from configs.schema import Config, ModelConfig
-from data import worldfacts
-from data.cli import run_cli
-from data.entities import complete_entities
-from data.evidence_memory import cached
-from data.examples import Example, ExampleBuilder, choose_questions
-from data.jsonlines import read_conversations
-from data.prompt import Prompt
-from data.types import Conversation
-from infer import positive
-from model.checkpoint import commit
-from model.graph_lm import GraphLM
+from turngraph.benchmarks.peers import LORA, Ours, Pyg, System, Trl
+from turngraph.benchmarks.speed_models import load_base, load_tokenizer, random_base
+from turngraph.benchmarks.speed_table import (
+    SYSTEMS,
+    Cell,
+    Cells,
+    Json,
+    Setting,
+    best,
+    markdown,
+    report,
+)
+from turngraph.configs.models import sentence_encoder
+from turngraph.configs.parse import read_config
+from turngraph.configs.schema import Config, ModelConfig
+from turngraph.data.cli import run_cli
+from turngraph.data.embedding import cached
+from turngraph.data.examples import Example, ExampleBuilder, choose_questions
+from turngraph.data.graph.entities import complete_entities
+from turngraph.data.jsonlines import read_conversations
+from turngraph.data.prompt import Prompt
+from turngraph.data.sources import worldfacts
+from turngraph.data.types import Conversation
+from turngraph.infer import positive
+from turngraph.model.checkpoint import commit
+from turngraph.model.graph_lm import GraphLM
 
 logger = logging.getLogger("train_speed")
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "demo.yaml"

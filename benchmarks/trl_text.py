@@ -26,18 +26,18 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 from trl import SFTConfig, SFTTrainer
 
-from configs.load import load_config
-from configs.schema import Config
-from data.batches import BatchSchedule
-from data.cli import run_cli
-from data.collate import collate
-from data.examples import Example
-from inference.load import load_builder
-from model.base_model import cast_adapter_inputs
-from model.checkpoint import save_checkpoint
-from model.graph_lm import GraphLM
-from model.optimizer import make_optimizer, rate_factor
-from train import load_train_and_tune
+from turngraph.configs.parse import load_config
+from turngraph.configs.schema import Config
+from turngraph.data.batches.collate import collate
+from turngraph.data.batches.schedule import BatchSchedule
+from turngraph.data.cli import run_cli
+from turngraph.data.examples import Example
+from turngraph.inference.load import load_builder
+from turngraph.model.base_model import cast_adapter_inputs
+from turngraph.model.checkpoint import save_checkpoint
+from turngraph.model.graph_lm import GraphLM
+from turngraph.train import load_train_and_tune
+from turngraph.training.optimizer import make_optimizer, rate_factor
 
 logger = logging.getLogger("trl_text")
 

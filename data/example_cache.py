@@ -28,13 +28,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from tqdm import tqdm
 
-from configs.models import cache_folder, local_folder
-from configs.schema import EDGE_TYPES, DataConfig
-from data.chain_graph import ChainGraph, Mentions
-from data.entities import complete_entities
-from data.evidence_memory import cached
-from data.examples import Example, ExampleBuilder, choose_questions
-from data.jsonlines import (
+from turngraph.configs.models import cache_folder, local_folder
+from turngraph.configs.schema import EDGE_TYPES, DataConfig
+from turngraph.data.embedding import cached
+from turngraph.data.examples import Example, ExampleBuilder, choose_questions
+from turngraph.data.graph.chain_graph import ChainGraph, Mentions
+from turngraph.data.graph.entities import complete_entities
+from turngraph.data.jsonlines import (
     Json,
     Place,
     join_pools,
@@ -42,19 +42,20 @@ from data.jsonlines import (
     read_conversations,
     to_json,
 )
-from data.retrieve import Retrieved
-from data.table_questions import questions_from_tables
-from data.types import SOURCES, Conversation, Evidence
-from data.workers import map_in_workers
+from turngraph.data.sources.table_questions import questions_from_tables
+from turngraph.data.types import SOURCES, Conversation, Evidence, Retrieved
+from turngraph.data.workers import map_in_workers
 
 logger = logging.getLogger(__name__)
 
+DATA = Path(__file__).parent
 CODE = (
-    "chain_graph entities evidence_memory example_cache examples graph_edges json_fields jsonlines "
-    "linearise link mentions metrics normalise prompt retrieve shuffle_edges structure"
-    " table_questions types"
+    "embedding example_cache examples graph/chain_graph graph/entities graph/entity_spans"
+    " graph/graph_edges graph/mentions graph/rewire graph/table_structure json_fields jsonlines"
+    " linearise normalise prompt retrieval/bm25 retrieval/evidence_memory scoring/metrics"
+    " sources/table_questions types"
 ).split()
-"""Files of this folder that shape an example; a change in one of them makes a new cache file."""
+"""Modules of ``data/`` that shape an example; a change in one of them makes a new cache file."""
 PACKAGES = ("bm25s", "rank-bm25", "pyahocorasick", "tokenizers", "numpy")
 TASK_SIZE = 16  # conversations; fixed, so that the number of processes changes nothing
 
@@ -149,7 +150,7 @@ def cache_key(
         "chat_template": tokenizer.chat_template,
         "special_tokens": tokenizer.special_tokens_map,
         "encoder": _encoder_files(builder),
-        "code": {path.name: _file_hash(path) for path in _code(builder)},
+        "code": {str(name): _file_hash(DATA / name) for name in _code(builder)},
         "packages": {name: importlib.metadata.version(name) for name in _packages(builder)},
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
@@ -157,13 +158,12 @@ def cache_key(
 
 def _code(builder: ExampleBuilder) -> list[Path]:
     """The files that shape an example; all of the memory graph's where conversations have one."""
-    folder = Path(__file__).parent
-    graph = sorted((folder / "memory_graph").rglob("*.py")) if builder.memory_graph else []
-    return [*(folder / f"{name}.py" for name in CODE), *graph]
+    graph = sorted((DATA / "memory_graph").rglob("*.py")) if builder.memory_graph else []
+    return [Path(f"{name}.py") for name in CODE] + [path.relative_to(DATA) for path in graph]
 
 
 def _packages(builder: ExampleBuilder) -> tuple[str, ...]:
-    return PACKAGES + (("scipy", "usearch") if builder.memory_graph else ())
+    return PACKAGES + (("numkong", "usearch") if builder.memory_graph else ())
 
 
 def _file_hash(path: Path) -> str:

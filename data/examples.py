@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from configs.schema import EvidenceConfig, MemoryGraphConfig
-from data.chain_graph import (
+from turngraph.configs.schema import EvidenceConfig, MemoryGraphConfig
+from turngraph.data.embedding import Embed
+from turngraph.data.graph.chain_graph import (
     ChainGraph,
     CutEdges,
     TokenisedPiece,
@@ -22,19 +23,20 @@ from data.chain_graph import (
     num_places,
     span_nodes,
 )
-from data.evidence_memory import Embed, EvidenceMemory
-from data.graph_edges import more_edges, places_in_prompt
-from data.jsonlines import join_pools
-from data.link import entity_spans
-from data.mentions import find_mentions
-from data.metrics import answer_in_evidence
-from data.prompt import Prompt
-from data.retrieve import EvidenceIndex, Retrieved, cut_query
-from data.shuffle_edges import shuffle_entity_edges
-from data.types import (
+from turngraph.data.graph.entity_spans import entity_spans
+from turngraph.data.graph.graph_edges import more_edges, places_in_prompt
+from turngraph.data.graph.mentions import find_mentions
+from turngraph.data.graph.rewire import shuffle_entity_edges
+from turngraph.data.jsonlines import join_pools
+from turngraph.data.prompt import Prompt
+from turngraph.data.retrieval.bm25 import EvidenceIndex, cut_query
+from turngraph.data.retrieval.evidence_memory import EvidenceMemory
+from turngraph.data.scoring.metrics import answer_in_evidence
+from turngraph.data.types import (
     Conversation,
     Evidence,
     Interaction,
+    Retrieved,
     gold_interaction,
     query,
     target_answer,
@@ -115,7 +117,7 @@ class ExampleBuilder:
         config, graph = self.config, None
         seed = f"{config.memory_seed}/{conversation.id}"
         if self.memory_graph is not None:
-            from data.memory_graph.conversation import ConversationGraph  # few need it
+            from turngraph.data.memory_graph.conversation import ConversationGraph  # few need it
 
             graph = ConversationGraph(self.memory_graph, self.embed)
         return EvidenceMemory(config.memory, config.memory_share, self.embed, seed, graph)

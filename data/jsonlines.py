@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from data.json_fields import (
+from turngraph.data.json_fields import (
     Json,
     Place,
     field,
@@ -27,7 +27,7 @@ from data.json_fields import (
     records,
     well_formed,
 )
-from data.types import SOURCES, Answer, Conversation, Entity, Evidence, Turn
+from turngraph.data.types import SOURCES, Answer, Conversation, Entity, Evidence, Turn
 
 logger = logging.getLogger(__name__)
 

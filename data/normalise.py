@@ -28,7 +28,9 @@ UNSPACED = (  # scripts that write no space between words, as the inside of a ch
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff"
 )
-
+# Vowel signs (Devanagari) are no letters to ``re``, but part of the word.
+MARKS = "".join(c for c in map(chr, range(0x900, 0x2000)) if unicodedata.category(c)[0] == "M")
+WORD = re.compile(rf"[{UNSPACED}]|(?:[^\W{UNSPACED}][{MARKS}]*)+")
 
 MAX_CACHED = 2000
 """Longer texts are not kept in memory, nor do they come twice."""
@@ -45,6 +47,11 @@ def _fold(text: str) -> str:
     decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
     plain = "".join(char for char in decomposed if not is_accent(char))
     return " ".join(unicodedata.normalize("NFKC", plain).split())
+
+
+def words(text: str) -> list[str]:
+    """The tokens that BM25 counts: folded words; single characters where a script has no spaces."""
+    return WORD.findall(fold(text))
 
 
 _fold_cached = lru_cache(maxsize=1 << 16)(_fold)

@@ -15,8 +15,8 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
-from data.chain_graph import TokenisedPiece
-from data.types import Interaction
+from turngraph.data.graph.chain_graph import TokenisedPiece
+from turngraph.data.types import Interaction
 
 logger = logging.getLogger(__name__)
 

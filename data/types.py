@@ -120,3 +120,18 @@ def query(interaction: Interaction, question: str) -> str:
     """Q_t = q_1 a_1 ... q_t (paper, section 4.1), one text with single spaces between."""
     parts = [part for pair in interaction for part in pair] + [question]
     return " ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieved:
+    """A piece of evidence with why it was chosen.
+
+    Args:
+        evidence: the piece.
+        score: BM25 score, or cosine similarity where it came from an evidence memory that reranks.
+        from_turn: the turn (from 0) whose retrieval found it; an earlier one means memory.
+    """
+
+    evidence: Evidence
+    score: float
+    from_turn: int

@@ -15,21 +15,20 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
 from tqdm import tqdm
 
-from data.cli import EXIT_GO_ON, StopRequest
-from data.examples import Example, ExampleBuilder
-from data.jsonlines import Json, iter_lines
-from data.types import Interaction
-from inference.batches import Batching, answer_batches, unanswered
-from inference.choose import Choice
-from inference.explain import explain_answers
-from inference.load import device_of, load
-from inference.output import AnswerFile
-from inference.propose import Proposer, load_proposer, read_choice
-from inference.questions import Questions
-from model.checkpoint import check_manifest, checkpoint_hash, file_hash
-from model.graph_lm import GraphLM
-from model.launcher import process_group_ended
-from model.sharding import sharding_wanted
+from turngraph.data.cli import EXIT_GO_ON, StopRequest
+from turngraph.data.examples import Example, ExampleBuilder
+from turngraph.data.jsonlines import Json, iter_lines
+from turngraph.data.types import Interaction
+from turngraph.inference.answer_batches import Batching, answer_batches, unanswered
+from turngraph.inference.choose import Choice
+from turngraph.inference.explain import explain_answers
+from turngraph.inference.load import device_of, load
+from turngraph.inference.output import AnswerFile
+from turngraph.inference.propose import Proposer, load_proposer, read_choice
+from turngraph.inference.questions import Questions
+from turngraph.model.checkpoint import check_manifest, checkpoint_hash, file_hash
+from turngraph.model.distributed import process_group_ended, sharding_wanted
+from turngraph.model.graph_lm import GraphLM
 
 logger = logging.getLogger("infer")
 WINDOW = 256

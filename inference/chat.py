@@ -11,15 +11,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from data.entities import find_entities
-from data.jsonlines import join_pools, read_pool
-from data.pool import read_folder
-from data.types import Evidence
-from inference.answer import EXIT_ERRORS
-from inference.load import check_writes, device_of, load
-from inference.propose import load_proposer, read_choice
-from inference.session import Session
-from inference.show import (
+from turngraph.data.graph.entities import find_entities
+from turngraph.data.jsonlines import join_pools, read_pool
+from turngraph.data.sources.pool import read_folder
+from turngraph.data.types import Evidence
+from turngraph.inference.answer import EXIT_ERRORS
+from turngraph.inference.display import (
     AnswerStream,
     show_evidence,
     show_pieces,
@@ -28,7 +25,10 @@ from inference.show import (
     show_table,
     visible,
 )
-from model.checkpoint import check_manifest
+from turngraph.inference.load import check_writes, device_of, load
+from turngraph.inference.propose import load_proposer, read_choice
+from turngraph.inference.session import Session
+from turngraph.model.checkpoint import check_manifest
 
 COMMANDS = {
     "/evidence": "all pieces given for the last answer; /evidence WORD: those with the word",

@@ -14,14 +14,14 @@ from pathlib import Path
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from data.collate import Batch
-from data.examples import Example
-from data.predictions import read_proposals
-from data.prompt import Prompt
-from data.proposals import Key, Proposal, Proposed, chosen
-from data.types import Conversation
-from model.generation import IGNORED_LABEL
-from model.graph_lm import GraphLM
+from turngraph.data.batches.collate import Batch
+from turngraph.data.examples import Example
+from turngraph.data.prompt import Prompt
+from turngraph.data.scoring.predictions import read_proposals
+from turngraph.data.scoring.proposals import Key, Proposal, Proposed, chosen
+from turngraph.data.types import Conversation
+from turngraph.model.generation import IGNORED_LABEL
+from turngraph.model.graph_lm import GraphLM
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from data.chain_graph import node_starts, span_nodes
-from data.cli import EXIT_GO_ON, StopRequest
-from data.collate import collate
-from data.examples import Example, ExampleBuilder
-from data.explain_page import write_explain_page
-from data.explanation import (
+from turngraph.data.batches.collate import collate
+from turngraph.data.cli import EXIT_GO_ON, StopRequest
+from turngraph.data.examples import Example, ExampleBuilder
+from turngraph.data.graph.chain_graph import node_starts, span_nodes
+from turngraph.data.graph.entity_spans import entity_spans
+from turngraph.data.jsonlines import iter_lines, whole_file
+from turngraph.data.scoring.explain_page import write_explain_page
+from turngraph.data.scoring.explanation import (
     DroppedPiece,
     ExplainedPiece,
     ExplainedTurn,
@@ -30,14 +32,11 @@ from data.explanation import (
     origin,
     shares,
 )
-from data.jsonlines import iter_lines, whole_file
-from data.link import entity_spans
-from data.retrieve import Retrieved
-from data.types import Conversation, Evidence, interaction_answer
-from model.attribution import attribute
-from model.checkpoint import file_hash
-from model.graph_lm import GraphLM
-from model.memory import is_out_of_memory
+from turngraph.data.types import Conversation, Evidence, Retrieved, interaction_answer
+from turngraph.model.attribution import attribute
+from turngraph.model.checkpoint import file_hash
+from turngraph.model.device_memory import is_out_of_memory
+from turngraph.model.graph_lm import GraphLM
 
 logger = logging.getLogger("infer")
 

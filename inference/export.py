@@ -22,17 +22,17 @@ from safetensors.torch import save_file
 from torch import Tensor
 from tqdm import tqdm
 
-from data.collate import collate
-from data.entities import complete_entities
-from data.examples import Example, ExampleBuilder
-from data.jsonlines import Json, dump, read_conversations
-from data.predictions import prediction_record
-from data.prompt import Prompt
-from data.types import Conversation
-from inference.load import check_writes, device_of, load
-from model.checkpoint import check_manifest, checkpoint_config, commit, file_hash, hashes
-from model.export import merged_lm, prompt_embeddings
-from model.graph_lm import GraphLM
+from turngraph.data.batches.collate import collate
+from turngraph.data.examples import Example, ExampleBuilder
+from turngraph.data.graph.entities import complete_entities
+from turngraph.data.jsonlines import Json, dump, read_conversations
+from turngraph.data.prompt import Prompt
+from turngraph.data.scoring.predictions import prediction_record
+from turngraph.data.types import Conversation
+from turngraph.inference.load import check_writes, device_of, load
+from turngraph.model.checkpoint import check_manifest, checkpoint_config, commit, file_hash, hashes
+from turngraph.model.graph_lm import GraphLM
+from turngraph.model.merge import merged_lm, prompt_embeddings
 
 logger = logging.getLogger("infer")
 MANIFEST, PROMPTS = "export.json", "prompts.jsonl"

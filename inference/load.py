@@ -8,14 +8,14 @@ import logging
 import torch
 from transformers import AutoTokenizer
 
-from configs.models import resolve_model, sentence_encoder, where_looked
-from configs.schema import Config
-from data.evidence_memory import cached
-from data.examples import ExampleBuilder
-from data.prompt import Prompt
-from model.checkpoint import checkpoint_config
-from model.graph_lm import GraphLM
-from model.sharding import place
+from turngraph.configs.models import resolve_model, sentence_encoder, where_looked
+from turngraph.configs.schema import Config
+from turngraph.data.embedding import cached
+from turngraph.data.examples import ExampleBuilder
+from turngraph.data.prompt import Prompt
+from turngraph.model.checkpoint import checkpoint_config, load_checkpoint
+from turngraph.model.distributed import place
+from turngraph.model.graph_lm import GraphLM
 
 logger = logging.getLogger("infer")
 
@@ -23,7 +23,7 @@ logger = logging.getLogger("infer")
 def load(args: argparse.Namespace) -> tuple[GraphLM, ExampleBuilder]:
     """Model and example builder of a checkpoint."""
     device = device_of(args)
-    model = GraphLM.from_pretrained(args.checkpoint, args.base_model, args.quantization)
+    model = load_checkpoint(args.checkpoint, args.base_model, args.quantization)
     try:
         place(model, torch.device(device))
     except RuntimeError as error:

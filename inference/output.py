@@ -13,8 +13,8 @@ import os
 from pathlib import Path
 from typing import IO, Any
 
-from data.jsonlines import Json, dump, whole_file
-from data.predictions import unfinished
+from turngraph.data.jsonlines import Json, dump, whole_file
+from turngraph.data.scoring.predictions import unfinished
 
 
 class AnswerFile:

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from data.chain_graph import CutEdges
-from data.examples import Example, ExampleBuilder
-from data.jsonlines import Json, Place
-from data.predictions import proposals_of
-from data.proposals import NUM_PROPOSALS, Proposed
-from inference.batches import Batching, answer_batch, answer_batches
-from inference.choose import Choice
-from inference.load import check_writes, load
-from model.checkpoint import check_manifest, checkpoint_config
-from model.graph_lm import GraphLM
-from model.sharding import sharding_wanted
+from turngraph.data.examples import Example, ExampleBuilder
+from turngraph.data.graph.chain_graph import CutEdges
+from turngraph.data.jsonlines import Json, Place
+from turngraph.data.scoring.predictions import proposals_of
+from turngraph.data.scoring.proposals import NUM_PROPOSALS, Proposed
+from turngraph.inference.answer_batches import Batching, answer_batch, answer_batches
+from turngraph.inference.choose import Choice
+from turngraph.inference.load import check_writes, load
+from turngraph.model.checkpoint import check_manifest, checkpoint_config
+from turngraph.model.distributed import sharding_wanted
+from turngraph.model.graph_lm import GraphLM
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from data.entities import complete_entities
-from data.examples import choose_questions
-from data.jsonlines import BadLine, Json, join_pools, read_conversations
-from data.predictions import bad_line_records
-from data.types import Conversation, Evidence
-from inference.load import check_writes
+from turngraph.data.examples import choose_questions
+from turngraph.data.graph.entities import complete_entities
+from turngraph.data.jsonlines import BadLine, Json, join_pools, read_conversations
+from turngraph.data.scoring.predictions import bad_line_records
+from turngraph.data.types import Conversation, Evidence
+from turngraph.inference.load import check_writes
 
 DRAW_SEED = 1
 

@@ -11,20 +11,19 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from configs.models import sentence_encoder
-from configs.schema import MemoryGraphConfig
-from data.evidence_memory import cached
-from data.examples import Example, ExampleBuilder
-from data.explanation import ExplainedTurn
-from data.jsonlines import Json, join_pools, write_conversations
-from data.memory_graph.conversation import ChatGraph
-from data.retrieve import Retrieved
-from data.types import Answer, Conversation, Evidence, Turn
-from inference.batches import answer_batch, lengths_beyond
-from inference.propose import Proposer
-from model.generation import Past
-from model.graph_lm import GraphLM
-from model.memory import is_out_of_memory
+from turngraph.configs.models import sentence_encoder
+from turngraph.configs.schema import MemoryGraphConfig
+from turngraph.data.embedding import cached
+from turngraph.data.examples import Example, ExampleBuilder
+from turngraph.data.jsonlines import Json, join_pools, write_conversations
+from turngraph.data.memory_graph.conversation import ChatGraph
+from turngraph.data.scoring.explanation import ExplainedTurn
+from turngraph.data.types import Answer, Conversation, Evidence, Retrieved, Turn
+from turngraph.inference.answer_batches import answer_batch, lengths_beyond
+from turngraph.inference.propose import Proposer
+from turngraph.model.device_memory import is_out_of_memory
+from turngraph.model.generation import Past
+from turngraph.model.graph_lm import GraphLM
 
 
 class FinishedTurn(NamedTuple):
@@ -201,7 +200,7 @@ class Session:
         Raises:
             ValueError: there is none, or it takes more memory than there is.
         """
-        from inference.explain import why  # few ask
+        from turngraph.inference.explain import why  # few ask
 
         turn = self.last()
         try:

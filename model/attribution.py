@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from model.gatv2 import GATv2Layer
-from model.graph_lm import BatchLike, GraphLM
+from turngraph.model.gatv2 import GATv2Layer
+from turngraph.model.graph_lm import BatchLike, GraphLM
 
 
 class Attribution(NamedTuple):

@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedMod
 from transformers.pytorch_utils import Conv1D
 from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
 
-from configs.models import resolve_model, where_looked
-from configs.schema import LoraConfig, ModelConfig
+from turngraph.configs.models import resolve_model, where_looked
+from turngraph.configs.schema import LoraConfig, ModelConfig
 
 FINGERPRINT_SAMPLES = 256
 QUANTIZED = "-"

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from peft import PeftModel
@@ -21,11 +21,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from configs.load import read_config, write_config
-from configs.schema import Config
-from model.base_model import NoAttentionError, same_base
-from model.graph_lm import GraphLM
-from model.trainer_state import placed_like, read_progress, whole
+from turngraph.configs.parse import read_config, write_config
+from turngraph.configs.schema import Config
+from turngraph.model.base_model import NoAttentionError, same_base
+from turngraph.model.distributed import placed_like, whole
+from turngraph.model.graph_lm import GraphLM
 
 logger = logging.getLogger(__name__)
 ADAPTER = "adapter"
@@ -33,7 +33,8 @@ GRAPH_FILES = {"encoder": "graph_encoder.safetensors", "scorer": "node_answers.s
 """Parts of a ``GraphLM`` that read the graph, and their files."""
 MANIFEST, CONFIG, METRICS = "manifest.json", "config.yaml", "metrics.json"
 FORMAT = 1
-OLD, GONE = "-old", "-gone"
+OLD = "-old"
+"""What a folder that gives way is called until its successor has its name."""
 PACKAGES = ("torch", "torch-geometric", "transformers", "peft", "accelerate")
 
 
@@ -102,7 +103,7 @@ def save_checkpoint(
         _write_manifest(model, config, partial)
         if make_room is not None:
             make_room()
-        _replace(partial, folder)
+        replace_folder(partial, folder)
     except (OSError, SafetensorError) as error:
         raise ValueError(f"{folder}: checkpoint cannot be written: {error}") from error
     finally:
@@ -136,7 +137,8 @@ def _write_manifest(model: GraphLM, config: Config, folder: Path) -> None:
         os.close(descriptor)
 
 
-def _replace(new: Path, folder: Path) -> None:
+def replace_folder(new: Path, folder: Path) -> None:
+    """Give a folder its name; an older one of that name stays until the new one has it."""
     if not folder.exists():
         os.rename(new, folder)
         return
@@ -149,51 +151,6 @@ def _replace(new: Path, folder: Path) -> None:
         os.rename(old, folder)
         raise
     shutil.rmtree(old)
-
-
-def put_back(output: Path) -> None:
-    """Undo what a save that was killed left behind: partial folders, a name taken off."""
-    for old in output.glob(f".*{OLD}"):
-        folder = output / old.name.removeprefix(".").removesuffix(OLD)
-        if not folder.exists():
-            os.rename(old, folder)
-    for name in ("best", "last", "step_*"):
-        for left in output.glob(f".{name}-*"):
-            shutil.rmtree(left)
-
-
-def keep_newest(output: Path, last: str, num: int, step: int) -> None:
-    """Make room for a new ``last``: the present one is named by its step, the oldest go.
-
-    One of the same step stays, to be replaced.
-
-    Args:
-        output: the run's folder.
-        last: the name that the newest checkpoint has.
-        num: how many are kept, the one to be written included.
-        step: of the one to be written.
-    """
-    before = read_progress(output / last)
-    if num > 1 and before is not None and before["step"] != step:
-        _replace(output / last, output / f"step_{before['step']:08d}")
-    for folder in sorted(output.glob("step_*"), reverse=True)[num - 1 :]:
-        gone = folder.with_name(f".{folder.name}{GONE}")
-        os.rename(folder, gone)
-        shutil.rmtree(gone)
-
-
-def newest_checkpoint(output: Path) -> Path | None:
-    """The checkpoint with the most steps to resume from; those that are not whole are named."""
-    found = []
-    for path in output.glob(f"*/{MANIFEST}"):
-        try:
-            check_manifest(path.parent)
-        except ValueError as error:
-            logger.warning("passed over: %s", error)
-            continue
-        if (progress := read_progress(path.parent)) is not None:
-            found.append((progress["step"], path.parent.name == "last", path.parent))
-    return max(found)[2] if found else None
 
 
 def hashes(folder: Path) -> dict[str, str]:
@@ -266,9 +223,23 @@ def checkpoint_config(folder: str | Path) -> Config:
 
 
 def load_checkpoint(
-    folder: Path, base_model: str | None = None, quantization: str | None = None
+    folder: str | Path,
+    base_model: str | None = None,
+    quantization: Literal["none", "4bit"] | None = None,
 ) -> GraphLM:
-    """A model from a checkpoint; see ``GraphLM.from_pretrained``."""
+    """Load a model from a checkpoint folder and the base model, nothing else.
+
+    Args:
+        folder: a checkpoint.
+        base_model: where the base model is now, if not where the config says.
+        quantization: of the base model, if not as it was trained on. Adapters fit either,
+            though answers then differ a little from those that were measured.
+
+    Raises:
+        ValueError: a file is missing or changed (by hash), or the base model's weights are
+            not those that were trained on (by fingerprint).
+    """
+    folder = Path(folder)
     check_manifest(folder)
     overrides = [] if base_model is None else [f"--model.base_model={base_model}"]
     overrides += [] if quantization is None else [f"--model.quantization={quantization}"]

@@ -16,8 +16,8 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import AutoTokenizer, LogitsProcessor, LogitsProcessorList
 
-from configs.models import resolve_model
-from model.base_model import load_base_model
+from turngraph.configs.models import resolve_model
+from turngraph.model.base_model import load_base_model
 
 CLOSING = ("]", "}", '"', ",")
 """What leads to the end of a reply, first what does so soonest."""

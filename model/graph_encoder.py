@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from configs.schema import EDGE_TYPES, EncoderConfig
-from model.gatv2 import GATv2Layer
+from turngraph.configs.schema import EDGE_TYPES, EncoderConfig
+from turngraph.model.gatv2 import GATv2Layer
 
 
 class GraphEncoder(nn.Module):

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +17,8 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from configs.schema import ModelConfig
-from model.base_model import (
+from turngraph.configs.schema import ModelConfig
+from turngraph.model.base_model import (
     add_lora,
     all_embeddings,
     cast_adapter_inputs,
@@ -29,10 +28,10 @@ from model.base_model import (
     load_base_model,
     recompute_layers,
 )
-from model.generation import IGNORED_LABEL, Generated, Past, answer_logprobs, greedy
-from model.graph_encoder import GraphEncoder
-from model.node_answers import CandidatesLike, NodeAnswers
-from model.packing import check_packing
+from turngraph.model.generation import IGNORED_LABEL, Generated, Past, answer_logprobs, greedy
+from turngraph.model.graph_encoder import GraphEncoder
+from turngraph.model.node_answers import CandidatesLike, NodeAnswers
+from turngraph.model.packing import check_packing
 
 CHUNK_LOGITS = 2**24
 """Logits whose loss is computed at once: 64 MiB in float32; 512 answer tokens of 32k words."""
@@ -270,29 +269,6 @@ class GraphLM(nn.Module):
                 names = {"lm": "lora", "scorer": "encoder"}
                 groups[names.get(part, part)].append(parameter)
         return {name: parameters for name, parameters in groups.items() if parameters}
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        folder: str | Path,
-        base_model: str | None = None,
-        quantization: Literal["none", "4bit"] | None = None,
-    ) -> GraphLM:
-        """A model from a checkpoint folder and the base model, nothing else.
-
-        Args:
-            folder: a checkpoint.
-            base_model: where the base model is now, if not where the config says.
-            quantization: of the base model, if not as it was trained on. Adapters fit either,
-                though answers then differ a little from those that were measured.
-
-        Raises:
-            ValueError: a file is missing or changed (by hash), or the base model's weights are
-                not those that were trained on (by fingerprint).
-        """
-        from model.checkpoint import load_checkpoint
-
-        return load_checkpoint(Path(folder), base_model, quantization)
 
 
 def _mean_at_places(states: Tensor, places: Tensor) -> Tensor:

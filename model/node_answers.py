@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from configs.schema import EDGE_TYPES, PIECE_FEATURES, ScorerConfig
-from model.gatv2 import GATv2Layer
+from turngraph.configs.schema import EDGE_TYPES, PIECE_FEATURES, ScorerConfig
+from turngraph.model.gatv2 import GATv2Layer
 
 
 class CandidatesLike(Protocol):

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from data.examples import Example, ExampleBuilder
-from inference.chat import Chat
-from inference.session import Session
-from model.graph_lm import GraphLM
-from tests.tiny import tiny_conversation
+from turngraph.data.examples import Example, ExampleBuilder
+from turngraph.inference.chat import Chat
+from turngraph.inference.session import Session
+from turngraph.model.graph_lm import GraphLM
+from turngraph.tests.tiny import tiny_conversation
 
 CONVERSATION = tiny_conversation(0, "chat")
 QUESTIONS = [turn.question for turn in CONVERSATION.turns]

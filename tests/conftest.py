@@ -15,8 +15,8 @@ from hypothesis import settings
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from configs.models import cache_folder, resolve_model
-from data.jsonlines import write_conversations
+from turngraph.configs.models import cache_folder, resolve_model
+from turngraph.data.jsonlines import write_conversations
 
 settings.register_profile("same_each_time", deadline=None, derandomize=True)
 settings.load_profile("same_each_time")
@@ -106,7 +106,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A folder with a random tiny language model and its tokenizer."""
-    from tests.tiny import save_tiny  # torch: seconds that the tests of data/ need not wait
+    from turngraph.tests.tiny import (
+        save_tiny,  # torch: seconds that the tests of data/ need not wait
+    )
 
     return save_tiny(tmp_path_factory.mktemp("models") / "tiny")
 
@@ -114,10 +116,16 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="session")
 def graph_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> str:
     """A checkpoint of a random tiny model with evidence memory and a graph."""
-    from configs.schema import Config, EncoderConfig, EvidenceConfig, ModelConfig, TrainingConfig
-    from model.checkpoint import save_checkpoint
-    from model.graph_lm import GraphLM
-    from tests.tiny import LORA, stir
+    from turngraph.configs.schema import (
+        Config,
+        EncoderConfig,
+        EvidenceConfig,
+        ModelConfig,
+        TrainingConfig,
+    )
+    from turngraph.model.checkpoint import save_checkpoint
+    from turngraph.model.graph_lm import GraphLM
+    from turngraph.tests.tiny import LORA, stir
 
     model = ModelConfig(
         tiny_folder, lora=LORA, encoder=EncoderConfig(gate_init=0.5), dtype="float32"
@@ -132,10 +140,16 @@ def graph_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str)
 @pytest.fixture(scope="session")
 def nodes_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> str:
     """A checkpoint of a random model that answers from nodes, with an evidence memory."""
-    from configs.schema import Config, EvidenceConfig, ModelConfig, ScorerConfig, TrainingConfig
-    from model.checkpoint import save_checkpoint
-    from model.graph_lm import GraphLM
-    from tests.tiny import stir
+    from turngraph.configs.schema import (
+        Config,
+        EvidenceConfig,
+        ModelConfig,
+        ScorerConfig,
+        TrainingConfig,
+    )
+    from turngraph.model.checkpoint import save_checkpoint
+    from turngraph.model.graph_lm import GraphLM
+    from turngraph.tests.tiny import stir
 
     scorer = ScorerConfig(num_layers=1, width=16, heads=2, dropout=0.0)
     model = ModelConfig(tiny_folder, dtype="float32", lora=None, answers="nodes", scorer=scorer)
@@ -149,7 +163,7 @@ def nodes_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str)
 @pytest.fixture(scope="session")
 def graph_model(graph_checkpoint: str) -> Any:
     """The model of that checkpoint and the builder of its examples."""
-    from inference.load import load
+    from turngraph.inference.load import load
 
     options = {"base_model": None, "device": "cpu", "quantization": None}
     return load(Namespace(checkpoint=graph_checkpoint, **options))
@@ -158,7 +172,7 @@ def graph_model(graph_checkpoint: str) -> Any:
 @pytest.fixture(scope="session")
 def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with train.jsonl and tune.jsonl about different countries."""
-    from tests.tiny import tiny_conversation
+    from turngraph.tests.tiny import tiny_conversation
 
     folder = tmp_path_factory.mktemp("data")
     write_conversations(folder / "train.jsonl", [tiny_conversation(n) for n in range(4)])

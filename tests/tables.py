@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from data.entities import entity_of
-from data.linearise import linearise_row
-from data.types import Evidence
+from turngraph.data.graph.entities import entity_of
+from turngraph.data.linearise import linearise_row
+from turngraph.data.types import Evidence
 
 HEADERS = ["Team", "Wins", "City", "Founded"]
 CELLS = [

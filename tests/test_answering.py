@@ -22,19 +22,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tqdm import tqdm
 
-import inference.answer
-import inference.batches
-from data.cli import EXIT_GO_ON
-from data.jsonlines import BadLine, dump, write_conversations
-from data.predictions import bad_line_records
-from data.score import score_predictions
-from infer import main
-from inference.answer import EXIT_ERRORS
-from inference.batches import Batching
-from inference.output import AnswerFile
-from model.graph_lm import GraphLM
-from tests.runs import ROOT
-from tests.tiny import tiny_conversation
+import turngraph.inference.answer
+import turngraph.inference.answer_batches
+from turngraph.data.cli import EXIT_GO_ON
+from turngraph.data.jsonlines import BadLine, dump, write_conversations
+from turngraph.data.scoring.predictions import bad_line_records
+from turngraph.data.scoring.score import score_predictions
+from turngraph.infer import main
+from turngraph.inference.answer import EXIT_ERRORS
+from turngraph.inference.answer_batches import Batching
+from turngraph.inference.output import AnswerFile
+from turngraph.model.graph_lm import GraphLM
+from turngraph.tests.runs import ROOT
+from turngraph.tests.tiny import tiny_conversation
 
 Json = dict[str, Any]
 HISTORIES = ("gold", "predicted")
@@ -74,14 +74,14 @@ def one_run(command: list[str], output: Path, *options: object) -> list[Json]:
 
 def break_after(monkeypatch: pytest.MonkeyPatch, num_batches: int, error: Exception) -> None:
     """Let no more than some batches be answered."""
-    works, left = inference.batches.answer_batch, iter(range(num_batches))
+    works, left = turngraph.inference.answer_batches.answer_batch, iter(range(num_batches))
 
     def answer_batch(*arguments: Any, **choice: Any) -> Any:
         if next(left, None) is None:
             raise error
         return works(*arguments, **choice)
 
-    monkeypatch.setattr(inference.batches, "answer_batch", answer_batch)
+    monkeypatch.setattr(turngraph.inference.answer_batches, "answer_batch", answer_batch)
 
 
 @pytest.mark.parametrize("history", HISTORIES)
@@ -102,13 +102,13 @@ def test_a_run_that_breaks_off_goes_on_to_the_same_file(
     before = timeless(tmp_path / "out.jsonl")
     assert before == whole[: len(before)]
     calls: list[int] = []
-    works = inference.batches.answer_batch
+    works = turngraph.inference.answer_batches.answer_batch
 
     def count(model: Any, prompt: Any, examples: Any, new: int, **choice: Any) -> Any:
         calls.append(len(examples))
         return works(model, prompt, examples, new, **choice)
 
-    monkeypatch.setattr(inference.batches, "answer_batch", count)
+    monkeypatch.setattr(turngraph.inference.answer_batches, "answer_batch", count)
     main(command)
     assert timeless(tmp_path / "out.jsonl") == whole
     assert sum(calls) == len(whole) - 2 * num_batches  # no answer was lost
@@ -119,13 +119,13 @@ def test_a_run_that_breaks_off_goes_on_to_the_same_file(
 def test_lines_are_written_in_order_as_soon_as_they_can_be(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen, works = [], inference.batches.answer_batch
+    seen, works = [], turngraph.inference.answer_batches.answer_batch
 
     def answer_batch(*arguments: Any, **choice: Any) -> Any:
         seen.append(timeless(tmp_path / "out.jsonl"))
         return works(*arguments, **choice)
 
-    monkeypatch.setattr(inference.batches, "answer_batch", answer_batch)
+    monkeypatch.setattr(turngraph.inference.answer_batches, "answer_batch", answer_batch)
     main(command)
     whole = timeless(tmp_path / "out.jsonl")
     assert [len(lines) for lines in seen] == sorted(len(lines) for lines in seen)
@@ -190,7 +190,9 @@ def test_what_is_whole_is_not_answered_again(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     main(command)
-    monkeypatch.setattr(inference.answer, "load", lambda args: pytest.fail("answered again"))
+    monkeypatch.setattr(
+        turngraph.inference.answer, "load", lambda args: pytest.fail("answered again")
+    )
     main([*command, "--keep_going"])
 
 
@@ -302,7 +304,7 @@ def test_a_prompt_that_is_too_long_is_named(
 
 def test_out_of_memory(command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = one_run(command, tmp_path / "whole.jsonl")
-    works = inference.batches.answer_batch
+    works = turngraph.inference.answer_batches.answer_batch
 
     def answer_batch(model: Any, prompt: Any, examples: Any, new: int, **choice: Any) -> Any:
         keys = [example.key for example in examples]
@@ -310,7 +312,7 @@ def test_out_of_memory(command: list[str], tmp_path: Path, monkeypatch: pytest.M
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
         return works(model, prompt, examples, new, **choice)
 
-    monkeypatch.setattr(inference.batches, "answer_batch", answer_batch)
+    monkeypatch.setattr(turngraph.inference.answer_batches, "answer_batch", answer_batch)
     with pytest.raises(ValueError, match=r"out of memory: a batch of 2 x \d+ tokens.*batch_tokens"):
         main(command)
     with pytest.raises(SystemExit):

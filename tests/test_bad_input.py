@@ -14,14 +14,13 @@ from typing import Any
 import pytest
 import torch
 
-import infer
-import train
-from configs.schema import Config, EvidenceConfig, ModelConfig, TrainingConfig
-from data.cli import run_cli
-from data.jsonlines import dump, write_conversations, write_pool
-from model.checkpoint import save_checkpoint
-from model.graph_lm import GraphLM
-from tests.tiny import LORA, save_tiny, stir, tiny_conversation
+from turngraph import infer, train
+from turngraph.configs.schema import Config, EvidenceConfig, ModelConfig, TrainingConfig
+from turngraph.data.cli import run_cli
+from turngraph.data.jsonlines import dump, write_conversations, write_pool
+from turngraph.model.checkpoint import save_checkpoint
+from turngraph.model.graph_lm import GraphLM
+from turngraph.tests.tiny import LORA, save_tiny, stir, tiny_conversation
 
 ROOT = Path(__file__).resolve().parent.parent
 Json = dict[str, Any]

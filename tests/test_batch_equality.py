@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarks.batch_equality import difference, differences, generate
-from model.graph_lm import GraphLM
-from tests.tiny import END_ID, stir, tiny_examples, tiny_model
+from turngraph.benchmarks.batch_equality import difference, differences, generate
+from turngraph.model.graph_lm import GraphLM
+from turngraph.tests.tiny import END_ID, stir, tiny_examples, tiny_model
 
 EXAMPLES = tiny_examples(16)
 NEW = 48

@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 import torch
 
-import infer
-import inference.chat
-from data.examples import Example
-from data.jsonlines import read_conversations, write_conversations, write_pool
-from data.prompt import Prompt
-from data.types import Evidence
-from inference.chat import read_pools
-from inference.session import Session
-from inference.show import AnswerStream, visible
-from tests.chatting import CONVERSATION, QUESTIONS, Loaded, Screen, ctrl_c, evidence_of
-from tests.runs import ROOT
-from tests.tiny import tiny_tokenizer
+import turngraph.inference.chat
+from turngraph import infer
+from turngraph.data.examples import Example
+from turngraph.data.jsonlines import read_conversations, write_conversations, write_pool
+from turngraph.data.prompt import Prompt
+from turngraph.data.types import Evidence
+from turngraph.inference.chat import read_pools
+from turngraph.inference.display import AnswerStream, visible
+from turngraph.inference.session import Session
+from turngraph.tests.chatting import CONVERSATION, QUESTIONS, Loaded, Screen, ctrl_c, evidence_of
+from turngraph.tests.runs import ROOT
+from turngraph.tests.tiny import tiny_tokenizer
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_where_reasons_do_not_fit_into_memory_the_chat_goes_on(
     def no_memory(*args: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
-    monkeypatch.setattr("inference.explain.attribute", no_memory)
+    monkeypatch.setattr("turngraph.inference.explain.attribute", no_memory)
     said = Screen(session)(QUESTIONS[0], "/why", QUESTIONS[1])
     assert "error: out of memory: to explain takes more than to answer" in said
     assert len(session.turns) == 2
@@ -187,7 +187,7 @@ def test_unknown_commands_name_the_nearest(session: Session) -> None:
     assert "/save needs the name of a file" in screen("/save")
     assert screen.chat.num_errors == 8
     assert not session.turns
-    assert all(command in screen("/help") for command in inference.chat.COMMANDS)
+    assert all(command in screen("/help") for command in turngraph.inference.chat.COMMANDS)
     screen("//undo is a word?")
     assert session.last().record["question"] == "/undo is a word?"
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from configs.schema import MemoryGraphConfig
-from data.memory_graph.graph import MemoryGraph
-from data.types import Interaction
-from inference.session import Session
-from tests.chatting import CONVERSATION, Loaded, Screen, ctrl_c, evidence_of
+from turngraph.configs.schema import MemoryGraphConfig
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.types import Interaction
+from turngraph.inference.session import Session
+from turngraph.tests.chatting import CONVERSATION, Loaded, Screen, ctrl_c, evidence_of
 
 
 @pytest.fixture

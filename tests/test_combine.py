@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.combine import Answers, best_rule, main, put_together, read, row
+from turngraph.benchmarks.combine import Answers, best_rule, main, put_together, read, row
 
 WRONG = {"id": "Q1", "label": "Lima"}
 
@@ -67,7 +67,7 @@ def test_conversations_are_not_divided(monkeypatch: pytest.MonkeyPatch) -> None:
         halves.append(chosen)
         return best_rule(both, chosen)
 
-    monkeypatch.setattr("benchmarks.combine.best_rule", recorded)
+    monkeypatch.setattr("turngraph.benchmarks.combine.best_rule", recorded)
     rng = np.random.default_rng(2)
     both = answers(*(rng.random((2, 60)) < 0.5), rng.normal(size=(2, 60)))
     put_together(both, seed=0, num_splits=5)

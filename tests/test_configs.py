@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
-from configs.load import load_config, parse_train_options, read_config, write_config
-from configs.models import local_folder, resolve_model, sentence_encoder, where_looked
-from configs.schema import Config, DataConfig, EvidenceConfig, LoraConfig, ModelConfig
+from turngraph.configs.models import local_folder, resolve_model, sentence_encoder, where_looked
+from turngraph.configs.parse import load_config, parse_train_options, read_config, write_config
+from turngraph.configs.schema import Config, DataConfig, EvidenceConfig, LoraConfig, ModelConfig
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 OTHERS = {*CONFIGS.glob("accelerate/*.yaml"), *CONFIGS.glob("study/*.yaml")}
@@ -316,7 +316,7 @@ def test_packages_that_carry_a_model_are_found() -> None:
 
 def test_a_conversion_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     first = resolve_model("HuggingFaceTB/SmolLM2-135M-Instruct")
-    monkeypatch.setattr("configs.models._convert", None)  # a second one would call it
+    monkeypatch.setattr("turngraph.configs.models._convert", None)  # a second one would call it
     assert resolve_model("HuggingFaceTB/SmolLM2-135M-Instruct") == first
 
 

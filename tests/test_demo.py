@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import demo
-from data.jsonlines import dump
+from turngraph.benchmarks import demo
+from turngraph.data.jsonlines import dump
 
 
 def test_an_answer_with_a_line_separator_is_one_record(

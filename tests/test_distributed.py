@@ -15,13 +15,12 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-import infer
-import train
-from data.cli import EXIT_GO_ON
-from data.jsonlines import write_conversations
-from model.graph_lm import GraphLM
-from tests.runs import ROOT, command, lines, options
-from tests.tiny import tiny_conversation
+from turngraph import infer, train
+from turngraph.data.cli import EXIT_GO_ON
+from turngraph.data.jsonlines import write_conversations
+from turngraph.model.checkpoint import load_checkpoint
+from turngraph.tests.runs import ROOT, command, lines, options
+from turngraph.tests.tiny import tiny_conversation
 
 LAUNCHERS = ROOT / "configs" / "accelerate"
 NUM_STEPS = 4
@@ -95,7 +94,7 @@ def test_a_run_goes_on_under_another_strategy_to_the_same_weights(
         assert expected.keys() == found.keys()
         for key, tensor in expected.items():
             assert torch.allclose(found[key], tensor, rtol=0, atol=1e-5), key
-    GraphLM.from_pretrained(output / "best")
+    load_checkpoint(output / "best")
 
 
 def test_two_processes_answer_every_question_once(alone: Path, data: Path, tmp_path: Path) -> None:

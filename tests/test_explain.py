@@ -14,22 +14,34 @@ import numpy as np
 import pytest
 import torch
 
-import infer
-import inference.explain
-from configs.schema import Config, EncoderConfig, EvidenceConfig, ModelConfig, TrainingConfig
-from data.chain_graph import node_starts
-from data.cli import EXIT_GO_ON
-from data.collate import collate
-from data.examples import Example, ExampleBuilder
-from data.explain_page import write_explain_page
-from data.explanation import ExplainedTurn, Explanation, shares
-from data.jsonlines import write_conversations
-from data.types import Conversation, Evidence
-from inference.explain import dropped_pieces, evidence_parts, explain_conversation, page_paths, why
-from model.attribution import attribute
-from model.checkpoint import save_checkpoint
-from model.graph_lm import GraphLM
-from tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_model
+import turngraph.inference.explain
+from turngraph import infer
+from turngraph.configs.schema import (
+    Config,
+    EncoderConfig,
+    EvidenceConfig,
+    ModelConfig,
+    TrainingConfig,
+)
+from turngraph.data.batches.collate import collate
+from turngraph.data.cli import EXIT_GO_ON
+from turngraph.data.examples import Example, ExampleBuilder
+from turngraph.data.graph.chain_graph import node_starts
+from turngraph.data.jsonlines import write_conversations
+from turngraph.data.scoring.explain_page import write_explain_page
+from turngraph.data.scoring.explanation import ExplainedTurn, Explanation, shares
+from turngraph.data.types import Conversation, Evidence
+from turngraph.inference.explain import (
+    dropped_pieces,
+    evidence_parts,
+    explain_conversation,
+    page_paths,
+    why,
+)
+from turngraph.model.attribution import attribute
+from turngraph.model.checkpoint import save_checkpoint
+from turngraph.model.graph_lm import GraphLM
+from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_model
 
 ANSWERS = {0: "Lima", 1: "2 million", 2: "sol"}
 
@@ -287,7 +299,7 @@ def test_pages_go_on_where_they_were_stopped(
         if len(written) == 2:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(inference.explain, "write_explain_page", write)
+    monkeypatch.setattr(turngraph.inference.explain, "write_explain_page", write)
     with pytest.raises(SystemExit) as ended:
         pages(tiny_checkpoint, tmp_path, conversations)
     assert ended.value.code == EXIT_GO_ON
@@ -312,7 +324,7 @@ def test_a_turn_that_does_not_fit_into_memory_is_left_out(
         return attribute(*args)
 
     asked = 0
-    monkeypatch.setattr(inference.explain, "attribute", fits)
+    monkeypatch.setattr(turngraph.inference.explain, "attribute", fits)
     found = of_conversation(stir(tiny_model()))
     assert [turn["id"] for turn in found["turns"]] == ["0", "2"]
     assert "conversation c0, turn 1: out of memory, not explained" in caplog.messages

@@ -18,9 +18,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-import infer
-import inference.export
-from configs.schema import (
+import turngraph.inference.export
+from turngraph import infer
+from turngraph.configs.schema import (
     Config,
     EncoderConfig,
     EvidenceConfig,
@@ -28,13 +28,13 @@ from configs.schema import (
     ModelConfig,
     TrainingConfig,
 )
-from data.collate import collate
-from data.jsonlines import write_conversations
-from inference.export import write_manifest
-from model.checkpoint import check_manifest, file_hash, save_checkpoint
-from model.export import merged_lm
-from model.graph_lm import GraphLM
-from tests.tiny import END_ID, LORA, stir, tiny_conversation, tiny_examples, tiny_model
+from turngraph.data.batches.collate import collate
+from turngraph.data.jsonlines import write_conversations
+from turngraph.inference.export import write_manifest
+from turngraph.model.checkpoint import check_manifest, file_hash, load_checkpoint, save_checkpoint
+from turngraph.model.graph_lm import GraphLM
+from turngraph.model.merge import merged_lm
+from turngraph.tests.tiny import END_ID, LORA, stir, tiny_conversation, tiny_examples, tiny_model
 
 Json = dict[str, Any]
 CONVERSATIONS = [tiny_conversation(number) for number in range(3)]
@@ -170,7 +170,7 @@ def test_the_client_of_the_docs_gets_the_checkpoints_answers(
 
 
 def test_the_same_tokens_as_the_checkpoint_generates(exported: Exported) -> None:
-    server, model = Server(exported.lm), GraphLM.from_pretrained(exported.checkpoint)
+    server, model = Server(exported.lm), load_checkpoint(exported.checkpoint)
     examples = tiny_examples(6, top_k=4)
     for example in examples:
         batch = collate([example], "left", with_target=False)
@@ -293,7 +293,7 @@ def test_many_prompts_are_spread_over_files(
 ) -> None:
     if "prompt" in exported.records[0]:
         return
-    monkeypatch.setattr(inference.export, "FILE_BYTES", 3 * 100 * 32 * 4)
+    monkeypatch.setattr(turngraph.inference.export, "FILE_BYTES", 3 * 100 * 32 * 4)
     common = ["--checkpoint", exported.checkpoint, "--input", str(exported.input)]
     infer.main(["export", *common, "--prompts", str(tmp_path / "p")])
     records = lines(tmp_path / "p" / "prompts.jsonl")

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import faithfulness
-from benchmarks.faithfulness import (
+from turngraph.benchmarks import faithfulness
+from turngraph.benchmarks.faithfulness import (
     SELECTIONS,
     Ablation,
     best_first,
@@ -21,13 +21,19 @@ from benchmarks.faithfulness import (
     settings_of,
     table,
 )
-from configs.schema import Config, EncoderConfig, EvidenceConfig, ModelConfig, TrainingConfig
-from data.cli import EXIT_GO_ON
-from data.collate import collate
-from data.jsonlines import write_conversations
-from model.checkpoint import save_checkpoint
-from model.graph_lm import GraphLM
-from tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_model
+from turngraph.configs.schema import (
+    Config,
+    EncoderConfig,
+    EvidenceConfig,
+    ModelConfig,
+    TrainingConfig,
+)
+from turngraph.data.batches.collate import collate
+from turngraph.data.cli import EXIT_GO_ON
+from turngraph.data.jsonlines import write_conversations
+from turngraph.model.checkpoint import save_checkpoint
+from turngraph.model.graph_lm import GraphLM
+from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_model
 
 Json = dict[str, Any]
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks import gold_loss
-from benchmarks.gold_loss import main, table
-from data.cli import EXIT_GO_ON
-from data.collate import collate
-from data.jsonlines import write_conversations
-from model.checkpoint import checkpoint_config, save_checkpoint
-from model.graph_lm import GraphLM
-from tests.tiny import stir, tiny_conversation
+from turngraph.benchmarks import gold_loss
+from turngraph.benchmarks.gold_loss import main, table
+from turngraph.data.batches.collate import collate
+from turngraph.data.cli import EXIT_GO_ON
+from turngraph.data.jsonlines import write_conversations
+from turngraph.model.checkpoint import checkpoint_config, save_checkpoint
+from turngraph.model.graph_lm import GraphLM
+from turngraph.tests.tiny import stir, tiny_conversation
 
 Json = dict[str, Any]
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-import infer
-import inference.answer
-from data.jsonlines import write_conversations
-from data.types import Answer, Conversation, target_answer
-from tests.runs import ROOT
-from tests.tiny import tiny_conversation
+import turngraph.inference.answer
+from turngraph import infer
+from turngraph.data.jsonlines import write_conversations
+from turngraph.data.types import Answer, Conversation, target_answer
+from turngraph.tests.runs import ROOT
+from turngraph.tests.tiny import tiny_conversation
 
 Json = dict[str, Any]
 
@@ -234,7 +234,7 @@ def test_a_place_that_cannot_be_written_is_found_before_the_first_answer(
     write_conversations(tmp_path / "conversations.jsonl", [tiny_conversation(0, "one")])
     (tmp_path / "out").mkdir()
     monkeypatch.setattr(
-        inference.answer, "load", lambda args: pytest.fail("the model was loaded first")
+        turngraph.inference.answer, "load", lambda args: pytest.fail("the model was loaded first")
     )
     command = ["answer", "--checkpoint", checkpoint, "--output", str(tmp_path / "out")]
     with pytest.raises(ValueError, match="cannot be written"):

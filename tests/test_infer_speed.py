@@ -10,12 +10,12 @@ import pytest
 import torch
 from transformers import DynamicCache, GenerationConfig
 
-from benchmarks import answerers, infer_speed
-from benchmarks.answerers import Bare, Ours, count_tokens, greedy_until
-from benchmarks.infer_table import OURS, SYSTEMS, Cell, markdown, report
-from data.jsonlines import write_conversations
-from data.prompt import Prompt
-from tests.tiny import (
+from turngraph.benchmarks import answerers, infer_speed
+from turngraph.benchmarks.answerers import Bare, Ours, count_tokens, greedy_until
+from turngraph.benchmarks.infer_table import OURS, SYSTEMS, Cell, markdown, report
+from turngraph.data.jsonlines import write_conversations
+from turngraph.data.prompt import Prompt
+from turngraph.tests.tiny import (
     END_ID,
     stir,
     tiny_base,

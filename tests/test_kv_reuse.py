@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.kv_reuse import ORDERS, kept_first, long_conversations, measure
-from tests.tiny import tiny_builder, tiny_conversation, tiny_model
+from turngraph.benchmarks.kv_reuse import ORDERS, kept_first, long_conversations, measure
+from turngraph.tests.tiny import tiny_builder, tiny_conversation, tiny_model
 
 
 def test_conversations_are_joined_to_the_length_asked_for() -> None:

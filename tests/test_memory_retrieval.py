@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.embedding_cache import EmbeddingCache
-from benchmarks.memory_retrieval import markdown, measure, no_answer, score
-from benchmarks.retrieval_data import Collection, Question, read
-from benchmarks.retrievers import Ranking, fill, flat_rankings, shuffle
-from data.memory_graph.recall.word_vectors import word_vectors
-from data.memory_graph.types import Episode, Extraction, Triplet
+from turngraph.benchmarks.embedding_cache import EmbeddingCache
+from turngraph.benchmarks.memory_retrieval import markdown, measure, no_answer, score
+from turngraph.benchmarks.retrieval_data import Collection, Question, read
+from turngraph.benchmarks.retrievers import Ranking, fill, flat_rankings, shuffle
+from turngraph.data.memory_graph.memory_types import Episode, Extraction, Triplet
+from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 
 TEXTS = ("Hello Love\nHello Love is a song by Hank Snow.", "Hank Snow\nHank Snow lived in Utah.",
          "Publix\nPublix has 42 shops in Utah.", "Rice\nRice is grown in Italy.")  # fmt: skip

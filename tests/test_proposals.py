@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-import infer
-import inference.answer
-import inference.propose
-from benchmarks import proposal_weight
-from data.collate import collate
-from data.jsonlines import write_conversations
-from data.predictions import read_proposals, unfinished
-from data.proposals import Proposal, chosen
-from data.score import score_predictions
-from data.types import Entity
-from model.generation import IGNORED_LABEL
-from tests.tiny import tiny_conversation
+import turngraph.inference.answer
+import turngraph.inference.propose
+from turngraph import infer
+from turngraph.benchmarks import proposal_weight
+from turngraph.data.batches.collate import collate
+from turngraph.data.jsonlines import write_conversations
+from turngraph.data.scoring.predictions import read_proposals, unfinished
+from turngraph.data.scoring.proposals import Proposal, chosen
+from turngraph.data.scoring.score import score_predictions
+from turngraph.data.types import Entity
+from turngraph.model.generation import IGNORED_LABEL
+from turngraph.tests.tiny import tiny_conversation
 
 Json = dict[str, Any]
 CONVERSATIONS = [tiny_conversation(number) for number in range(4)]
@@ -174,7 +174,9 @@ def test_proposals_to_other_questions_are_refused_before_anything_is_loaded(
     kept[4] = kept[4] | {"question": "Who?"}
     path = tmp_path / "other.jsonl"
     path.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
-    monkeypatch.setattr(inference.answer, "load", lambda args: pytest.fail("loaded first"))
+    monkeypatch.setattr(
+        turngraph.inference.answer, "load", lambda args: pytest.fail("loaded first")
+    )
     with pytest.raises(ValueError, match=r"other.jsonl: this is another question there: 'Who\?'"):
         run(tmp_path, graph_checkpoint, "out.jsonl", "--proposals", path)
     path.write_text("".join(json.dumps(record) + "\n" for record in kept[:4]), encoding="utf-8")
@@ -228,7 +230,7 @@ def test_options_that_do_not_go_together(
     for name in ("--num_proposals", "--proposal_weight"):
         with pytest.raises(ValueError, match="need --proposals"):
             run(tmp_path, graph_checkpoint, "out.jsonl", name, 2)
-    monkeypatch.setattr(inference.propose, "sharding_wanted", lambda: True)
+    monkeypatch.setattr(turngraph.inference.propose, "sharding_wanted", lambda: True)
     with pytest.raises(ValueError, match="--proposals: not under FSDP"):
         run(tmp_path, graph_checkpoint, "out.jsonl", *options)
     monkeypatch.undo()

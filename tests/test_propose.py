@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-import infer
-from data.jsonlines import read_conversations, write_conversations
-from inference.choose import Choice
-from inference.propose import Proposer, load_proposer
-from inference.session import Session
-from model.checkpoint import load_checkpoint
-from tests.chatting import CONVERSATION, QUESTIONS, Loaded, Screen, evidence_of
-from tests.tiny import tiny_conversation
+from turngraph import infer
+from turngraph.data.jsonlines import read_conversations, write_conversations
+from turngraph.inference.choose import Choice
+from turngraph.inference.propose import Proposer, load_proposer
+from turngraph.inference.session import Session
+from turngraph.model.checkpoint import load_checkpoint
+from turngraph.tests.chatting import CONVERSATION, QUESTIONS, Loaded, Screen, evidence_of
+from turngraph.tests.tiny import tiny_conversation
 
 Json = dict[str, Any]
 CONVERSATIONS = [tiny_conversation(number) for number in range(4)]

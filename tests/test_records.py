@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.records import open_records, whole_lines
+from turngraph.benchmarks.records import open_records, whole_lines
 
 HEAD = '{"settings": {"seed": 0}}\n'
 SETTINGS = {"seed": 0}

@@ -20,13 +20,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import train
-from data.cli import EXIT_GO_ON
-from data.jsonlines import write_conversations
-from model.checkpoint import check_manifest, newest_checkpoint
-from model.graph_lm import GraphLM
-from tests.runs import ROOT, command, lines, losses, options
-from tests.tiny import save_tiny, tiny_conversation
+from turngraph import train
+from turngraph.data.cli import EXIT_GO_ON
+from turngraph.data.jsonlines import write_conversations
+from turngraph.model.checkpoint import check_manifest, load_checkpoint
+from turngraph.tests.runs import ROOT, command, lines, losses, options
+from turngraph.tests.tiny import save_tiny, tiny_conversation
+from turngraph.training.kept_checkpoints import newest_checkpoint
 
 NUM_STEPS = 12
 STIRRED = {  # everything that draws random numbers, and an evaluation between
@@ -342,7 +342,7 @@ def test_the_last_few_checkpoints_are_kept(
     assert kept == ["step_00000006", "step_00000008"]
     for name in (*kept, "last", "best"):
         check_manifest(tmp_path / "run" / name)
-    model = GraphLM.from_pretrained(tmp_path / "run" / kept[0])
+    model = load_checkpoint(tmp_path / "run" / kept[0])
     assert model.encoder is not None
 
 

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from data.prompt import Prompt
-from data.retrieve import Retrieved
-from data.types import Evidence
-from inference.show import AnswerStream, settled, show_evidence, show_pieces, visible
-from tests.tiny import tiny_examples, tiny_tokenizer
+from turngraph.data.prompt import Prompt
+from turngraph.data.types import Evidence, Retrieved
+from turngraph.inference.display import AnswerStream, settled, show_evidence, show_pieces, visible
+from turngraph.tests.tiny import tiny_examples, tiny_tokenizer
 
 TINY = Prompt(tiny_tokenizer())
 

@@ -87,7 +87,7 @@ def test_data_and_model_never_import_each_other_and_configs_neither() -> None:
                 assert not packages(path) & (others - {package}), name_of(path)
     wiring = ROOT / MODEL_IN_DATA
     assert "model" not in packages(wiring, top_level_only=True)
-    assert [n for n in imports(wiring) if n.startswith("model")] == ["model.constrained"]
+    assert [n for n in imports(wiring) if n.startswith("model")] == ["turngraph.model.constrained"]
 
 
 def test_torch_is_in_one_file_of_data_and_no_top_level_of_configs() -> None:

@@ -12,21 +12,20 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
-import infer
-import train
-from benchmarks import convmix_study, gretriever, study, study_hits, study_runs
-from benchmarks.study_numbers import cell
-from benchmarks.study_runs import STATE, Run, chosen_runs
-from benchmarks.study_runs import study_runs as runs_of
-from configs.load import write_config
-from configs.study import Size, Study, read_study, row_config
-from data.cli import EXIT_GO_ON
-from data.jsonlines import write_conversations
-from data.predictions import unfinished
-from data.score import Estimate
-from tests.runs import command, options
-from tests.test_configs import CONFIGS
-from tests.tiny import tiny_base, tiny_conversation, tiny_tokenizer
+from turngraph import infer, train
+from turngraph.benchmarks import convmix_study, gretriever, study, study_hits, study_runs
+from turngraph.benchmarks.study_config import Size, Study, read_study, row_config
+from turngraph.benchmarks.study_numbers import cell
+from turngraph.benchmarks.study_runs import STATE, Run, chosen_runs
+from turngraph.benchmarks.study_runs import study_runs as runs_of
+from turngraph.configs.parse import write_config
+from turngraph.data.cli import EXIT_GO_ON
+from turngraph.data.jsonlines import write_conversations
+from turngraph.data.scoring.predictions import unfinished
+from turngraph.data.scoring.score import Estimate
+from turngraph.tests.runs import command, options
+from turngraph.tests.test_configs import CONFIGS
+from turngraph.tests.tiny import tiny_base, tiny_conversation, tiny_tokenizer
 
 STUDIES = sorted((CONFIGS / "study").glob("*.yaml"))
 SCRIPTS = {"train.py": train.main, "infer.py": infer.main, "gretriever.py": gretriever.main}

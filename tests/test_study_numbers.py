@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.study_numbers import over_conversations_and_seeds, sign_flip_test
-from benchmarks.study_plan import minutes_left, smallest_difference
-from configs.schema import DataConfig, TrainingConfig
-from configs.study import Row, Size
-from data.score import bootstrap
+from turngraph.benchmarks.study_config import Row, Size
+from turngraph.benchmarks.study_numbers import over_conversations_and_seeds, sign_flip_test
+from turngraph.benchmarks.study_plan import minutes_left, smallest_difference
+from turngraph.configs.schema import DataConfig, TrainingConfig
+from turngraph.data.scoring.score import bootstrap
 
 Values = dict[tuple[str, str], float]
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from matplotlib import pyplot as plt
 
-from benchmarks import study, study_page
-from benchmarks.study_figures import Series, draw_bars, draw_lines, look_of
-from benchmarks.study_page import question_groups
-from configs.schema import Config, DataConfig, EvidenceConfig, TrainingConfig
-from configs.study import Row
-from data.score import Estimate
+from turngraph.benchmarks import study, study_page
+from turngraph.benchmarks.study_config import Row
+from turngraph.benchmarks.study_figures import Series, draw_bars, draw_lines, look_of
+from turngraph.benchmarks.study_page import question_groups
+from turngraph.configs.schema import Config, DataConfig, EvidenceConfig, TrainingConfig
+from turngraph.data.scoring.score import Estimate
 
 
 @pytest.mark.parametrize(

@@ -12,23 +12,23 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-import train
-from configs.load import load_config
-from configs.schema import Config, DataConfig, EncoderConfig, ModelConfig, TrainingConfig
-from data.batches import BatchSchedule
-from data.cli import StopRequest
-from data.collate import collate
-from data.examples import Example
-from data.jsonlines import write_conversations
-from data.steps import Step, Trial
-from data.types import Answer, Conversation, Turn
-from model.checkpoint import check_manifest
-from model.graph_lm import GraphLM
-from model.optimizer import make_optimizer, rate_factor
-from tests.runs import Json, command, lines, losses, options
-from tests.tables import pool as table_pool
-from tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_examples
-from train import Run
+from turngraph import train
+from turngraph.configs.parse import load_config
+from turngraph.configs.schema import Config, DataConfig, EncoderConfig, ModelConfig, TrainingConfig
+from turngraph.data.batches.collate import collate
+from turngraph.data.batches.prefetch import Step, Trial
+from turngraph.data.batches.schedule import BatchSchedule
+from turngraph.data.cli import StopRequest
+from turngraph.data.examples import Example
+from turngraph.data.jsonlines import write_conversations
+from turngraph.data.types import Answer, Conversation, Turn
+from turngraph.model.checkpoint import check_manifest, load_checkpoint
+from turngraph.model.graph_lm import GraphLM
+from turngraph.tests.runs import Json, command, lines, losses, options
+from turngraph.tests.tables import pool as table_pool
+from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_examples
+from turngraph.train import Run
+from turngraph.training.optimizer import make_optimizer, rate_factor
 
 
 def quiet_run(tmp_path: Path, base: str, **training: Any) -> Run:
@@ -153,7 +153,7 @@ def test_the_log_has_losses_rates_gates_and_evaluations(finished: Path) -> None:
 def test_training_changes_all_that_is_trained_and_nothing_else(
     finished: Path, tiny_folder: str
 ) -> None:
-    model = GraphLM.from_pretrained(finished / "last")
+    model = load_checkpoint(finished / "last")
     config = load_config(["--config", str(finished / "last" / "config.yaml")])
     train.set_seed(config.training.seed)
     fresh = dict(GraphLM(config.model).named_parameters())
@@ -268,14 +268,14 @@ def test_best_is_the_best_on_tune_and_last_the_last(
     }
     assert (found["best"]["step"], found["best"]["hit_at_1"]) == (2, 1.0)
     assert (found["last"]["step"], found["last"]["hit_at_1"]) == (3, 0.5)
-    best, last = (GraphLM.from_pretrained(tmp_path / "out" / name) for name in ("best", "last"))
+    best, last = (load_checkpoint(tmp_path / "out" / name) for name in ("best", "last"))
     assert not torch.equal(best.encoder.gates, last.encoder.gates)
 
 
 def test_without_tune_best_is_the_last(tiny_data: Path, tiny_folder: str, tmp_path: Path) -> None:
     changes = {"data__tune": "null", "training__eval_every": 1}
     train.main(options(tiny_folder, tiny_data, tmp_path / "out", **changes))
-    best, last = (GraphLM.from_pretrained(tmp_path / "out" / name) for name in ("best", "last"))
+    best, last = (load_checkpoint(tmp_path / "out" / name) for name in ("best", "last"))
     assert torch.equal(best.encoder.gates, last.encoder.gates)
 
 
@@ -295,7 +295,7 @@ def test_no_steps_give_a_checkpoint_of_the_untrained_model(
     metrics = json.loads((tmp_path / "out" / "last" / "metrics.json").read_text())
     assert metrics["steps"] == 0
     assert metrics["questions"] == 6
-    model = GraphLM.from_pretrained(tmp_path / "out" / "last")
+    model = load_checkpoint(tmp_path / "out" / "last")
     assert model.encoder is None
     assert not any(parameter.requires_grad for parameter in model.parameters())
 
@@ -338,7 +338,7 @@ def test_as_a_user_runs_it(tiny_folder: str, tmp_path: Path) -> None:
     """Benchmark, training, answers, scores and chat, each by its own command."""
     data, run = tmp_path / "data", tmp_path / "run"
     counts = ("--num_train", 6, "--num_tune", 2, "--num_test", 2)
-    command("-m", "data.worldfacts", "--output", data, *counts)
+    command("-m", "turngraph.data.sources.worldfacts", "--output", data, *counts)
     changes = {"training__max_steps": 2, "evidence__memory": "rerank", "evidence__top_k": 6}
     command("train.py", *options(tiny_folder, data, run, **changes))
     assert len(losses(run)) == 2

@@ -15,14 +15,14 @@ from accelerate.state import AcceleratorState
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import operations, peers, speed_models, speed_table, train_speed
-from benchmarks.operations import LmShape, Work
-from benchmarks.speed_table import Cell, Setting
-from configs.schema import ModelConfig
-from data.chain_graph import ChainGraph
-from data.collate import collate
-from data.jsonlines import write_conversations
-from tests.tiny import tiny_conversation, tiny_examples
+from turngraph.benchmarks import operations, peers, speed_models, speed_table, train_speed
+from turngraph.benchmarks.operations import LmShape, Work
+from turngraph.benchmarks.speed_table import Cell, Setting
+from turngraph.configs.schema import ModelConfig
+from turngraph.data.batches.collate import collate
+from turngraph.data.graph.chain_graph import ChainGraph
+from turngraph.data.jsonlines import write_conversations
+from turngraph.tests.tiny import tiny_conversation, tiny_examples
 
 CPU = torch.device("cpu")
 MISTRAL = "mistralai/Mistral-7B-Instruct-v0.2"

@@ -10,16 +10,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import infer
-import train
-from benchmarks import trl_text
-from configs.load import load_config
-from data.batches import BatchSchedule
-from data.collate import collate
-from data.examples import Example
-from data.jsonlines import write_conversations
-from inference.load import load_builder
-from tests.tiny import save_tiny, tiny_conversation
+from turngraph import infer, train
+from turngraph.benchmarks import trl_text
+from turngraph.configs.parse import load_config
+from turngraph.data.batches.collate import collate
+from turngraph.data.batches.schedule import BatchSchedule
+from turngraph.data.examples import Example
+from turngraph.data.jsonlines import write_conversations
+from turngraph.inference.load import load_builder
+from turngraph.tests.tiny import save_tiny, tiny_conversation
 
 
 @pytest.fixture(scope="module")

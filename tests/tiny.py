@@ -16,12 +16,12 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from configs.schema import EncoderConfig, EvidenceConfig, LoraConfig, ModelConfig
-from data.chain_graph import ChainGraph
-from data.examples import Example, ExampleBuilder
-from data.prompt import ANSWER, INSTRUCTION, Prompt
-from data.types import Answer, Conversation, Entity, Evidence, Turn
-from model.graph_lm import GraphLM
+from turngraph.configs.schema import EncoderConfig, EvidenceConfig, LoraConfig, ModelConfig
+from turngraph.data.examples import Example, ExampleBuilder
+from turngraph.data.graph.chain_graph import ChainGraph
+from turngraph.data.prompt import ANSWER, INSTRUCTION, Prompt
+from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
+from turngraph.model.graph_lm import GraphLM
 
 COUNTRIES = (
     ("Peru", "Lima", "sol"),

@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from configs.schema import MemoryGraphConfig
-from data.evidence_memory import Embed
-from data.memory_graph.extract.given import GivenExtractor
-from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.names import alias
-from data.memory_graph.recall.recall import RecallSettings
-from data.memory_graph.recall.traverse import Traversal
-from data.memory_graph.recall.word_vectors import word_vectors
-from data.memory_graph.record.mentioned import episodes_of_origins
-from data.memory_graph.times import now
-from data.memory_graph.turns import TurnExtractor, turn_episode
-from data.memory_graph.types import Episode, Extraction, Fact, Span, Thesis
-from data.retrieve import Retrieved
-from data.types import Entity, Evidence, Interaction, query
+from turngraph.configs.schema import MemoryGraphConfig
+from turngraph.data.embedding import Embed
+from turngraph.data.memory_graph.extract.given import GivenExtractor
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import Episode, Extraction, Fact, Span, Thesis
+from turngraph.data.memory_graph.names import alias
+from turngraph.data.memory_graph.recall.recall import RecallSettings
+from turngraph.data.memory_graph.recall.traverse import Traversal
+from turngraph.data.memory_graph.recall.word_vectors import word_vectors
+from turngraph.data.memory_graph.record.mentioned import episodes_of_origins
+from turngraph.data.memory_graph.times import now
+from turngraph.data.memory_graph.turns import TurnExtractor, turn_episode
+from turngraph.data.types import Entity, Evidence, Interaction, Retrieved, query
 
 
 class ConversationGraph:

@@ -8,18 +8,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from data.evidence_memory import Embed
-from data.memory_graph.record.forget import Forgotten, finish, forget
-from data.memory_graph.record.ingest import BATCH, Remembered, remember_many
-from data.memory_graph.record.store import WAIT_SECONDS, Store
-from data.memory_graph.types import Episode, Extractor, Fact
-from data.memory_graph.upkeep import edit, journal
-from data.memory_graph.upkeep.show import Shown, history, show
+from turngraph.data.embedding import Embed
+from turngraph.data.memory_graph.memory_types import Episode, Extractor, Fact
+from turngraph.data.memory_graph.record.ingest import BATCH, Remembered, remember_many
+from turngraph.data.memory_graph.record.store import WAIT_SECONDS, Store
+from turngraph.data.memory_graph.upkeep import edit, journal
+from turngraph.data.memory_graph.upkeep.forget import Forgotten, finish, forget
+from turngraph.data.memory_graph.upkeep.show import Shown, history, show
 
 if TYPE_CHECKING:  # what only some need is loaded where it is needed
-    from data.memory_graph.recall.recall import Recall, RecallSettings, Recollection
-    from data.memory_graph.upkeep.check import Problem
-    from data.memory_graph.upkeep.stats import Stats
+    from turngraph.data.memory_graph.recall.recall import Recall, RecallSettings, Recollection
+    from turngraph.data.memory_graph.upkeep.check import Problem
+    from turngraph.data.memory_graph.upkeep.stats import Stats
 
 
 class MemoryGraph:
@@ -57,7 +57,7 @@ class MemoryGraph:
                 a newer version.
         """
         if extractor is None:
-            from data.memory_graph.extract.rules import RulesExtractor
+            from turngraph.data.memory_graph.extract.rules import RulesExtractor
 
             extractor = RulesExtractor()
         store = Store(path, read_only, wait)
@@ -111,7 +111,7 @@ class MemoryGraph:
 
     @cached_property
     def _recall(self) -> Recall:
-        from data.memory_graph.recall.recall import Recall
+        from turngraph.data.memory_graph.recall.recall import Recall
 
         if self.embed is None:
             raise ValueError(f"{self.store.path}: opened without an embedder, which asking needs")
@@ -221,7 +221,7 @@ class MemoryGraph:
 
     def stats(self) -> Stats:
         """How much of what is in it."""
-        from data.memory_graph.upkeep.stats import stats
+        from turngraph.data.memory_graph.upkeep.stats import stats
 
         return stats(self.store)
 
@@ -234,7 +234,7 @@ class MemoryGraph:
         Raises:
             ValueError: it cannot be written (``rebuild``).
         """
-        from data.memory_graph.upkeep import check
+        from turngraph.data.memory_graph.upkeep import check
 
         if rebuild:
             check.rebuild(self.store)
@@ -246,6 +246,6 @@ class MemoryGraph:
         Raises:
             ValueError: something is there, or it cannot be written.
         """
-        from data.memory_graph.upkeep.backup import backup
+        from turngraph.data.memory_graph.upkeep.backup import backup
 
         backup(self.store, path)

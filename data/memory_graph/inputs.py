@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from data.jsonlines import Json, Place, field, iter_lines, read_conversations
-from data.memory_graph.times import parse_time
-from data.memory_graph.turns import TurnExtractor, turn_episode
-from data.memory_graph.types import Episode
-from data.types import Conversation, target_answer
+from turngraph.data.jsonlines import Json, Place, field, iter_lines, read_conversations
+from turngraph.data.memory_graph.memory_types import Episode
+from turngraph.data.memory_graph.times import parse_time
+from turngraph.data.memory_graph.turns import TurnExtractor, turn_episode
+from turngraph.data.types import Conversation, target_answer
 
 logger = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import blake2b
 
-from data.memory_graph.types import THESIS, TIME
-from data.normalise import fold, normalise_text, parse_date, parse_number
+from turngraph.data.memory_graph.memory_types import THESIS, TIME
+from turngraph.data.normalise import fold, normalise_text, parse_date, parse_number
 
 MAX_CACHED = 200
 """Longer spellings are not kept in memory."""

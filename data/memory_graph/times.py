@@ -6,7 +6,7 @@ import re
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 
-from data.normalise import parse_date
+from turngraph.data.normalise import parse_date
 
 _ISO = re.compile(
     r"(?P<year>\d{4})(?:-(?P<month>\d\d)(?:-(?P<day>\d\d)"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from data.memory_graph.extract.rules import RulesExtractor
-from data.memory_graph.names import alias
-from data.memory_graph.record.clean import MAX_END_WORDS
-from data.memory_graph.types import Episode, Extraction, Thesis, Update
-from data.types import LIST_SEPARATOR
+from turngraph.data.memory_graph.extract.rules import RulesExtractor
+from turngraph.data.memory_graph.memory_types import Episode, Extraction, Thesis, Update
+from turngraph.data.memory_graph.names import alias
+from turngraph.data.memory_graph.record.clean import MAX_END_WORDS
+from turngraph.data.types import LIST_SEPARATOR
 
 QUESTION, TOPIC = "question", "topic"
 """Properties of a turn's episode: characters of its question, names that it takes as known."""

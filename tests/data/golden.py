@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from configs.schema import EvidenceConfig
-from data.collate import collate
-from data.examples import Example, ExampleBuilder
-from data.link import entity_spans
-from data.prompt import Prompt
-from data.types import Answer, Conversation, Entity, Evidence, Source, Turn
+from turngraph.configs.schema import EvidenceConfig
+from turngraph.data.batches.collate import collate
+from turngraph.data.examples import Example, ExampleBuilder
+from turngraph.data.graph.entity_spans import entity_spans
+from turngraph.data.prompt import Prompt
+from turngraph.data.types import Answer, Conversation, Entity, Evidence, Source, Turn
 
 GOLDEN = Path(__file__).with_name("golden.json")
 NAMES = {
@@ -133,7 +133,7 @@ def _lines(value: Any, indent: str = "") -> str:
 if __name__ == "__main__":
     from transformers import AutoTokenizer
 
-    from configs.models import resolve_model
+    from turngraph.configs.models import resolve_model
 
     name = resolve_model("HuggingFaceTB/SmolLM2-135M-Instruct")
     text = _lines(record(AutoTokenizer.from_pretrained(name)))

@@ -24,12 +24,10 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from configs.schema import DataConfig, EvidenceConfig, MemoryGraphConfig
-from data import example_cache
-from data.chain_graph import ChainGraph
-from data.entities import complete_entities
-from data.evidence_memory import cached
-from data.example_cache import (
+from turngraph.configs.schema import DataConfig, EvidenceConfig, MemoryGraphConfig
+from turngraph.data import example_cache
+from turngraph.data.embedding import cached
+from turngraph.data.example_cache import (
     CODE,
     build_task,
     cache_key,
@@ -40,11 +38,13 @@ from data.example_cache import (
     pool_places,
     unpack,
 )
-from data.examples import Example, ExampleBuilder, choose_questions
-from data.jsonlines import read_conversations, write_conversations
-from data.prompt import Prompt
-from data.types import Answer, Conversation, Entity, Evidence, Turn
-from tests.data import golden
+from turngraph.data.examples import Example, ExampleBuilder, choose_questions
+from turngraph.data.graph.chain_graph import ChainGraph
+from turngraph.data.graph.entities import complete_entities
+from turngraph.data.jsonlines import read_conversations, write_conversations
+from turngraph.data.prompt import Prompt
+from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
+from turngraph.tests.data import golden
 
 ROOT = Path(__file__).parents[2]
 NAMES = ["Lima", "Peru", "Oslo", "Norway", "sol", "krone", "Kid A", "1985"]

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from configs.schema import EvidenceConfig
-from data.evidence_memory import cached
-from data.examples import Example, ExampleBuilder, choose_questions
-from data.prompt import Prompt
-from data.retrieve import EvidenceIndex
-from data.types import Answer, Conversation, Entity, Evidence, Turn
-from tests.data import golden
+from turngraph.configs.schema import EvidenceConfig
+from turngraph.data.embedding import cached
+from turngraph.data.examples import Example, ExampleBuilder, choose_questions
+from turngraph.data.prompt import Prompt
+from turngraph.data.retrieval.bm25 import EvidenceIndex
+from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
+from turngraph.tests.data import golden
 
 
 @pytest.fixture(scope="module")
@@ -253,7 +253,7 @@ def test_a_pool_is_indexed_once(prompt: Prompt, monkeypatch: pytest.MonkeyPatch)
         made.append(pool)
         return EvidenceIndex(pool, ranker)
 
-    monkeypatch.setattr("data.examples.EvidenceIndex", index)
+    monkeypatch.setattr("turngraph.data.examples.EvidenceIndex", index)
     builder, conversation = builder_of(prompt), golden.conversation()
     builder.conversation(conversation)
     builder.conversation(replace(conversation, id="another over the same page"))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.jsonlines import (
+from turngraph.data.jsonlines import (
     join_pools,
     read_conversations,
     read_pool,
@@ -20,7 +20,7 @@ from data.jsonlines import (
     write_conversations,
     write_pool,
 )
-from data.types import SOURCES, Answer, Conversation, Entity, Evidence, Turn
+from turngraph.data.types import SOURCES, Answer, Conversation, Entity, Evidence, Turn
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 QUESTIONS = TEXTS.filter(lambda text: bool(text.strip()))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data.linearise import (
+from turngraph.data.linearise import (
     linearise_fact,
     linearise_infobox,
     linearise_row,

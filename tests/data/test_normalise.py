@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.normalise import (
+from turngraph.data.normalise import (
     answer_type,
     fold,
     normalise_text,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.graph_edges import places_in_prompt
-from data.linearise import linearise_row
-from data.prompt import Prompt
-from data.structure import cells_of, lead_of, repeated_spans, row_cells
-from data.types import Evidence, Source
+from turngraph.data.graph.graph_edges import places_in_prompt
+from turngraph.data.graph.table_structure import cells_of, lead_of, repeated_spans, row_cells
+from turngraph.data.linearise import linearise_row
+from turngraph.data.prompt import Prompt
+from turngraph.data.types import Evidence, Source
 
 TITLE = "Eastern Europe"
 ROWS = (
@@ -143,7 +143,7 @@ def test_what_is_left_out_is_not_pooled(prompt: Prompt) -> None:
 
 def test_tokens_of_one_character_are_left_out_together() -> None:
     """A character of several bytes is several tokens that end at one place."""
-    from data.chain_graph import TokenisedPiece
+    from turngraph.data.graph.chain_graph import TokenisedPiece
 
     text = "é, a"
     own = TokenisedPiece([1, 2, 3, 4, 5], [0, 1, 1, 2, 4])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from data.types import (
+from turngraph.data.types import (
     Answer,
     Conversation,
     Turn,

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from configs.schema import EDGE_TYPES, EvidenceConfig
-from data.examples import Example, ExampleBuilder
-from data.prompt import Prompt
-from data.types import Answer, Conversation, Entity, Evidence, Turn
-from tests.data import golden
+from turngraph.configs.schema import EDGE_TYPES, EvidenceConfig
+from turngraph.data.examples import Example, ExampleBuilder
+from turngraph.data.prompt import Prompt
+from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
+from turngraph.tests.data import golden
 
 CITIES = ("Lima", "Quito", "Bogota", "Caracas", "Santiago", "Asuncion", "Montevideo", "Brasilia")
 

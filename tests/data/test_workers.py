@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from data.workers import map_in_workers
+from turngraph.data.workers import map_in_workers
 
 ROOT = Path(__file__).parents[2]
 STARTS_WORKERS = """
 import sys
 from functools import partial
-from data.workers import map_in_workers
-from tests.data.test_workers import make_slowly, work
+from turngraph.data.workers import map_in_workers
+from turngraph.tests.data.test_workers import make_slowly, work
 
 if __name__ == "__main__":
     list(map_in_workers(partial(make_slowly, sys.argv[1]), work, range(8), 2))
@@ -36,8 +36,8 @@ def make(factor: int) -> int:
 
 
 def work(factor: int, task: int) -> int:
-    logging.getLogger("data.prompt").warning("task %d", task)
-    logging.getLogger("data.prompt").info("not at this level")
+    logging.getLogger("turngraph.data.prompt").warning("task %d", task)
+    logging.getLogger("turngraph.data.prompt").info("not at this level")
     if task < 0:
         raise ValueError(f"conversation {task}: wrong")
     if task > 99:
@@ -62,7 +62,7 @@ def test_results_and_logs_come_in_the_order_of_the_tasks(caplog: pytest.LogCaptu
     with caplog.at_level(logging.WARNING):
         assert list(map_in_workers(partial(make, 10), work, tasks, 2)) == [30, 10, 40, 10, 50]
     assert [record.message for record in caplog.records] == [f"task {task}" for task in tasks]
-    assert {record.name for record in caplog.records} == {"data.prompt"}
+    assert {record.name for record in caplog.records} == {"turngraph.data.prompt"}
 
 
 def test_a_process_has_one_thread_no_bar_and_leaves_signals_to_its_parent(

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from configs.schema import EncoderConfig
-from data.chain_graph import ChainGraph
-from data.collate import Batch, collate
-from data.examples import Example
-from model.attribution import Attribution, attribute
-from model.graph_lm import GraphLM
-from tests.tiny import END_ID, stir, tiny_builder, tiny_examples, tiny_model
+from turngraph.configs.schema import EncoderConfig
+from turngraph.data.batches.collate import Batch, collate
+from turngraph.data.examples import Example
+from turngraph.data.graph.chain_graph import ChainGraph
+from turngraph.model.attribution import Attribution, attribute
+from turngraph.model.graph_lm import GraphLM
+from turngraph.tests.tiny import END_ID, stir, tiny_builder, tiny_examples, tiny_model
 
 
 def batch_of(example: Example) -> Batch:

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-import model.base_model
-from configs.schema import Config, ModelConfig, TrainingConfig
-from data.collate import collate
-from model.base_model import check_device, fingerprint, load_base_model, same_base
-from model.checkpoint import save_checkpoint
-from model.graph_lm import GraphLM
-from tests.tiny import LORA, stir, tiny_base, tiny_examples, tiny_model
+import turngraph.model.base_model
+import turngraph.model.graph_lm
+from turngraph.configs.schema import Config, ModelConfig, TrainingConfig
+from turngraph.data.batches.collate import collate
+from turngraph.model.base_model import check_device, fingerprint, load_base_model, same_base
+from turngraph.model.checkpoint import load_checkpoint, save_checkpoint
+from turngraph.model.graph_lm import GraphLM
+from turngraph.tests.tiny import LORA, stir, tiny_base, tiny_examples, tiny_model
 
 TRAINING = TrainingConfig(max_steps=0)
 
@@ -39,8 +40,8 @@ def test_the_lm_computes_with_the_attention_that_the_config_names(
 def test_attention_that_is_not_there_is_an_error_and_no_other_is_taken(
     name: Any, tiny_folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = model.base_model.FLASH_ATTENTION[name][1]
-    monkeypatch.setitem(model.base_model.FLASH_ATTENTION, name, (lambda: False, package))
+    package = turngraph.model.base_model.FLASH_ATTENTION[name][1]
+    monkeypatch.setitem(turngraph.model.base_model.FLASH_ATTENTION, name, (lambda: False, package))
     with pytest.raises(ValueError, match=rf"model\.attn_implementation: '{name}'.*{package}"):
         GraphLM(folder_config(tiny_folder, attn_implementation=name).model)
 
@@ -68,7 +69,7 @@ def test_a_checkpoint_is_answered_where_its_attention_is_missing(
 ) -> None:
     config = folder_config(tiny_folder, attn_implementation=name)
     save_checkpoint(stir(GraphLM(config.model)), config, {}, tmp_path / "best")
-    loaded = GraphLM.from_pretrained(tmp_path / "best")
+    loaded = load_checkpoint(tmp_path / "best")
     expected = "eager" if name == "eager" else "sdpa"
     assert loaded.lm.config._attn_implementation == expected
 
@@ -86,7 +87,7 @@ def test_a_checkpoint_of_flex_attention_is_answered_where_there_is_no_sdpa(
         known(model, name)
 
     monkeypatch.setattr(type(tiny_base()), "set_attn_implementation", without_sdpa)
-    loaded = GraphLM.from_pretrained(tmp_path / "best")
+    loaded = load_checkpoint(tmp_path / "best")
     assert loaded.lm.config._attn_implementation == "eager"
 
 
@@ -110,7 +111,7 @@ def test_bfloat16_on_a_gpu_without_it_is_an_error(
 
 def test_training_asks_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr("model.graph_lm.check_device", lambda *given: asked.append(given))
+    monkeypatch.setattr("turngraph.model.graph_lm.check_device", lambda *given: asked.append(given))
     lm = tiny_model()
     lm(collate(tiny_examples(1), "right", with_target=True))
     assert asked == [(lm.config, torch.device("cpu"))]
@@ -142,7 +143,7 @@ def test_quantization_that_cannot_be_is_an_error(
 def test_quantization_is_qloras(tiny_folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, package=True, cuda=True)
     monkeypatch.setattr(
-        model.base_model.BitsAndBytesConfig, "post_init", lambda _: None, raising=True
+        turngraph.model.base_model.BitsAndBytesConfig, "post_init", lambda _: None, raising=True
     )
     given: dict[str, Any] = {}
 
@@ -150,7 +151,7 @@ def test_quantization_is_qloras(tiny_folder: str, monkeypatch: pytest.MonkeyPatc
         given.update(options)
         return tiny_base()
 
-    monkeypatch.setattr(model.base_model.AutoModelForCausalLM, "from_pretrained", load)
+    monkeypatch.setattr(turngraph.model.base_model.AutoModelForCausalLM, "from_pretrained", load)
     load_base_model(tiny_folder, "bfloat16", quantization="4bit")
     settings = given["quantization_config"].to_dict()
     assert settings["load_in_4bit"] is True
@@ -203,8 +204,8 @@ def test_a_checkpoint_fits_the_base_quantized_or_not(
     lm.base_fingerprint = bases[trained_on]
     save_checkpoint(lm, config, {}, tmp_path / "best")
     served_on = "none" if trained_on == "4bit" else "4bit"
-    monkeypatch.setattr(model.graph_lm, "fingerprint", lambda _: bases[served_on])
-    loaded = GraphLM.from_pretrained(tmp_path / "best", quantization="none")
+    monkeypatch.setattr(turngraph.model.graph_lm, "fingerprint", lambda _: bases[served_on])
+    loaded = load_checkpoint(tmp_path / "best", quantization="none")
     name = next(n for n, p in lm.named_parameters() if p.requires_grad)
     assert torch.equal(dict(loaded.named_parameters())[name], dict(lm.named_parameters())[name])
 
@@ -219,7 +220,5 @@ def test_the_quantization_of_a_loaded_checkpoint_may_be_chosen(
     )
     pretend(monkeypatch, package=True, cuda=False)
     with pytest.raises(ValueError, match=r"model\.quantization: '4bit' given"):
-        GraphLM.from_pretrained(tmp_path / "q")
-    assert (
-        GraphLM.from_pretrained(tmp_path / "q", quantization="none").config.quantization == "none"
-    )
+        load_checkpoint(tmp_path / "q")
+    assert load_checkpoint(tmp_path / "q", quantization="none").config.quantization == "none"

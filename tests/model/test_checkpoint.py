@@ -14,15 +14,21 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-import model.base_model
-import model.checkpoint
-from configs.load import read_config
-from configs.schema import Config, EncoderConfig, LoraConfig, ModelConfig, TrainingConfig
-from data.collate import collate
-from model.base_model import fingerprint, load_base_model
-from model.checkpoint import check_manifest, checkpoint_config, commit, save_checkpoint
-from model.graph_lm import GraphLM
-from tests.tiny import END_ID, LORA, save_tiny, stir, tiny_base, tiny_examples
+import turngraph.model.base_model
+import turngraph.model.checkpoint
+from turngraph.configs.parse import read_config
+from turngraph.configs.schema import Config, EncoderConfig, LoraConfig, ModelConfig, TrainingConfig
+from turngraph.data.batches.collate import collate
+from turngraph.model.base_model import fingerprint, load_base_model
+from turngraph.model.checkpoint import (
+    check_manifest,
+    checkpoint_config,
+    commit,
+    load_checkpoint,
+    save_checkpoint,
+)
+from turngraph.model.graph_lm import GraphLM
+from turngraph.tests.tiny import END_ID, LORA, save_tiny, stir, tiny_base, tiny_examples
 
 NO_TRAINING = TrainingConfig(max_steps=0)
 
@@ -75,7 +81,7 @@ def test_save_load_and_the_logits_are_equal(
     config = run_config(tiny_folder, **settings)
     lm = trained(config)
     save_checkpoint(lm, config, {}, tmp_path / "last")
-    again = GraphLM.from_pretrained(tmp_path / "last")
+    again = load_checkpoint(tmp_path / "last")
     assert torch.equal(logits(again), logits(lm))
     assert not again.training
     batch = collate(tiny_examples(2), "left", with_target=False)
@@ -155,7 +161,7 @@ def test_a_hub_name_stays_a_name(
     tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder that a name led to on this machine means nothing on another."""
-    monkeypatch.setattr(model.base_model, "resolve_model", lambda name: tiny_folder)
+    monkeypatch.setattr(turngraph.model.base_model, "resolve_model", lambda name: tiny_folder)
     config = run_config("someone/tiny-lm")
     save_checkpoint(trained(config), config, {}, tmp_path / "best")
     adapter = json.loads((tmp_path / "best/adapter/adapter_config.json").read_text())
@@ -169,7 +175,7 @@ def test_a_hub_name_stays_a_name(
 def test_the_base_model_may_have_moved(saved: tuple[GraphLM, Path], tmp_path: Path) -> None:
     lm, folder = saved
     elsewhere = save_tiny(tmp_path / "elsewhere")
-    again = GraphLM.from_pretrained(folder, base_model=elsewhere)
+    again = load_checkpoint(folder, base_model=elsewhere)
     assert again.config.base_model == elsewhere
     assert torch.equal(logits(again), logits(lm))
 
@@ -188,7 +194,7 @@ def test_harmed_weights_are_refused_by_name(
     else:
         path.unlink()
     with pytest.raises(ValueError, match=rf"best/{name}: .*(missing|SHA-256)"):
-        GraphLM.from_pretrained(saved[1])
+        load_checkpoint(saved[1])
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.json", "adapter/adapter_config.json"])
@@ -196,7 +202,7 @@ def test_every_file_is_under_the_hash(name: str, saved: tuple[GraphLM, Path]) ->
     path = saved[1] / name
     path.write_bytes(path.read_bytes() + b"\n")
     with pytest.raises(ValueError, match=rf"best/{name}: changed"):
-        GraphLM.from_pretrained(saved[1])
+        load_checkpoint(saved[1])
 
 
 @pytest.mark.parametrize(
@@ -205,14 +211,14 @@ def test_every_file_is_under_the_hash(name: str, saved: tuple[GraphLM, Path]) ->
 def test_a_damaged_manifest_is_refused(text: str, saved: tuple[GraphLM, Path]) -> None:
     (saved[1] / "manifest.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(ValueError, match=r"manifest\.json.*damaged"):
-        GraphLM.from_pretrained(saved[1])
+        load_checkpoint(saved[1])
 
 
 def test_another_format_is_refused(saved: tuple[GraphLM, Path]) -> None:
     path = saved[1] / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
     with pytest.raises(ValueError, match="format: 99"):
-        GraphLM.from_pretrained(saved[1])
+        load_checkpoint(saved[1])
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -222,7 +228,7 @@ def test_what_is_no_checkpoint_is_refused(there: bool, tmp_path: Path) -> None:
         folder.mkdir()
     reason = "not a checkpoint" if there else "no such folder"
     with pytest.raises(ValueError, match=f"nothing: {reason}"):
-        GraphLM.from_pretrained(folder)
+        load_checkpoint(folder)
 
 
 def test_the_folder_of_a_run_names_the_checkpoint_in_it(
@@ -230,7 +236,7 @@ def test_the_folder_of_a_run_names_the_checkpoint_in_it(
 ) -> None:
     shutil.copytree(saved[1], tmp_path / "run" / "best")
     with pytest.raises(ValueError, match=r"did you mean .*best\?"):
-        GraphLM.from_pretrained(tmp_path / "run")
+        load_checkpoint(tmp_path / "run")
 
 
 def test_another_base_model_is_refused_by_fingerprint(
@@ -238,7 +244,7 @@ def test_another_base_model_is_refused_by_fingerprint(
 ) -> None:
     other = save_tiny(tmp_path / "other", seed=1)  # the same shapes
     with pytest.raises(ValueError, match=r"another base model .*other.*fingerprint"):
-        GraphLM.from_pretrained(saved[1], base_model=other)
+        load_checkpoint(saved[1], base_model=other)
 
 
 def test_the_fingerprint_is_that_of_the_weights(tiny_folder: str, tmp_path: Path) -> None:
@@ -282,7 +288,7 @@ def test_a_save_that_fails_leaves_the_checkpoint_before(
     lm, folder = saved
     before = {name: (folder / name).read_bytes() for name in files(folder)}
     stir(lm, seed=1)
-    monkeypatch.setattr(model.checkpoint, "file_hash", fail_to_hash)
+    monkeypatch.setattr(turngraph.model.checkpoint, "file_hash", fail_to_hash)
     with pytest.raises(ValueError, match="No space left"):
         save_checkpoint(lm, run_config(lm.config.base_model), {}, folder)
     assert {name: (folder / name).read_bytes() for name in files(folder)} == before
@@ -293,7 +299,7 @@ def test_a_rename_that_fails_leaves_the_checkpoint_before(
     saved: tuple[GraphLM, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lm, folder = saved
-    expected, rename = logits(lm), model.checkpoint.os.rename
+    expected, rename = logits(lm), turngraph.model.checkpoint.os.rename
     stir(lm, seed=1)
 
     def refuse(source: Any, target: Any) -> None:
@@ -301,10 +307,10 @@ def test_a_rename_that_fails_leaves_the_checkpoint_before(
             raise OSError(13, "Permission denied")
         rename(source, target)
 
-    monkeypatch.setattr(model.checkpoint.os, "rename", refuse)
+    monkeypatch.setattr(turngraph.model.checkpoint.os, "rename", refuse)
     with pytest.raises(ValueError, match="Permission denied"):
         save_checkpoint(lm, run_config(lm.config.base_model), {}, folder)
-    assert torch.equal(logits(GraphLM.from_pretrained(folder)), expected)
+    assert torch.equal(logits(load_checkpoint(folder)), expected)
 
 
 def test_a_second_save_replaces_the_first_whole(
@@ -315,5 +321,5 @@ def test_a_second_save_replaces_the_first_whole(
     lm = trained(config)
     save_checkpoint(lm, config, {"step": 2}, folder)
     assert "graph_encoder.safetensors" not in files(folder)
-    assert torch.equal(logits(GraphLM.from_pretrained(folder)), logits(lm))
+    assert torch.equal(logits(load_checkpoint(folder)), logits(lm))
     assert [path.name for path in folder.parent.iterdir()] == ["best"]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from data.memory_graph.extract.lm import LmExtractor
-from data.memory_graph.extract.replies import ENTITIES, EXTRACTION, fits, replaced_schema
-from data.memory_graph.types import Episode, Fact, Triplet, Update
-from model.constrained import ConstrainedLM, emptiest
-from tests.tiny import save_tiny
+from turngraph.data.memory_graph.extract.lm import LmExtractor
+from turngraph.data.memory_graph.extract.replies import ENTITIES, EXTRACTION, fits, replaced_schema
+from turngraph.data.memory_graph.memory_types import Episode, Fact, Triplet, Update
+from turngraph.model.constrained import ConstrainedLM, emptiest
+from turngraph.tests.tiny import save_tiny
 
 SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
 PROMPTS = (

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch_geometric.nn import GATv2Conv
 
-from model.gatv2 import GATv2Layer
+from turngraph.model.gatv2 import GATv2Layer
 
 NUM_TYPES, NUM_NODES, WIDTH, HEADS = 3, 7, 5, 2
 EDGES = torch.tensor([[0, 1, 2, 0, 0, 4, 5, 3], [1, 2, 3, 3, 3, 5, 4, 3]])

@@ -14,13 +14,13 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-import model.base_model
-import model.graph_lm
-from configs.schema import LoraConfig, ModelConfig
-from data.collate import collate
-from model.base_model import cast_adapter_inputs
-from model.graph_lm import GraphLM
-from tests.tiny import LORA, stir, text_ids, tiny_base, tiny_examples, tiny_model
+import turngraph.model.base_model
+import turngraph.model.graph_lm
+from turngraph.configs.schema import LoraConfig, ModelConfig
+from turngraph.data.batches.collate import collate
+from turngraph.model.base_model import cast_adapter_inputs
+from turngraph.model.graph_lm import GraphLM
+from turngraph.tests.tiny import LORA, stir, text_ids, tiny_base, tiny_examples, tiny_model
 
 
 def training_batch(count: int = 4, packed: bool = False) -> Any:
@@ -73,14 +73,14 @@ def test_the_loss_in_chunks_is_the_loss(rows: int, monkeypatch: pytest.MonkeyPat
     lm, batch = stir(tiny_model()), training_batch()
     whole = loss_and_gradients(lm, batch)
     calls = []
-    inner = model.graph_lm._chunk_loss
+    inner = turngraph.model.graph_lm._chunk_loss
 
     def count(logits: Tensor, targets: Tensor) -> Tensor:
         calls.append(len(logits))
         return inner(logits, targets)
 
-    monkeypatch.setattr(model.graph_lm, "_chunk_loss", count)
-    monkeypatch.setattr(model.graph_lm, "CHUNK_LOGITS", rows * 480 + 1)
+    monkeypatch.setattr(turngraph.model.graph_lm, "_chunk_loss", count)
+    monkeypatch.setattr(turngraph.model.graph_lm, "CHUNK_LOGITS", rows * 480 + 1)
     assert_same(loss_and_gradients(lm, batch), whole, 1e-5)
     num = sum(len(example.target_ids) for example in tiny_examples(4))
     assert sum(calls) == 2 * num  # once more in the backward pass
@@ -89,11 +89,11 @@ def test_the_loss_in_chunks_is_the_loss(rows: int, monkeypatch: pytest.MonkeyPat
 
 def test_the_loss_holds_one_chunk_in_float32_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, vocabulary = 4, 5000
-    monkeypatch.setattr(model.graph_lm, "CHUNK_LOGITS", rows * vocabulary)
+    monkeypatch.setattr(turngraph.model.graph_lm, "CHUNK_LOGITS", rows * vocabulary)
     logits = torch.randn(20, vocabulary).bfloat16().requires_grad_()
     targets = torch.randint(vocabulary, (20,))
     with LargestFloat() as largest:
-        loss = model.graph_lm._cross_entropy(logits, targets)
+        loss = turngraph.model.graph_lm._cross_entropy(logits, targets)
         loss.backward()
     assert largest.numel == rows * vocabulary
     expected = functional.cross_entropy(logits.float(), targets, reduction="sum")
@@ -192,7 +192,9 @@ def test_a_model_that_cannot_recompute_is_refused(monkeypatch: pytest.MonkeyPatc
 
 
 def test_compiled_layers_compute_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model.base_model, "COMPILE_BACKEND", "aot_eager")  # no C++ compiler
+    monkeypatch.setattr(
+        turngraph.model.base_model, "COMPILE_BACKEND", "aot_eager"
+    )  # no C++ compiler
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     compiled, plain = (stir(tiny_model(compile=c, lora=LORA)) for c in (True, False))

@@ -15,9 +15,9 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.nn import GATv2Conv
 
-from benchmarks import gatv2_memory
-from model import gatv2
-from model.gatv2 import GATv2Layer, with_self_loops
+from turngraph.benchmarks import gatv2_memory
+from turngraph.model import gatv2
+from turngraph.model.gatv2 import GATv2Layer, with_self_loops
 
 WIDTH_IN, WIDTH = 6, 5
 TOLERANCE = 1e-9

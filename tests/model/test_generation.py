@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
-from data.collate import collate
-from model.generation import (
+from turngraph.data.batches.collate import collate
+from turngraph.model.generation import (
     IGNORED_LABEL,
     Past,
     RoomyLayer,
@@ -20,8 +20,16 @@ from model.generation import (
     greedy,
     key_value_cache,
 )
-from model.graph_lm import GraphLM
-from tests.tiny import ARCHITECTURES, END_ID, stir, text_ids, tiny_base, tiny_examples, tiny_model
+from turngraph.model.graph_lm import GraphLM
+from turngraph.tests.tiny import (
+    ARCHITECTURES,
+    END_ID,
+    stir,
+    text_ids,
+    tiny_base,
+    tiny_examples,
+    tiny_model,
+)
 
 NEW = 12
 ENDS = (END_ID, *range(2, 160, 2))

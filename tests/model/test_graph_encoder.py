@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import GATv2Conv
 
-from configs.schema import EncoderConfig
-from model.gatv2 import GATv2Layer
-from model.graph_encoder import GraphEncoder
+from turngraph.configs.schema import EncoderConfig
+from turngraph.model.gatv2 import GATv2Layer
+from turngraph.model.graph_encoder import GraphEncoder
 
 WIDTH, VOCABULARY = 6, 11
 NODES = torch.tensor([3, 7, 7, 0, 10, 2])

@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from configs.schema import EncoderConfig, LoraConfig, TrainingConfig
-from data.chain_graph import ChainGraph
-from data.collate import Batch, collate
-from data.examples import Example
-from model.graph_lm import IGNORED_LABEL, GraphLM
-from model.optimizer import make_optimizer
-from tests.tiny import (
+from turngraph.configs.schema import EncoderConfig, LoraConfig, TrainingConfig
+from turngraph.data.batches.collate import Batch, collate
+from turngraph.data.examples import Example
+from turngraph.data.graph.chain_graph import ChainGraph
+from turngraph.model.graph_lm import IGNORED_LABEL, GraphLM
+from turngraph.tests.tiny import (
     ARCHITECTURES,
     END_ID,
     stir,
@@ -28,6 +27,7 @@ from tests.tiny import (
     tiny_model,
     with_edges,
 )
+from turngraph.training.optimizer import make_optimizer
 
 CLOSED = EncoderConfig(gate_init=0.0)
 

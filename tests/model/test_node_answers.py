@@ -9,22 +9,21 @@ import numpy as np
 import pytest
 import torch
 
-from configs.load import load_config
-from configs.schema import Config, DataConfig, EvidenceConfig, ScorerConfig
-from data.collate import collate, join_candidates
-from data.example_cache import load_examples
-from data.examples import Example
-from data.jsonlines import write_conversations
-from data.mentions import candidate_entities
-from data.proposals import NUM_PROPOSALS
-from data.types import Answer, Conversation, Turn
-from inference.batches import answer_together
-from inference.load import check_writes
-from model.checkpoint import load_checkpoint, save_checkpoint
-from model.graph_lm import GraphLM
-from model.node_answers import log_sum_exp
-from model.optimizer import make_optimizer
-from tests.tiny import stir, tiny_base, tiny_builder, tiny_conversation, tiny_model
+from turngraph.configs.parse import load_config
+from turngraph.configs.schema import Config, DataConfig, EvidenceConfig, ScorerConfig
+from turngraph.data.batches.collate import candidate_entities, collate, join_candidates
+from turngraph.data.example_cache import load_examples
+from turngraph.data.examples import Example
+from turngraph.data.jsonlines import write_conversations
+from turngraph.data.scoring.proposals import NUM_PROPOSALS
+from turngraph.data.types import Answer, Conversation, Turn
+from turngraph.inference.answer_batches import answer_together
+from turngraph.inference.load import check_writes
+from turngraph.model.checkpoint import load_checkpoint, save_checkpoint
+from turngraph.model.graph_lm import GraphLM
+from turngraph.model.node_answers import log_sum_exp
+from turngraph.tests.tiny import stir, tiny_base, tiny_builder, tiny_conversation, tiny_model
+from turngraph.training.optimizer import make_optimizer
 
 EVIDENCE = {"chain": "both", "question_nodes": "query", "structure_edges": "table"}
 SCORER = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0)
@@ -198,7 +197,7 @@ def test_a_checkpoint_gives_the_same_answers(
     assert sorted(p.name for p in (tmp_path / "c").glob("*.safetensors")) == [
         "node_answers.safetensors"
     ]
-    monkeypatch.setattr("model.graph_lm.load_base_model", lambda *_: tiny_base())
+    monkeypatch.setattr("turngraph.model.graph_lm.load_base_model", lambda *_: tiny_base())
     again = load_checkpoint(tmp_path / "c")
     assert scored(again, examples(3)) == scored(model, examples(3))
     with pytest.raises(ValueError, match=r"model.answers is nodes, so that no text is generated"):

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-import model.graph_lm
-from configs.schema import LoraConfig, ModelConfig
-from data.collate import Batch, collate
-from data.examples import Example
-from model.graph_lm import IGNORED_LABEL, GraphLM
-from model.packing import check_packing
-from tests.tiny import ARCHITECTURES, stir, tiny_base, tiny_examples
+import turngraph.model.graph_lm
+from turngraph.configs.schema import LoraConfig, ModelConfig
+from turngraph.data.batches.collate import Batch, collate
+from turngraph.data.examples import Example
+from turngraph.model.graph_lm import IGNORED_LABEL, GraphLM
+from turngraph.model.packing import check_packing
+from turngraph.tests.tiny import ARCHITECTURES, stir, tiny_base, tiny_examples
 
 WINDOW = 16
 SMALL = {
@@ -154,7 +154,7 @@ def test_the_check_runs_once_and_only_where_examples_are_packed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls: list[Any] = []
-    monkeypatch.setattr(model.graph_lm, "check_packing", calls.append)
+    monkeypatch.setattr(turngraph.model.graph_lm, "check_packing", calls.append)
     lm = packed_model("llama")
     lm(collate(tiny_examples(2), "right", with_target=True))
     assert calls == []

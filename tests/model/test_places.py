@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from configs.schema import EncoderConfig
-from data.collate import collate
-from data.examples import Example
-from tests.tiny import stir, text_ids, tiny_examples, tiny_model
+from turngraph.configs.schema import EncoderConfig
+from turngraph.data.batches.collate import collate
+from turngraph.data.examples import Example
+from turngraph.tests.tiny import stir, text_ids, tiny_examples, tiny_model
 
 HIDDEN = {"repeats": "encoded", "question_nodes": "question", "structure_edges": "all"}
 

@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
-from data.entities import FUNCTION_WORDS
-from data.memory_graph.extract.words import PARTICIPLES, PAST, VERB_FORMS, third_person
-from data.normalise import fold
+from turngraph.data.graph.entities import FUNCTION_WORDS
+from turngraph.data.memory_graph.extract.words import PARTICIPLES, PAST, VERB_FORMS, third_person
+from turngraph.data.normalise import fold
 
 
 def _table(lines: str) -> dict[str, str]:

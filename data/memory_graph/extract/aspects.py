@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from data.memory_graph.extract.aspect_words import (
+from turngraph.data.memory_graph.extract.aspect_words import (
     ASPECTS,
     ENDINGS,
     LEAVES_BOTH,
@@ -21,9 +21,9 @@ from data.memory_graph.extract.aspect_words import (
     UNMARRIED,
     cues,
 )
-from data.memory_graph.extract.nouns import is_attribute, is_correction
-from data.memory_graph.extract.statements import read_sentence
-from data.memory_graph.extract.words import (
+from turngraph.data.memory_graph.extract.nouns import is_attribute, is_correction
+from turngraph.data.memory_graph.extract.statements import read_sentence
+from turngraph.data.memory_graph.extract.words import (
     COUNTRIES,
     MORE,
     NUMBER_WORDS,
@@ -33,10 +33,10 @@ from data.memory_graph.extract.words import (
     WEEKDAYS,
     third_person,
 )
-from data.memory_graph.names import alias
-from data.memory_graph.types import Ends, Fact, Thesis, Triplet, Update
-from data.normalise import parse_date
-from data.retrieve import words as words_of
+from turngraph.data.memory_graph.memory_types import Ends, Fact, Thesis, Triplet, Update
+from turngraph.data.memory_graph.names import alias
+from turngraph.data.normalise import parse_date
+from turngraph.data.normalise import words as words_of
 
 _NAMES_ONLY = frozenset({"home", "employer", "seat", "school", "owner"})
 _SYMMETRIC = frozenset({"spouse", "partner"})

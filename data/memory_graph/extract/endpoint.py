@@ -16,9 +16,9 @@ from typing import Any, Literal
 import httpx2
 from tqdm import tqdm
 
-from data.memory_graph.extract.budget import Budget, BudgetSpent, Reserved, prompt_bound
-from data.memory_graph.extract.llm import ModelExtractor, Prompt, Reply
-from data.memory_graph.extract.replies import fits
+from turngraph.data.memory_graph.extract.budget import Budget, BudgetSpent, Reserved, prompt_bound
+from turngraph.data.memory_graph.extract.llm import ModelExtractor, Prompt, Reply
+from turngraph.data.memory_graph.extract.replies import fits
 
 __all__ = ["BudgetSpent", "EndpointExtractor", "EndpointSettings"]
 

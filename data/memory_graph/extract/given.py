@@ -18,10 +18,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from data.jsonlines import Json, Place, field, iter_lines, records
-from data.memory_graph.extract.rules import RulesExtractor
-from data.memory_graph.times import parse_time, start
-from data.memory_graph.types import (
+from turngraph.data.jsonlines import Json, Place, field, iter_lines, records
+from turngraph.data.memory_graph.extract.rules import RulesExtractor
+from turngraph.data.memory_graph.memory_types import (
     Episode,
     Extraction,
     Replaced,
@@ -30,6 +29,7 @@ from data.memory_graph.types import (
     Triplet,
     Update,
 )
+from turngraph.data.memory_graph.times import parse_time, start
 
 _TIMES = ("valid_from", "valid_to", "hypothesis", "replaces")
 _FIELDS = frozenset(

@@ -10,8 +10,8 @@ from importlib.resources import files
 from string import Template
 from typing import Any, NamedTuple
 
-from data.linearise import sentence_spans
-from data.memory_graph.extract.replies import (
+from turngraph.data.linearise import sentence_spans
+from turngraph.data.memory_graph.extract.replies import (
     ENTITIES,
     EXTRACTION,
     Passage,
@@ -24,9 +24,9 @@ from data.memory_graph.extract.replies import (
     text_of,
     unique,
 )
-from data.memory_graph.extract.rules import RulesExtractor
-from data.memory_graph.types import Episode, Extraction, Fact, Span, Update
-from data.normalise import fold
+from turngraph.data.memory_graph.extract.rules import RulesExtractor
+from turngraph.data.memory_graph.memory_types import Episode, Extraction, Fact, Span, Update
+from turngraph.data.normalise import fold
 
 PASSAGE_CHARACTERS = 800
 """What is asked about at once; the paper's texts have up to 1,024."""
@@ -226,7 +226,7 @@ def join(parts: Sequence[Extraction]) -> Extraction:
 
 @cache
 def _template(name: str) -> Template:
-    path = files("data.memory_graph.extract") / "prompts" / f"{name}.txt"
+    path = files("turngraph.data.memory_graph.extract") / "prompts" / f"{name}.txt"
     return Template(path.read_text(encoding="utf-8"))
 
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from data.memory_graph.extract.llm import ModelExtractor, Prompt, Reply
-from data.memory_graph.extract.replies import Schema, fits
+from turngraph.data.memory_graph.extract.llm import ModelExtractor, Prompt, Reply
+from turngraph.data.memory_graph.extract.replies import Schema, fits
 
 Generate = Callable[[Sequence[str], Schema], Sequence[tuple[str, bool]]]
 """JSON of a schema for each user message, and whether the LM ended it by itself;

@@ -6,9 +6,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from data.memory_graph.extract.mentions import Token
-from data.memory_graph.extract.verbs import begins_predicate
-from data.memory_graph.extract.words import ADVERBS, NUMBER_WORDS, PARTICIPLES, PAST, VERB_FORMS
+from turngraph.data.memory_graph.extract.sentence_mentions import Token
+from turngraph.data.memory_graph.extract.verbs import begins_predicate
+from turngraph.data.memory_graph.extract.words import (
+    ADVERBS,
+    NUMBER_WORDS,
+    PARTICIPLES,
+    PAST,
+    VERB_FORMS,
+)
 
 MAX_WORDS = 7
 """Of an atomic end of a triplet (PersonalAI, arXiv 2506.17001)."""

@@ -10,11 +10,11 @@ from typing import Any
 
 from rapidfuzz import fuzz
 
-from data.linearise import sentence_spans
-from data.memory_graph.names import alias
-from data.memory_graph.times import parse_time, start
-from data.memory_graph.types import Episode, Extraction, Span, Thesis, Triplet
-from data.normalise import fold
+from turngraph.data.linearise import sentence_spans
+from turngraph.data.memory_graph.memory_types import Episode, Extraction, Span, Thesis, Triplet
+from turngraph.data.memory_graph.names import alias
+from turngraph.data.memory_graph.times import parse_time, start
+from turngraph.data.normalise import fold
 
 Schema = dict[str, Any]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from data.memory_graph.extract.aspects import find_replaced
-from data.memory_graph.extract.dates import Date, find_dates
-from data.memory_graph.extract.mentions import (
+from turngraph.data.memory_graph.extract.aspects import find_replaced
+from turngraph.data.memory_graph.extract.dates import Date, find_dates
+from turngraph.data.memory_graph.extract.sentence_mentions import (
     Spellings,
     Token,
     join_names,
@@ -20,10 +20,17 @@ from data.memory_graph.extract.mentions import (
     plain_text,
     tokenise,
 )
-from data.memory_graph.extract.sentences import Sentence, split_episode
-from data.memory_graph.extract.statements import Reader, is_hypothesis
-from data.memory_graph.types import Episode, Extraction, Span, Thesis, Triplet, Update
-from data.normalise import fold
+from turngraph.data.memory_graph.extract.sentences import Sentence, split_episode
+from turngraph.data.memory_graph.extract.statements import Reader, is_hypothesis
+from turngraph.data.memory_graph.memory_types import (
+    Episode,
+    Extraction,
+    Span,
+    Thesis,
+    Triplet,
+    Update,
+)
+from turngraph.data.normalise import fold
 
 _Place = tuple[str, str | None, str | None, Span | None]
 Phrases = Literal["never", "spoken", "always"]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from data.memory_graph.extract.dates import Date, name_date
-from data.memory_graph.extract.mentions import Token
-from data.memory_graph.extract.nouns import (
+from turngraph.data.memory_graph.extract.dates import Date, name_date
+from turngraph.data.memory_graph.extract.nouns import (
     ENDS,
     JOINS,
     Noun,
@@ -17,7 +16,8 @@ from data.memory_graph.extract.nouns import (
     read_pieces,
     read_subject,
 )
-from data.memory_graph.extract.verbs import Predicate, begins_predicate, read_predicate
+from turngraph.data.memory_graph.extract.sentence_mentions import Token
+from turngraph.data.memory_graph.extract.verbs import Predicate, begins_predicate, read_predicate
 
 _RELATIVE = frozenset("who which that".split())
 _GOES_ON = frozenset(["and", "but", ",", ";", "then", "or"])

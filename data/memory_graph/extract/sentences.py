@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from data.linearise import sentence_spans
-from data.memory_graph.extract.words import NOT_NAMES, OPENERS
-from data.memory_graph.types import Episode, Span
+from turngraph.data.linearise import sentence_spans
+from turngraph.data.memory_graph.extract.words import NOT_NAMES, OPENERS
+from turngraph.data.memory_graph.memory_types import Episode, Span
 
 MAX_SENTENCE_CHARS = 1000
 """A longer one is cut where a word ends: a page without a full stop is no single statement."""

@@ -11,14 +11,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from data.memory_graph.extract.dates import Date, find_dates
-from data.memory_graph.extract.mentions import Spellings, Token, join_names, tokenise
-from data.memory_graph.extract.nouns import MAX_WORDS, Noun, Speakers, expand, without_opening
-from data.memory_graph.extract.segments import SentenceReader, Statement
-from data.memory_graph.extract.sentences import Sentence
-from data.memory_graph.extract.verbs import Predicate
-from data.memory_graph.extract.words import DOUBT
-from data.memory_graph.types import Triplet
+from turngraph.data.memory_graph.extract.dates import Date, find_dates
+from turngraph.data.memory_graph.extract.nouns import (
+    MAX_WORDS,
+    Noun,
+    Speakers,
+    expand,
+    without_opening,
+)
+from turngraph.data.memory_graph.extract.segments import SentenceReader, Statement
+from turngraph.data.memory_graph.extract.sentence_mentions import (
+    Spellings,
+    Token,
+    join_names,
+    tokenise,
+)
+from turngraph.data.memory_graph.extract.sentences import Sentence
+from turngraph.data.memory_graph.extract.verbs import Predicate
+from turngraph.data.memory_graph.extract.words import DOUBT
+from turngraph.data.memory_graph.memory_types import Triplet
 
 _LIGHT = frozenset("have get take make give start begin lose quit leave find accept".split())
 

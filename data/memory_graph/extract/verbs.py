@@ -6,8 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from data.memory_graph.extract.mentions import Token
-from data.memory_graph.extract.words import ADVERBS, PARTICIPLES, PAST, VERB_FORMS, third_person
+from turngraph.data.memory_graph.extract.sentence_mentions import Token
+from turngraph.data.memory_graph.extract.words import (
+    ADVERBS,
+    PARTICIPLES,
+    PAST,
+    VERB_FORMS,
+    third_person,
+)
 
 Time = Literal["present", "past", "event"]
 

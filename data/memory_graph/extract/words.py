@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from data.entities import FUNCTION_WORDS
-from data.normalise import MONTHS
+from turngraph.data.graph.entities import FUNCTION_WORDS
+from turngraph.data.normalise import MONTHS
 
 WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
 NUMBER_WORDS = {

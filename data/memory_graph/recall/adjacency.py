@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data.memory_graph.recall.csr import (
+from turngraph.data.memory_graph.memory_types import OBJECT, SIMPLE, THESIS
+from turngraph.data.memory_graph.recall.csr import (
     ALWAYS,
     BOUNDED,
     EDGE_COLUMNS,
@@ -26,7 +27,7 @@ from data.memory_graph.recall.csr import (
     read_columns,
     seconds,
 )
-from data.memory_graph.recall.derived import (
+from turngraph.data.memory_graph.recall.derived import (
     State,
     locked,
     read_arrays,
@@ -34,8 +35,7 @@ from data.memory_graph.recall.derived import (
     shows,
     write_arrays,
 )
-from data.memory_graph.recall.hubs import Hub, Hubs
-from data.memory_graph.types import OBJECT, SIMPLE, THESIS
+from turngraph.data.memory_graph.recall.hubs import Hub, Hubs
 
 NAME = "adjacency"
 MAX_DELTA, MAX_DELTA_SHARE = 20_000, 0.1

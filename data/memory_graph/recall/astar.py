@@ -29,9 +29,9 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
-from data.memory_graph.recall.ranking import best_first, distinct, rounded
-from data.memory_graph.recall.traverse_settings import AStar
-from data.memory_graph.recall.view import View
+from turngraph.data.memory_graph.recall.ranking import best_first, distinct, rounded
+from turngraph.data.memory_graph.recall.traverse_settings import AStar
+from turngraph.data.memory_graph.recall.view import View
 
 BLOCK = 4096  # rows of vectors at once, so that a hub's neighbours never stand in memory together
 

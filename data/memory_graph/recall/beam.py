@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data.memory_graph.recall.ranking import best_first, cost_of, least, rounded
-from data.memory_graph.recall.traverse_settings import BeamSearch
-from data.memory_graph.recall.view import View, apart
+from turngraph.data.memory_graph.recall.ranking import best_first, cost_of, least, rounded
+from turngraph.data.memory_graph.recall.traverse_settings import BeamSearch
+from turngraph.data.memory_graph.recall.view import View, apart
 
 NEAR = 256
 """Of a hub's triplets, so many of the closest are looked at first."""

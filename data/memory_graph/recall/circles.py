@@ -31,10 +31,10 @@ from itertools import islice, permutations
 
 import numpy as np
 
-from data.memory_graph.recall.ranking import best_first, least, rounded
-from data.memory_graph.recall.traverse_settings import WaterCircles
-from data.memory_graph.recall.view import View, apart
-from data.memory_graph.types import EPISODIC, OBJECT, THESIS
+from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, THESIS
+from turngraph.data.memory_graph.recall.ranking import best_first, least, rounded
+from turngraph.data.memory_graph.recall.traverse_settings import WaterCircles
+from turngraph.data.memory_graph.recall.view import View, apart
 
 FAR = 255
 """Hops of a node that a linked object's circles do not reach."""

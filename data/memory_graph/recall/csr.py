@@ -7,8 +7,8 @@ import sqlite3
 import numpy as np
 from tqdm import tqdm
 
-from data.memory_graph.times import start
-from data.memory_graph.types import SIMPLE
+from turngraph.data.memory_graph.memory_types import SIMPLE
+from turngraph.data.memory_graph.times import start
 
 ALWAYS = (int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max))
 """Seconds between which something holds that has no times."""

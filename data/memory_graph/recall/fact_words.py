@@ -6,7 +6,7 @@ import sqlite3
 
 import numpy as np
 
-from data.memory_graph.recall.link import quoted
+from turngraph.data.memory_graph.recall.link import quoted
 
 MIN_KEPT, MAX_KEPT = 1000, 16
 """So many facts of a phrase are worth keeping; of so many phrases they are kept."""

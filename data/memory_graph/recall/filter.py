@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from bm25s.stopwords import STOPWORDS_EN
 
-from data.memory_graph.recall.fact_words import FactWords
-from data.retrieve import K1, B, words
+from turngraph.data.memory_graph.recall.fact_words import FactWords
+from turngraph.data.normalise import words
+from turngraph.data.retrieval.bm25 import K1, B
 
 DENSE, SPARSE = 0.9, 0.1
 STOPWORDS = frozenset(STOPWORDS_EN)

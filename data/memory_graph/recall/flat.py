@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from data.memory_graph.recall.traverse_settings import Flat
-from data.memory_graph.recall.view import View
+from turngraph.data.memory_graph.recall.traverse_settings import Flat
+from turngraph.data.memory_graph.recall.view import View
 
 
 def flat(view: View, settings: Flat | None = None) -> np.ndarray:

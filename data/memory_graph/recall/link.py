@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data.memory_graph.names import alias
-from data.memory_graph.recall.matrix import Matrix
-from data.memory_graph.recall.view import QuestionEntity
-from data.retrieve import words
+from turngraph.data.memory_graph.names import alias
+from turngraph.data.memory_graph.recall.matrix import Matrix
+from turngraph.data.memory_graph.recall.view import QuestionEntity
+from turngraph.data.normalise import words
 
 RRF = 60
 """Constant of reciprocal-rank fusion (Cormack et al. 2009)."""

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numkong
 import numpy as np
 
-from data.memory_graph.recall.crowd import MIN_CROWD, Crowd
-from data.memory_graph.recall.derived import (
+from turngraph.data.memory_graph.recall.crowd import MIN_CROWD, Crowd
+from turngraph.data.memory_graph.recall.derived import (
     FORMAT,
     MANIFEST,
     Manifest,
@@ -27,8 +27,8 @@ from data.memory_graph.recall.derived import (
     locked,
     write_json,
 )
-from data.memory_graph.recall.neighbours import Neighbours
-from data.memory_graph.recall.ranking import largest
+from turngraph.data.memory_graph.recall.neighbours import Neighbours
+from turngraph.data.memory_graph.recall.ranking import largest
 
 logger = logging.getLogger(__name__)
 

@@ -20,11 +20,11 @@ from itertools import islice
 
 import numpy as np
 
-from data.memory_graph.recall.ranking import best_first, distinct, rounded
-from data.memory_graph.recall.restart import restart
-from data.memory_graph.recall.traverse_settings import PPR
-from data.memory_graph.recall.view import View
-from data.memory_graph.types import EPISODIC, SIMPLE, THESIS, TIME
+from turngraph.data.memory_graph.memory_types import EPISODIC, SIMPLE, THESIS, TIME
+from turngraph.data.memory_graph.recall.ranking import best_first, distinct, rounded
+from turngraph.data.memory_graph.recall.restart import restart
+from turngraph.data.memory_graph.recall.traverse_settings import PPR
+from turngraph.data.memory_graph.recall.view import View
 
 Starts = tuple[np.ndarray, np.ndarray]
 """Nodes, and how much of the score each is given."""

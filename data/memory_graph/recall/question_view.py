@@ -9,19 +9,19 @@ from functools import cached_property
 
 import numpy as np
 
-from data.memory_graph.recall.adjacency import Adjacency, Moment, Rows
-from data.memory_graph.recall.crowd import MAX_CROWD, MIN_CROWD
-from data.memory_graph.recall.fact_words import FactWords
-from data.memory_graph.recall.filter import STOPWORDS
-from data.memory_graph.recall.hubs import Hub
-from data.memory_graph.recall.link import match_any
-from data.memory_graph.recall.matrix import Matrix
-from data.memory_graph.recall.ranking import least, rounded
-from data.memory_graph.recall.vectors import Vectors
-from data.memory_graph.recall.view import QuestionEntity
-from data.memory_graph.record.texts import fact_text, node_texts
-from data.memory_graph.types import EPISODIC, OBJECT
-from data.retrieve import words
+from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT
+from turngraph.data.memory_graph.recall.adjacency import Adjacency, Moment, Rows
+from turngraph.data.memory_graph.recall.crowd import MAX_CROWD, MIN_CROWD
+from turngraph.data.memory_graph.recall.fact_words import FactWords
+from turngraph.data.memory_graph.recall.filter import STOPWORDS
+from turngraph.data.memory_graph.recall.hubs import Hub
+from turngraph.data.memory_graph.recall.link import match_any
+from turngraph.data.memory_graph.recall.matrix import Matrix
+from turngraph.data.memory_graph.recall.ranking import least, rounded
+from turngraph.data.memory_graph.recall.vectors import Vectors
+from turngraph.data.memory_graph.recall.view import QuestionEntity
+from turngraph.data.memory_graph.record.texts import fact_text, node_texts
+from turngraph.data.normalise import words
 
 WORDED = """SELECT n.id, -f.rank FROM fact_words f JOIN nodes n ON n.id = f.rowid / 2
     WHERE fact_words MATCH ? AND f.rowid % 2 = 0 AND n.type = ? ORDER BY f.rank, n.id LIMIT ?"""

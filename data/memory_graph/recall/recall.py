@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from data.evidence_memory import Embed
-from data.memory_graph.names import alias
-from data.memory_graph.recall.adjacency import Adjacency
-from data.memory_graph.recall.fact_words import FactWords
-from data.memory_graph.recall.filter import closest
-from data.memory_graph.recall.link import link
-from data.memory_graph.recall.pagerank import rank_episodes
-from data.memory_graph.recall.question_view import QuestionView
-from data.memory_graph.recall.traverse import Traversal, traverse
-from data.memory_graph.recall.traverse_settings import Restart
-from data.memory_graph.recall.vectors import Vectors
-from data.memory_graph.recall.view import QuestionEntity
-from data.memory_graph.record.texts import fact_texts
-from data.memory_graph.times import end, now, parse_time, start
-from data.memory_graph.types import EPISODIC, OBJECT, THESIS, Extractor, Fact
-from data.types import Entity, Evidence
+from turngraph.data.embedding import Embed
+from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, THESIS, Extractor, Fact
+from turngraph.data.memory_graph.names import alias
+from turngraph.data.memory_graph.recall.adjacency import Adjacency
+from turngraph.data.memory_graph.recall.fact_words import FactWords
+from turngraph.data.memory_graph.recall.filter import closest
+from turngraph.data.memory_graph.recall.link import link
+from turngraph.data.memory_graph.recall.pagerank import rank_episodes
+from turngraph.data.memory_graph.recall.question_view import QuestionView
+from turngraph.data.memory_graph.recall.traverse import Traversal, traverse
+from turngraph.data.memory_graph.recall.traverse_settings import Restart
+from turngraph.data.memory_graph.recall.vectors import Vectors
+from turngraph.data.memory_graph.recall.view import QuestionEntity
+from turngraph.data.memory_graph.record.texts import fact_texts
+from turngraph.data.memory_graph.times import end, now, parse_time, start
+from turngraph.data.types import Entity, Evidence
 
 if TYPE_CHECKING:
-    from data.memory_graph.record.store import Store
+    from turngraph.data.memory_graph.record.store import Store
 
 NodeLetter = Literal["E", "T", "O"]
 LETTERS = {"E": EPISODIC, "T": THESIS, "O": OBJECT}

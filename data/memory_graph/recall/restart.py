@@ -13,9 +13,9 @@ from collections import defaultdict
 
 import numpy as np
 
-from data.memory_graph.recall.traverse_settings import Restart
-from data.memory_graph.recall.view import View
-from data.memory_graph.types import EPISODIC, OBJECT
+from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT
+from turngraph.data.memory_graph.recall.traverse_settings import Restart
+from turngraph.data.memory_graph.recall.view import View
 
 
 def restart(view: View, settings: Restart) -> tuple[np.ndarray, np.ndarray]:

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from data.evidence_memory import Embed
-from data.memory_graph.recall.derived import State, record_state, shows
-from data.memory_graph.recall.matrix import Matrix, Row
-from data.memory_graph.record.texts import changed_facts, changed_names
+from turngraph.data.embedding import Embed
+from turngraph.data.memory_graph.recall.derived import State, record_state, shows
+from turngraph.data.memory_graph.recall.matrix import Matrix, Row
+from turngraph.data.memory_graph.record.texts import changed_facts, changed_names
 
 logger = logging.getLogger(__name__)
 

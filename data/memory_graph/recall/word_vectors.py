@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from data.retrieve import words
+from turngraph.data.normalise import words
 
 WIDTH = 512
 

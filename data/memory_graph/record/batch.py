@@ -9,14 +9,7 @@ from functools import partial
 from itertools import chain
 from typing import TypeVar
 
-from data.memory_graph.names import text_hash
-from data.memory_graph.record.known import Facts, around_thesis, around_triplet, named
-from data.memory_graph.record.objects import Objects
-from data.memory_graph.record.rows import OF_FACTS, Rows
-from data.memory_graph.record.store import Store
-from data.memory_graph.record.supersede import holds, supersede
-from data.memory_graph.times import start
-from data.memory_graph.types import (
+from turngraph.data.memory_graph.memory_types import (
     EPISODIC,
     EPISODIC_EDGE,
     HYPER,
@@ -34,6 +27,13 @@ from data.memory_graph.types import (
     edge_key,
     node_key,
 )
+from turngraph.data.memory_graph.names import text_hash
+from turngraph.data.memory_graph.record.known import Facts, around_thesis, around_triplet, named
+from turngraph.data.memory_graph.record.objects import Objects
+from turngraph.data.memory_graph.record.rows import OF_FACTS, Rows
+from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.record.supersede import holds, supersede
+from turngraph.data.memory_graph.times import start
 
 Same = tuple[object, ...]
 """What two statements have in common that are one fact, if their times fit."""

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from data.memory_graph.names import well_formed
-from data.memory_graph.times import parse_time
-from data.memory_graph.types import Episode, Extraction, Replaced, Span, Thesis, Triplet
-from data.normalise import fold
+from turngraph.data.memory_graph.memory_types import (
+    Episode,
+    Extraction,
+    Replaced,
+    Span,
+    Thesis,
+    Triplet,
+)
+from turngraph.data.memory_graph.names import well_formed
+from turngraph.data.memory_graph.times import parse_time
+from turngraph.data.normalise import fold
 
 MAX_END_WORDS = 7
 MAX_END_CHARACTERS = 200

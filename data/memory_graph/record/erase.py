@@ -7,11 +7,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable
 
-from data.memory_graph.names import text_hash
-from data.memory_graph.record.batch import thesis_times
-from data.memory_graph.record.facts import index_aliases, index_facts
-from data.memory_graph.record.supersede import own_times, release, settle
-from data.memory_graph.types import (
+from turngraph.data.memory_graph.memory_types import (
     EPISODIC_EDGE,
     HYPER,
     OBJECT,
@@ -20,6 +16,10 @@ from data.memory_graph.types import (
     TIME_EDGE,
     node_key,
 )
+from turngraph.data.memory_graph.names import text_hash
+from turngraph.data.memory_graph.record.batch import thesis_times
+from turngraph.data.memory_graph.record.facts import index_aliases, index_facts
+from turngraph.data.memory_graph.record.supersede import own_times, release, settle
 
 NODE, EDGE = 0, 1
 """Kinds of rows of ``removed``."""

@@ -7,8 +7,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from data.memory_graph.record.texts import simple_text
-from data.memory_graph.types import (
+from turngraph.data.memory_graph.memory_types import (
     EPISODIC,
     EPISODIC_EDGE,
     HYPER,
@@ -21,7 +20,8 @@ from data.memory_graph.types import (
     edge_key,
     node_key,
 )
-from data.retrieve import words
+from turngraph.data.memory_graph.record.texts import simple_text
+from turngraph.data.normalise import words
 
 _SIMPLE = f"""
 SELECT e.id, s.id, s.text, e.relation, o.id, o.text, e.valid_from, e.valid_to, e.hypothesis

@@ -12,11 +12,11 @@ from itertools import islice
 
 from tqdm import tqdm
 
-from data.memory_graph.record.batch import Batch
-from data.memory_graph.record.clean import clean_episode, clean_extraction
-from data.memory_graph.record.store import Store
-from data.memory_graph.times import now
-from data.memory_graph.types import Episode, Extraction, Extractor
+from turngraph.data.memory_graph.memory_types import Episode, Extraction, Extractor
+from turngraph.data.memory_graph.record.batch import Batch
+from turngraph.data.memory_graph.record.clean import clean_episode, clean_extraction
+from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.times import now
 
 BATCH = 200
 MAX_SECONDS = 5.0

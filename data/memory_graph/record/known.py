@@ -6,9 +6,18 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
-from data.memory_graph.names import alias, text_hash
-from data.memory_graph.record.facts import load_facts, plain_texts
-from data.memory_graph.types import HYPER, SIMPLE, THESIS, Ends, Known, Replaced, edge_key, node_key
+from turngraph.data.memory_graph.memory_types import (
+    HYPER,
+    SIMPLE,
+    THESIS,
+    Ends,
+    Known,
+    Replaced,
+    edge_key,
+    node_key,
+)
+from turngraph.data.memory_graph.names import alias, text_hash
+from turngraph.data.memory_graph.record.facts import load_facts, plain_texts
 
 MAX_KNOWN = 40
 """Facts of one kind that a new statement is laid beside: a hub has more than can be looked at."""

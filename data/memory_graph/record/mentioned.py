@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 
-from data.memory_graph.names import alias
-from data.memory_graph.record.facts import index_words
-from data.memory_graph.types import EPISODIC, EPISODIC_EDGE, THESIS
+from turngraph.data.memory_graph.memory_types import EPISODIC, EPISODIC_EDGE, THESIS
+from turngraph.data.memory_graph.names import alias
+from turngraph.data.memory_graph.record.facts import index_words
 
 _NAMES = """
 SELECT spelling FROM aliases a WHERE node = ?1 AND NOT EXISTS

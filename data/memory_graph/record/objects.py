@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from data.memory_graph.names import alias, text_hash
-from data.memory_graph.record.rows import Rows
-from data.memory_graph.types import OBJECT, TIME
+from turngraph.data.memory_graph.memory_types import OBJECT, TIME
+from turngraph.data.memory_graph.names import alias, text_hash
+from turngraph.data.memory_graph.record.rows import Rows
 
 RECENT_SIGHTINGS = 1000
 _SPELLINGS = """

@@ -7,9 +7,9 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any
 
-from data.memory_graph.names import text_hash
-from data.memory_graph.record.facts import index_words
-from data.memory_graph.types import Episode
+from turngraph.data.memory_graph.memory_types import Episode
+from turngraph.data.memory_graph.names import text_hash
+from turngraph.data.memory_graph.record.facts import index_words
 
 INSERTS = {
     "nodes": "INSERT INTO nodes (id, type, hash, said, valid_from, valid_to, hypothesis, revision,"

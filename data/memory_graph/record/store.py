@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from data.memory_graph.names import alias
-from data.memory_graph.record import schema
-from data.memory_graph.record.facts import load_facts
-from data.memory_graph.types import Fact
+from turngraph.data.memory_graph.memory_types import Fact
+from turngraph.data.memory_graph.names import alias
+from turngraph.data.memory_graph.record import schema
+from turngraph.data.memory_graph.record.facts import load_facts
 
 WAIT_SECONDS = 30.0
 CACHE_KIB = 160 * 1024

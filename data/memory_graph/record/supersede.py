@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from data.memory_graph.times import start
+from turngraph.data.memory_graph.times import start
 
 
 class Holds(NamedTuple):

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 
-from data.memory_graph.types import EPISODIC, OBJECT, SIMPLE, THESIS
+from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, SIMPLE, THESIS
 
 _SIMPLE = f"""SELECT 2 * e.id + 1, e.valid_from, s.text, e.relation, t.text
     FROM edges e JOIN nodes s ON s.id = e.source JOIN nodes t ON t.id = e.target

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 if TYPE_CHECKING:
-    from data.memory_graph.record.store import Store
+    from turngraph.data.memory_graph.record.store import Store
 
 PAGES_A_STEP = 4096
 """Between two steps the progress bar moves; 16 MiB at SQLite's usual page size."""

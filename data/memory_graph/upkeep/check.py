@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from data.memory_graph.names import alias, text_hash
-from data.memory_graph.recall.adjacency import Adjacency
-from data.memory_graph.recall.csr import GONE, TYPE, read_columns
-from data.memory_graph.recall.derived import State, locked, shows
-from data.memory_graph.recall.matrix import Matrix
-from data.memory_graph.recall.vectors import FACTS, NAMES, digest
-from data.memory_graph.record.facts import index_rows, index_words
-from data.memory_graph.record.store import Store
-from data.memory_graph.record.texts import changed_facts, changed_names
-from data.memory_graph.times import start
-from data.memory_graph.types import EPISODIC, SIMPLE, THESIS, TIME
-from data.memory_graph.upkeep.integrity import SHOWN, Problem, broken_rules
-from data.memory_graph.upkeep.salvage import what_can_be_saved
+from turngraph.data.memory_graph.memory_types import EPISODIC, SIMPLE, THESIS, TIME
+from turngraph.data.memory_graph.names import alias, text_hash
+from turngraph.data.memory_graph.recall.adjacency import Adjacency
+from turngraph.data.memory_graph.recall.csr import GONE, TYPE, read_columns
+from turngraph.data.memory_graph.recall.derived import State, locked, shows
+from turngraph.data.memory_graph.recall.matrix import Matrix
+from turngraph.data.memory_graph.recall.vectors import FACTS, NAMES, digest
+from turngraph.data.memory_graph.record.facts import index_rows, index_words
+from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.record.texts import changed_facts, changed_names
+from turngraph.data.memory_graph.times import start
+from turngraph.data.memory_graph.upkeep.integrity import SHOWN, Problem, broken_rules
+from turngraph.data.memory_graph.upkeep.salvage import what_can_be_saved
 
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 BATCH = 1000

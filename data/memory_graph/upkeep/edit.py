@@ -11,14 +11,14 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from data.memory_graph.names import alias, well_formed
-from data.memory_graph.times import start
-from data.memory_graph.types import EPISODIC_EDGE, HYPER, OBJECT, SIMPLE, edge_key
-from data.memory_graph.upkeep.journal import edit, simple_keys_at
-from data.memory_graph.upkeep.lookup import find_object
+from turngraph.data.memory_graph.memory_types import EPISODIC_EDGE, HYPER, OBJECT, SIMPLE, edge_key
+from turngraph.data.memory_graph.names import alias, well_formed
+from turngraph.data.memory_graph.record.lookup import find_object
+from turngraph.data.memory_graph.times import start
+from turngraph.data.memory_graph.upkeep.journal import edit, simple_keys_at
 
 if TYPE_CHECKING:
-    from data.memory_graph.record.store import Store
+    from turngraph.data.memory_graph.record.store import Store
 
 Statements = dict[int, set[int]]
 """Fact keys and the episodes that say them."""

@@ -10,11 +10,11 @@ from xml.sax.saxutils import XMLGenerator
 
 from tqdm import tqdm
 
-from data.jsonlines import whole_file
-from data.memory_graph.types import EDGE_TYPES, NODE_TYPES
+from turngraph.data.jsonlines import whole_file
+from turngraph.data.memory_graph.memory_types import EDGE_TYPES, NODE_TYPES
 
 if TYPE_CHECKING:
-    from data.memory_graph.record.store import Store
+    from turngraph.data.memory_graph.record.store import Store
 
 _FIXED = {"node": ("id",), "edge": ("id", "source", "target")}
 GRAPHML = {

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from data.memory_graph.record.facts import index_facts, index_rows
-from data.memory_graph.types import HYPER, SIMPLE, edge_key, node_key
+from turngraph.data.memory_graph.memory_types import HYPER, SIMPLE, edge_key, node_key
+from turngraph.data.memory_graph.record.facts import index_facts, index_rows
 
 if TYPE_CHECKING:
-    from data.memory_graph.record.store import Store
+    from turngraph.data.memory_graph.record.store import Store
 
 KEYS = {
     "nodes": 1,

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from data.jsonlines import dump, whole_file
-from data.memory_graph.types import EPISODIC
-from data.memory_graph.upkeep.pages import rows
+from turngraph.data.jsonlines import dump, whole_file
+from turngraph.data.memory_graph.memory_types import EPISODIC
+from turngraph.data.memory_graph.upkeep.pages import rows
 
-COMMAND = "python -m data.memory_graph export --db {db} --damaged FILE"
+COMMAND = "turngraph memory export --db {db} --damaged FILE"
 
 NODE_COLUMNS, RECORD_COLUMNS = 9, 6
 """Of ``nodes`` and ``episodes``, by which their rows are told from others on a page."""

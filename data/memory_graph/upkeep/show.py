@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from data.memory_graph.record.store import Store
-from data.memory_graph.times import now, start
-from data.memory_graph.types import EPISODIC_EDGE, HYPER, SIMPLE, Fact
-from data.memory_graph.upkeep.lookup import find_object
+from turngraph.data.memory_graph.memory_types import EPISODIC_EDGE, HYPER, SIMPLE, Fact
+from turngraph.data.memory_graph.record.lookup import find_object
+from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.times import now, start
 
 _FACTS = f"""
 SELECT 2 * id + 1 FROM edges WHERE type = {SIMPLE} AND (source = ?1 OR target = ?1)

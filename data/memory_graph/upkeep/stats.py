@@ -5,12 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from data.memory_graph.record import schema
-from data.memory_graph.times import end, start
-from data.memory_graph.types import EDGE_TYPES, EPISODIC, NODE_TYPES, SIMPLE, THESIS
+from turngraph.data.memory_graph.memory_types import (
+    EDGE_TYPES,
+    EPISODIC,
+    NODE_TYPES,
+    SIMPLE,
+    THESIS,
+)
+from turngraph.data.memory_graph.record import schema
+from turngraph.data.memory_graph.times import end, start
 
 if TYPE_CHECKING:
-    from data.memory_graph.record.store import Store
+    from turngraph.data.memory_graph.record.store import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from data.jsonlines import Place, dump, iter_lines, whole_file
-from data.memory_graph.names import text_hash, well_formed
-from data.memory_graph.times import start
-from data.memory_graph.types import EDGE_TYPES, NODE_TYPES
-from data.memory_graph.upkeep.check import index_everything
-from data.memory_graph.upkeep.integrity import broken_rules
+from turngraph.data.jsonlines import Place, dump, iter_lines, whole_file
+from turngraph.data.memory_graph.memory_types import EDGE_TYPES, NODE_TYPES
+from turngraph.data.memory_graph.names import text_hash, well_formed
+from turngraph.data.memory_graph.times import start
+from turngraph.data.memory_graph.upkeep.check import index_everything
+from turngraph.data.memory_graph.upkeep.integrity import broken_rules
 
 if TYPE_CHECKING:
-    from data.memory_graph.record.store import Store
+    from turngraph.data.memory_graph.record.store import Store
 
 _JSON = {str: "a string", int: "a whole number", bool: "true or false", dict: "an object"}
 TIMES = {"said", "valid_from", "valid_to", "boundary", "old_valid_to", "new_valid_from"}

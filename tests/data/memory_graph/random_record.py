@@ -5,11 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from data.memory_graph.names import alias
-from data.memory_graph.record.facts import index_aliases, index_facts
-from data.memory_graph.record.store import Store
-from data.memory_graph.times import start
-from data.memory_graph.types import (
+from turngraph.data.memory_graph.memory_types import (
     EPISODIC,
     EPISODIC_EDGE,
     HYPER,
@@ -21,6 +17,10 @@ from data.memory_graph.types import (
     edge_key,
     node_key,
 )
+from turngraph.data.memory_graph.names import alias
+from turngraph.data.memory_graph.record.facts import index_aliases, index_facts
+from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.times import start
 
 WORDS = "anna bruno clara paris berlin cat dog red blue runs sings reads".split()
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from data.memory_graph.extract.rules import RulesExtractor
-from data.memory_graph.record.ingest import remember_batches
-from data.memory_graph.record.store import Store
-from data.memory_graph.types import Episode
+from turngraph.data.memory_graph.extract.rules import RulesExtractor
+from turngraph.data.memory_graph.memory_types import Episode
+from turngraph.data.memory_graph.record.ingest import remember_batches
+from turngraph.data.memory_graph.record.store import Store
 
 PEOPLE, CITIES = ("Anna", "Bob", "Carl", "Dora"), ("Paris", "Rome", "Oslo")
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from data.memory_graph.types import Episode, Extraction, Fact, Thesis, Triplet, Update
+from turngraph.data.memory_graph.memory_types import (
+    Episode,
+    Extraction,
+    Fact,
+    Thesis,
+    Triplet,
+    Update,
+)
 
 Judge = Callable[[Update], Sequence[int]]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.types import Episode
-from data.memory_graph.upkeep.transfer import export_jsonl
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import Episode
+from turngraph.data.memory_graph.upkeep.transfer import export_jsonl
 
 TEXTS = (
     "Anna lives in Paris. Anna likes tea.",

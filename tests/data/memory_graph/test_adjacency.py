@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.memory_graph.recall import adjacency as module
-from data.memory_graph.recall.adjacency import Adjacency, Moment
-from data.memory_graph.recall.derived import locked
-from data.memory_graph.times import start
-from data.memory_graph.types import EPISODIC, OBJECT, SIMPLE, THESIS
-from tests.data.memory_graph.random_record import RandomRecord
+from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, SIMPLE, THESIS
+from turngraph.data.memory_graph.recall import adjacency as module
+from turngraph.data.memory_graph.recall.adjacency import Adjacency, Moment
+from turngraph.data.memory_graph.recall.derived import locked
+from turngraph.data.memory_graph.times import start
+from turngraph.tests.data.memory_graph.random_record import RandomRecord
 
 SECONDS = [start(year) for year in ("1980", "1999", "2004-12-31", "2005", "2012", "2030")]
 
@@ -133,7 +133,7 @@ def test_killed_while_writing_leaves_the_old_arrays_or_none(tmp_path: Path, monk
     def kill(*_: object) -> None:
         raise Killed
 
-    monkeypatch.setattr("data.memory_graph.recall.derived.os.rename", kill)
+    monkeypatch.setattr("turngraph.data.memory_graph.recall.derived.os.rename", kill)
     with pytest.raises(Killed):
         Adjacency(record.db, folder).refresh()
     assert Adjacency(record.db, folder).revision == -1

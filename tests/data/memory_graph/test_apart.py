@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.types import Episode
-from data.memory_graph.upkeep.check import check_file
-from data.memory_graph.upkeep.graphml import export_graphml
-from data.memory_graph.upkeep.salvage import salvage
-from data.memory_graph.upkeep.transfer import export_jsonl, import_jsonl
-from tests.data.memory_graph.small_graphs import embed, episodes, node_of, small_graph
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import Episode
+from turngraph.data.memory_graph.upkeep.check import check_file
+from turngraph.data.memory_graph.upkeep.graphml import export_graphml
+from turngraph.data.memory_graph.upkeep.salvage import salvage
+from turngraph.data.memory_graph.upkeep.transfer import export_jsonl, import_jsonl
+from turngraph.tests.data.memory_graph.small_graphs import embed, episodes, node_of, small_graph
 
 SECRET = "Zarquon lives in Xanadu. Zarquon met Ysolde in 2019. Zarquon moved to Quirm."
 WORDS = ("zarquon", "xanadu", "ysolde", "quirm")

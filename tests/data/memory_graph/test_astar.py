@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.memory_graph.recall.astar import Routes, _Hops, a_star
-from data.memory_graph.recall.traverse_settings import AStar
-from tests.data.memory_graph.tiny_graphs import graphs, networkx_of, shuffled
-from tests.data.memory_graph.tiny_view import TinyView
+from turngraph.data.memory_graph.recall.astar import Routes, _Hops, a_star
+from turngraph.data.memory_graph.recall.traverse_settings import AStar
+from turngraph.tests.data.memory_graph.tiny_graphs import graphs, networkx_of, shuffled
+from turngraph.tests.data.memory_graph.tiny_view import TinyView
 
 SETTINGS = st.builds(
     AStar,

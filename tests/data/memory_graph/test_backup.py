@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.upkeep import backup as module
-from tests.data.memory_graph.small_graphs import exported, small_graph
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.upkeep import backup as module
+from turngraph.tests.data.memory_graph.small_graphs import exported, small_graph
 
 
 def test_a_backup_is_the_graph_as_it_was(tmp_path: Path) -> None:

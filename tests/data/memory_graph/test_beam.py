@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.memory_graph.recall import beam
-from data.memory_graph.recall.beam import Path, PathCounts, beam_search
-from data.memory_graph.recall.traverse_settings import BeamSearch
-from tests.data.memory_graph.tiny_graphs import graphs, shuffled
-from tests.data.memory_graph.tiny_view import TinyView
+from turngraph.data.memory_graph.recall import beam
+from turngraph.data.memory_graph.recall.beam import Path, PathCounts, beam_search
+from turngraph.data.memory_graph.recall.traverse_settings import BeamSearch
+from turngraph.tests.data.memory_graph.tiny_graphs import graphs, shuffled
+from turngraph.tests.data.memory_graph.tiny_view import TinyView
 
 SETTINGS = st.builds(
     BeamSearch,

@@ -11,15 +11,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.recall.adjacency import Adjacency
-from data.memory_graph.recall.derived import read_arrays
-from data.memory_graph.recall.matrix import Matrix
-from data.memory_graph.record.schema import SCHEMA_VERSION
-from data.memory_graph.types import Episode
-from data.memory_graph.upkeep.check import check, check_file
-from data.memory_graph.upkeep.salvage import salvage
-from tests.data.memory_graph.small_graphs import TEXTS, embed, exported, node_of, small_graph
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import Episode
+from turngraph.data.memory_graph.recall.adjacency import Adjacency
+from turngraph.data.memory_graph.recall.derived import read_arrays
+from turngraph.data.memory_graph.recall.matrix import Matrix
+from turngraph.data.memory_graph.record.schema import SCHEMA_VERSION
+from turngraph.data.memory_graph.upkeep.check import check, check_file
+from turngraph.data.memory_graph.upkeep.salvage import salvage
+from turngraph.tests.data.memory_graph.small_graphs import (
+    TEXTS,
+    embed,
+    exported,
+    node_of,
+    small_graph,
+)
 
 BREAKS = {
     "nodes of an unknown type": "UPDATE nodes SET type = 7 WHERE text = 'tea'",

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.memory_graph.recall import circles
-from data.memory_graph.recall.circles import Circles, water_circles
-from data.memory_graph.recall.traverse_settings import WaterCircles
-from data.memory_graph.types import EPISODIC, SIMPLE, THESIS
-from tests.data.memory_graph.tiny_graphs import graphs, shuffled
-from tests.data.memory_graph.tiny_view import TinyView
+from turngraph.data.memory_graph.memory_types import EPISODIC, SIMPLE, THESIS
+from turngraph.data.memory_graph.recall import circles
+from turngraph.data.memory_graph.recall.circles import Circles, water_circles
+from turngraph.data.memory_graph.recall.traverse_settings import WaterCircles
+from turngraph.tests.data.memory_graph.tiny_graphs import graphs, shuffled
+from turngraph.tests.data.memory_graph.tiny_view import TinyView
 
 FEW = st.integers(0, 3)
 SETTINGS = st.builds(

@@ -10,13 +10,20 @@ from typing import Any
 
 import pytest
 
-from data.memory_graph.extract.given import GivenExtractor
-from data.memory_graph.extract.rules import RulesExtractor
-from data.memory_graph.record.facts import load_facts
-from data.memory_graph.record.ingest import remember_many
-from data.memory_graph.record.store import Store
-from data.memory_graph.times import end, start
-from data.memory_graph.types import SIMPLE, THESIS, Episode, Extractor, Fact, edge_key
+from turngraph.data.memory_graph.extract.given import GivenExtractor
+from turngraph.data.memory_graph.extract.rules import RulesExtractor
+from turngraph.data.memory_graph.memory_types import (
+    SIMPLE,
+    THESIS,
+    Episode,
+    Extractor,
+    Fact,
+    edge_key,
+)
+from turngraph.data.memory_graph.record.facts import load_facts
+from turngraph.data.memory_graph.record.ingest import remember_many
+from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.times import end, start
 
 Case = dict[str, Any]
 CASES: list[Case] = [

@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
-from configs.schema import DataConfig, EvidenceConfig, MemoryGraphConfig
-from data.example_cache import load_examples
-from data.examples import Example, ExampleBuilder
-from data.jsonlines import write_conversations
-from data.memory_graph.conversation import ChatGraph, ConversationGraph
-from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.recall.word_vectors import word_vectors
-from data.prompt import Prompt
-from data.retrieve import Retrieved
-from data.types import Answer, Conversation, Entity, Evidence, Turn
+from turngraph.configs.schema import DataConfig, EvidenceConfig, MemoryGraphConfig
+from turngraph.data.example_cache import load_examples
+from turngraph.data.examples import Example, ExampleBuilder
+from turngraph.data.jsonlines import write_conversations
+from turngraph.data.memory_graph.conversation import ChatGraph, ConversationGraph
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.recall.word_vectors import word_vectors
+from turngraph.data.prompt import Prompt
+from turngraph.data.types import Answer, Conversation, Entity, Evidence, Retrieved, Turn
 
 PEOPLE = ("Ada", "Bela", "Cem")
 WORDS = MemoryGraphConfig(vectors="words")

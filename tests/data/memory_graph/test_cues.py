@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from data.memory_graph.extract.aspect_words import ASPECTS, ENDINGS, LOSSES, cues
-from data.memory_graph.extract.aspects import claims, find_replaced
-from data.memory_graph.extract.statements import read_sentence
-from data.memory_graph.extract.words import VERB_FORMS
-from data.memory_graph.types import Episode, Fact, Known, Thesis, Triplet, Update
+from turngraph.data.memory_graph.extract.aspect_words import ASPECTS, ENDINGS, LOSSES, cues
+from turngraph.data.memory_graph.extract.aspects import claims, find_replaced
+from turngraph.data.memory_graph.extract.statements import read_sentence
+from turngraph.data.memory_graph.extract.words import VERB_FORMS
+from turngraph.data.memory_graph.memory_types import Episode, Fact, Known, Thesis, Triplet, Update
 
 MOVED = Triplet("Eva", "moved to", "Milan")
 

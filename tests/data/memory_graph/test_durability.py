@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from data.memory_graph.graph import MemoryGraph
-from tests.data.memory_graph import remembering
-from tests.data.memory_graph.small_graphs import exported
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.tests.data.memory_graph import remembering
+from turngraph.tests.data.memory_graph.small_graphs import exported
 
 ROOT = Path(__file__).resolve().parents[3]
 BATCH = 10
@@ -126,7 +126,7 @@ def test_killed_twenty_times_and_gone_on(tmp_path: Path) -> None:
 
 WATCH = """
 import sys, time
-from data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.graph import MemoryGraph
 path, last, before = sys.argv[1], int(sys.argv[2]), 0
 with MemoryGraph.open(path, read_only=True) as graph:
     while before < last:

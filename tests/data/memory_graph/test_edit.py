@@ -10,10 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.types import Episode, Extraction, Thesis, Triplet
-from tests.data.memory_graph.scripted import Scripted
-from tests.data.memory_graph.small_graphs import TEXTS, exported, node_of, small_graph, triplets
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import Episode, Extraction, Thesis, Triplet
+from turngraph.tests.data.memory_graph.scripted import Scripted
+from turngraph.tests.data.memory_graph.small_graphs import (
+    TEXTS,
+    exported,
+    node_of,
+    small_graph,
+    triplets,
+)
 
 
 @pytest.fixture

@@ -12,12 +12,16 @@ from typing import Any
 
 import pytest
 
-from data.memory_graph.extract.budget import Budget, BudgetSpent
-from data.memory_graph.extract.endpoint import EndpointExtractor, EndpointSettings, wait_seconds
-from data.memory_graph.record.ingest import remember_many
-from data.memory_graph.record.store import Store
-from data.memory_graph.types import Episode, Fact, Thesis, Triplet, Update
-from tests.data.memory_graph.chat_server import Answer, ChatServer, chat_server
+from turngraph.data.memory_graph.extract.budget import Budget, BudgetSpent
+from turngraph.data.memory_graph.extract.endpoint import (
+    EndpointExtractor,
+    EndpointSettings,
+    wait_seconds,
+)
+from turngraph.data.memory_graph.memory_types import Episode, Fact, Thesis, Triplet, Update
+from turngraph.data.memory_graph.record.ingest import remember_many
+from turngraph.data.memory_graph.record.store import Store
+from turngraph.tests.data.memory_graph.chat_server import Answer, ChatServer, chat_server
 
 EMPTY: dict[str, Any] = {"theses": [], "triplets": [], "times": []}
 

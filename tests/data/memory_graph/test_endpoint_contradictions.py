@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from data.memory_graph.extract.endpoint import EndpointExtractor, EndpointSettings
-from data.memory_graph.names import alias
-from data.memory_graph.record.ingest import remember_many
-from data.memory_graph.record.store import Store
-from tests.data.memory_graph.chat_server import Answer, chat_server
-from tests.data.memory_graph.test_contradictions import (
+from turngraph.data.memory_graph.extract.endpoint import EndpointExtractor, EndpointSettings
+from turngraph.data.memory_graph.names import alias
+from turngraph.data.memory_graph.record.ingest import remember_many
+from turngraph.data.memory_graph.record.store import Store
+from turngraph.tests.data.memory_graph.chat_server import Answer, chat_server
+from turngraph.tests.data.memory_graph.test_contradictions import (
     CASES,
     Case,
     check,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.memory_graph.recall.fact_words import FactWords
-from data.memory_graph.recall.filter import bm25, closest
-from data.memory_graph.types import THESIS
-from data.retrieve import words
-from tests.data.memory_graph.random_record import RandomRecord
+from turngraph.data.memory_graph.memory_types import THESIS
+from turngraph.data.memory_graph.recall.fact_words import FactWords
+from turngraph.data.memory_graph.recall.filter import bm25, closest
+from turngraph.data.normalise import words
+from turngraph.tests.data.memory_graph.random_record import RandomRecord
 
 TEXTS = ("anna likes paris", "anna sings", "bruno likes the red dog", "anna sings", "x")
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.record import forget as forgetting
-from data.memory_graph.record.forget import finish, forget
-from data.memory_graph.record.ingest import remember_many
-from data.memory_graph.record.store import Store
-from data.memory_graph.times import start
-from data.memory_graph.types import Episode, Extraction, Thesis, Triplet
-from tests.data.memory_graph.scripted import Scripted, nothing
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import Episode, Extraction, Thesis, Triplet
+from turngraph.data.memory_graph.record import forget as forgetting
+from turngraph.data.memory_graph.record.ingest import remember_many
+from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.times import start
+from turngraph.data.memory_graph.upkeep.forget import finish, forget
+from turngraph.tests.data.memory_graph.scripted import Scripted, nothing
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ def test_its_vectors_go_as_well(tmp_path: Path) -> None:
 
 def test_its_times_go_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also out of the arrays of who has the graph open, when these are written again."""
-    monkeypatch.setattr("data.memory_graph.recall.adjacency.MAX_DELTA", 1)
+    monkeypatch.setattr("turngraph.data.memory_graph.recall.adjacency.MAX_DELTA", 1)
     with MemoryGraph.open(tmp_path / "my.db", embed) as graph:
         graph.remember("Anna lives in Bonn. Bert lives in Rome.", time="2018")
         graph.remember("Anna lives in Paris.", time="2019-05-03", source="a")

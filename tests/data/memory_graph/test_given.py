@@ -8,12 +8,20 @@ from typing import Any
 
 import pytest
 
-from data.memory_graph.extract.given import GivenExtractor, read_given
-from data.memory_graph.record.facts import load_facts
-from data.memory_graph.record.forget import forget
-from data.memory_graph.record.ingest import remember_many
-from data.memory_graph.record.store import Store
-from data.memory_graph.types import SIMPLE, Episode, Extraction, Fact, Replaced, Triplet, edge_key
+from turngraph.data.memory_graph.extract.given import GivenExtractor, read_given
+from turngraph.data.memory_graph.memory_types import (
+    SIMPLE,
+    Episode,
+    Extraction,
+    Fact,
+    Replaced,
+    Triplet,
+    edge_key,
+)
+from turngraph.data.memory_graph.record.facts import load_facts
+from turngraph.data.memory_graph.record.ingest import remember_many
+from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.upkeep.forget import forget
 
 PARIS = {"subject": "Anna", "relation": "lives in", "object": "Paris"}
 BERLIN = PARIS | {"object": "Berlin"}

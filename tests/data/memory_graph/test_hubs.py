@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.memory_graph.recall import hubs, matrix
-from data.memory_graph.recall.adjacency import Adjacency, Moment
-from data.memory_graph.recall.csr import ALWAYS
-from data.memory_graph.recall.derived import State
-from data.memory_graph.recall.hubs import Hub, Hubs
-from data.memory_graph.recall.matrix import Matrix, Row
-from data.memory_graph.types import EPISODIC
-from tests.data.memory_graph.random_record import RandomRecord
+from turngraph.data.memory_graph.memory_types import EPISODIC
+from turngraph.data.memory_graph.recall import hubs, matrix
+from turngraph.data.memory_graph.recall.adjacency import Adjacency, Moment
+from turngraph.data.memory_graph.recall.csr import ALWAYS
+from turngraph.data.memory_graph.recall.derived import State
+from turngraph.data.memory_graph.recall.hubs import Hub, Hubs
+from turngraph.data.memory_graph.recall.matrix import Matrix, Row
+from turngraph.tests.data.memory_graph.random_record import RandomRecord
 
 
 def check(adjacency: Adjacency, moment: Moment) -> None:

@@ -14,12 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.names import well_formed
-from data.memory_graph.record import ingest
-from data.memory_graph.record.ingest import remember_batches, remember_many
-from data.memory_graph.record.store import Store
-from data.memory_graph.types import (
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import (
     EDGE_TYPES,
     NODE_TYPES,
     Episode,
@@ -28,8 +24,12 @@ from data.memory_graph.types import (
     Triplet,
     Update,
 )
-from data.memory_graph.upkeep.check import check
-from tests.data.memory_graph.scripted import Scripted, nothing
+from turngraph.data.memory_graph.names import well_formed
+from turngraph.data.memory_graph.record import ingest
+from turngraph.data.memory_graph.record.ingest import remember_batches, remember_many
+from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.upkeep.check import check
+from turngraph.tests.data.memory_graph.scripted import Scripted, nothing
 
 
 @pytest.fixture

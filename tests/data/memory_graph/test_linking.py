@@ -7,13 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.memory_graph.recall.link import RRF, candidates, link, match_any, named_with, quoted
-from data.memory_graph.recall.vectors import Vectors
-from data.memory_graph.recall.view import QuestionEntity
-from data.memory_graph.types import OBJECT
-from data.retrieve import words
-from tests.data.memory_graph.hashing import Hashing
-from tests.data.memory_graph.random_record import RandomRecord
+from turngraph.data.memory_graph.memory_types import OBJECT
+from turngraph.data.memory_graph.recall.link import (
+    RRF,
+    candidates,
+    link,
+    match_any,
+    named_with,
+    quoted,
+)
+from turngraph.data.memory_graph.recall.vectors import Vectors
+from turngraph.data.memory_graph.recall.view import QuestionEntity
+from turngraph.data.normalise import words
+from turngraph.tests.data.memory_graph.hashing import Hashing
+from turngraph.tests.data.memory_graph.random_record import RandomRecord
 
 NAMES = ("Anna Berg", "Anna Stein", "Paris", "The Blue Cat", "Anna Berg")
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.memory_graph.extract.llm import (
+from turngraph.data.memory_graph.extract.llm import (
     PASSAGE_CHARACTERS,
     ModelExtractor,
     Prompt,
@@ -22,8 +22,8 @@ from data.memory_graph.extract.llm import (
     passage_spans,
     prompt_text,
 )
-from data.memory_graph.extract.lm import LmExtractor
-from data.memory_graph.extract.replies import (
+from turngraph.data.memory_graph.extract.lm import LmExtractor
+from turngraph.data.memory_graph.extract.replies import (
     EXAMPLE_NAMES,
     EXTRACTION,
     MAX_TRIPLETS,
@@ -32,8 +32,16 @@ from data.memory_graph.extract.replies import (
     fits,
     is_full,
 )
-from data.memory_graph.record.clean import clean_extraction
-from data.memory_graph.types import Episode, Extraction, Fact, Provenance, Thesis, Triplet, Update
+from turngraph.data.memory_graph.memory_types import (
+    Episode,
+    Extraction,
+    Fact,
+    Provenance,
+    Thesis,
+    Triplet,
+    Update,
+)
+from turngraph.data.memory_graph.record.clean import clean_extraction
 
 EMPTY: dict[str, Any] = {"theses": [], "triplets": [], "times": []}
 TEXT = "Anna has lived in Oslo since 2020. Her brother\nBen may follow her."

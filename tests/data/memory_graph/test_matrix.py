@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.memory_graph.recall import neighbours as module
-from data.memory_graph.recall.derived import State, locked
-from data.memory_graph.recall.matrix import Matrix, Row
+from turngraph.data.memory_graph.recall import neighbours as module
+from turngraph.data.memory_graph.recall.derived import State, locked
+from turngraph.data.memory_graph.recall.matrix import Matrix, Row
 
 WIDTH = 32
 
@@ -156,8 +156,8 @@ WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from data.memory_graph.recall.derived import State
-from data.memory_graph.recall.matrix import Matrix, Row
+from turngraph.data.memory_graph.recall.derived import State
+from turngraph.data.memory_graph.recall.matrix import Matrix, Row
 matrix = Matrix(Path(sys.argv[1]))
 while True:
     keys = range(matrix.count, matrix.count + 50)

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.names import well_formed
-from data.memory_graph.types import Episode, Extraction, Thesis, Triplet
-from data.memory_graph.upkeep.transfer import export_jsonl, import_jsonl
-from tests.data.memory_graph.scripted import Scripted
-from tests.data.memory_graph.small_graphs import exported
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import Episode, Extraction, Thesis, Triplet
+from turngraph.data.memory_graph.names import well_formed
+from turngraph.data.memory_graph.upkeep.transfer import export_jsonl, import_jsonl
+from turngraph.tests.data.memory_graph.scripted import Scripted
+from turngraph.tests.data.memory_graph.small_graphs import exported
 
 SYNTAX = (
     "Robert'); DROP TABLE nodes;--",

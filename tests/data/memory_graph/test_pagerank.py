@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.memory_graph.recall.pagerank import ppr, spread
-from data.memory_graph.recall.traverse_settings import PPR
-from data.memory_graph.types import EPISODIC, THESIS, TIME
-from tests.data.memory_graph.tiny_graphs import graphs, networkx_of, shuffled
-from tests.data.memory_graph.tiny_view import TinyView
+from turngraph.data.memory_graph.memory_types import EPISODIC, THESIS, TIME
+from turngraph.data.memory_graph.recall.pagerank import ppr, spread
+from turngraph.data.memory_graph.recall.traverse_settings import PPR
+from turngraph.tests.data.memory_graph.tiny_graphs import graphs, networkx_of, shuffled
+from turngraph.tests.data.memory_graph.tiny_view import TinyView
 
 EXACT = PPR(num_rounds=60, threshold=0)
 

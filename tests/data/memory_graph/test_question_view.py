@@ -7,22 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.recall import fact_words, question_view
-from data.memory_graph.recall.adjacency import Adjacency
-from data.memory_graph.recall.derived import State
-from data.memory_graph.recall.fact_words import FactWords
-from data.memory_graph.recall.matrix import Matrix, Row
-from data.memory_graph.recall.question_view import QuestionView, Scores
-from data.memory_graph.recall.recall import RecallSettings
-from data.memory_graph.recall.vectors import Vectors
-from data.memory_graph.recall.view import QuestionEntity, View
-from data.memory_graph.record.texts import fact_texts
-from data.memory_graph.times import start
-from data.memory_graph.types import EPISODIC, OBJECT, SIMPLE, THESIS, TIME, Episode
-from data.retrieve import words
-from tests.data.memory_graph.hashing import Hashing
-from tests.data.memory_graph.random_record import RandomRecord
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, SIMPLE, THESIS, TIME, Episode
+from turngraph.data.memory_graph.recall import fact_words, question_view
+from turngraph.data.memory_graph.recall.adjacency import Adjacency
+from turngraph.data.memory_graph.recall.derived import State
+from turngraph.data.memory_graph.recall.fact_words import FactWords
+from turngraph.data.memory_graph.recall.matrix import Matrix, Row
+from turngraph.data.memory_graph.recall.question_view import QuestionView, Scores
+from turngraph.data.memory_graph.recall.recall import RecallSettings
+from turngraph.data.memory_graph.recall.vectors import Vectors
+from turngraph.data.memory_graph.recall.view import QuestionEntity, View
+from turngraph.data.memory_graph.record.texts import fact_texts
+from turngraph.data.memory_graph.times import start
+from turngraph.data.normalise import words
+from turngraph.tests.data.memory_graph.hashing import Hashing
+from turngraph.tests.data.memory_graph.random_record import RandomRecord
 
 QUESTION = "Does Anna like the red cat in Paris?"
 AS_OF = start("2004-06")

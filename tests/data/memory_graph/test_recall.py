@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.recall.recall import RecallSettings
-from data.memory_graph.recall.traverse import Traversal
-from data.memory_graph.types import Extraction, Thesis, Triplet
-from data.types import Entity
-from tests.data.memory_graph.hashing import Hashing
-from tests.data.memory_graph.scripted import Scripted, same_relation
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import Extraction, Thesis, Triplet
+from turngraph.data.memory_graph.recall.recall import RecallSettings
+from turngraph.data.memory_graph.recall.traverse import Traversal
+from turngraph.data.types import Entity
+from turngraph.tests.data.memory_graph.hashing import Hashing
+from turngraph.tests.data.memory_graph.scripted import Scripted, same_relation
 
 BERLIN, PARIS = "Anna lives in Berlin.", "Anna lives in Paris."
 CAT = "Bruno has a blue cat."

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.recall.pagerank import ppr, rank_episodes, spread
-from data.memory_graph.recall.recall import RecallSettings
-from data.memory_graph.recall.restart import restart
-from data.memory_graph.recall.traverse_settings import PPR, Restart, Traversal
-from data.memory_graph.types import EPISODIC, THESIS, Episode
-from tests.data.memory_graph.hashing import Hashing
-from tests.data.memory_graph.tiny_view import TinyView
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import EPISODIC, THESIS, Episode
+from turngraph.data.memory_graph.recall.pagerank import ppr, rank_episodes, spread
+from turngraph.data.memory_graph.recall.recall import RecallSettings
+from turngraph.data.memory_graph.recall.restart import restart
+from turngraph.data.memory_graph.recall.traverse_settings import PPR, Restart, Traversal
+from turngraph.tests.data.memory_graph.hashing import Hashing
+from turngraph.tests.data.memory_graph.tiny_view import TinyView
 
 TYPES = {"Anna works": THESIS, "one": EPISODIC, "two": EPISODIC, "three": EPISODIC}
 TRIPLES = [

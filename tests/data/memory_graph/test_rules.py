@@ -8,11 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.memory_graph.extract.aspects import find_replaced
-from data.memory_graph.extract.dates import find_dates
-from data.memory_graph.extract.rules import RulesExtractor
-from data.memory_graph.extract.sentences import MAX_SENTENCE_CHARS, split_episode
-from data.memory_graph.types import Episode, Extraction, Fact, Provenance, Triplet, Update
+from turngraph.data.memory_graph.extract.aspects import find_replaced
+from turngraph.data.memory_graph.extract.dates import find_dates
+from turngraph.data.memory_graph.extract.rules import RulesExtractor
+from turngraph.data.memory_graph.extract.sentences import MAX_SENTENCE_CHARS, split_episode
+from turngraph.data.memory_graph.memory_types import (
+    Episode,
+    Extraction,
+    Fact,
+    Provenance,
+    Triplet,
+    Update,
+)
 
 RULES = RulesExtractor()
 SAID = "2023-05-08T13:56"  # a Monday

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from data.memory_graph.extract.rules import RulesExtractor
-from data.memory_graph.record import schema
-from data.memory_graph.record.ingest import remember_many
-from data.memory_graph.record.store import Store
-from data.memory_graph.types import Episode
+from turngraph.data.memory_graph.extract.rules import RulesExtractor
+from turngraph.data.memory_graph.memory_types import Episode
+from turngraph.data.memory_graph.record import schema
+from turngraph.data.memory_graph.record.ingest import remember_many
+from turngraph.data.memory_graph.record.store import Store
 
 
 @pytest.fixture

@@ -7,10 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.record import known
-from data.memory_graph.types import Episode, Extraction, Fact, Replaced, Thesis, Triplet, Update
-from tests.data.memory_graph.scripted import Scripted, nothing, same_relation
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import (
+    Episode,
+    Extraction,
+    Fact,
+    Replaced,
+    Thesis,
+    Triplet,
+    Update,
+)
+from turngraph.data.memory_graph.record import known
+from turngraph.tests.data.memory_graph.scripted import Scripted, nothing, same_relation
 
 Held = tuple[str, str | None, str | None]
 
@@ -56,7 +64,9 @@ def test_the_boundary_is_where_the_new_fact_begins_by_its_text(graph: MemoryGrap
 def test_without_any_time_the_boundary_is_now(
     graph: MemoryGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("data.memory_graph.record.ingest.now", lambda: "2026-01-02T03:04:05")
+    monkeypatch.setattr(
+        "turngraph.data.memory_graph.record.ingest.now", lambda: "2026-01-02T03:04:05"
+    )
     graph.remember("Anna likes Paris")
     graph.remember("Anna likes Rome")
     now = "2026-01-02T03:04:05"

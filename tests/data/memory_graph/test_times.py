@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.memory_graph.times import end, now, parse_time, start
+from turngraph.data.memory_graph.times import end, now, parse_time, start
 
 
 def seconds(*parts: int) -> int:

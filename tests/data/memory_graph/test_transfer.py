@@ -10,12 +10,12 @@ from typing import Any
 import networkx
 import pytest
 
-from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.types import Episode, Extraction, Thesis, Triplet
-from data.memory_graph.upkeep.graphml import export_graphml
-from data.memory_graph.upkeep.transfer import export_jsonl, import_jsonl
-from tests.data.memory_graph.scripted import Scripted
-from tests.data.memory_graph.small_graphs import exported, node_of, small_graph
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import Episode, Extraction, Thesis, Triplet
+from turngraph.data.memory_graph.upkeep.graphml import export_graphml
+from turngraph.data.memory_graph.upkeep.transfer import export_jsonl, import_jsonl
+from turngraph.tests.data.memory_graph.scripted import Scripted
+from turngraph.tests.data.memory_graph.small_graphs import exported, node_of, small_graph
 
 
 def rich_graph(path: Path) -> MemoryGraph:

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.memory_graph.recall.ranking import best_first, least
-from data.memory_graph.recall.traverse import Traversal, parse_mixture, traverse
-from data.memory_graph.recall.traverse_settings import (
+from turngraph.data.memory_graph.memory_types import EPISODIC, THESIS
+from turngraph.data.memory_graph.recall.ranking import best_first, least
+from turngraph.data.memory_graph.recall.traverse import Traversal, parse_mixture, traverse
+from turngraph.data.memory_graph.recall.traverse_settings import (
     ALGORITHMS,
     PPR,
     AStar,
@@ -19,9 +20,8 @@ from data.memory_graph.recall.traverse_settings import (
     Flat,
     WaterCircles,
 )
-from data.memory_graph.types import EPISODIC, THESIS
-from tests.data.memory_graph.tiny_graphs import graphs, shuffled
-from tests.data.memory_graph.tiny_view import TinyView
+from turngraph.tests.data.memory_graph.tiny_graphs import graphs, shuffled
+from turngraph.tests.data.memory_graph.tiny_view import TinyView
 
 MIXTURES = st.lists(st.sampled_from(ALGORITHMS), min_size=1, unique=True).map(" + ".join)
 

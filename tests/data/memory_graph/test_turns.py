@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.memory_graph.__main__ import main
-from data.memory_graph.graph import MemoryGraph
-from data.memory_graph.names import alias
-from data.memory_graph.record import forget as forgetting
-from data.memory_graph.record.store import Store
-from data.memory_graph.turns import TurnExtractor, turn_episode
-from data.memory_graph.types import Episode
-from tests.data.memory_graph.hashing import Hashing
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import Episode
+from turngraph.data.memory_graph.names import alias
+from turngraph.data.memory_graph.record import forget as forgetting
+from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.turns import TurnExtractor, turn_episode
+from turngraph.memory import main
+from turngraph.tests.data.memory_graph.hashing import Hashing
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.memory_graph.recall import vectors as module
-from data.memory_graph.recall.vectors import PROBE, Vectors, purge
-from data.memory_graph.record.texts import fact_texts
-from data.memory_graph.types import OBJECT, SIMPLE, THESIS
-from tests.data.memory_graph.hashing import Hashing
-from tests.data.memory_graph.random_record import RandomRecord
+from turngraph.data.memory_graph.memory_types import OBJECT, SIMPLE, THESIS
+from turngraph.data.memory_graph.recall import vectors as module
+from turngraph.data.memory_graph.recall.vectors import PROBE, Vectors, purge
+from turngraph.data.memory_graph.record.texts import fact_texts
+from turngraph.tests.data.memory_graph.hashing import Hashing
+from turngraph.tests.data.memory_graph.random_record import RandomRecord
 
 
 def expected(record: RandomRecord) -> tuple[dict[int, str], dict[int, str]]:
@@ -185,7 +185,7 @@ def test_files_that_are_deleted_meanwhile_are_made_again(tmp_path: Path) -> None
 
 
 def test_a_long_run_makes_the_index_and_a_question_does_not(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("data.memory_graph.recall.neighbours.MAX_EXACT", 10)
+    monkeypatch.setattr("turngraph.data.memory_graph.recall.neighbours.MAX_EXACT", 10)
     record = RandomRecord(tmp_path / "a.db")
     with record.store.writing() as revision:
         for _ in range(50):

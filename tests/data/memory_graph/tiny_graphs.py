@@ -8,8 +8,8 @@ import networkx as nx
 import numpy as np
 from hypothesis import strategies as st
 
-from data.memory_graph.types import EPISODIC, OBJECT, THESIS, TIME
-from tests.data.memory_graph.tiny_view import TinyView
+from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, THESIS, TIME
+from turngraph.tests.data.memory_graph.tiny_view import TinyView
 
 OBJECTS = ("ada", "bo", "cy", "di", "eve", "flo")
 TEXTS = {"Ada met Bo.": THESIS, "Bo, Cy": THESIS, "di slept": THESIS, "Ada? Di! Eve.": EPISODIC,

@@ -7,9 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from data.memory_graph.recall.ranking import rounded
-from data.memory_graph.recall.view import QuestionEntity
-from data.memory_graph.types import (
+from turngraph.data.memory_graph.memory_types import (
     EPISODIC,
     EPISODIC_EDGE,
     HYPER,
@@ -19,7 +17,9 @@ from data.memory_graph.types import (
     TIME,
     TIME_EDGE,
 )
-from data.retrieve import words
+from turngraph.data.memory_graph.recall.ranking import rounded
+from turngraph.data.memory_graph.recall.view import QuestionEntity
+from turngraph.data.normalise import words
 
 LETTERS = {"O": OBJECT, "T": THESIS, "E": EPISODIC}
 Triple = tuple[str, str, str]

@@ -1,0 +1,232 @@
+"""YAML and command line to one checked ``Config``, and back."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import types
+import typing
+from argparse import ArgumentError
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import jsonargparse
+import yaml
+
+from turngraph.configs.schema import Config
+
+_KINDS = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    types.NoneType: "null",
+    tuple[str, ...]: "a list of texts",
+}
+
+
+def load_config(argv: Sequence[str]) -> Config:
+    """The config of a command line: ``--config FILE.yaml`` and ``--any.field VALUE``.
+
+    Raises:
+        ValueError: a file that is missing or no YAML, an unknown field (the nearest is named), or
+            a value of the wrong type or range.
+    """
+    parser = jsonargparse.ArgumentParser(
+        prog="train.py", description="Train a checkpoint.", exit_on_error=False
+    )
+    parser.add_argument("--config", action="config", help="YAML file; later options override it")
+    parser.add_class_arguments(Config)
+    _check_names(argv)
+    try:
+        values = parser.parse_args(list(argv)).as_dict()
+    except ArgumentError as error:
+        raise ValueError(f"config: {' '.join(str(error).split())}") from None
+    values.pop("config")
+    return _build(Config, values)
+
+
+def parse_train_options(argv: Sequence[str]) -> tuple[argparse.Namespace, Config]:
+    """The command line of train.py: how to start, and the config.
+
+    Raises:
+        ValueError: as ``load_config``, or there is no config at all.
+    """
+    parser = argparse.ArgumentParser(prog="train.py", add_help=False, allow_abbrev=False)
+    parser.add_argument("--fresh", action="store_true", help="forget what training.output holds")
+    parser.add_argument(
+        "--resume_anyway",
+        action="store_true",
+        help="go on from a checkpoint of another config, if the run can take what differs",
+    )
+    parser.add_argument(
+        "--dry_run", action="store_true", help="time a few steps, say what all would need, end"
+    )
+    parser.add_argument("--max_minutes", help="the same as --training.max_minutes")
+    options, rest = parser.parse_known_args(argv)
+    if not rest:
+        raise ValueError("train.py needs --config FILE.yaml; configs/ has some")
+    if options.max_minutes is not None:
+        rest.append(f"--training.max_minutes={options.max_minutes}")
+    if {"-h", "--help"} & set(rest):
+        print(parser.format_help())
+    return options, load_config(rest)
+
+
+def _build(class_: Any, values: dict[str, Any], prefix: str = "") -> Any:
+    """A dataclass out of nested plain values."""
+    built: dict[str, Any] = {}
+    for name, hint in typing.get_type_hints(class_).items():
+        value = values[name]
+        if wanted := _mismatch(value, hint):
+            raise ValueError(f"config field {prefix}{name}: {value!r} given, must be {wanted}")
+        inner = next(filter(dataclasses.is_dataclass, _options(hint)), None)
+        if inner is not None and value is not None:
+            value = _build(inner, value, f"{prefix}{name}.")
+        built[name] = tuple(value) if isinstance(value, list) else value
+    return class_(**built)
+
+
+def read_config(path: str | Path, *overrides: str) -> Config:
+    """The config of a YAML file, with ``--field=value`` overrides.
+
+    Raises:
+        ValueError: as ``load_config``.
+    """
+    return load_config(["--config", str(path), *overrides])
+
+
+def write_config(config: Config) -> str:
+    """All fields of a config as YAML that ``read_config`` reads back to an equal config."""
+    return yaml.safe_dump(_plain(config), sort_keys=False, allow_unicode=True)
+
+
+def differences(one: Config, other: Config) -> dict[str, tuple[Any, Any]]:
+    """Fields in which two configs differ: dotted name -> both values."""
+    first, second = (dict(_flat(_plain(config))) for config in (one, other))
+    names = [*first, *(name for name in second if name not in first)]
+    return {
+        name: (first.get(name), second.get(name))
+        for name in names
+        if first.get(name) != second.get(name)
+    }
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _check_names(argv: Sequence[str]) -> None:
+    """Unknown fields, in a YAML file or as options, with the nearest known name."""
+    known = dict(_field_types(Config))
+    for index, option in enumerate(argv):
+        name, equals, value = option.removeprefix("--").partition("=")
+        if not option.startswith("--") or name in ("help", "print_config"):
+            continue
+        if name == "config":
+            if not equals and index + 1 == len(argv):
+                raise ValueError("option --config: a file is needed")
+            _check_file(Path(value if equals else argv[index + 1]), known)
+        elif name not in known:
+            raise ValueError(f"unknown option --{name}{_nearest(name, known)}")
+
+
+def _check_file(path: Path, known: dict[str, Any]) -> None:
+    try:
+        tree = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        if not isinstance(tree, yaml.MappingNode):
+            raise ValueError(f"config {path}: a mapping of fields is needed")
+        _check_entries(path, tree, known)
+    except OSError as error:
+        raise ValueError(f"config {path}: {error.strerror}") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"config {path}: not YAML: {' '.join(str(error).split())}") from None
+
+
+def _check_entries(path: Path, tree: yaml.MappingNode, known: dict[str, Any]) -> None:
+    seen = set()
+    for name, line, node in _entries(tree):
+        place = f"config {path}, line {line}, field {name}"
+        if name not in known:
+            raise ValueError(f"{place}: unknown{_nearest(name, known)}")
+        if name in seen:
+            raise ValueError(f"{place}: given twice")
+        seen.add(name)
+        value = {} if isinstance(node, yaml.MappingNode) else _value(node)
+        if wanted := _mismatch(value, known[name]):
+            raise ValueError(f"{place}: {value!r} given, must be {wanted}")
+
+
+def _value(node: yaml.Node) -> Any:
+    value = yaml.SafeLoader("").construct_object(node, deep=True)
+    if isinstance(value, str) and node.style is None and value.lstrip("+-.")[:1].isdigit():
+        with suppress(ValueError):
+            return float(value)  # to YAML 1.1, and so to PyYAML, 5e-5 without a point is a text
+    return value
+
+
+def _entries(tree: yaml.MappingNode, prefix: str = "") -> Iterator[tuple[str, int, yaml.Node]]:
+    """The fields of a YAML mapping: full name, line, value."""
+    for key, node in tree.value:
+        yield f"{prefix}{key.value}", key.start_mark.line + 1, node
+        if isinstance(node, yaml.MappingNode):
+            yield from _entries(node, f"{prefix}{key.value}.")
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+
+
+def _mismatch(value: Any, hint: Any) -> str:
+    """What a value of that type must be, or "" where it is."""
+    if any(_is(value, option) for option in _options(hint)):
+        return ""
+    return " or ".join(
+        _KINDS[option]
+        if option in _KINDS
+        else "a mapping of fields"
+        if dataclasses.is_dataclass(option)
+        else "one of " + ", ".join(typing.get_args(option))
+        for option in _options(hint)
+    )
+
+
+def _is(value: Any, option: Any) -> bool:
+    if dataclasses.is_dataclass(option):
+        return isinstance(value, dict)
+    if typing.get_origin(option) is typing.Literal:
+        return value in typing.get_args(option)
+    if option == tuple[str, ...]:
+        return isinstance(value, list | tuple) and all(isinstance(v, str) for v in value)
+    if isinstance(value, bool):
+        return option is bool
+    return isinstance(value, int | float if option is float else option)
+
+
+def _field_types(class_: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, hint in typing.get_type_hints(class_).items():
+        yield prefix + name, hint
+        for option in filter(dataclasses.is_dataclass, _options(hint)):
+            yield from _field_types(option, f"{prefix}{name}.")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """The known field most like a wrong one: by its whole name, else by its last part."""
+    if close := difflib.get_close_matches(name, sorted(known), 1, 0.6):
+        return f"; did you mean {close[0]}?"
+    last = {field.rpartition(".")[2]: field for field in sorted(known)}
+    close = difflib.get_close_matches(name.rpartition(".")[2], sorted(last), 1, 0.6)
+    return f"; did you mean {last[close[0]]}?" if close else ""

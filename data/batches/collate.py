@@ -1,0 +1,229 @@
+"""Examples to tensors; only tensors cross from ``data`` to ``model``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turngraph.configs.schema import PIECE_FEATURES
+from turngraph.data.examples import Example
+from turngraph.data.graph.chain_graph import ChainGraph, join_places
+from turngraph.data.graph.mentions import entities_of
+from turngraph.data.scoring.metrics import same_entity
+from turngraph.data.types import Entity
+
+IGNORED_LABEL = -100
+
+
+def candidate_entities(example: Example) -> list[Entity]:
+    """The entities that an example can be answered with, in the order of ``Candidates``."""
+    assert example.graph.mentions is not None, "built without mentions"
+    entities = list(entities_of([item.evidence for item in example.evidence]).values())
+    return [entities[number] for number in np.unique(example.graph.mentions.entities)]
+
+
+@dataclass
+class Candidates:
+    """The entities that the examples of a batch can be answered with: C of B examples.
+
+    Nodes stand in S segments, one behind the other: the pieces of an example, then its question.
+    Mentions of one candidate stand together, candidates of one example likewise.
+
+    Args:
+        segment_sizes: nodes in each segment, [S].
+        questions: the segment of each example's question, [B].
+        features: of each segment ``configs.schema.PIECE_FEATURES``, [S, 3]; 0 of questions.
+        nodes: the last node of each mention, [M].
+        segments: the segment of each mention, [M].
+        num_mentions: of each candidate, [C].
+        num_candidates: of each example, [B].
+        gold: whether a candidate is a gold answer, [C]; None where there are no targets.
+    """
+
+    segment_sizes: Tensor
+    questions: Tensor
+    features: Tensor
+    nodes: Tensor
+    segments: Tensor
+    num_mentions: Tensor
+    num_candidates: Tensor
+    gold: Tensor | None
+
+    def to(self, device: torch.device | str) -> Candidates:
+        """The same candidates on a device."""
+        tensors = {field.name: getattr(self, field.name) for field in fields(self)}
+        moved = {
+            name: tensor.to(device, non_blocking=True)
+            for name, tensor in tensors.items()
+            if tensor is not None
+        }
+        return replace(self, **moved)
+
+
+@dataclass
+class Batch:
+    """B examples of up to T tokens, evidence tokens included.
+
+    Packed, the examples stand one behind the other in one row, and B is 1.
+
+    Args:
+        input_ids: token ids of prefix, evidence, suffix and answer, [B, T].
+        attention_mask: False on padding, [B, T]; None where examples are packed.
+        position_ids: places of the tokens in their example, from 0, [B, T]; going on over padding
+            on the right, 0 on the left.
+        node_mask: True where the evidence stands, [B, T]; the k-th True in row-major order is
+            node k of the batch, or place k where there are ``places``.
+        labels: the answer's ids at their own positions, -100 elsewhere, [B, T].
+        edge_index: edges between nodes of the batch, source row and target row, [2, E].
+        edge_types: type of each edge, [E]; -1 where nothing says it.
+        node_ids: token ids of the nodes, [N]; None where all of them stand in the prompt, each in
+            its own place.
+        places: for each node the number of its place among all places of evidence in the batch,
+            -1: none, [N]; None as ``node_ids``.
+        padded_right: whether all padding stands behind the examples, where no token of a causal LM
+            sees it.
+        candidates: the entities that can be answered with; None where the graphs have no mentions.
+    """
+
+    input_ids: Tensor
+    attention_mask: Tensor | None
+    position_ids: Tensor
+    node_mask: Tensor
+    labels: Tensor
+    edge_index: Tensor
+    edge_types: Tensor
+    node_ids: Tensor | None
+    places: Tensor | None
+    padded_right: bool
+    candidates: Candidates | None = None
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on a device."""
+        tensors = {
+            field.name: tensor.to(device, non_blocking=True)
+            for field in fields(self)
+            if isinstance(tensor := getattr(self, field.name), Tensor)
+        }
+        candidates = None if self.candidates is None else self.candidates.to(device)
+        return replace(self, **tensors, candidates=candidates)
+
+
+def collate(
+    examples: Sequence[Example],
+    padding_side: Literal["right", "left"],
+    with_target: bool,
+    pad_id: int = 0,
+    packed: bool = False,
+) -> Batch:
+    """Pad examples into a batch, or pack them into one row.
+
+    Args:
+        examples: at least one.
+        padding_side: ``right`` to train, ``left`` to generate.
+        with_target: whether the gold answer stands behind the prompt, with labels.
+        pad_id: fills the padding; never read, as the mask hides it.
+        packed: one example behind the other in one row, without padding; to train only.
+
+    Raises:
+        ValueError: an example has no gold answer to train on.
+    """
+    lengths = [e.num_tokens - (0 if with_target else len(e.target_ids)) for e in examples]
+    shape = (1, sum(lengths)) if packed else (len(examples), max(lengths))
+    input_ids = np.full(shape, pad_id, np.int64)
+    labels = np.full(shape, IGNORED_LABEL, np.int64)
+    padded_right = not packed and padding_side == "right"
+    position_ids = np.zeros(shape, np.int64)
+    attention_mask, node_mask = np.zeros(shape, bool), np.zeros(shape, bool)
+    end = 0
+    for row, (example, length) in enumerate(zip(examples, lengths, strict=True)):
+        if packed:
+            row, start = 0, end
+        else:
+            start = 0 if padding_side == "right" else shape[1] - length
+        end = start + length
+        target = _target(example) if with_target else []
+        evidence = example.graph.prompt_ids
+        ids = [example.prefix_ids, evidence, example.suffix_ids, target]
+        input_ids[row, start:end] = np.concatenate([np.asarray(i, np.int64) for i in ids])
+        attention_mask[row, start:end] = True
+        filled = shape[1] if padded_right else end
+        position_ids[row, start:filled] = np.arange(filled - start)
+        first_node = start + len(example.prefix_ids)
+        node_mask[row, first_node : first_node + len(evidence)] = True
+        labels[row, end - len(target) : end] = target
+        labels[row, start] = IGNORED_LABEL  # what stands before it is no part of the example
+    mask = None if packed else torch.from_numpy(attention_mask)
+    tensors = map(torch.from_numpy, (position_ids, node_mask, labels))
+    graph = _join_graphs([example.graph for example in examples])
+    batch = Batch(torch.from_numpy(input_ids), mask, *tensors, **graph, padded_right=padded_right)
+    batch.candidates = join_candidates(examples, with_target)
+    return batch
+
+
+def _join_graphs(graphs: Sequence[ChainGraph]) -> dict[str, Tensor | None]:
+    """The graphs of a batch as disjoint parts of one."""
+    starts = np.cumsum([0, *(len(graph.node_ids) for graph in graphs)])
+    edges = [graph.edge_index + start for graph, start in zip(graphs, starts, strict=False)]
+    types = [
+        np.full(graph.edge_index.shape[1], -1) if graph.edge_types is None else graph.edge_types
+        for graph in graphs
+    ]
+    joined = {"edge_index": np.concatenate(edges, axis=1), "edge_types": np.concatenate(types)}
+    tensors: dict[str, Tensor | None] = {k: torch.from_numpy(v) for k, v in joined.items()}
+    if all(graph.places is None for graph in graphs):
+        return tensors | {"node_ids": None, "places": None}
+    places = join_places([graph.own_places for graph in graphs])
+    node_ids = np.concatenate([graph.node_ids for graph in graphs])
+    return tensors | {"node_ids": torch.from_numpy(node_ids), "places": torch.from_numpy(places)}
+
+
+def join_candidates(examples: Sequence[Example], with_gold: bool) -> Candidates | None:
+    """The candidates of a batch; None where a graph was built without mentions."""
+    parts: dict[str, list[np.ndarray]] = {field.name: [] for field in fields(Candidates)}
+    first_node = first_segment = 0
+    for example in examples:
+        if (mentions := example.graph.mentions) is None:
+            return None
+        order = np.argsort(mentions.entities, kind="stable")
+        nodes = mentions.nodes[order]
+        ends = np.cumsum(mentions.sizes)
+        counts = np.unique(mentions.entities, return_counts=True)[1]
+        parts["segment_sizes"].append(mentions.sizes)
+        parts["questions"].append(np.array([first_segment + len(ends) - 1]))
+        parts["features"].append(_features(example))
+        parts["nodes"].append(first_node + nodes)
+        parts["segments"].append(first_segment + np.searchsorted(ends, nodes, side="right"))
+        parts["num_mentions"].append(counts)
+        parts["num_candidates"].append(np.array([len(counts)]))
+        if with_gold:
+            parts["gold"].append(_gold(example))
+        first_node, first_segment = first_node + int(ends[-1]), first_segment + len(ends)
+    gold = parts.pop("gold")
+    joined = {name: torch.from_numpy(np.concatenate(arrays)) for name, arrays in parts.items()}
+    return Candidates(**joined, gold=torch.from_numpy(np.concatenate(gold)) if with_gold else None)
+
+
+def _features(example: Example) -> np.ndarray:
+    found = np.zeros((len(example.evidence) + 1, len(PIECE_FEATURES)), np.float32)
+    best = max((item.score for item in example.evidence), default=0.0)
+    for rank, item in enumerate(example.evidence):
+        is_old = item.from_turn < example.turn
+        found[rank] = item.score / best if best > 0 else 0.0, np.log1p(rank), is_old
+    return found
+
+
+def _gold(example: Example) -> np.ndarray:
+    answers = example.conversation.turns[example.turn].answers
+    entities = candidate_entities(example)
+    return np.array([any(same_entity(e, a) for a in answers) for e in entities], bool)
+
+
+def _target(example: Example) -> list[int]:
+    if not example.target_ids:
+        raise ValueError(f"conversation {example.key[0]}, turn {example.key[1]}: no gold answer")
+    return example.target_ids

@@ -1,0 +1,152 @@
+"""The steps of a run as tensors, made ahead of the device, and what identifies their data."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from turngraph.configs.schema import TrainingConfig
+from turngraph.data.batches.collate import Batch, collate
+from turngraph.data.batches.schedule import BatchSchedule
+from turngraph.data.examples import Example
+
+STEPS_AHEAD = 2
+
+
+@dataclass
+class Step:
+    """One optimizer step of this process.
+
+    Args:
+        number: from 0.
+        batches: tensors, one batch per forward pass.
+        examples: what is in them.
+        answer_tokens: in the batches of all processes; the loss is divided by them.
+        num_tokens: without padding, of all processes.
+        wait: seconds for which the batches were waited for.
+    """
+
+    number: int
+    batches: list[Batch]
+    examples: list[list[Example]]
+    answer_tokens: int
+    num_tokens: int
+    wait: float = 0.0
+
+
+def steps(
+    examples: Sequence[Example],
+    schedule: BatchSchedule,
+    numbers: Sequence[int],
+    rank: int = 0,
+    world: int = 1,
+    packed: bool = False,
+) -> Iterator[Step]:
+    """Steps of one process, made ahead in a thread of their own.
+
+    Args:
+        examples: that the schedule was made for.
+        schedule: which of them are in which batch.
+        numbers: of the steps, in the order in which they are taken.
+        rank: this process.
+        world: number of processes; they share the batches of every step.
+        packed: lay the examples of a batch in one row.
+    """
+
+    def make(number: int) -> Step:
+        everything = [[examples[i] for i in batch] for batch in schedule.step(number)]
+        mine = everything[rank::world]
+        tensors = [collate(batch, "right", True, packed=packed) for batch in mine]
+        answer_tokens = sum(len(e.target_ids) for batch in everything for e in batch)
+        num_tokens = sum(e.num_tokens for batch in everything for e in batch)
+        return Step(number, tensors, mine, answer_tokens, num_tokens)
+
+    ahead: deque[Future[Step]] = deque()
+    with ThreadPoolExecutor(1) as pool:
+        for place in range(len(numbers) + STEPS_AHEAD):
+            if place < len(numbers):
+                ahead.append(pool.submit(make, numbers[place]))
+            if place >= STEPS_AHEAD and ahead:
+                began = time.monotonic()
+                step = ahead.popleft().result()
+                step.wait = time.monotonic() - began
+                yield step
+
+
+class Trial:
+    """Up to eleven steps that stand for all: the one with the largest batch, and ten over the run.
+
+    Args:
+        schedule: of the run.
+        examples: that it was made for.
+    """
+
+    def __init__(
+        self, schedule: BatchSchedule, examples: Sequence[Example], num_timed: int = 10
+    ) -> None:
+        self.examples, self.schedule = examples, schedule
+        lengths = [example.num_tokens for example in examples]
+        packing = schedule.settings.packing
+
+        def computed(batch: Sequence[int]) -> int:
+            longest = max(lengths[i] for i in batch)
+            return sum(lengths[i] for i in batch) if packing else len(batch) * longest
+
+        batches = [list(map(computed, schedule.step(n))) for n in range(schedule.num_steps)]
+        self.sizes = [sum(sizes) for sizes in batches]  # of each step in tokens, padding included
+        largest = max(range(schedule.num_steps), key=lambda n: max(batches[n]))
+        between = [round(i * (schedule.num_steps - 1) / (num_timed - 1)) for i in range(num_timed)]
+        self.numbers = [largest, *dict.fromkeys(between)]
+        self.times: list[float] = []
+
+    def lines(self, settings: TrainingConfig, evaluation: float) -> list[str]:
+        """Sizes of the data and the time that the run would take.
+
+        Args:
+            settings: of the run.
+            evaluation: seconds of one evaluation.
+        """
+        timed = sum(self.times[1:]) / sum(self.sizes[n] for n in self.numbers[1:])
+        training, num_steps = timed * sum(self.sizes), self.schedule.num_steps
+        times = 1 + ((num_steps - 1) // settings.eval_every if settings.eval_every else 0)
+        tokens = [example.num_tokens for example in self.examples]
+        nodes = [len(example.graph.node_ids) for example in self.examples]
+        edges = [example.graph.edge_index.shape[1] for example in self.examples]
+        return [
+            f"examples      {len(tokens)}: tokens {_spread(tokens)}, nodes {_spread(nodes)}, "
+            f"edges {_spread(edges)}",
+            f"steps         {num_steps} of {settings.batches_per_step} batches; "
+            f"{self.schedule.examples_per_batch():.1f} examples a batch, "
+            f"{100 * self.schedule.padding_share():.1f} % padding",
+            f"time          {_minutes(training + times * evaluation)}: training "
+            f"{_minutes(training)} ({1 / timed:.0f} tokens/s), {times} evaluation(s) of "
+            f"{_minutes(evaluation)}",
+        ]
+
+
+def _spread(values: Sequence[int]) -> str:
+    return f"{sum(values) / len(values):.0f} on average, {max(values)} at most"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.1f} min"
+
+
+def fingerprint(examples: Sequence[Example]) -> str:
+    """SHA-256 over what is trained on: every token, edge and answer, in order."""
+    digest = hashlib.sha256()
+    for example in examples:
+        graph = example.graph
+        sizes = (len(example.prefix_ids), len(graph.node_ids), len(example.suffix_ids))
+        digest.update(repr((example.key, sizes)).encode())
+        ids = [example.prefix_ids, graph.node_ids, example.suffix_ids, example.target_ids]
+        types = [] if graph.edge_types is None else graph.edge_types
+        for part in (*ids, graph.edge_index, types, graph.own_places):
+            digest.update(np.asarray(part, np.int64).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,184 @@
+"""Which examples make which batch of which step: a function of lengths, settings and seed alone.
+
+Nothing is remembered from step to step, so that a run that goes on needs its step's number only,
+and any number of processes takes the same steps.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from functools import lru_cache
+
+from turngraph.configs.schema import TrainingConfig
+from turngraph.data.examples import Example
+
+# Lengths count as up to so much longer when they are sorted: enough for new neighbours in every
+# epoch, too little to pad much.
+BLUR = 0.03
+ANSWER_TOKENS = 8192
+"""In one batch of questions, of padded prompts and longest answers."""
+
+
+class BatchSchedule:
+    """The batches of a run, in a new random order in every epoch.
+
+    With ``batch_size`` examples come in random order, and a batch may reach into the next epoch.
+    With ``batch_tokens`` examples of like length make a batch, batches come in random order, and
+    none reaches into the next epoch. Packed batches need no like lengths and take random ones.
+
+    Args:
+        examples: to train on; at least one.
+        settings: ``batch_size`` or ``batch_tokens``, ``batches_per_step``, ``packing``,
+            ``num_epochs``, ``max_steps`` and ``seed`` are read.
+        num_processes: that share the batches of every step.
+
+    Raises:
+        ValueError: an example is longer than ``batch_tokens``, or ``num_processes`` does not divide
+            ``batches_per_step``.
+    """
+
+    def __init__(
+        self, examples: Sequence[Example], settings: TrainingConfig, num_processes: int = 1
+    ) -> None:
+        assert len(examples) > 0, "nothing to train on"
+        check_shared_evenly(settings.batches_per_step, num_processes)
+        if settings.batch_tokens is not None:
+            check_lengths(examples, settings.batch_tokens)
+        self.settings = settings
+        self._lengths = [example.num_tokens for example in examples]
+        self._order = lru_cache(maxsize=4)(self._draw_order)
+        self._grouped = lru_cache(maxsize=4)(self._group)
+        self._first_batch = lru_cache(maxsize=None)(self._count_before)
+        self.num_steps = self._count_steps()
+
+    def step(self, number: int) -> list[list[int]]:
+        """The batches of one optimizer step, as numbers of examples.
+
+        Args:
+            number: of the step, from 0; may lie behind the last one.
+
+        Returns:
+            ``batches_per_step`` batches; process r of w takes ``[r::w]`` of them.
+        """
+        size = self.settings.batches_per_step
+        return [self._batch(i) for i in range(number * size, (number + 1) * size)]
+
+    def epoch_batches(self, epoch: int = 0) -> list[list[int]]:
+        """The batches of one epoch, taken for itself; every example stands in one of them."""
+        if (size := self.settings.batch_size) is None:
+            return self._grouped(epoch)
+        order = self._order(epoch)
+        return [order[i : i + size] for i in range(0, len(order), size)]
+
+    def padding_share(self, epoch: int = 0) -> float:
+        """The part of the tokens computed in an epoch that is padding, from 0 to 1."""
+        if self.settings.packing:
+            return 0.0
+        lengths = self._lengths
+        batches = self.epoch_batches(epoch)
+        computed = sum(len(batch) * max(lengths[i] for i in batch) for batch in batches)
+        return 1 - sum(lengths) / computed
+
+    def examples_per_batch(self, epoch: int = 0) -> float:
+        """Mean number of examples in the batches of an epoch."""
+        return len(self._lengths) / len(self.epoch_batches(epoch))
+
+    def _batch(self, number: int) -> list[int]:
+        """A batch of the run, counted over all epochs."""
+        if (size := self.settings.batch_size) is not None:
+            places = range(number * size, (number + 1) * size)
+            num = len(self._lengths)
+            return [self._order(place // num)[place % num] for place in places]
+        epoch = 0
+        while self._first_batch(epoch + 1) <= number:
+            epoch += 1
+        return self._grouped(epoch)[number - self._first_batch(epoch)]
+
+    def _count_steps(self) -> int:
+        """Steps that make ``num_epochs``, or ``max_steps`` if fewer; at least one."""
+        settings = self.settings
+        if settings.batch_size is not None:
+            num_batches = len(self._lengths) * settings.num_epochs / settings.batch_size
+        else:
+            num_batches = self._count_grouped()
+        steps = max(1, _round_up(num_batches / settings.batches_per_step))
+        return steps if settings.max_steps is None else min(steps, settings.max_steps)
+
+    def _count_grouped(self) -> int:
+        """Batches in ``num_epochs``; no epoch is looked at that ``max_steps`` does not reach."""
+        settings, num_batches, epoch = self.settings, 0, 0
+        enough = (settings.max_steps or math.inf) * settings.batches_per_step
+        while epoch < settings.num_epochs and num_batches < enough:
+            share = min(settings.num_epochs - epoch, 1)
+            num_batches += _round_up(share * len(self._grouped(epoch)))
+            epoch += 1
+        return num_batches
+
+    def _draw_order(self, epoch: int) -> list[int]:
+        order = list(range(len(self._lengths)))
+        random.Random(f"epoch {epoch} of seed {self.settings.seed}").shuffle(order)
+        return order
+
+    def _count_before(self, epoch: int) -> int:
+        """Batches of the epochs before one; asked for one epoch after the other."""
+        return self._first_batch(epoch - 1) + len(self._grouped(epoch - 1)) if epoch else 0
+
+    def _group(self, epoch: int) -> list[list[int]]:
+        """An epoch's examples in batches within ``batch_tokens``, in random order."""
+        settings, lengths, order = self.settings, self._lengths, self._order(epoch)
+        rng = random.Random(f"batches of epoch {epoch} of seed {settings.seed}")
+        if not settings.packing:
+            order = sorted(order, key=lambda i: -lengths[i] * (1 + BLUR * rng.random()))
+        batches: list[list[int]] = [[]]
+        longest = total = 0
+        for i in order:
+            longest, total = max(longest, lengths[i]), total + lengths[i]
+            needed = total if settings.packing else (len(batches[-1]) + 1) * longest
+            if needed > settings.batch_tokens:
+                batches.append([])
+                longest = total = lengths[i]
+            batches[-1].append(i)
+        rng.shuffle(batches)
+        return batches
+
+
+def _round_up(value: float) -> int:
+    """The next whole number; what is one but for the last bits (1.1 of 10) stays."""
+    return math.ceil(round(value, 9))
+
+
+def check_shared_evenly(batches_per_step: int, num_processes: int) -> None:
+    """Whether the processes can share the batches of a step.
+
+    Raises:
+        ValueError: some would get more than others.
+    """
+    if batches_per_step % num_processes == 0:
+        return
+    below = batches_per_step // num_processes * num_processes
+    above = below + num_processes
+    nearest = below if below and batches_per_step - below <= above - batches_per_step else above
+    raise ValueError(
+        f"config field training.batches_per_step: {batches_per_step} given, which {num_processes} "
+        f"processes cannot share evenly; the nearest that would do is {nearest}"
+    )
+
+
+def check_lengths(examples: Sequence[Example], batch_tokens: int) -> None:
+    """Whether every example fits into a batch for itself.
+
+    Raises:
+        ValueError: one does not; a larger batch than the budget may not fit into memory.
+    """
+    longest = max(examples, key=lambda example: example.num_tokens)
+    if longest.num_tokens <= batch_tokens:
+        return
+    num = sum(example.num_tokens > batch_tokens for example in examples)
+    conversation, turn = longest.key
+    raise ValueError(
+        f"config field training.batch_tokens: {batch_tokens} given, but {num} examples are longer; "
+        f"conversation {conversation}, turn {turn}, the longest, has {longest.num_tokens} tokens: "
+        "give at least as many, or cut the evidence with evidence.max_nodes"
+    )

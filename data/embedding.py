@@ -1,0 +1,32 @@
+"""Sentence encoders as functions from texts to unit vectors, and a cache around one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+
+import numpy as np
+
+Embed = Callable[[Sequence[str]], np.ndarray]
+"""Texts to unit vectors, [len(texts), width]."""
+
+
+def cached(embed: Embed, max_texts: int = 100_000) -> Embed:
+    """A sentence encoder that remembers: conversations over one page share its pieces.
+
+    Args:
+        embed: the encoder.
+        max_texts: how many vectors are kept before all are forgotten; 1.5 kB each at width 384.
+    """
+    vectors: dict[str, np.ndarray] = {}
+
+    @wraps(embed)
+    def remembering(texts: Sequence[str]) -> np.ndarray:
+        if len(vectors) + len(texts) > max_texts:
+            vectors.clear()
+        new = [text for text in dict.fromkeys(texts) if text not in vectors]
+        if new:
+            vectors.update(zip(new, embed(new), strict=True))
+        return np.stack([vectors[text] for text in texts])
+
+    return remembering

@@ -1,0 +1,199 @@
+"""From pieces of evidence to one graph of token chains joined by entity edges, as index arrays."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+
+from turngraph.configs.schema import EDGE_TYPES
+from turngraph.data.graph.entity_spans import EntitySpan
+
+ChainDirection = Literal["forward", "backward", "both"]
+EntityEdges = Literal["star", "clique", "none"]
+CutEdges = Literal["nothing", "entity", "shuffle", "all"]
+TypedEdges = tuple[str, np.ndarray]
+"""A name of ``EDGE_TYPES``, and source row and target row, [2, edges]."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenisedPiece:
+    """A piece of evidence as tokens.
+
+    Args:
+        ids: token ids, one node each.
+        ends: where each token ends, in characters of the piece's text; tokens of the tags
+            around the text end at 0 or behind the text.
+        num_cut: tokens that were cut off because the piece alone exceeded the node budget.
+    """
+
+    ids: list[int]
+    ends: list[int]
+    num_cut: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Mentions:
+    """Which nodes name which entity.
+
+    Args:
+        entities: of each mention, a number among the entities of E_t (``mentions.entities_of``),
+            [M].
+        nodes: the last node of each mention, [M].
+        sizes: nodes of each piece, and of the question behind them, [P + 1].
+    """
+
+    entities: np.ndarray
+    nodes: np.ndarray
+    sizes: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class ChainGraph:
+    """The graph of E_t (paper, section 4.3).
+
+    Args:
+        node_ids: token id of every node, piece after piece, [N].
+        edge_index: source row and target row, [2, E]; chain edges first.
+        num_entity_edges: how many of the edges, at the end, join entity spans.
+        edge_types: each edge's place in ``EDGE_TYPES``, [E]; None where nothing says it.
+        places: where each node stands in the evidence's part of the prompt, in order, [N]; nodes
+            of one place are averaged, and those at -1 are encoded but stand nowhere. None: node k
+            at place k.
+        mentions: of entities; None where nobody asked for them.
+    """
+
+    node_ids: np.ndarray
+    edge_index: np.ndarray
+    num_entity_edges: int
+    edge_types: np.ndarray | None = None
+    places: np.ndarray | None = None
+    mentions: Mentions | None = None
+
+    @property
+    def own_places(self) -> np.ndarray:
+        """``places``, said in full, [N]."""
+        return np.arange(len(self.node_ids)) if self.places is None else self.places
+
+    @property
+    def prompt_ids(self) -> np.ndarray:
+        """Token id of every place in the prompt: its first node's, [P]."""
+        return self.node_ids if self.places is None else self.node_ids[self.first_at_place]
+
+    @property
+    def first_at_place(self) -> np.ndarray:
+        """The first node of every place in the prompt, [P]."""
+        places, first = np.unique(self.own_places, return_index=True)
+        return first[places >= 0]
+
+
+def chain_graph(
+    pieces: Sequence[TokenisedPiece],
+    spans: Sequence[Sequence[EntitySpan]],
+    chain: ChainDirection = "forward",
+    entity_edges: EntityEdges = "star",
+    max_entity_share: float = 0.5,
+    more_edges: Sequence[TypedEdges] = (),
+    places: Sequence[np.ndarray] | None = None,
+) -> ChainGraph:
+    """Join token chains by entity edges.
+
+    Args:
+        pieces: tokens of each piece, best-ranked first.
+        spans: entity spans of each piece, in characters of its text.
+        chain: ``forward`` is w_1 -> w_2 -> ..., as the paper draws it.
+        entity_edges: ``star`` joins every span to the first span in the best-ranked piece, O(m)
+            edges for m spans; ``clique`` joins all pairs in different pieces; both ways,
+            last token to last token.
+        max_entity_share: an entity in more than this part of the pieces gets no edges.
+        more_edges: edges of other types.
+        places: for each piece the places of its tokens, from 0; None: each has its own.
+    """
+    starts = node_starts(pieces)
+    node_ids = np.fromiter((i for piece in pieces for i in piece.ids), np.int64, int(starts[-1]))
+    nodes = span_nodes(pieces, spans, starts)
+    joined = _entity_edges(nodes, len(pieces), entity_edges, max_entity_share)
+    parts = [*_chain_edges(starts, chain), *more_edges, ("entity", joined)]
+    edge_index = np.concatenate([edges for _, edges in parts], axis=1)
+    sizes = [edges.shape[1] for _, edges in parts]
+    edge_types = np.repeat([EDGE_TYPES.index(name) for name, _ in parts], sizes)
+    all_places = join_places(places) if places is not None and len(node_ids) else None
+    return ChainGraph(node_ids, edge_index, joined.shape[1], edge_types, all_places)
+
+
+def node_starts(pieces: Sequence[TokenisedPiece]) -> np.ndarray:
+    """First node of each piece, and the number of nodes at the end."""
+    return np.cumsum([0, *(len(piece.ids) for piece in pieces)])
+
+
+def num_places(places: np.ndarray) -> int:
+    """How much room in the prompt a piece takes whose tokens stand at these places."""
+    return int(places.max(initial=-1)) + 1
+
+
+def join_places(places: Sequence[np.ndarray]) -> np.ndarray:
+    """Places one behind the other from those in each piece, or in each graph."""
+    starts = np.cumsum([0, *map(num_places, places)])
+    moved = [np.where(p < 0, -1, p + start) for p, start in zip(places, starts, strict=False)]
+    return np.concatenate([*moved, np.empty(0, np.int64)])
+
+
+def cut_edges(graph: ChainGraph, cut: CutEdges) -> ChainGraph:
+    """The graph without its entity edges, or without any: what a trained model owes to them."""
+    num_edges = graph.edge_index.shape[1]
+    kept = {"nothing": num_edges, "entity": num_edges - graph.num_entity_edges, "all": 0}[cut]
+    num_entity_edges = graph.num_entity_edges if cut == "nothing" else 0
+    types = None if graph.edge_types is None else graph.edge_types[:kept]
+    edges = graph.edge_index[:, :kept]
+    return replace(graph, edge_index=edges, num_entity_edges=num_entity_edges, edge_types=types)
+
+
+def _chain_edges(starts: np.ndarray, chain: ChainDirection) -> list[TypedEdges]:
+    first = np.arange(max(int(starts[-1]) - 1, 0))
+    first = np.delete(first, starts[1:-1][(starts[1:-1] > 0) & (starts[1:-1] <= len(first))] - 1)
+    forward = np.stack([first, first + 1])
+    both: list[TypedEdges] = [("forward", forward), ("backward", forward[::-1])]
+    return both if chain == "both" else [both[chain == "backward"]]
+
+
+def span_nodes(
+    pieces: Sequence[TokenisedPiece], spans: Sequence[Sequence[EntitySpan]], starts: np.ndarray
+) -> dict[str, list[tuple[int, int]]]:
+    """Entity id -> (piece, node of the span's last token), in rank order."""
+    nodes: dict[str, list[tuple[int, int]]] = {}
+    for number, (piece, found) in enumerate(zip(pieces, spans, strict=True)):
+        for span in found:
+            token = last_token(piece.ends, span.end)
+            if token < len(piece.ids):  # else the piece was cut before the span's end
+                nodes.setdefault(span.entity, []).append((number, int(starts[number]) + token))
+    return nodes
+
+
+def last_token(ends: Sequence[int], end: int) -> int:
+    """The last token of a span; of several that end with it (bytes of one character) the last."""
+    last = bisect_right(ends, end) - 1
+    return last if last >= 0 and ends[last] == end else bisect_left(ends, end)
+
+
+def _entity_edges(
+    nodes: dict[str, list[tuple[int, int]]], num_pieces: int, kind: EntityEdges, max_share: float
+) -> np.ndarray:
+    pairs: set[tuple[int, int]] = set()
+    for places in nodes.values() if kind != "none" else ():
+        in_pieces = {number for number, _ in places}
+        if len(in_pieces) < 2 or len(in_pieces) / num_pieces > max_share:
+            continue
+        joins = (
+            ((places[0], other) for other in places[1:])
+            if kind == "star"
+            else combinations(places, 2)
+        )
+        pairs.update((a, b) for (piece_a, a), (piece_b, b) in joins if piece_a != piece_b)
+    if not pairs:
+        return np.empty((2, 0), np.int64)
+    one_way = np.array(sorted(pairs), np.int64).T
+    return np.concatenate([one_way, one_way[::-1]], axis=1)

@@ -1,0 +1,340 @@
+"""Entities for evidence that comes without them, so that equal things can be linked.
+
+Found are: the title before a statement, cells of rows and values of infoboxes and facts, names
+(spans of capitalised words), quoted titles, dates in any spelling, and numbers of two digits and
+more. An entity's id is the normal form of its text, so that "2 October 2000" and "Oct. 2, 2000"
+are one entity. In a script without capital letters names are found only where they stand alone:
+as titles, cells or values, or in quotes.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from tqdm import tqdm
+
+from turngraph.data.linearise import sentence_spans
+from turngraph.data.normalise import MONTHS, fold, normalise_value, parse_date, parse_number
+from turngraph.data.types import Conversation, Entity, Evidence
+
+logger = logging.getLogger(__name__)
+
+MIN_DIGITS = 2  # a single digit equals too many others to mean the same thing
+MIN_LETTERS = 2
+MAX_CHARS = 100  # a longer cell is a text, not an entity
+MAX_TITLE_CHARS = 80
+
+_MONTH = "|".join(rf"{name[:3]}(?:t\.|t)?(?:{name[3:]})?" for name in MONTHS)
+_DATE = re.compile(
+    rf"(?<!\w)(?:\d{{1,2}}(?:st|nd|rd|th)?\s+(?:of\s+)?(?:{_MONTH})\.?,?\s+\d{{4}}"
+    rf"|(?:{_MONTH})\.?(?:\s+\d{{1,2}}(?:st|nd|rd|th)?)?,?\s+\d{{4}}|\d{{4}}-\d\d-\d\d)(?!\w)",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(
+    r"(?<!\w)(?<!\d[.,:/])(?:(?<!\d)[+−-])?"
+    r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?!\w|[.,:]\d)"
+)
+_QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」|『([^』]+)』')
+_CELL = re.compile(r", (?=[^,]* is )")
+_WORD = re.compile(
+    r"(?:Dr|Mrs?|Ms|St|Prof|Gen|Col|Capt|Lt|Mt|Ft)\.(?!\w)|(?:[^\W\d_]\.)+(?!\w)|\w+(?:['’-]\w+)*"
+)
+_BLANK = "\x1f"
+
+CONNECTORS = frozenset(
+    "of the de del della di da do dos das du des la le les los las el al van von der den ter ten "
+    "zu zum zur af av bin ibn".split()
+)
+# Words with which English sentences begin and which are no names, even if the pool is too small
+# to show them in lower case.
+FUNCTION_WORDS = frozenset(
+    "a an the this that these those there here it its he she they we you i his her their our my "
+    "your him them who whom whose which what when where why how if then than as at by for from in "
+    "into of off on onto out over to under until up upon with within without and or but nor so yet "
+    "not no yes all any both each every few many more most much other others several some such "
+    "after again against before below between beyond during since though although because while "
+    "however therefore moreover furthermore thus hence finally later today meanwhile instead also "
+    "about around additionally eventually first second third once only one two three now never "
+    "often early "
+    "is are was were be been has have had do does did can could may might must shall should will "
+    "would unlike like despite due according".split()
+)
+
+
+class EntityEdges(NamedTuple):
+    """What entities join: how many occur, how many in two pieces or more, and star edges."""
+
+    num_entities: int
+    num_shared: int
+    num_edges: int
+
+
+class _Name(NamedTuple):
+    """A span of capitalised words, and whether a sentence begins with it."""
+
+    words: tuple[str, ...]
+    text: str
+    is_initial: bool
+    second: int  # where the second capitalised word begins in text; 0 if there is none
+
+
+@dataclass
+class _Seen:
+    """How words are written across the pool; it tells names from words that begin a sentence."""
+
+    lower: set[str] = field(default_factory=set)
+    inner_words: set[str] = field(default_factory=set)
+    inner_names: set[str] = field(default_factory=set)
+
+
+def find_entities(pieces: Sequence[Evidence], extend: bool = False) -> list[Evidence]:
+    """The pieces, those without entities with what was found in their text.
+
+    A found text that equals a label or mention of an entity that the pool already has is that
+    entity. Otherwise its id is its normal form and its label its first spelling in the pool.
+
+    Args:
+        pieces: one pool; how a word is written in one piece helps to read another.
+        extend: add what was found to pieces that have entities too; otherwise they stay as is.
+    """
+    titles = _titles(pieces)
+    chosen = [i for i, piece in enumerate(pieces) if extend or not piece.entities]
+    split = [_split(pieces[i], titles) for i in chosen]
+    names = [[_read_names(text) for text in values + free] for _, values, free in split]
+    seen = _Seen()
+    for name_lists in names:
+        for found, lower in name_lists:
+            _look_at(found, lower, seen)
+    known = _known_entities(pieces)
+    given = [name for heads, values, _ in split for name in heads + values]
+    seen.inner_words.update(given, (entity.label for entity in known.values()))
+    result = list(pieces)
+    for index, (heads, values, free), name_lists in zip(chosen, split, names, strict=True):
+        labels = heads + values
+        for text, (found, _) in zip(values + free, name_lists, strict=True):
+            labels += _dates_numbers_quotes(text)[0] + list(_choose(found, seen))
+        result[index] = _with_entities(pieces[index], labels, known)
+    return result
+
+
+def entity_of(text: str) -> Entity | None:
+    """A title, cell or link as an entity known by its normal form; None for chance or long text."""
+    text = text.strip()
+    return Entity(normalise_value(text), text) if _is_entity(text) else None
+
+
+def _titles(pieces: Iterable[Evidence]) -> set[str]:
+    """What stands before the first comma of several pieces, unless it opens plain sentences."""
+    total, as_title = Counter(), Counter()
+    for piece in pieces:
+        head, comma, rest = piece.text.partition(", ")
+        if comma and 0 < len(head) <= MAX_TITLE_CHARS and head.casefold() not in FUNCTION_WORDS:
+            total[head] += 1
+            as_title[head] += not rest[:1].islower() or piece.source != "text"
+    return {head for head, n in total.items() if n > 1 and as_title[head] > n / 2}
+
+
+def _split(piece: Evidence, titles: set[str]) -> tuple[list[str], list[str], list[str]]:
+    """A piece as its title, its values (each an entity), and its free text, none of them twice."""
+    head, _, rest = piece.text.partition(", ")
+    parts = piece.text.split(", ")
+    if piece.source == "kb" and len(parts) > 2:
+        return parts[:1], parts[2::2], []
+    if piece.source == "infobox" and len(parts) > 2:
+        return parts[:1], list(dict.fromkeys([", ".join(parts[2:]), *parts[2:]])), []
+    if piece.source == "table" and len(cells := _CELL.split(piece.text)) > 1:
+        title = head if head in titles else cells[0]
+        return [title], [cell.partition(" is ")[2] for cell in cells[1:]], []
+    if head in titles:
+        return [head], [], [rest]
+    begins = rest.split(" ", 1)[0]  # "Peru, The capital": a title of one piece, then a sentence
+    is_sentence = begins[:1].isupper() and begins.casefold() in FUNCTION_WORDS
+    return [], [], [head, rest] if is_sentence else [piece.text]
+
+
+def _read_names(text: str) -> tuple[list[_Name], list[str]]:
+    """Names in the order of the text, and its words in lower case."""
+    _, plain = _dates_numbers_quotes(text)
+    names: list[_Name] = []
+    lower: list[str] = []
+    for start, end in sentence_spans(text):
+        words = list(_WORD.finditer(plain, start, end))
+        lower += [word[0] for word in words if word[0][0].islower()]
+        first = words[0].start() if words else start
+        names += [_name(run, plain, run[0].start() == first) for run in _runs(words, plain)]
+    return names, lower
+
+
+def _runs(words: Sequence[re.Match[str]], text: str) -> Iterator[list[re.Match[str]]]:
+    """Runs of capitalised words, with connectors and short numbers inside ("Apollo 11")."""
+    run: list[re.Match[str]] = []
+    for word in words:
+        gap = text[run[-1].end() : word.start()] if run else None
+        joined = gap in (" ", " & ") or (gap == "" and run[-1][0].endswith("."))
+        closed = bool(run) and _is_possessive(run[-1][0])
+        if word[0][0].isupper():
+            if run and not (joined and not closed):
+                yield _trim(run)
+                run = []
+            run.append(word)
+        elif run and joined and not closed and _continues(word, run[-1][0]):
+            run.append(word)
+        elif run:
+            yield _trim(run)
+            run = []
+    if run:
+        yield _trim(run)
+
+
+def _continues(word: re.Match[str], last: str) -> bool:
+    is_number = word[0].isdigit() and len(word[0]) < 4 and last[0].isupper()
+    is_whole = not re.match(r"[.,:]\d", word.string[word.end() : word.end() + 2])
+    return (is_number and is_whole) or word[0] in CONNECTORS
+
+
+def _is_possessive(word: str) -> bool:
+    return word.endswith(("'s", "’s"))
+
+
+def _trim(run: list[re.Match[str]]) -> list[re.Match[str]]:
+    while run[-1][0] in CONNECTORS:
+        run = run[:-1]
+    return run
+
+
+def _name(run: Sequence[re.Match[str]], text: str, is_initial: bool) -> _Name:
+    start, end = run[0].start(), run[-1].end()
+    end -= 2 * _is_possessive(run[-1][0])
+    capital = (word.start() - start for word in run[1:] if word[0] not in CONNECTORS)
+    words = tuple(word[0] for word in run)
+    return _Name(words, text[start:end], is_initial, next(capital, 0))
+
+
+def _look_at(names: Iterable[_Name], lower: Iterable[str], seen: _Seen) -> None:
+    seen.lower.update(lower)
+    for name in names:
+        seen.inner_words.update(name.words[name.is_initial :])
+        if not name.is_initial:
+            seen.inner_names.add(name.text)
+
+
+def _choose(names: Iterable[_Name], seen: _Seen) -> Iterator[str]:
+    """The names that are names: a word that merely begins a sentence is cut off."""
+    for name in names:
+        first = name.words[0].removesuffix("'s").removesuffix("’s")
+        alone = name.second == 0
+        is_function = first.lower() in FUNCTION_WORDS
+        if alone and is_function:
+            continue
+        if not name.is_initial or name.text in seen.inner_names:
+            yield name.text
+        elif alone:
+            if name.words[0] in seen.inner_words or first in seen.inner_words:
+                yield name.text
+        else:
+            rest = name.text[name.second :]
+            is_role = first.lower() in seen.lower and rest in seen.inner_names  # "Singer Adele"
+            yield rest if is_function or is_role else name.text
+
+
+def _dates_numbers_quotes(text: str) -> tuple[list[str], str]:
+    """Quoted titles, dates and numbers, and the text with them blanked out, of equal length."""
+    found: list[str] = []
+    for pattern, is_it in ((_QUOTED, _is_title), (_DATE, parse_date), (_NUMBER, _is_number)):
+        matches = [match for match in pattern.finditer(text) if is_it(match[match.lastindex or 0])]
+        found += [match[match.lastindex or 0] for match in matches]
+        for match in matches if pattern is not _NUMBER else ():
+            blank = _BLANK * (match.end() - match.start())
+            text = text[: match.start()] + blank + text[match.end() :]
+    return found, text
+
+
+def _is_title(text: str) -> bool:
+    return len(text) <= MAX_TITLE_CHARS and text[-1] not in ".!?," and any(map(str.isalnum, text))
+
+
+def _is_number(text: str) -> bool:
+    number = parse_number(text)
+    return number is not None and sum(map(str.isdigit, number)) >= MIN_DIGITS
+
+
+def _is_entity(text: str) -> bool:
+    is_small = parse_number(text) is not None and not _is_number(text)
+    num_letters = sum(map(str.isalnum, text)) + (not text.isascii())  # one sign can be a word
+    return len(text) <= MAX_CHARS and num_letters >= MIN_LETTERS and not is_small
+
+
+def _known_entities(pieces: Iterable[Evidence]) -> dict[str, Entity]:
+    known: dict[str, Entity] = {}
+    entities = {entity for piece in pieces for entity in piece.entities}
+    for entity in sorted(entities, key=lambda e: (e.id, e.label, e.mentions)):
+        for name in (entity.label, *entity.mentions):
+            known.setdefault(normalise_value(name), replace(entity, mentions=()))
+    return known
+
+
+def _with_entities(piece: Evidence, labels: Iterable[str], known: dict[str, Entity]) -> Evidence:
+    entities = {entity.id: entity for entity in piece.entities}
+    for found in filter(None, map(entity_of, labels)):
+        entity = known.setdefault(found.id, found)
+        if fold(found.label) != fold(entity.label):
+            entity = replace(entity, mentions=(found.label,))
+        entities.setdefault(entity.id, entity)
+    return replace(piece, entities=tuple(entities.values()))
+
+
+def count_entity_edges(pieces: Iterable[Evidence]) -> EntityEdges:
+    """How many entities a pool has, how many stand in two pieces or more, and their star edges.
+
+    A star joins an entity's m pieces by m - 1 edges; each is walked both ways.
+    """
+    counts = Counter(entity.id for piece in pieces for entity in piece.entities)
+    shared = [count for count in counts.values() if count > 1]
+    return EntityEdges(len(counts), len(shared), sum(shared) - len(shared))
+
+
+def complete_entities(conversations: Sequence[Conversation]) -> list[Conversation]:
+    """The conversations, with entities found for the pieces that have none; the log says how many.
+
+    A pool that several conversations share stays shared and is looked at once. Pieces that have
+    entities are left as they are, and so is the tuple of a pool without any other pieces.
+    """
+    pools = {id(pool): pool for c in conversations for pool in (c.evidence, *_turn_pools(c))}
+    lacking = {k: p for k, p in pools.items() if not all(piece.entities for piece in p)}
+    if not lacking:
+        return list(conversations)
+    done, total, num_pieces = dict(pools), EntityEdges(0, 0, 0), 0
+    for key, pool in tqdm(lacking.items(), desc="finding entities", unit=" pools", delay=2):
+        done[key] = tuple(find_entities(pool))
+        total = EntityEdges(*map(sum, zip(total, count_entity_edges(done[key]), strict=True)))
+        num_pieces += sum(not piece.entities for piece in pool)
+    log_entities(total, num_pieces)
+    return [
+        replace(
+            conversation,
+            evidence=done[id(conversation.evidence)],
+            turns=tuple(replace(t, evidence=done[id(t.evidence)]) for t in conversation.turns),
+        )
+        for conversation in conversations
+    ]
+
+
+def _turn_pools(conversation: Conversation) -> Iterator[tuple[Evidence, ...]]:
+    return (turn.evidence for turn in conversation.turns)
+
+
+def log_entities(edges: EntityEdges, num_pieces: int) -> None:
+    """Say what was found in ``num_pieces`` pieces and what it joins."""
+    logger.info(
+        "found %d entities in %d pieces; %d entities occur in at least two pieces, "
+        "giving up to %d entity edges",
+        edges.num_entities,
+        num_pieces,
+        edges.num_shared,
+        edges.num_edges,
+    )

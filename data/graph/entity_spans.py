@@ -1,0 +1,167 @@
+"""Entity spans: where a piece of evidence mentions an entity, in characters.
+
+The paper's "string matching against KG entities" (section 4.3): all entities known from the pieces
+of E_t are searched in every piece, so that a sentence that names a table's cell is linked to it.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import ahocorasick
+
+from turngraph.data.normalise import UNSPACED, is_accent
+from turngraph.data.types import Evidence
+
+# A mention shorter than this is believed only in a piece that lists its entity: "12" or "US" as
+# cells of one row would otherwise be found in every other.
+MIN_LETTERS, MIN_DIGITS = 3, 4
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+_VARIANT = re.compile("[\ufe00-\ufe0f]")  # emoji or text style: the word is the same without it
+
+
+@dataclass(frozen=True, slots=True)
+class EntitySpan:
+    """Where a piece mentions an entity: characters ``start`` to ``end`` (exclusive) of its text."""
+
+    entity: str
+    start: int
+    end: int
+
+
+class _FoldTable(dict[int, str]):
+    """For ``str.translate``: a character's folded form, decomposed so that no other joins it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.uneven: set[str] = set()  # characters that fold to none or to several
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        form = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", char).casefold())
+        form = "".join(" " if c.isspace() else c for c in form if not is_accent(c))
+        if len(form) != 1:
+            self.uneven.add(char)
+        self[code] = form
+        return form
+
+
+_FOLD = _FoldTable()
+
+
+def _fold_with_offsets(text: str) -> tuple[str, list[int] | None]:
+    """Folded text and, where characters moved, the place in ``text`` of each folded one."""
+    folded = text.translate(_FOLD)
+    if "  " not in folded and _FOLD.uneven.isdisjoint(text):
+        return folded, None
+    forms: list[str] = []
+    offsets: list[int] = []
+    for index, char in enumerate(text):
+        form = _FOLD[ord(char)]
+        if not (form == " " and forms and forms[-1] == " "):
+            forms.extend(form)
+            offsets.extend([index] * len(form))
+    return "".join(forms), [*offsets, len(text)]
+
+
+@lru_cache(maxsize=1 << 16)
+def _fold_mention(mention: str) -> str:
+    return " ".join(mention.translate(_FOLD).split())
+
+
+def _cuts_word(text: str, at: int) -> bool:
+    """Whether the place before a character of a text is in the middle of a word."""
+    if at in (0, len(text)):
+        return False
+    left, right = text[at - 1], text[at]
+    if right.isascii():
+        return right.isalnum() and _is_wordy(left) and not _UNSPACED.match(left)
+    if _is_mark(right):
+        return True
+    spaced = not (_UNSPACED.match(left) or _UNSPACED.match(right))
+    return spaced and right.isalnum() and _is_wordy(left)
+
+
+def _is_wordy(char: str) -> bool:
+    return char.isalnum() or _is_mark(char)
+
+
+def _is_mark(char: str) -> bool:
+    """Whether a character is a vowel sign or the like, which belongs to the letter before it."""
+    return char > "\u02ff" and unicodedata.category(char)[0] == "M" and not _VARIANT.match(char)
+
+
+def _trusted_anywhere(mention: str) -> bool:
+    return (
+        sum(map(str.isalpha, mention)) >= MIN_LETTERS
+        or sum(map(str.isdigit, mention)) >= MIN_DIGITS
+        or bool(_UNSPACED.search(mention))
+    )
+
+
+def _automaton(pieces: Sequence[Evidence]) -> ahocorasick.Automaton | None:
+    """Mention -> (its length, ids of the entities of that name, in rank order)."""
+    named: dict[str, list[str]] = {}
+    for piece in pieces:
+        for entity in piece.entities:
+            for name in (entity.label, *entity.mentions):
+                ids = named.setdefault(_fold_mention(name), [])
+                if entity.id not in ids:
+                    ids.append(entity.id)
+    named.pop("", None)
+    if not named:
+        return None
+    automaton = ahocorasick.Automaton()
+    for mention, ids in named.items():
+        automaton.add_word(mention, (len(mention), ids, _trusted_anywhere(mention)))
+    automaton.make_automaton()
+    return automaton
+
+
+def entity_spans(pieces: Sequence[Evidence]) -> list[list[EntitySpan]]:
+    """The entity spans of every piece, in order of their start, none overlapping.
+
+    Whole words, longest first, case and accents folded. Where a mention names several entities, the
+    piece's own comes first, then the one of the best-ranked piece.
+
+    Args:
+        pieces: E_t, best first.
+    """
+    automaton = _automaton(pieces)
+    if automaton is None:
+        return [[] for _ in pieces]
+    return [_piece_spans(piece, automaton) for piece in pieces]
+
+
+def _piece_spans(piece: Evidence, automaton: ahocorasick.Automaton) -> list[EntitySpan]:
+    text, offsets = _fold_with_offsets(piece.text)
+    own = {entity.id for entity in piece.entities}
+    found = []
+    for last, (length, ids, trusted) in automaton.iter(text):
+        start, end = last - length + 1, last + 1
+        entity = next((id_ for id_ in ids if id_ in own), ids[0] if trusted else None)
+        if entity is None or _cuts_word(text, start) or _cuts_word(text, end):
+            continue
+        if offsets and (_cuts_char(offsets, start) or _cuts_char(offsets, end)):
+            continue
+        found.append((start, end, entity))
+    found.sort(key=lambda match: (match[0] - match[1], match[0]))
+    taken = bytearray(len(text))
+    spans = []
+    for start, end, entity in found:
+        if taken.find(1, start, end) < 0:
+            taken[start:end] = b"\x01" * (end - start)
+            spans.append((start, end, entity))
+    spans.sort()
+    if offsets is None:
+        return [EntitySpan(entity, start, end) for start, end, entity in spans]
+    return [EntitySpan(entity, offsets[start], offsets[end]) for start, end, entity in spans]
+
+
+def _cuts_char(offsets: Sequence[int], at: int) -> bool:
+    """Whether a place in folded text lies inside one character of the text: "1" in "½"."""
+    return at > 0 and offsets[at - 1] == offsets[at]

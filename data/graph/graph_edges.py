@@ -1,0 +1,198 @@
+"""Edges beside chains and entities: the question to the evidence, and what a table's form says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import pairwise, product
+from typing import Literal
+
+import numpy as np
+
+from turngraph.data.graph.chain_graph import TokenisedPiece, TypedEdges, last_token, node_starts
+from turngraph.data.graph.entities import FUNCTION_WORDS
+from turngraph.data.graph.entity_spans import EntitySpan
+from turngraph.data.graph.table_structure import cells_of, repeated_spans
+from turngraph.data.normalise import fold
+from turngraph.data.types import Evidence
+
+_WORD = re.compile(r"[^\W_]+")
+_YEAR = re.compile(r"(?<!\d)(?:1\d|20)\d\d(?!\d)")
+
+Pairs = Iterable[tuple[int, int]]
+
+
+@lru_cache(maxsize=1 << 16)
+def content_words(text: str) -> tuple[tuple[str, int], ...]:
+    """The words of a text that are no function words, and behind which character each ends.
+
+    They are folded, and a plural's "s" is taken off: questions ask for what a header has in the
+    singular.
+    """
+    found = []
+    for match in _WORD.finditer(text):
+        word = fold(match[0])
+        if word not in FUNCTION_WORDS:
+            plural = len(word) > 3 and word.endswith("s") and not word.endswith("ss")
+            found.append((word[:-1] if plural else word, match.end()))
+    return tuple(found)
+
+
+def more_edges(
+    pieces: Sequence[Evidence],
+    tokens: Sequence[TokenisedPiece],
+    spans: Sequence[Sequence[EntitySpan]],
+    structure: Literal["none", "table", "all"],
+    with_question: bool,
+) -> list[TypedEdges]:
+    """All edges that are neither of a chain nor between entities of the evidence.
+
+    Args:
+        pieces: the evidence, best first, and the question behind it where it has nodes.
+        tokens: of each of them.
+        spans: entity spans of each of them.
+        structure: as ``EvidenceConfig.structure_edges`` says.
+        with_question: whether the last of the pieces is the question.
+    """
+    num = len(pieces) - with_question
+    edges = [question_edges(pieces, tokens, spans)] if with_question else []
+    if structure != "none":
+        edges += table_edges(pieces[:num], tokens[:num])
+    if structure == "all":
+        edges += source_and_time_edges(pieces[:num], tokens[:num])
+    return edges
+
+
+def question_edges(
+    pieces: Sequence[Evidence],
+    tokens: Sequence[TokenisedPiece],
+    spans: Sequence[Sequence[EntitySpan]],
+) -> TypedEdges:
+    """Edges between a question and the evidence, both ways.
+
+    The same entity or the same word joins the last tokens of its mentions. Titles that a piece
+    repeats are passed over: they would join every piece alike.
+
+    Args:
+        pieces: the evidence, best first, and the question behind it.
+        tokens: of each of them.
+        spans: entity spans of each of them.
+    """
+    starts, repeated = node_starts(tokens), repeated_spans(pieces)
+    asked: dict[str, list[int]] = {}
+    places: list[tuple[str, int]] = []
+    for number, (piece, found) in enumerate(zip(pieces, spans, strict=True)):
+        lead = max((end for start, end in repeated[number] if start == 0), default=0)
+        marks = [(f"entity {span.entity}", span.end) for span in found]
+        for name, end in [*marks, *content_words(piece.text)]:
+            token = last_token(tokens[number].ends, end)
+            if token >= len(tokens[number].ids) or end <= lead:
+                continue
+            node = int(starts[number]) + token
+            if number + 1 == len(pieces):
+                asked.setdefault(name, []).append(node)
+            else:
+                places.append((name, node))
+    pairs = {(node, other) for name, other in places for node in asked.get(name, ())}
+    return "question", _both_ways(pairs)
+
+
+def table_edges(pieces: Sequence[Evidence], tokens: Sequence[TokenisedPiece]) -> list[TypedEdges]:
+    """Edges of rows: headers to cells, a row's first cell to its others, and along columns.
+
+    Every token of a header is joined to every token of its cell, one way. The others join last
+    tokens, both ways; a column's cells are joined to the cell of its best-ranked row.
+    """
+    starts = node_starts(tokens)
+    headers: set[tuple[int, int]] = set()
+    rows: set[tuple[int, int]] = set()
+    columns: dict[str, list[int]] = {}
+    for piece, piece_tokens, start in zip(pieces, tokens, starts, strict=False):
+        ends: list[int] = []
+        for cell in cells_of(piece):
+            inside = _tokens_of(piece_tokens, cell.cell - 1, cell.end)
+            if not inside:
+                continue
+            named = _tokens_of(piece_tokens, cell.start - 1, cell.middle)
+            headers.update((int(start) + a, int(start) + b) for a, b in product(named, inside))
+            ends.append(int(start) + inside[-1])
+            columns.setdefault(cell.header, []).append(ends[-1])
+        rows.update((ends[0], other) for other in ends[1:])
+    along = {(cells[0], other) for cells in columns.values() for other in cells[1:]}
+    return [
+        ("header", _index(headers)),
+        ("row", _both_ways(rows)),
+        ("column", _both_ways(along)),
+    ]
+
+
+def source_and_time_edges(
+    pieces: Sequence[Evidence], tokens: Sequence[TokenisedPiece]
+) -> list[TypedEdges]:
+    """Edges between the first tokens of neighbours of one source, and mentions of one year."""
+    starts = node_starts(tokens)
+    sources: dict[str, list[int]] = {}
+    years: dict[str, list[tuple[int, int]]] = {}
+    for number, (piece, piece_tokens) in enumerate(zip(pieces, tokens, strict=True)):
+        sources.setdefault(piece.source, []).append(int(starts[number]))
+        for match in _YEAR.finditer(piece.text):
+            token = last_token(piece_tokens.ends, match.end())
+            if token < len(piece_tokens.ids):
+                years.setdefault(match[0], []).append((number, int(starts[number]) + token))
+    same_source = {pair for nodes in sources.values() for pair in pairwise(nodes)}
+    same_year = {
+        (a, b)
+        for places in years.values()
+        for (piece_a, a), (piece_b, b) in ((places[0], other) for other in places[1:])
+        if piece_a != piece_b
+    }
+    return [("source", _both_ways(same_source)), ("time", _both_ways(same_year))]
+
+
+def places_in_prompt(
+    pieces: Sequence[Evidence],
+    tokens: Sequence[TokenisedPiece],
+    leave_out_repeats: bool,
+    pool_size: int = 1,
+    pool_from: int = 0,
+) -> list[np.ndarray]:
+    """For each piece the place of every token in the piece's part of the prompt; -1: none.
+
+    Args:
+        pieces: the evidence, best first.
+        tokens: of each piece.
+        leave_out_repeats: what was said before takes no place, nor do tags behind the first
+            piece, but for the last token of each, which parts the pieces.
+        pool_size: tokens that share a place.
+        pool_from: the first piece whose tokens share places.
+    """
+    repeated = repeated_spans(pieces) if leave_out_repeats else [[] for _ in pieces]
+    found = []
+    for number, (piece, own, spans) in enumerate(zip(pieces, tokens, repeated, strict=True)):
+        shown = np.ones(len(own.ids), bool)
+        if leave_out_repeats and number:
+            ends = np.asarray(own.ends)
+            before = np.concatenate([[0], ends[:-1]])
+            shown &= (ends > 0) & (ends <= len(piece.text))
+            for start, end in spans:
+                shown &= (before < start) | (ends <= start) | (ends > end)
+            shown[-1:] = True
+        size = pool_size if number >= pool_from else 1
+        found.append(np.where(shown, (np.cumsum(shown) - 1) // size, -1))
+    return found
+
+
+def _tokens_of(tokens: TokenisedPiece, start: int, end: int) -> list[int]:
+    """The tokens that lie within some characters of a piece."""
+    ends = tokens.ends
+    return [i for i, e in enumerate(ends) if e <= end and (ends[i - 1] if i else 0) >= start < e]
+
+
+def _index(pairs: Pairs) -> np.ndarray:
+    return np.array(sorted(pairs), np.int64).reshape(-1, 2).T
+
+
+def _both_ways(pairs: Pairs) -> np.ndarray:
+    one_way = _index(pairs)
+    return np.concatenate([one_way, one_way[::-1]], axis=1)

@@ -1,0 +1,87 @@
+"""What the form of linearised evidence says again: titles, and the headers and cells of rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from turngraph.data.types import Evidence
+
+_HEADER = re.compile(r", ([^,]{1,60}?) is (?=\S)")
+MAX_LEAD_PARTS = 4
+"""Parts between commas that can belong to a title with its caption or section."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A header with its cell in a linearised row, "Header is Cell".
+
+    Args:
+        header: its text.
+        start: first character of the header.
+        middle: behind the header.
+        cell: first character of the cell.
+        end: behind the cell.
+    """
+
+    header: str
+    start: int
+    middle: int
+    cell: int
+    end: int
+
+
+@lru_cache(maxsize=1 << 16)
+def row_cells(text: str) -> tuple[Cell, ...]:
+    """The cells of a row as ``data.linearise.linearise_row`` writes it."""
+    found = list(_HEADER.finditer(text))
+    ends = [*(match.start() for match in found[1:]), len(text)]
+    return tuple(
+        Cell(match[1], match.start(1), match.end(1), match.end(), end)
+        for match, end in zip(found, ends, strict=False)  # ends has one where found has none
+    )
+
+
+def cells_of(piece: Evidence) -> tuple[Cell, ...]:
+    """The cells of a table's row; none of any other piece."""
+    return row_cells(piece.text) if piece.source == "table" else ()
+
+
+def lead_of(piece: Evidence) -> str:
+    """What stands before a row's first header: title and caption. Of other pieces, all."""
+    cells = cells_of(piece)
+    return piece.text[: cells[0].start - 2] if cells else piece.text
+
+
+def repeated_spans(pieces: Sequence[Evidence]) -> list[list[tuple[int, int]]]:
+    """Where each piece says again what was said before it, in characters.
+
+    The parts of its lead with which the piece before it begins, too, and the headers that an
+    earlier row has. What is a piece's own is never among them.
+
+    Args:
+        pieces: E_t, best first.
+    """
+    before: list[str] = []
+    headers: set[str] = set()
+    repeated = []
+    for piece in pieces:
+        cells, parts = cells_of(piece), lead_of(piece).split(", ")
+        same = _num_same(before, parts[: MAX_LEAD_PARTS if cells else len(parts) - 1])
+        spans = [(0, len(", ".join(parts[:same])) + 1)] if same else []  # with its comma
+        spans += [(c.start - 1, c.cell - 1) for c in cells if c.header in headers]  # " X is"
+        headers.update(cell.header for cell in cells)
+        before = parts
+        repeated.append(spans)
+    return repeated
+
+
+def _num_same(before: Sequence[str], parts: Sequence[str]) -> int:
+    same = 0
+    for old, new in zip(before[:MAX_LEAD_PARTS], parts, strict=False):
+        if old != new:
+            break
+        same += 1
+    return same

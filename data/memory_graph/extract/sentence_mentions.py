@@ -1,0 +1,277 @@
+"""What a sentence mentions: names, quoted titles, links, dates, numbers with what they count."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from turngraph.data.graph.entities import CONNECTORS
+from turngraph.data.memory_graph.extract.dates import Date, name_date
+from turngraph.data.memory_graph.extract.words import (
+    NOT_NAMES,
+    NUMBER_WORDS,
+    OPENERS,
+    STOP_WORDS,
+    VERB_FORMS,
+)
+from turngraph.data.normalise import MARKS
+
+MAX_TITLE_CHARS = 80
+MAX_PHRASE_WORDS = 3
+MIN_NUMBER_DIGITS = 2  # a single digit that counts nothing equals too many others
+
+_TOKEN = re.compile(
+    rf"""(?P<quote>"[^"]{{1,{MAX_TITLE_CHARS}}}"|“[^”]{{1,{MAX_TITLE_CHARS}}}”
+        |„[^“”]{{1,{MAX_TITLE_CHARS}}}[“”]|«[^»]{{1,{MAX_TITLE_CHARS}}}»
+        |「[^」]{{1,{MAX_TITLE_CHARS}}}」|『[^』]{{1,{MAX_TITLE_CHARS}}}』
+        |《[^》]{{1,{MAX_TITLE_CHARS}}}》|``[^`']{{1,{MAX_TITLE_CHARS}}}'')
+    |(?P<address>https?://[^\s<>]*[^\s<>.,;:!?)]|(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+)
+    |(?P<number>[+$€£-]?\d+(?:[.,:/-]\d+)*%?(?![\w{MARKS}]))
+    |(?P<word>(?:Dr|Mrs?|Ms|St|Prof|Gen|Col|Capt|Lt|Mt|Ft)\.(?!\w)|(?:[^\W\d_]\.)+(?!\w)
+        |\w[\w{MARKS}]*(?:['’-]\w[\w{MARKS}]*)*)
+    |(?P<mark>[^\w\s])""",
+    re.VERBOSE,
+)
+_LINK = re.compile(
+    r"!?\[([^\[\]]{1,200})\]\([^()\s]*(?:\s\"[^\"]*\")?\)|\[\[([^\[\]|]{1,200})(?:\|([^\[\]|]{1,200}))?\]\]"
+)
+_NO_PHRASE = STOP_WORDS | {
+    form for form, (_, kind) in VERB_FORMS.items() if kind in ("past", "third", "participle")
+}
+_POSSESSIVE = ("'s", "’s")
+_CONTRACTED = re.compile(
+    r"(?:[Ii]|[Yy]ou|[Ww]e|[Tt]hey|[Hh]e|[Ss]he|[Ii]t|[Tt]hat|[Ww]hat|[Ww]ho)['’]"
+)
+
+
+class Token(NamedTuple):
+    """A word, a whole name, a date, a number, a quoted title or a mark.
+
+    Args:
+        text: as it stands, a possessive ending and quotation marks left out.
+        lower: in lower case.
+        start, stop: its characters.
+        kind: "word", "name", "date", "number", "quote", "address" or "mark".
+        owns: a possessive ending followed it.
+    """
+
+    text: str
+    lower: str
+    start: int
+    stop: int
+    kind: str
+    owns: bool = False
+
+
+@dataclass
+class Spellings:
+    """How the words of an episode are written; it tells names from words that begin sentences."""
+
+    lower: set[str] = field(default_factory=set)
+    inner: set[str] = field(default_factory=set)
+
+    def look_at(self, tokens: Iterable[Token]) -> None:
+        """Note the words of a sentence."""
+        for token in _not_first(tokens):
+            if token.kind == "word":
+                (self.inner if token.text[0].isupper() else self.lower).add(token.lower)
+
+
+def plain_text(raw: str) -> tuple[str, list[str]]:
+    """A sentence with its links as a reader sees them, and the names that they link to."""
+    if "[" not in raw:
+        return raw, []
+    names = [match[2] or match[1] for match in _LINK.finditer(raw)]
+    return _LINK.sub(lambda match: match[3] or match[2] or match[1], raw), names
+
+
+def tokenise(text: str, dates: Sequence[Date] = ()) -> list[Token]:
+    """The tokens of a sentence; a date is one token, names are still single words."""
+    tokens: list[Token] = []
+    ahead = list(dates)
+    for match in _TOKEN.finditer(text):
+        start, stop = match.span()
+        while ahead and start >= ahead[0].stop:
+            ahead.pop(0)
+        if ahead and start >= ahead[0].start:
+            if not (tokens and tokens[-1].kind == "date" and tokens[-1].start == ahead[0].start):
+                found = ahead[0]
+                tokens.append(Token("", "", found.start, found.stop, "date"))
+            continue
+        tokens.append(_token(match[0], start, stop, match.lastgroup or "mark"))
+    return tokens
+
+
+def _token(text: str, start: int, stop: int, kind: str) -> Token:
+    if kind == "quote":
+        text = text[2:-2] if text[0] == "`" else text[1:-1]
+        if text[-1] in ".!?" or not any(map(str.isalnum, text)):
+            kind = "speech"
+    owns = kind == "word" and text.endswith(_POSSESSIVE)
+    if owns:
+        text = text[:-2]
+    return Token(text, text.lower(), start, stop, kind, owns)
+
+
+def join_names(tokens: Sequence[Token], text: str, seen: Spellings) -> list[Token]:
+    """The tokens with every span of capitalised words as one token of kind "name"."""
+    if text.isupper() and len(tokens) > 3:  # a shout, or a script of capitals
+        return list(tokens)
+    joined: list[Token] = []
+    index = 0
+    while index < len(tokens):
+        if not _is_capital(tokens[index]):
+            joined.append(tokens[index])
+            index += 1
+            continue
+        stop = _run_end(tokens, index, text)
+        run = list(tokens[index:stop])
+        is_first = not joined or (joined[-1].kind == "mark" and joined[-1].text in ".!?:—–-*_•(")
+        cut = _opening(run, seen) if is_first else 0
+        joined += run[:cut]
+        if run[cut:]:
+            joined.append(_name(run[cut:], text, is_first and not cut, seen))
+        index = stop
+    return joined
+
+
+def _not_first(tokens: Iterable[Token]) -> Iterator[Token]:
+    rest = iter(tokens)
+    for token in rest:
+        if token.kind == "word":
+            break
+    yield from rest
+
+
+def _is_capital(token: Token) -> bool:
+    if token.kind != "word" or not token.text[0].isupper() or token.lower in ("i", "o", "a"):
+        return False
+    return not _CONTRACTED.match(token.text)
+
+
+def _run_end(tokens: Sequence[Token], start: int, text: str) -> int:
+    """Where a run of capitalised words ends: "University of St. Gallen", "Apollo 11", "AT&T"."""
+    stop = index = start + 1
+    while index < len(tokens) and not tokens[index - 1].owns:
+        token, before = tokens[index], tokens[index - 1]
+        gap = text[before.stop : token.start]
+        if gap != " " and not (
+            gap == "" and ("." in before.text or "&" in (token.text, before.text))
+        ):
+            break
+        if _is_capital(token) or _is_short_number(token, text):
+            stop = index + 1
+        elif token.text not in CONNECTORS and token.text != "&":
+            break
+        index += 1
+    return stop
+
+
+def _is_short_number(token: Token, text: str) -> bool:
+    return token.kind == "number" and token.text.isdigit() and len(token.text) < 4
+
+
+def _opening(run: Sequence[Token], seen: Spellings) -> int:
+    """How many words of a run merely begin a sentence."""
+    cut = 0
+    while cut < len(run) and _merely_opens(run[cut], len(run) - cut == 1, seen):
+        cut += 1
+    while 0 < cut < len(run) and not _is_capital(run[cut]):
+        cut += 1
+    if cut == 1 and run[0].lower == "the" and len(run) > 1:
+        return 1
+    return cut
+
+
+def _merely_opens(token: Token, is_alone: bool, seen: Spellings) -> bool:
+    if token.lower in OPENERS and not _is_short_form(token):
+        return token.lower not in seen.inner or not is_alone
+    if token.owns or not is_alone or token.lower in seen.inner:
+        return False
+    return token.lower in seen.lower or token.lower in VERB_FORMS
+
+
+def _is_short_form(token: Token) -> bool:
+    return len(token.text) > 1 and token.text.isupper()
+
+
+def _name(run: Sequence[Token], text: str, is_first: bool, seen: Spellings) -> Token:
+    start, last = run[0].start, run[-1]
+    name = text[start : last.stop - 2 * last.owns]
+    if len(run) == 1:
+        lone = run[0].lower
+        if lone in NOT_NAMES or (lone in OPENERS and lone not in seen.inner and is_first):
+            return run[0]
+        if len(name) == 1 or (lone in OPENERS and not is_first and lone in seen.lower):
+            return run[0]
+    return Token(name, name.lower(), start, last.stop, "name", last.owns)
+
+
+def mentions(tokens: Sequence[Token], dates: Sequence[Date]) -> list[str]:
+    """Names of the objects that a sentence mentions, in its order, each once.
+
+    Args:
+        tokens: of the sentence, names joined.
+        dates: of the sentence.
+    """
+    when = {date.start: date for date in dates}
+    found: list[str] = []
+    for index, token in enumerate(tokens):
+        if token.kind in ("name", "quote", "address"):
+            found.append(token.text)
+        elif token.kind == "date":
+            date = when[token.start]
+            found.append(name_date(date.first) if date.is_exact else date.label or date.first)
+        elif token.kind == "number" or token.lower in NUMBER_WORDS:
+            found += _counted(tokens, index)
+    return list(dict.fromkeys(found))
+
+
+def _counted(tokens: Sequence[Token], index: int) -> list[str]:
+    """A number with the one or two words that it counts; a long number also stands alone."""
+    number = tokens[index]
+    words = [number.text]
+    for token in tokens[index + 1 : index + 3]:
+        if token.kind != "word" or token.lower in STOP_WORDS or not token.text.islower():
+            break
+        words.append(token.text)
+    if len(words) > 1:
+        return [" ".join(words)]
+    is_long = sum(map(str.isdigit, number.text)) >= MIN_NUMBER_DIGITS
+    return [number.text] if number.kind == "number" and is_long else []
+
+
+def phrases(tokens: Sequence[Token]) -> list[str]:
+    """Noun phrases in lower case, as far as words tell: runs of content words, at most three long.
+
+    They are what a question without capitals asks about, and what people talk about ("pottery
+    class"); in other texts they would only be common words.
+    """
+    found: list[str] = []
+    run: list[str] = []
+    end = -1
+    for token in tokens:
+        is_content = token.kind == "word" and token.lower not in _NO_PHRASE and len(token.text) > 1
+        if run and (not is_content or token.start != end + 1):
+            found += _cut(run)
+            run = []
+        if is_content:
+            run.append(token.text)
+            end = token.stop
+            if token.owns:
+                found += _cut(run)
+                run = []
+    found += _cut(run)
+    return list(dict.fromkeys(found))
+
+
+def _cut(run: Sequence[str]) -> list[str]:
+    """A long run in pieces from its end, where the head of a noun phrase stands."""
+    if not run:
+        return []
+    first = len(run) % MAX_PHRASE_WORDS or MAX_PHRASE_WORDS
+    edges = [0, *range(first, len(run) + 1, MAX_PHRASE_WORDS)]
+    return [" ".join(run[a:b]) for a, b in itertools.pairwise(edges)]

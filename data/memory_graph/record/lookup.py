@@ -1,0 +1,65 @@
+"""Which object a person means: by name, or by id where names are not enough."""
+
+from __future__ import annotations
+
+import heapq
+import re
+import sqlite3
+
+from rapidfuzz import fuzz
+
+from turngraph.data.memory_graph.memory_types import OBJECT
+from turngraph.data.memory_graph.names import alias, well_formed
+
+NEAR_NAMES = 5
+"""So many names are offered in place of an unknown one."""
+NEAR = 60
+"""How alike a name must be to be offered, from 0 to 100 (rapidfuzz's ``ratio``)."""
+_ID = re.compile(r"#(\d{1,18})")
+
+
+def find_object(db: sqlite3.Connection, entity: str | int) -> int:
+    """The id of the one object of a name or an id.
+
+    Args:
+        db: the record.
+        entity: a name in any spelling that folds to one of an object's; an id: 12 or "#12".
+
+    Raises:
+        ValueError: no object or several; the message lists those, or the nearest names, with ids.
+    """
+    match = _ID.fullmatch(entity.strip()) if isinstance(entity, str) else None
+    if match or isinstance(entity, int):
+        number = int(match[1]) if match else entity
+        sql = "SELECT 1 FROM nodes WHERE id = ? AND type = ?"
+        if abs(number) >= 2**63 or db.execute(sql, (number, OBJECT)).fetchone() is None:
+            raise ValueError(f"#{number} is no object of this memory graph")
+        return number
+    wanted = alias(well_formed(entity))
+    sql = "SELECT DISTINCT node FROM aliases WHERE alias = ? ORDER BY node"
+    found = [node for (node,) in db.execute(sql, (wanted,))]
+    if len(found) > 1:
+        listed = "; ".join(describe(db, node) for node in found)
+        raise ValueError(f"{len(found)} objects are named {entity!r}: {listed}")
+    if not found:
+        raise ValueError(f"no object is named {entity!r}{_near_names(db, wanted)}")
+    return found[0]
+
+
+def describe(db: sqlite3.Connection, node: int) -> str:
+    """An object so that it can be told from others: id, name, other names, number of edges."""
+    name = db.execute("SELECT text FROM nodes WHERE id = ?", (node,)).fetchone()[0]
+    sql = "SELECT spelling FROM aliases WHERE node = ? AND spelling != ? ORDER BY id LIMIT 3"
+    others = [spelling for (spelling,) in db.execute(sql, (node, name))]
+    sql = "SELECT count(*) FROM edges WHERE source = ?1 OR target = ?1"
+    edges = db.execute(sql, (node,)).fetchone()[0]
+    also = f" (also {', '.join(others)})" if others else ""
+    return f"#{node} {name}{also}, {edges} edges"
+
+
+def _near_names(db: sqlite3.Connection, wanted: str) -> str:
+    rows = db.execute("SELECT alias, spelling, node FROM aliases")
+    scored = ((fuzz.ratio(wanted, row[0], score_cutoff=NEAR), *row[1:]) for row in rows)
+    best = heapq.nlargest(NEAR_NAMES, (row for row in scored if row[0]))
+    listed = ", ".join(f"{spelling} (#{node})" for _, spelling, node in best)
+    return f"; near names: {listed}" if listed else ""

@@ -1,0 +1,174 @@
+"""A memory graph as one HTML page to look at and search, which needs no network and no server.
+
+Where the nodes stand is computed here; ``page_files`` draws them on a canvas. What was remembered
+enters the page as JSON only, and its script writes it as text, never as HTML; a content security
+policy lets no other script run and nothing be loaded.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import sqlite3
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from turngraph.data.jsonlines import whole_file
+from turngraph.data.memory_graph.memory_types import edge_key, node_key
+from turngraph.data.memory_graph.times import start
+from turngraph.data.memory_graph.upkeep.layout import layout
+
+if TYPE_CHECKING:
+    from turngraph.data.memory_graph.record.store import Store
+
+MAX_NODES = 5000
+MAX_TEXT, MAX_QUOTE = 2000, 300
+SCRIPTS = ("draw.js", "page.js")
+Json = dict[str, Any]
+
+
+def export_html(store: Store, path: str | Path, max_nodes: int = MAX_NODES) -> tuple[int, int]:
+    """Write the graph, as of its last commit, as one page.
+
+    Args:
+        store: the open graph.
+        path: of the HTML file.
+        max_nodes: of a larger graph the page shows those with the most edges, and says so.
+
+    Returns:
+        How many nodes the page shows, and how many there are.
+
+    Raises:
+        ValueError: the file cannot be written; nothing is left half-written.
+    """
+    with store.reading(), whole_file(path, private=True) as file:
+        graph = page_data(store.db, store.path.name, max_nodes)
+        file.write(page(graph))
+    return len(graph["nodes"]), graph["total"]
+
+
+def page(graph: Json) -> str:
+    """The HTML of a page that shows what ``page_data`` gave."""
+    scripts = [_read(name) for name in SCRIPTS]
+    hashes = (hashlib.sha256(f"\n{text}\n".encode()).digest() for text in scripts)
+    return Template(_read("page.html")).substitute(
+        title=html.escape(graph["title"]),
+        allowed=" ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in hashes),
+        style=_read("page.css"),
+        data=_script_json(graph),
+        scripts="\n".join(f"<script>\n{text}\n</script>" for text in scripts),
+    )
+
+
+def _read(name: str) -> str:
+    return (files("turngraph.data.memory_graph.upkeep") / "page_files" / name).read_text(
+        encoding="utf-8"
+    )
+
+
+def _script_json(value: Json) -> str:
+    """JSON that neither ends the element around it nor opens another."""
+    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def page_data(db: sqlite3.Connection, title: str, max_nodes: int = MAX_NODES) -> Json:
+    """What a page shows: nodes with their places, edges, and the episodes where facts were said.
+
+    To be called in a read transaction, at whose end the tables that it makes are gone.
+
+    A fact has ``from`` and ``to`` as it is read, ``holds`` in seconds since 1970, and ``seen``:
+    numbers of episodes, each with the words that say it where they are not the fact's own.
+    """
+    total = db.execute("SELECT count(*) FROM nodes").fetchone()[0]
+    db.execute("CREATE TEMP TABLE shown (node INTEGER PRIMARY KEY)")
+    db.execute(
+        "INSERT INTO shown SELECT nodes.id FROM nodes ORDER BY (SELECT count(*) FROM edges WHERE "
+        "source = nodes.id) + (SELECT count(*) FROM edges WHERE target = nodes.id) DESC, nodes.id "
+        "LIMIT ?",
+        [max_nodes],
+    )
+    nodes = dict(_nodes(db))
+    places = {id_: place for place, id_ in enumerate(nodes)}
+    edges = dict(_edges(db, places))
+    ends = np.array([[e["source"], e["target"]] for e in edges.values()], np.int64).reshape(-1, 2)
+    for node, (x, y) in zip(nodes.values(), layout(len(nodes), ends).tolist(), strict=True):
+        node |= {"x": round(x, 3), "y": round(y, 3)}
+    for alias, id_ in db.execute(
+        "SELECT DISTINCT spelling, node FROM aliases WHERE node IN shown ORDER BY node, id"
+    ):
+        nodes[id_].setdefault("aliases", []).append(alias)
+    facts = {node_key(i): n for i, n in nodes.items()} | {edge_key(i): e for i, e in edges.items()}
+    episodes = _add_provenance(db, facts, places)
+    return {
+        "title": title,
+        "total": total,
+        "nodes": list(nodes.values()),
+        "edges": list(edges.values()),
+        "episodes": episodes,
+    }
+
+
+def _nodes(db: sqlite3.Connection) -> Iterator[tuple[int, Json]]:
+    for id_, type_, text, *times in db.execute(
+        "SELECT id, type, text, said, valid_from, valid_to, hypothesis "
+        "FROM nodes WHERE id IN shown ORDER BY id"
+    ):
+        rest = f"… ({len(text):,} characters)" if len(text) > MAX_TEXT else ""
+        yield id_, {"type": type_, "text": text[:MAX_TEXT] + rest} | _times(*times)
+
+
+def _edges(db: sqlite3.Connection, places: dict[int, int]) -> Iterator[tuple[int, Json]]:
+    for id_, type_, source, target, relation, *times in db.execute(
+        "SELECT id, type, source, target, relation, said, valid_from, valid_to, hypothesis "
+        "FROM edges WHERE source IN shown AND target IN shown ORDER BY id"
+    ):
+        edge = {"type": type_, "source": places[source], "target": places[target]}
+        yield id_, edge | ({"relation": relation} if relation else {}) | _times(*times)
+
+
+def _times(said: str | None, from_: str | None, to: str | None, hypothesis: int) -> Json:
+    fields: Json = {"said": said, "from": from_, "to": to, "maybe": hypothesis}
+    if from_ or to:
+        fields["holds"] = [start(time) if time else None for time in (from_, to)]
+    return {name: value for name, value in fields.items() if value}
+
+
+def _add_provenance(
+    db: sqlite3.Connection, facts: dict[int, Json], places: dict[int, int]
+) -> list[Json]:
+    """Give every fact the places where it was said, and return the episodes that these name."""
+    numbers: dict[int, int] = {}
+    db.execute("CREATE TEMP TABLE shown_facts (key INTEGER PRIMARY KEY)")
+    db.executemany("INSERT INTO shown_facts VALUES (?)", ([key] for key in facts))
+    last, text = None, ""
+    for key, episode, start_, stop in db.execute(
+        "SELECT fact, episode, start, stop FROM provenance WHERE fact IN shown_facts "
+        "ORDER BY episode, fact, start"
+    ):
+        if episode != last:  # SQL's substr ends at a NUL
+            last = episode
+            text = db.execute("SELECT text FROM nodes WHERE id = ?", [episode]).fetchone()[0]
+        quote = text[start_ : min(stop, start_ + MAX_QUOTE)]
+        number = numbers.setdefault(episode, len(numbers))
+        own = quote == facts[key].get("text", "")[:MAX_QUOTE]
+        facts[key].setdefault("seen", []).append([number] if own else [number, quote])
+    for (node,) in db.execute("SELECT node FROM episodes WHERE node IN shown ORDER BY node"):
+        facts[node_key(node)]["episode"] = numbers.setdefault(node, len(numbers))
+    return [_episode(db, node, places.get(node)) for node in numbers]
+
+
+def _episode(db: sqlite3.Connection, node: int, place: int | None) -> Json:
+    """Source, speaker and time of an episode, and its number where the page shows it."""
+    source, speaker, said = db.execute(
+        "SELECT source, speaker, said FROM episodes JOIN nodes ON id = node WHERE node = ?", [node]
+    ).fetchone()
+    fields = {"source": source, "speaker": speaker, "said": said, "node": place}
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,73 @@
+"""E_t: the top-k pieces of an evidence pool for a query, by BM25+."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Literal
+
+import bm25s
+import numpy as np
+from rank_bm25 import BM25Plus
+
+from turngraph.data.normalise import WORD, words
+from turngraph.data.types import Evidence, Retrieved
+
+Ranker = Literal["bm25s", "rank_bm25"]
+
+logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index at DEBUG
+
+K1, B, DELTA = 1.5, 0.75, 1.0
+# Scores of equal pieces differ in the last bits, by the order of the sums; ties go by position.
+SCORE_DECIMALS = 6
+
+
+def cut_query(query: str, max_words: int) -> str:
+    """A query from its last ``max_words`` words, as BM25 counts them: what is oldest goes first."""
+    starts = [match.start() for match in WORD.finditer(query)]
+    return query if len(starts) <= max_words else query[starts[-max_words] :]
+
+
+class EvidenceIndex:
+    """A BM25+ index over one pool (Robertson and Zaragoza 2009; k1 1.5, b 0.75, delta 1).
+
+    Args:
+        pool: the pieces; indexed once, here.
+        ranker: ``bm25s`` (sparse, fast) or ``rank_bm25`` (the reference); both rank alike.
+    """
+
+    def __init__(self, pool: Sequence[Evidence], ranker: Ranker = "bm25s") -> None:
+        self.pool = pool
+        self.ranker = ranker
+        corpus = [words(piece.text) for piece in pool]
+        self._bm25: BM25Plus | bm25s.BM25 | None = None
+        if not any(corpus):  # nothing to count; every piece then scores 0
+            return
+        if ranker == "rank_bm25":
+            self._bm25 = BM25Plus(corpus, k1=K1, b=B, delta=DELTA)
+        else:
+            self._bm25 = bm25s.BM25(method="bm25+", k1=K1, b=B, delta=DELTA, dtype="float64")
+            self._bm25.index(corpus, show_progress=False)
+
+    def scores(self, query: str) -> np.ndarray:
+        """The BM25+ score of every piece for a query, rounded so that equal pieces tie."""
+        tokens = words(query)
+        if self._bm25 is None:
+            return np.zeros(len(self.pool))
+        if self.ranker == "bm25s":
+            tokens = [token for token in tokens if token in self._bm25.vocab_dict]
+        if not tokens:
+            return np.zeros(len(self.pool))
+        return np.round(self._bm25.get_scores(tokens), SCORE_DECIMALS)
+
+    def rank(self, query: str, top_k: int, turn: int = 0) -> list[Retrieved]:
+        """The ``top_k`` best pieces, best first, ties by position in the pool.
+
+        Args:
+            query: Q_t.
+            top_k: how many pieces at most.
+            turn: the turn that asks, recorded with every piece.
+        """
+        scores = self.scores(query)
+        order = np.argsort(-scores, kind="stable")[:top_k]
+        return [Retrieved(self.pool[i], float(scores[i]), turn) for i in order]

@@ -1,0 +1,245 @@
+"""Why the answers of a conversation are what they are, as one HTML page that needs no network.
+
+The page holds all its text as HTML and reads whole without a script. The scripts in
+``explain_files`` add the choice of a turn, the highlights, and the graph, drawn by Cytoscape.js,
+which is vendored whole.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined
+
+from turngraph.data.jsonlines import Json, whole_file
+from turngraph.data.retrieval.evidence_memory import MemoryMode
+from turngraph.data.scoring.explanation import (
+    DroppedPiece,
+    ExplainedPiece,
+    ExplainedTurn,
+    Explanation,
+    PieceEdge,
+    origin_words,
+)
+from turngraph.data.scoring.metrics import exact_match
+from turngraph.data.types import LIST_SEPARATOR, Answer
+
+SCRIPTS = ("cytoscape.min.js", "graph.js", "page.js")
+# Cytoscape looks for a style element of this id before it makes one, which the policy forbids.
+CYTOSCAPE_STYLE = {
+    "__________cytoscape_stylesheet": ".__________cytoscape_container { position: relative; }"
+}
+REASONS = {"budget": "did not fit into the prompt", "memory": "gave way to a piece from memory"}
+MAX_LABEL = 32
+SHOWN_JOINS = 6
+
+
+def write_explain_page(record: Explanation, path: str | Path) -> None:
+    """Write the page of a conversation; the same record gives the same bytes.
+
+    Args:
+        record: the answers and what each owes to its evidence.
+        path: of the HTML file.
+
+    Raises:
+        ValueError: the file cannot be written; nothing is left half-written.
+    """
+    text = explain_page(record)
+    with whole_file(path) as file:
+        file.write(text)
+
+
+def explain_page(record: Explanation) -> str:
+    """The HTML of a conversation's page."""
+    scripts = [_read(name) for name in SCRIPTS]
+    styles = {"style": _read("page.css")} | CYTOSCAPE_STYLE
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(_read("page.html")).render(
+        record=record,
+        turns=[_turn(turn, record.memory) for turn in record.turns],
+        graphs=[_graph(turn) if turn.edges else None for turn in record.turns],
+        shown_joins=SHOWN_JOINS,
+        styles=styles,
+        style_hashes=_hashes(styles.values()),
+        scripts=scripts,
+        script_hashes=_hashes(scripts),
+    )
+
+
+def _read(name: str) -> str:
+    return (files("turngraph.data.scoring") / "explain_files" / name).read_text(encoding="utf-8")
+
+
+def _hashes(texts: Iterable[str]) -> str:
+    """Sources of a content security policy that let just these inline texts through."""
+    digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()) for text in texts)
+    return " ".join(f"'sha256-{digest.decode()}'" for digest in digests)
+
+
+def _turn(turn: ExplainedTurn, memory: MemoryMode) -> Json:
+    """What the page says of one turn."""
+    order, entities = _order(turn), _entities(turn)
+    largest = max((piece.share for piece in turn.pieces), default=0.0)
+    return {
+        "number": turn.number + 1,
+        "question": turn.question,
+        "answer": turn.answer,
+        "gold": LIST_SEPARATOR.join(turn.gold),
+        "verdict": _verdict(turn),
+        "probability": _percent(math.exp(turn.logprob)),
+        "logprob": _signed(turn.logprob),
+        "summary": _summary(turn),
+        "pieces": [_piece(turn.pieces[at], at, largest, entities, memory) for at in order],
+        "joins": _joins(turn, order, entities),
+        "dropped": [_dropped(piece) for piece in turn.dropped],
+    }
+
+
+def _order(turn: ExplainedTurn) -> list[int]:
+    """Places of the pieces, those with the largest share first."""
+    return sorted(range(len(turn.pieces)), key=lambda at: (-turn.pieces[at].share, at))
+
+
+def _entities(turn: ExplainedTurn) -> dict[str, int]:
+    """Entity id -> its number on the page, within the turn."""
+    spans = (span.entity for piece in turn.pieces for span in piece.spans)
+    joined = (edge.entity for edge in turn.edges)
+    return {entity: number for number, entity in enumerate(dict.fromkeys([*spans, *joined]))}
+
+
+def _verdict(turn: ExplainedTurn) -> str:
+    if not turn.gold:
+        return ""
+    return "right" if exact_match(turn.answer, [Answer(label) for label in turn.gold]) else "wrong"
+
+
+def _summary(turn: ExplainedTurn) -> str:
+    counts = Counter(piece.origin for piece in turn.pieces)
+    parts = [
+        f"{counts[origin]} {name}"
+        for origin, name in (
+            ("new", "found for this question"),
+            ("memory", "from earlier turns"),
+            ("remembered", "from the memory graph"),
+        )
+        if counts[origin]
+    ]
+    given = f"{len(turn.pieces)} {'piece' if len(turn.pieces) == 1 else 'pieces'} of evidence"
+    return given + (f": {', '.join(parts)}" if parts else "")
+
+
+def _piece(
+    piece: ExplainedPiece,
+    at: int,
+    largest: float,
+    entities: Mapping[str, int],
+    memory: MemoryMode,
+) -> Json:
+    kept = "similarity" if memory == "rerank" else "score"
+    score = {"new": "BM25", "memory": kept, "remembered": "score"}[piece.origin]
+    attention = [] if piece.attention is None else [f"attention {_percent(piece.attention)}"]
+    return {
+        "share": _percent(piece.share),
+        "against": piece.signed < 0,
+        "width": round(100 * piece.share / largest, 1) if largest else 0,
+        "source": piece.source,
+        "origin": origin_words(piece.origin, piece.from_turn),
+        "parts": list(_parts(piece, entities)),
+        "facts": [
+            f"{'against' if piece.signed < 0 else 'for'} the answer {_signed(piece.signed)}",
+            *attention,
+            f"place {at + 1} in the prompt",
+            f"{score} {piece.score:.3g}",
+            piece.id,
+        ],
+    }
+
+
+def _parts(
+    piece: ExplainedPiece, entities: Mapping[str, int]
+) -> Iterator[tuple[str, list[int], list[str]]]:
+    """The text cut where an entity begins or ends: each part, numbers and names of its entities."""
+    spans = [(s.start, s.end, entities[s.entity], s.label) for s in piece.spans]
+    cuts = sorted({0, len(piece.text), *(cut for span in spans for cut in span[:2])})
+    for start, end in pairwise(cuts):
+        inside = [span for span in spans if span[0] <= start and end <= span[1]]
+        yield piece.text[start:end], [span[2] for span in inside], [span[3] for span in inside]
+
+
+def _joins(turn: ExplainedTurn, order: Sequence[int], entities: Mapping[str, int]) -> list[Json]:
+    """The entities that join pieces, those with the largest share first."""
+    numbers = {at: number for number, at in enumerate(order, 1)}
+    edges: dict[str, list[PieceEdge]] = defaultdict(list)
+    for edge in turn.edges:
+        edges[edge.entity].append(edge)
+    shares = {entity: sum(edge.share for edge in found) for entity, found in edges.items()}
+    return [
+        {
+            "entity": entities[entity],
+            "label": edges[entity][0].label,
+            "share": _percent(shares[entity]),
+            "pieces": sorted({numbers[at] for e in edges[entity] for at in (e.first, e.second)}),
+        }
+        for entity in sorted(edges, key=lambda entity: (-shares[entity], entities[entity]))
+    ]
+
+
+def _dropped(piece: DroppedPiece) -> Json:
+    facts = [REASONS[piece.reason], f"BM25 {piece.score:.3g}", piece.id]
+    return {"source": piece.source, "text": piece.text, "facts": facts}
+
+
+def _graph(turn: ExplainedTurn) -> Json:
+    """What the page draws: pieces by their number on the page, from 0, and what joins them."""
+    order, entities = _order(turn), _entities(turn)
+    numbers = {at: number for number, at in enumerate(order)}
+    common = {
+        entity
+        for entity, count in Counter(
+            entity for piece in turn.pieces for entity in {span.entity for span in piece.spans}
+        ).items()
+        if 2 * count > len(turn.pieces)
+    }
+    pieces = (turn.pieces[at] for at in order)
+    return {
+        "nodes": [
+            {"share": round(p.share, 4), "source": p.source, "label": _label(p, common)}
+            for p in pieces
+        ],
+        "edges": [
+            {
+                "ends": [numbers[edge.first], numbers[edge.second]],
+                "entity": entities[edge.entity],
+                "label": edge.label,
+                "share": round(edge.share, 4),
+                "against": int(edge.signed < 0),
+            }
+            for edge in turn.edges
+        ],
+    }
+
+
+def _label(piece: ExplainedPiece, common: Collection[str]) -> str:
+    """A piece in few words: those that name its entities, without what most pieces name."""
+    words = (piece.text[s.start : s.end] for s in piece.spans if s.entity not in common)
+    label = " · ".join(dict.fromkeys(words)) or piece.text
+    return label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1].rstrip()}…"
+
+
+def _percent(share: float) -> str:
+    if 0 < share < 0.001:
+        return "< 0.1 %"
+    return f"{100 * share:.{0 if share == 0 or share >= 0.0995 else 1}f} %"
+
+
+def _signed(number: float) -> str:
+    return f"{number:+.3f}".replace("-", "−")

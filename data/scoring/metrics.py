@@ -1,0 +1,290 @@
+"""What counts as a right answer: H@1, H@5, exact match, F1, substring, and "stands in E_t".
+
+Pure functions over texts, gold answers and evidence. The one rule that all share: two texts are
+equal when their values are (``data.normalise.normalise_value``), so dates and numbers count in any
+spelling. A generated answer is a list where it holds ``"; "``.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from rapidfuzz.distance import Levenshtein
+from rapidfuzz.process import cdist
+
+from turngraph.data.normalise import (
+    MONTHS,
+    UNSPACED,
+    fold,
+    normalise_text,
+    normalise_value,
+    parse_date,
+    parse_number,
+)
+from turngraph.data.types import LIST_SEPARATOR, Answer, Entity, Evidence, target_answer
+
+NUM_CANDIDATES = 5
+
+_QUOTES = " \t\r\n\"'`“”‘’«»"
+_SENTENCE_END = _QUOTES + ".,;:!?"
+_MONTH_NAMES = "|".join([*MONTHS, "sept", *(month[:3] for month in MONTHS)])
+_DAY = r"\d{1,2}(?:st|nd|rd|th)?"
+_DATE_IN_TEXT = re.compile(rf"\b(?:{_DAY} (?:of )?)?(?:{_MONTH_NAMES})(?: {_DAY})? \d{{4}}\b")
+_MIDNIGHT = re.compile(r"(?<=\d)t00:00:00z")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
+_LETTER_POINT = "\u02d1"  # a letter to Unicode, so that "3.5" stays one word and holds no word "5"
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+
+
+@lru_cache(maxsize=1 << 16)
+def answer_value(text: str) -> str:
+    """The value that a generated or gold text stands for, quotes and a final full stop aside."""
+    bare = text.strip(_QUOTES).rstrip(_SENTENCE_END)
+    return normalise_value(bare or text)
+
+
+def split_answer(answer: str) -> list[str]:
+    """The elements of a generated answer, split at "; "; empty and repeated ones left out."""
+    elements = {answer_value(part): part.strip() for part in reversed(answer.split(LIST_SEPARATOR))}
+    return [part for value, part in reversed(elements.items()) if value]
+
+
+def _values(answer: str) -> set[str]:
+    return {answer_value(element) for element in split_answer(answer)}
+
+
+def nearest_entities(
+    answer: str, evidence: Sequence[Evidence], k: int = NUM_CANDIDATES
+) -> list[Entity]:
+    """The evidence's entities nearest to a generated answer, best first (paper, section 5.2).
+
+    Plain Levenshtein distance between the values of the answer and of the labels; of equally near
+    entities the one that the evidence names first. An entity with several labels stands at its
+    nearest one. The gold answer plays no part.
+
+    A list answer of n elements gets k entities for each: first the nearest of every element in
+    the answer's order, then the second nearest of every element, and so on; the entities of
+    element i are ``result[i::n]``, distinct by id within it.
+
+    Args:
+        answer: as generated; an empty one has no nearest entity.
+        evidence: E_t, best first.
+        k: how many entities; fewer where the evidence has fewer.
+    """
+    elements = split_answer(answer)
+    pairs = {(e.id, e.label): e for piece in evidence for e in piece.entities}
+    if not elements or not pairs:
+        return []
+    entities = list(pairs.values())
+    rows = cdist(
+        [answer_value(element) for element in elements],
+        [answer_value(entity.label) for entity in entities],
+        scorer=Levenshtein.distance,
+        dtype=np.int32,
+    )
+    ranked = [_first_distinct(entities, np.argsort(row, kind="stable"), k) for row in rows]
+    return [entity for rank in zip(*ranked, strict=True) for entity in rank]
+
+
+def _first_distinct(entities: list[Entity], order: np.ndarray, k: int) -> list[Entity]:
+    found: dict[str, Entity] = {}
+    for index in order:
+        if len(found) == k:
+            break
+        found.setdefault(entities[index].id, entities[index])
+    return list(found.values())
+
+
+def same_entity(entity: Entity, gold: Answer) -> bool:
+    """Whether an entity is the gold answer: by id where both have one, else by value.
+
+    An id that only spells the label, or a date, is no id of its own: it says no more than the
+    label does.
+    """
+    if gold.id is not None and _is_own_id(gold.id, gold.label) and _is_own_id(*_names(entity)):
+        return entity.id == gold.id
+    return entity.id == gold.id or _same_value(entity.label, gold.label)
+
+
+def _names(entity: Entity) -> tuple[str, str]:
+    return entity.id, entity.label
+
+
+@lru_cache(maxsize=1 << 16)
+def _is_own_id(id_: str, label: str) -> bool:
+    return answer_value(id_) != answer_value(label) and parse_date(id_) is None
+
+
+def _same_value(text: str, gold: str) -> bool:
+    return (value := answer_value(text)) != "" and value == answer_value(gold)
+
+
+def _is_text_of(text: str, gold: Answer) -> bool:
+    """Whether a text is the gold answer's label or id; an id that is a number is no text."""
+    if _same_value(text, gold.label):
+        return True
+    return gold.id is not None and parse_number(gold.id) is None and _same_value(text, gold.id)
+
+
+def hit(
+    answer: str,
+    candidates: Sequence[Entity],
+    gold: Sequence[Answer],
+    k: int = NUM_CANDIDATES,
+    is_entity: bool = False,
+) -> bool:
+    """H@k: the answer is right in its own words, or by one of its k nearest entities.
+
+    The answer is taken as a set of elements (one, where it is no list) and is right as a whole
+    set: as many elements as gold answers, every element a gold answer, every gold answer there.
+    An element is a gold answer by its text (label or id), else by one of the first k of its own
+    candidates. A missing or a superfluous element makes the answer wrong, at H@5 as at H@1.
+
+    Args:
+        answer: as generated.
+        candidates: what ``nearest_entities`` gave for this answer.
+        gold: the gold answers; those with one label are one.
+        k: how many candidates of each element are looked at; 0 gives exact match.
+        is_entity: whether the answer is a label, not a text: then it is one element, also with
+            "; " in it.
+    """
+    if _values(answer) and _values(answer) == _values(target_answer(gold)):
+        return True  # decided before labels are told apart: a single one may hold "; " itself
+    groups: dict[str, list[Answer]] = {}
+    for one in gold:
+        groups.setdefault(answer_value(one.label), []).append(one)
+    elements = [answer] if is_entity else split_answer(answer)
+    if len(elements) != len(groups):
+        return False
+    matches = [
+        _gold_of(element, candidates[index :: len(elements)][:k], groups)
+        for index, element in enumerate(elements)
+    ]
+    return all(matches) and set().union(*matches) == set(groups)
+
+
+def _gold_of(
+    element: str, candidates: Sequence[Entity], groups: dict[str, list[Answer]]
+) -> set[str]:
+    """Which gold answers an element is: those of its text, else those of its candidates."""
+    exact = {key for key, golds in groups.items() if any(_is_text_of(element, g) for g in golds)}
+    return exact or {
+        key
+        for key, golds in groups.items()
+        if any(same_entity(entity, gold) for entity in candidates for gold in golds)
+    }
+
+
+def exact_match(answer: str, gold: Sequence[Answer]) -> bool:
+    """Whether the answer's value is the gold answer's; of a list, the whole set in any order."""
+    return hit(answer, (), gold, k=0)
+
+
+def token_f1(answer: str, gold: Sequence[Answer]) -> float:
+    """F1 between the bags of words of answer and gold answer, in 0..1; 1 for an exact match.
+
+    Words of the normalised text (no case, accents, punctuation, articles). Several gold answers
+    are one list: the answer is compared with all their labels joined, in whatever order.
+    """
+    if exact_match(answer, gold):
+        return 1.0
+    predicted = Counter(_plain_words(answer).split())
+    wanted = Counter(_plain_words(target_answer(gold)).split())
+    common = (predicted & wanted).total()
+    return 2 * common / (predicted.total() + wanted.total()) if common else 0.0
+
+
+def substring_match(answer: str, gold: Sequence[Answer]) -> bool:
+    """Whether every gold label occurs in the answer as whole words; a date in any spelling."""
+    if exact_match(answer, gold):
+        return True
+    words = searchable(answer)
+    return bool(gold) and all(_contains(words, _needle(one.label)) for one in gold)
+
+
+def _plain_words(text: str) -> str:
+    """Normalised text in which a number is one word: "1,234.5" is not "1 234 5"."""
+    joined = _THOUSANDS.sub("", _MIDNIGHT.sub("", fold(text)))
+    return normalise_text(_DECIMAL_POINT.sub(_LETTER_POINT, joined))
+
+
+@lru_cache(maxsize=1 << 16)
+def searchable(text: str) -> str:
+    """Normalised words of a text, and behind them the ISO form of every date in it."""
+    words = _plain_words(text)
+    dates = [parse_date(found) for found in _DATE_IN_TEXT.findall(words)]
+    return " | ".join([words, *(normalise_text(date) for date in dates if date)])
+
+
+@lru_cache(maxsize=1 << 16)
+def _needle(label: str) -> str:
+    return _plain_words(parse_date(label) or label)
+
+
+def _contains(words: str, needle: str) -> bool:
+    """Whether the needle stands in normalised words with a word boundary at both ends."""
+    start = words.find(needle) if needle else -1
+    while start >= 0:
+        if _is_boundary(words, start) and _is_boundary(words, start + len(needle)):
+            return True
+        start = words.find(needle, start + 1)
+    return False
+
+
+def _is_boundary(words: str, at: int) -> bool:
+    if at in (0, len(words)) or words[at - 1] == " " or words[at] == " ":
+        return True
+    if unicodedata.category(words[at]).startswith("M"):
+        return False  # a vowel sign belongs to the letter before it
+    return bool(_UNSPACED.match(words[at - 1]) or _UNSPACED.match(words[at]))
+
+
+class _Index(NamedTuple):
+    """What a piece of evidence can be searched by."""
+
+    words: str
+    ids: frozenset[str]
+    values: frozenset[str]
+
+
+@lru_cache(maxsize=1 << 14)  # a few kilobytes each
+def _index(piece: Evidence) -> _Index:
+    labels = frozenset(answer_value(entity.label) for entity in piece.entities)
+    return _Index(searchable(piece.text), frozenset(e.id for e in piece.entities), labels)
+
+
+def answer_in_evidence(answers: Sequence[Answer], evidence: Sequence[Evidence]) -> list[str]:
+    """The sources in which the gold answers stand; empty unless all of them stand in E_t.
+
+    An answer stands in a piece that has it as an entity, by id or label, or names it in its text
+    as whole words.
+
+    Args:
+        answers: the gold answers.
+        evidence: E_t, in any order.
+
+    Returns:
+        The sources of the pieces that hold an answer, sorted, each once.
+    """
+    indexes = [(_index(piece), piece.source) for piece in evidence]
+    sources: set[str] = set()
+    for answer in answers:
+        value, needle = answer_value(answer.label), _needle(answer.label)
+        holding = {
+            source
+            for index, source in indexes
+            if answer.id in index.ids
+            or (value and value in index.values)
+            or _contains(index.words, needle)
+        }
+        if not holding:
+            return []
+        sources |= holding
+    return sorted(sources)

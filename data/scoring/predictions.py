@@ -1,0 +1,335 @@
+"""Predictions as ``infer.py answer`` writes them: one line a turn, read with checks."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from turngraph.data.examples import Example
+from turngraph.data.json_fields import well_formed
+from turngraph.data.jsonlines import BadLine, Json, Place, field, iter_lines, records, unique_ids
+from turngraph.data.scoring.metrics import hit, nearest_entities
+from turngraph.data.scoring.proposals import Key, Proposal, Proposed
+from turngraph.data.types import Answer, Entity
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One line of a predictions file, as far as scoring reads it.
+
+    Args:
+        line: its number in the file, from 1.
+        conversation, turn: together the question's key.
+        answer: the generated text; "" where there was an error.
+        gold: the gold answers, at least one.
+        candidates: the entities nearest to the answer, as ``data.metrics.nearest_entities`` gives.
+        source: where the benchmark says the answer comes from; None where it does not.
+        domain: the conversation's.
+        turn_index: position in the conversation, from 0; None where the line does not say.
+        answer_in_evidence: the sources that hold the answer; None where the line does not say.
+        num_tokens, milliseconds: what the answer took; NaN where the line does not say.
+        logprob: the answer's; NaN where the line does not say.
+        error: why there is no answer; None where there is one.
+        is_entity: whether the answer is the label of its first candidate, which nodes answered
+            with or an LM chose, so that the candidates have log-probabilities.
+    """
+
+    line: int
+    conversation: str
+    turn: str
+    answer: str
+    gold: tuple[Answer, ...]
+    candidates: tuple[Entity, ...]
+    source: str | None
+    domain: str
+    turn_index: int | None
+    answer_in_evidence: tuple[str, ...] | None
+    num_tokens: float
+    milliseconds: float
+    logprob: float
+    error: str | None
+    is_entity: bool = False
+
+
+def prediction_record(
+    example: Example,
+    answer: str,
+    logprob: float,
+    milliseconds: float,
+    proposals: Sequence[Proposal] | None = None,
+) -> Json:
+    """One line of a predictions file; the candidates never look at the gold answer.
+
+    Args:
+        example: the question.
+        answer: its text.
+        logprob: the answer's.
+        milliseconds: what it took.
+        proposals: what it was chosen from, best first; None: it was written, and the candidates
+            are the entities nearest to its text.
+    """
+    turn = example.conversation.turns[example.turn]
+    found = _proposed(proposals) if proposals is not None else _nearest(answer, example)
+    candidates = [entity for entity, _ in found]
+    record: Json = _question(example) | {
+        "answer": answer,
+        "candidates": [{"id": e.id, "label": e.label} | numbers for e, numbers in found],
+        "logprob": round(logprob, 4),
+        "evidence": [
+            {
+                "id": item.evidence.id,
+                "source": item.evidence.source,
+                "score": round(item.score, 4),
+                "from_turn": item.from_turn,
+            }
+            for item in example.evidence
+        ],
+        "num_tokens": example.num_tokens - len(example.target_ids),
+        "milliseconds": round(milliseconds, 2),
+    }
+    if turn.source is not None:
+        record["source"] = turn.source
+    if turn.answers:
+        record["gold"] = _gold(turn.answers)
+        record["answer_in_evidence"] = example.answer_sources
+        is_entity = proposals is not None
+        record["hit_at_1"] = hit(answer, candidates, turn.answers, 1, is_entity)
+        record["hit_at_5"] = hit(answer, candidates, turn.answers, 5, is_entity)
+    return record
+
+
+def _nearest(answer: str, example: Example) -> list[tuple[Entity, Json]]:
+    pieces = [item.evidence for item in example.evidence]
+    return [(entity, {}) for entity in nearest_entities(answer, pieces)]
+
+
+def _proposed(proposals: Sequence[Proposal]) -> list[tuple[Entity, Json]]:
+    return [
+        (one.entity, {name: round(value, 4) for name, value in one.numbers.items()})
+        for one in proposals
+    ]
+
+
+def error_record(example: Example, error: str) -> Json:
+    """The line of a question that has no answer; ``score`` counts it as wrong."""
+    turn = example.conversation.turns[example.turn]
+    record = _question(example) | {"error": error}
+    record |= {} if turn.source is None else {"source": turn.source}
+    return record | ({"gold": _gold(turn.answers)} if turn.answers else {})
+
+
+def bad_line_records(bad: BadLine, taken: set[str]) -> list[Json]:
+    """A line for every turn of a conversation that cannot be read, as far as it can be told.
+
+    Args:
+        bad: the line of the input.
+        taken: ids of conversations, which its own must differ from; it is added to them.
+    """
+    record = bad.record or {}
+    id_, turns = record.get("id"), record.get("turns")
+    known = {}
+    if isinstance(id_, str | int):
+        id_ = well_formed(str(id_))
+        id_ = f"{id_}#{bad.error['line']}" if id_ in taken else id_
+        taken.add(id_)
+        known = {"conversation": id_}
+    found = [
+        _readable(turn if isinstance(turn, dict) else {}, index)
+        for index, turn in enumerate(turns if isinstance(turns, list) else ())
+    ]
+    ids = unique_ids([record["turn"] for record in found], f"line {bad.error['line']}: turn")
+    found = [record | {"turn": id_} for record, id_ in zip(found, ids, strict=True)]
+    return [known | record | bad.error for record in found or [{}]]
+
+
+def _readable(turn: Json, index: int) -> Json:
+    id_, question, answers = (turn.get(name) for name in ("id", "question", "answers"))
+    name = well_formed(str(id_ if isinstance(id_, str | int) else index))
+    record: Json = {"turn": name, "turn_index": index}
+    record |= {"question": well_formed(question)} if isinstance(question, str) else {}
+    known = [a for a in answers if isinstance(a, dict)] if isinstance(answers, list) else []
+    labels = [
+        Answer(well_formed(a["label"]), well_formed(i) if isinstance(i := a.get("id"), str) else i)
+        for a in known
+        if isinstance(a.get("label"), str)
+    ]
+    return record | ({"gold": _gold(labels)} if labels else {})
+
+
+def _question(example: Example) -> Json:
+    turn = example.conversation.turns[example.turn]
+    return {
+        "conversation": example.conversation.id,
+        "turn": turn.id,
+        "turn_index": example.turn,
+        "domain": example.conversation.domain,
+        "question": turn.question,
+    }
+
+
+def _gold(answers: Sequence[Answer]) -> list[Json]:
+    return [{"label": a.label} | ({"id": a.id} if a.id is not None else {}) for a in answers]
+
+
+def unfinished(path: str | Path) -> Path:
+    """The file that stands beside predictions as long as they are not whole."""
+    return Path(f"{path}.unfinished")
+
+
+def check_whole(path: str | Path) -> None:
+    """Whether predictions are whole.
+
+    Raises:
+        ValueError: they are not.
+    """
+    if unfinished(path).exists():
+        raise ValueError(f"{path}: not whole yet; the command that writes it goes on with it")
+
+
+def read_predictions(path: str | Path) -> list[Prediction]:
+    """The predictions of a file, in its order.
+
+    A line that only says that a line of the input could not be read, and so neither question nor
+    gold answer, is not among them; a warning counts such lines.
+
+    Raises:
+        ValueError: a line is malformed, has no gold answer, or repeats a question; the message
+            names file, line and field. Or the file is not whole yet.
+    """
+    predictions: list[Prediction] = []
+    lines: dict[tuple[str, str], int] = {}
+    check_whole(path)
+    num_lost = 0
+    for place, record in iter_lines(path):
+        if record.get("error") and not record.get("gold"):
+            num_lost += 1
+            continue
+        one = _parse(record, place)
+        key = (one.conversation, one.turn)
+        if key in lines:
+            raise (place / "turn").error(f"this question is answered in line {lines[key]} already")
+        lines[key] = one.line
+        predictions.append(one)
+    if not predictions:
+        raise ValueError(f"{path}: no prediction in it")
+    if num_lost:
+        logger.warning("%s: %d lines with an error have no gold answer to score", path, num_lost)
+    return predictions
+
+
+def _parse(record: Json, place: Place) -> Prediction:
+    error = field(record, "error", str, place, None)
+    gold = tuple(
+        Answer(field(value, "label", str, at), field(value, "id", str, at, None))
+        for at, value in records(record, "gold", place)
+    )
+    if not gold:
+        raise (place / "gold").error("no gold answer: there is nothing to score against")
+    if error is None:
+        field(record, "candidates", list, place)  # without them H@1 would only be exact match
+    return Prediction(
+        line=place.line or 0,
+        conversation=field(record, "conversation", str, place),
+        turn=field(record, "turn", str, place),
+        answer=field(record, "answer", str, place) if error is None else "",
+        gold=gold,
+        candidates=_candidates(record, place) if error is None else (),
+        source=field(record, "source", str, place, None),
+        domain=field(record, "domain", str, place, ""),
+        turn_index=_turn_index(record, place),
+        answer_in_evidence=_sources(record, place),
+        num_tokens=_number(record, "num_tokens", place),
+        milliseconds=_number(record, "milliseconds", place),
+        logprob=-_number(record, "logprob", place, sign=-1),
+        error=error,
+        is_entity=error is None and any("logprob" in one for one in record["candidates"]),
+    )
+
+
+def _candidates(record: Json, place: Place) -> tuple[Entity, ...]:
+    pairs = [
+        (field(value, "label", str, at), field(value, "id", str, at, None))
+        for at, value in records(record, "candidates", place)
+    ]
+    return tuple(Entity(label if id_ is None else id_, label) for label, id_ in pairs)
+
+
+def _sources(record: Json, place: Place) -> tuple[str, ...] | None:
+    sources = field(record, "answer_in_evidence", list, place, None)
+    for index, source in enumerate(sources or ()):
+        if not isinstance(source, str):
+            raise (place / "answer_in_evidence" / index).error("must be a string")
+    return None if sources is None else tuple(sources)
+
+
+def _turn_index(record: Json, place: Place) -> int | None:
+    value = _number(record, "turn_index", place)
+    if value % 1 > 0:
+        raise (place / "turn_index").error(f"must be a whole number, not {value}")
+    return None if math.isnan(value) else int(value)
+
+
+def _number(record: Json, name: str, place: Place, sign: int = 1) -> float:
+    """A number from 0, or, of sign -1, what a number up to 0 is without its sign."""
+    value = record.get(name)
+    if value is None:
+        return math.nan
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= sign * value < math.inf:
+        range_ = "from 0" if sign > 0 else "up to 0"
+        raise (place / name).error(f"must be a number {range_}, not {json.dumps(value)[:40]}")
+    return float(sign * value)
+
+
+def read_proposals(path: str | Path, num: int) -> dict[Key, Proposed]:
+    """The first entities of every question that is answered in a file of predictions.
+
+    Args:
+        path: predictions of a model that answers from nodes.
+        num: most entities of a question.
+
+    Raises:
+        ValueError: a line is malformed or repeats a question, or its candidates have no
+            log-probabilities; the message names file, line and field. Or the file is not whole.
+    """
+    check_whole(path)
+    found: dict[Key, Proposed] = {}
+    for place, record in iter_lines(path):
+        if record.get("error"):
+            continue
+        key = (field(record, "conversation", str, place), field(record, "turn", str, place))
+        if key in found:
+            raise (place / "turn").error("this question is answered in a line before")
+        proposals = proposals_of(record, place)[:num]
+        found[key] = Proposed(field(record, "question", str, place), proposals)
+    return found
+
+
+def proposals_of(record: Json, place: Place) -> list[Proposal]:
+    """What a model that answers from nodes proposes to a question.
+
+    Args:
+        record: its prediction.
+        place: where that stands, for the errors.
+
+    Raises:
+        ValueError: as of ``read_proposals``.
+    """
+    field(record, "candidates", list, place)
+    return [_proposal(one, at) for at, one in records(record, "candidates", place)]
+
+
+def _proposal(record: Json, place: Place) -> Proposal:
+    label = field(record, "label", str, place)
+    logprob = record.get("logprob")
+    is_number = isinstance(logprob, int | float) and not isinstance(logprob, bool)
+    if not is_number or not -math.inf < logprob <= 0:
+        wanted = "must be a number up to 0, as models that answer from nodes write it"
+        raise (place / "logprob").error(wanted)
+    return Proposal(Entity(field(record, "id", str, place, label), label), float(logprob))

@@ -1,0 +1,400 @@
+"""ConvMix and CompMix, and the evidence that the CONVINSE and EXPLAIGNN tools write beside them.
+
+A file is read as it is, JSON or JSON Lines, whatever its name ends in:
+
+    questions   conversations ``{conv_id, domain, questions: [...]}`` (ConvMix), or single
+                questions ``{question_id, question, answers, ...}`` (CompMix), one turn each
+    evidence    the same conversations or questions with their pieces in ``top_evidences``, or an
+                object ``{question_id: [pieces]}``
+
+What real files hold beside this: ``info`` for infobox; literal ``\\uXXXX`` escapes inside labels;
+dates and numbers with quotes of their own in id, label and text (the quotes in ``"+3000000"`` are
+characters of the id); ``retrieved_for_entity`` as an object or a list, often with an id alone;
+mentions that the tool could not link (``null`` or ``false`` for an id).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tqdm import tqdm
+
+from turngraph.data.cli import CommandParser, run_cli
+from turngraph.data.jsonlines import (
+    Json,
+    Place,
+    iter_lines,
+    records,
+    unique_ids,
+    write_conversations,
+)
+from turngraph.data.jsonlines import field as get
+from turngraph.data.normalise import fold
+from turngraph.data.types import SOURCES, Answer, Conversation, Entity, Evidence, Turn
+
+logger = logging.getLogger(__name__)
+
+SOURCE_NAMES = {"info": "infobox"}
+EVIDENCE_FIELDS = ("top_evidences", "top_evidence", "evidences")
+NAMED_IDS = 5
+_ESCAPES = re.compile(r"(?:\\u[0-9a-fA-F]{4})+")
+
+Pool = dict[tuple[str, str], Evidence]
+"""Pieces by (source, text), in the order in which they were read."""
+
+
+@dataclass
+class _Found:
+    """What the files gave: pieces by question, and what the report says about them."""
+
+    pools: dict[str, Pool] = field(default_factory=dict)
+    entities: dict[Entity, Entity] = field(default_factory=dict)
+    num_repeated: int = 0
+    unmatched: list[str] = field(default_factory=list)
+    blank: list[str] = field(default_factory=list)
+
+    @property
+    def num_read(self) -> int:
+        """Pieces that were read, repeated ones too."""
+        return sum(map(len, self.pools.values())) + self.num_repeated
+
+
+def decode_escapes(text: str) -> str:
+    """Text with its literal ``\\uXXXX`` escapes decoded, surrogate pairs too.
+
+    A surrogate without its partner becomes the replacement character.
+    """
+
+    def decode(match: re.Match[str]) -> str:
+        units = bytes.fromhex(match[0].replace("\\u", ""))
+        return units.decode("utf-16-be", "replace")
+
+    return _ESCAPES.sub(decode, text)
+
+
+def iter_records(path: str | Path) -> Iterator[tuple[Place, Json]]:
+    """The objects of a JSON list or of JSON Lines, one by one, or the one object of a JSON file.
+
+    JSON Lines are read line by line and never held as a whole.
+
+    Raises:
+        ValueError: the file is missing, not UTF-8, not JSON, or holds something else than objects.
+    """
+    if not Path(path).is_file():
+        raise ValueError(f"{path}: no such file")
+    if _is_lines(path):
+        yield from iter_lines(path)
+        return
+    value = _load(path)
+    for index, record in enumerate(value if isinstance(value, list) else [value]):
+        place = Place(path) / index if isinstance(value, list) else Place(path)
+        if not isinstance(record, dict):
+            raise place.error(f"must be an object, not {json.dumps(record)[:40]}")
+        yield place, record
+
+
+def _is_lines(path: str | Path) -> bool:
+    """Whether the first line that is not blank is a complete JSON object."""
+    with open(path, "rb") as file:
+        first = next((line for line in file if line.strip()), b"").removeprefix(b"\xef\xbb\xbf")
+    if not first.lstrip().startswith(b"{"):
+        return False
+    try:
+        json.loads(first)
+    except ValueError:  # an object that goes on below, or a line that iter_lines would name
+        return first.rstrip().endswith(b"}")
+    return True
+
+
+def _load(path: str | Path) -> object:
+    raw = Path(path).read_bytes()
+    try:
+        return json.loads(raw.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise Place(path, line).error(f"not UTF-8 at byte {error.start + 1}") from None
+    except json.JSONDecodeError as error:
+        message = f"not JSON: {error.msg} (column {error.colno})"
+        raise Place(path, error.lineno).error(message) from None
+    except RecursionError:
+        raise Place(path).error("not JSON: too deep") from None
+
+
+def parse_piece(record: Json, place: Place) -> Evidence:
+    """One piece of evidence of CONVINSE or EXPLAIGNN; its id is "" where it has none.
+
+    Entities are those of ``wikidata_entities``, then what else ``disambiguations`` linked, then
+    the entity that the piece was retrieved for, if its text names it.
+
+    Raises:
+        ValueError: text or source is missing or wrong, or an entity or a mention is malformed.
+    """
+    text = decode_escapes(get(record, "evidence_text", str, place))
+    labels: dict[str, str] = {}
+    mentions = _mentions(record, place)
+    for raw_id, raw_label in _entities(record, "wikidata_entities", place):
+        id_, label = _unquote_id(raw_id), _unquote_label(raw_label, raw_id)
+        text = text.replace(raw_label, label)
+        known = label != id_ or id_ not in mentions  # an id as label: the tool had no label
+        labels.setdefault(id_, label if known else mentions[id_][0])
+    for id_, names in mentions.items():
+        labels.setdefault(id_, names[0])
+    for id_, label in _retrieved_for(record, place):
+        if fold(label) in fold(text):
+            labels.setdefault(id_, label)
+    return Evidence(
+        id=get(record, "id", str, place, ""),
+        text=text,
+        source=_source(record, place),
+        entities=tuple(
+            Entity(id_, label, tuple(m for m in mentions.get(id_, ()) if m != label))
+            for id_, label in labels.items()
+            if label.strip()
+        ),
+    )
+
+
+def _source(record: Json, place: Place) -> str:
+    name = get(record, "source", str, place)
+    source = SOURCE_NAMES.get(name, name)
+    if source not in SOURCES:
+        known = ", ".join((*SOURCES, *SOURCE_NAMES))
+        raise (place / "source").error(f"must be one of {known}, not {name!r}")
+    return source
+
+
+def _unquote_id(id_: str) -> str:
+    """A date or number without the quotes and the plus of its Wikidata form; other ids as is."""
+    return _unquote_label(id_, id_)
+
+
+def _unquote_label(label: str, id_: str) -> str:
+    """The label of a date or number without such quotes; the quotes of a title stay."""
+    return label.replace('"', "").removeprefix("+") if id_.startswith('"') else label
+
+
+def _entities(record: Json, name: str, place: Place) -> Iterator[tuple[str, str]]:
+    """(id, label) of each entity; one that has only the one of them is known by it."""
+    for at, entity in records(record, name, place):
+        id_ = None if entity.get("id") is False else get(entity, "id", str, at, None)
+        label = decode_escapes(get(entity, "label", str, at, *([] if id_ is None else [id_])))
+        if label:
+            yield label if id_ is None else id_, label
+
+
+def _mentions(record: Json, place: Place) -> dict[str, list[str]]:
+    """Under which names the text mentions each linked id; a mention without a link gives none."""
+    mentions: dict[str, list[str]] = {}
+    for index, pair in enumerate(get(record, "disambiguations", list, place, [])):
+        at = place / "disambiguations" / index
+        if not (isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)):
+            raise at.error(f"must be [mention, id], not {json.dumps(pair)[:40]}")
+        if pair[1] is None or pair[1] is False or not pair[0].strip():
+            continue
+        id_ = get({"id": pair[1]}, "id", str, at)
+        mention = decode_escapes(get({"mention": pair[0]}, "mention", str, at))
+        mention = _unquote_label(mention, id_)
+        names = mentions.setdefault(_unquote_id(id_), [])
+        if mention not in names:
+            names.append(mention)
+    return mentions
+
+
+def _retrieved_for(record: Json, place: Place) -> list[tuple[str, str]]:
+    """Entities, not properties, that the piece was retrieved for and that have a label."""
+    value = record.get("retrieved_for_entity")
+    value = [value] if isinstance(value, dict) else value
+    found = _entities({"retrieved_for_entity": value}, "retrieved_for_entity", place)
+    return [(i, label) for i, label in found if i != label and not re.fullmatch(r"P\d+", i)]
+
+
+def read_convmix(questions: str | Path, evidence: Sequence[str | Path] = ()) -> list[Conversation]:
+    """Conversations of a ConvMix or CompMix file, each turn with its own evidence pool.
+
+    A piece keeps its id; one without gets its position in the conversation, so that the same piece
+    at two turns has one id. Pieces of one question with the same source and text become one.
+
+    Args:
+        questions: the benchmark file; evidence that stands in it is read too.
+        evidence: files of the CONVINSE or EXPLAIGNN tools; a question's pieces are joined.
+
+    Raises:
+        ValueError: a record or field is wrong (the message names file, line or record, and field),
+            or no question of the evidence occurs among the questions.
+    """
+    found = _Found()
+    conversations = [_conversation(r, at, found) for at, r in iter_records(questions)]
+    if not conversations:
+        raise ValueError(f"{questions}: no conversation in it")
+    wanted = {turn.id for conversation in conversations for turn in conversation.turns}
+    for path in evidence:
+        before, others = found.num_read, len(found.unmatched)
+        _read_evidence(path, wanted, found)
+        if found.num_read == before and (unmatched := found.unmatched[others:]):
+            raise ValueError(
+                f"{path}: none of its questions ({_some(unmatched)}) is in {questions}"
+            )
+        if found.num_read == before:
+            known = " or ".join(EVIDENCE_FIELDS)
+            raise ValueError(f"{path}: no piece of evidence in it, in a field {known}")
+    _report(conversations, found)
+    ids = unique_ids([c.id for c in conversations], f"{questions}: conversation")
+    return [
+        replace(_with_evidence(conversation, found), id=id_)
+        for conversation, id_ in zip(conversations, ids, strict=True)
+    ]
+
+
+def _conversation(record: Json, place: Place, found: _Found) -> Conversation:
+    if "questions" not in record:
+        turns = [_turn(record, place, found)]
+        id_ = turns[0].id
+    else:
+        id_ = _conversation_id(record, place)
+        listed = records(record, "questions", place)
+        order = [(_position(turn, at, i), at, turn) for i, (at, turn) in enumerate(listed)]
+        order.sort(key=lambda item: item[0])
+        turns = [_turn(turn, at, found) for _, at, turn in order]
+    if not turns:
+        raise (place / "questions").error("a conversation needs at least one question")
+    return Conversation(id_, get(record, "domain", str, place, ""), tuple(turns))
+
+
+def _conversation_id(record: Json, place: Place) -> str:
+    name = "conversation_id" if "conversation_id" in record else "conv_id"
+    return get(record, name, str, place)
+
+
+def _position(record: Json, place: Place, index: int) -> int:
+    position = record.get("turn", index)
+    if not isinstance(position, int) or isinstance(position, bool):
+        raise (place / "turn").error(f"must be a whole number, not {json.dumps(position)[:40]}")
+    return position
+
+
+def _turn(record: Json, place: Place, found: _Found) -> Turn:
+    id_ = get(record, "question_id", str, place)
+    question = get(record, "question", str, place)
+    if not question.strip():
+        raise (place / "question").error("empty: a turn needs a question")
+    answers = []
+    for at, answer in records(record, "answers", place):
+        raw_id = get(answer, "id", str, at, None)
+        label = _unquote_label(decode_escapes(get(answer, "label", str, at)), raw_id or "")
+        if not label.strip():
+            found.blank.append(id_)
+            continue
+        answers.append(Answer(label, raw_id and _unquote_id(raw_id)))
+    source = get(record, "answer_src", str, place, "") or None
+    _add_pieces(id_, record, place, found)
+    return Turn(id_, question, tuple(answers), source and SOURCE_NAMES.get(source, source))
+
+
+def _read_evidence(path: str | Path, wanted: Collection[str], found: _Found) -> None:
+    lines = tqdm(iter_records(path), desc=Path(path).name, unit=" records", delay=2)
+    for place, record in lines:
+        for at, turn in _evidence_turns(record, place):
+            id_ = get(turn, "question_id", str, at)
+            if id_ in wanted:
+                _add_pieces(id_, turn, at, found)
+            else:
+                found.unmatched.append(id_)
+
+
+def _evidence_turns(record: Json, place: Place) -> Iterator[tuple[Place, Json]]:
+    if "questions" in record:
+        yield from records(record, "questions", place)
+    elif "question_id" in record:
+        yield place, record
+    elif "evidence_text" in record:
+        raise (place / "question_id").error("missing: a piece of evidence without its question")
+    else:
+        for id_, pieces in record.items():
+            yield place / id_, {"question_id": id_, EVIDENCE_FIELDS[0]: pieces}
+
+
+def _add_pieces(question_id: str, record: Json, place: Place, found: _Found) -> None:
+    names = [name for name in EVIDENCE_FIELDS if name in record]
+    if not names:
+        return
+    name = next((name for name in names if record[name]), names[0])
+    pool = found.pools.setdefault(question_id, {})
+    for at, value in records(record, name, place):
+        piece = parse_piece(value, at)
+        known = pool.get((piece.source, piece.text))
+        found.num_repeated += known is not None
+        entities = {e.id: e for e in (*(known.entities if known else ()), *piece.entities)}
+        shared = tuple(found.entities.setdefault(e, e) for e in entities.values())
+        pool[piece.source, piece.text] = replace(known or piece, entities=shared)
+
+
+def _with_evidence(conversation: Conversation, found: _Found) -> Conversation:
+    """The conversation with its pools; equal pieces of different turns are one object."""
+    what = f"conversation {conversation.id}"
+    positions: dict[tuple[str, str], str] = {}
+    same: dict[Evidence, Evidence] = {}
+    turns = []
+    names = unique_ids([turn.id for turn in conversation.turns], f"{what}: turn")
+    for turn, name in zip(conversation.turns, names, strict=True):
+        pool = found.pools.get(turn.id, {})
+        ids = [p.id or positions.setdefault(k, str(len(positions))) for k, p in pool.items()]
+        ids = unique_ids(ids, f"{what}: evidence")
+        pieces = [replace(p, id=i) for i, p in zip(ids, pool.values(), strict=True)]
+        evidence = tuple(same.setdefault(piece, piece) for piece in pieces)
+        turns.append(replace(turn, id=name, evidence=evidence))
+    return replace(conversation, turns=tuple(turns))
+
+
+def _report(conversations: Sequence[Conversation], found: _Found) -> None:
+    questions = [turn.id for conversation in conversations for turn in conversation.turns]
+    sources = Counter(piece.source for pool in found.pools.values() for piece in pool.values())
+    shares = ", ".join(f"{count} {source}" for source, count in sorted(sources.items()))
+    logger.info("%d conversations, %d questions", len(conversations), len(questions))
+    logger.info(
+        "%d pieces of evidence (%s), beside %d repeated ones",
+        sources.total(),
+        shares or "none",
+        found.num_repeated,
+    )
+    twice = [id_ for id_, count in Counter(questions).items() if count > 1]
+    bare = [id_ for id_ in questions if not found.pools.get(id_)]
+    _warn("question ids that occur more than once", twice)
+    _warn("questions without evidence", bare if found.pools else [])
+    _warn("questions with a gold answer of no words, which is left out", found.blank)
+    _warn("questions in the evidence that are not among the questions", found.unmatched)
+
+
+def _warn(what: str, ids: Sequence[str]) -> None:
+    if ids:
+        logger.warning("%d %s: %s", len(ids), what, _some(ids))
+
+
+def _some(ids: Iterable[str]) -> str:
+    ids = list(ids)
+    return ", ".join(ids[:NAMED_IDS]) + (", ..." if len(ids) > NAMED_IDS else "")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Turn ConvMix or CompMix with its evidence files into the project's JSON Lines.
+
+    Raises:
+        ValueError: a file is missing or malformed.
+    """
+    description = (main.__doc__ or "").split("\n", 1)[0]
+    parser = CommandParser(prog="python -m turngraph.data.sources.convmix", description=description)
+    parser.add_argument("--questions", required=True, metavar="FILE")
+    parser.add_argument("--evidence", nargs="+", default=[], metavar="FILE", action="extend")
+    parser.add_argument("--output", required=True, metavar="OUT.jsonl")
+    args = parser.parse_args(argv)
+    write_conversations(args.output, read_convmix(args.questions, args.evidence))
+    logger.info("written to %s", args.output)
+
+
+if __name__ == "__main__":
+    run_cli(main)

@@ -1,0 +1,202 @@
+"""What the pieces of one page mention: links, and beside them cells and values by their text.
+
+Equal cells get one id. Where a page links a cell's text somewhere to exactly one target, the id is
+that target's title, so that linked and unlinked mentions are one entity; a number, a date and a
+text that is linked to several targets is known by its value ("value:1989").
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import ahocorasick
+
+from turngraph.data.normalise import MONTHS, normalise_value, parse_date, parse_number
+from turngraph.data.types import Entity, Evidence, Source
+
+VALUE = "value:"
+MIN_NUMBER_LENGTH = 3
+MIN_NAME_LENGTH = 3
+_normal = lru_cache(maxsize=1 << 16)(normalise_value)  # cells and links come again and again
+_DISAMBIGUATION = re.compile(r"\s*\([^()]*\)$")
+_MONTH = "|".join(name.capitalize() for name in MONTHS)
+_DATE = re.compile(
+    rf"\b(?:\d{{1,2}}\s+(?:{_MONTH}),?\s+\d{{4}}|(?:{_MONTH})\s+(?:\d{{1,2}},?\s+)?\d{{4}}"
+    rf"|\d{{4}}-\d\d-\d\d)\b"
+)
+_YEAR = re.compile(r"\d{4}")
+_NUMBER = re.compile(r"(?<![\w.,])[+−-]?\d(?:[\d,]*\d)?(?:\.\d+)?(?!\w|[.,]\d)")
+
+
+@dataclass(slots=True)
+class Piece:
+    """A piece of evidence before its entities are resolved.
+
+    Args:
+        id: unique in the page.
+        text: linearised.
+        source: "text", "table" or "infobox".
+        links: (anchor text, target title) pairs.
+        values: the texts of its cells.
+    """
+
+    id: str
+    text: str
+    source: Source
+    links: list[tuple[str, str]] = field(default_factory=list)
+    values: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class PageNames:
+    """How one page names things: ids by normalised value, and a label for each id."""
+
+    title: str
+    ids: dict[str, str]
+    labels: dict[str, str]
+
+    def value_id(self, text: str) -> str:
+        """The entity id of a cell, an infobox value or a gold answer."""
+        return self.ids.get(norm := _normal(text), VALUE + norm)
+
+
+def strip_disambiguation(title: str) -> str:
+    """A title without the parenthesis at its end ("Kyle Abbott (pitcher)" -> "Kyle Abbott")."""
+    return _DISAMBIGUATION.sub("", title) or title
+
+
+def resolve_entities(title: str, pieces: Sequence[Piece]) -> tuple[list[Evidence], PageNames]:
+    """The pieces of a page as evidence with entities, and the page's names.
+
+    Args:
+        title: the page's title, an entity of every piece.
+        pieces: all pieces of the page.
+    """
+    names = _page_names(title, pieces)
+    finder = _ValueFinder(names, (text for piece in pieces for text in piece.values))
+    return [_evidence(piece, names, finder) for piece in pieces], names
+
+
+def _page_names(title: str, pieces: Sequence[Piece]) -> PageNames:
+    anchors: dict[str, set[str]] = {}
+    for piece in pieces:
+        for anchor, target in piece.links:
+            anchors.setdefault(_normal(anchor), set()).add(target)
+    targets = sorted({target for found in anchors.values() for target in found} | {title})
+    titles: dict[str, set[str]] = {}
+    for target in targets:
+        for form in {target, strip_disambiguation(target)}:
+            titles.setdefault(_normal(form), set()).add(target)
+    ids = {
+        norm: min(found)
+        for norm, found in (titles | anchors).items()
+        if len(found) == 1 and norm and not _is_plain_value(norm)
+    }
+    names = PageNames(title, ids, {})
+    names.labels = _labels(names, pieces, targets, anchors)
+    return names
+
+
+def _labels(
+    names: PageNames, pieces: Sequence[Piece], targets: Sequence[str], anchors: dict[str, set[str]]
+) -> dict[str, str]:
+    """The form that an answer takes: the commonest cell text, else the title of the target."""
+    shown: dict[str, Counter[str]] = {}
+    for piece in pieces:
+        for text in piece.values:
+            shown.setdefault(names.value_id(text), Counter())[text] += 1
+    labels = {id_: texts.most_common(1)[0][0] for id_, texts in shown.items()}
+    for target in targets:
+        short = strip_disambiguation(target)
+        is_anchor = target in anchors.get(_normal(short), ())
+        labels.setdefault(target, short if is_anchor else target)
+    labels[names.title] = names.title
+    return labels
+
+
+@lru_cache(maxsize=1 << 16)
+def _is_plain_value(norm: str) -> bool:
+    return bool(parse_number(norm) or parse_date(norm))
+
+
+def _evidence(piece: Piece, names: PageNames, finder: _ValueFinder) -> Evidence:
+    mentions: dict[str, dict[str, None]] = {names.title: {}}
+    for text in piece.values:
+        mentions.setdefault(names.value_id(text), {})[text] = None
+    for anchor, target in piece.links:
+        mentions.setdefault(target, {})[anchor] = None
+    if piece.source == "text":
+        for id_, text in finder.find(piece.text[len(names.title) :]):
+            mentions.setdefault(id_, {})[text] = None
+    entities = []
+    for id_, texts in mentions.items():
+        label = names.labels[id_]
+        texts.pop(label, None)
+        entities.append(Entity(id_, label, tuple(texts)))
+    return Evidence(piece.id, piece.text, piece.source, tuple(entities))
+
+
+class _ValueFinder:
+    """Finds the values of a page's cells in its sentences.
+
+    A name must stand there in its own case as whole words, a number or a date by its value. Left
+    out as chance: names of fewer than 3 characters or without an upper-case letter or digit, and
+    numbers of fewer than 3 characters (a row's rank is in no relation to "the 12 teams").
+    """
+
+    def __init__(self, names: PageNames, values: Iterable[str]) -> None:
+        self.names = names
+        self.plain: set[str] = set()
+        self.automaton = ahocorasick.Automaton()
+        for text in dict.fromkeys(values):
+            norm = _normal(text)
+            if _is_plain_value(norm):
+                self.plain.add(norm)
+            elif _is_name(text):
+                folded = unicodedata.normalize("NFKC", text)
+                self.automaton.add_word(folded, (len(folded), text))
+        if len(self.automaton):
+            self.automaton.make_automaton()
+
+    def find(self, text: str) -> Iterator[tuple[str, str]]:
+        """(entity id, text as it stands there) of each value; longer ones first win."""
+        text = unicodedata.normalize("NFKC", text)
+        taken = bytearray(len(text))
+        for match in _DATE.finditer(text):
+            if parse_date(match[0]) in self.plain:
+                yield self.names.value_id(match[0]), match[0]
+            taken[slice(*match.span())] = b"\1" * len(match[0])
+            if year := _YEAR.search(text, *match.span()):  # the year alone may be a cell
+                taken[slice(*year.span())] = bytes(4)
+        for start, end, name in self._names(text):
+            if not any(taken[start:end]):
+                taken[start:end] = b"\1" * (end - start)
+                yield self.names.value_id(name), name
+        for match in _NUMBER.finditer(text):
+            number = parse_number(match[0])
+            long_enough = len(match[0]) >= MIN_NUMBER_LENGTH
+            if long_enough and number in self.plain and not any(taken[slice(*match.span())]):
+                yield self.names.value_id(match[0]), match[0]
+
+    def _names(self, text: str) -> list[tuple[int, int, str]]:
+        """Whole-word matches of names, longest first."""
+        if not len(self.automaton):
+            return []
+        matches = []
+        for last, (length, name) in self.automaton.iter(text):
+            start, end = last + 1 - length, last + 1
+            before, after = text[start - 1 : start], text[end : end + 1]
+            if not before.isalnum() and not after.isalnum():
+                matches.append((start, end, name))
+        return sorted(matches, key=lambda match: (match[0] - match[1], match[0]))
+
+
+def _is_name(text: str) -> bool:
+    if len(text) < MIN_NAME_LENGTH:
+        return False
+    return any(char.isupper() or char.isdigit() or ord(char) > 0x2E80 for char in text)

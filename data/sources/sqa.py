@@ -1,0 +1,338 @@
+"""SQA (Iyyer et al. 2017) with the Wikipedia pages its tables come from, as conversations.
+
+The questions' tables are CSV files in plain ASCII, the pages the saved HTML of WikiTableQuestions.
+The pool of a conversation is its page; the gold table is the page's own, found by the number that
+the page's JSON file gives and by its rows. SQA's gold answers are cells: each takes the spelling of
+its cell on the page ("Ásmundur", which the CSV has as "Asmundur"), and that cell's entity id.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import csv
+import io
+import itertools
+import json
+import logging
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from multiprocessing import Pool
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from turngraph.data.cli import CommandParser, run_cli
+from turngraph.data.jsonlines import Place, write_conversations
+from turngraph.data.normalise import normalise_value
+from turngraph.data.sources.sqa_page import (
+    AnswerCell,
+    SqaPage,
+    SqaPageTask,
+    page_file,
+    read_sqa_page,
+)
+from turngraph.data.types import Answer, Conversation, Turn
+
+logger = logging.getLogger(__name__)
+
+FIELDS = (
+    "id",
+    "annotator",
+    "position",
+    "question",
+    "table_file",
+    "answer_coordinates",
+    "answer_text",
+)
+PARTS = ("train", "tune", "dev")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A line of the questions' file: ``cells`` are its answers as (row, column, text)."""
+
+    place: Place
+    conversation: str
+    position: int
+    question: str
+    table: str
+    cells: tuple[AnswerCell, ...]
+
+
+def read_questions(path: str | Path) -> list[Question]:
+    """The questions of an SQA file in its order.
+
+    Raises:
+        ValueError: the file, a line or a field is not as SQA has it; names file, line and field.
+    """
+    questions = []
+    rows = _read_tsv(path)
+    place, header = next(rows, (Place(path), []))
+    if tuple(header) != FIELDS:
+        raise place.error(f"the first line must name the fields {', '.join(FIELDS)}")
+    for place, row in rows:
+        if len(row) != len(FIELDS):
+            raise place.error(f"has {len(row)} fields, not {len(FIELDS)}")
+        questions.append(_parse_question(dict(zip(FIELDS, row, strict=True)), place))
+    if not questions:
+        raise Place(path).error("no question in it")
+    return questions
+
+
+def _read_tsv(path: str | Path) -> Iterator[tuple[Place, list[str]]]:
+    if not Path(path).is_file():
+        raise ValueError(f"{path}: no such file")
+    raw = Path(path).read_bytes()
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise Place(path, line).error(f"not UTF-8 at byte {error.start + 1} of the file") from None
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter="\t", strict=True)
+    place = Place(path, 1)
+    try:
+        for row in reader:
+            yield place, row
+            place = Place(path, reader.line_num + 1)
+    except csv.Error as error:
+        raise place.error(f"not tab-separated: {error}") from None
+
+
+def _parse_question(row: dict[str, str], place: Place) -> Question:
+    for name in ("id", "question", "table_file"):
+        if not row[name].strip():
+            raise (place / name).error("empty")
+    if page_file(row["table_file"]) is None:
+        raise (place / "table_file").error(f"not like 203_149.csv: {row['table_file']!r}")
+    if not row["position"].isdigit():
+        raise (place / "position").error(f"must be a whole number, not {row['position']!r}")
+    texts = _parse_list(row["answer_text"], place / "answer_text")
+    coordinates = _parse_list(row["answer_coordinates"], place / "answer_coordinates")
+    if len(texts) != len(coordinates):
+        raise (place / "answer_text").error(
+            f"has {len(texts)} answers for {len(coordinates)} answer_coordinates"
+        )
+    cells = zip(coordinates, texts, strict=True)
+    return Question(
+        place=place,
+        conversation=f"{row['id']}_{row['annotator']}",
+        position=int(row["position"]),
+        question=" ".join(row["question"].split()),
+        table=row["table_file"],
+        cells=tuple((*_parse_pair(pair, place), text) for pair, text in cells),
+    )
+
+
+def _parse_list(text: str, place: Place) -> list[str]:
+    """A list of strings as Python writes it; line breaks inside the strings may be bare."""
+    try:
+        value = ast.literal_eval(text.replace("\r", "").replace("\n", "\\n"))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        raise place.error(f"not a list of strings: {text[:60]}") from None
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise place.error(f"not a list of strings: {text[:60]}")
+    return value
+
+
+def _parse_pair(text: str, place: Place) -> tuple[int, int]:
+    parts = text.strip("() ").split(",")
+    if len(parts) != 2 or not all(part.strip().lstrip("-").isdigit() for part in parts):
+        raise (place / "answer_coordinates").error(f"not a (row, column) pair: {text!r}")
+    return int(parts[0]), int(parts[1])
+
+
+def read_split(path: str | Path, part: str) -> set[str]:
+    """The tables of one part of a split file ``{"train": [...], "tune": [...], "dev": [...]}``.
+
+    Raises:
+        ValueError: the file is no such object or lacks the part.
+    """
+    try:
+        split: Any = json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: not JSON in UTF-8: {error}") from None
+    tables = split.get(part) if isinstance(split, dict) else None
+    if not isinstance(tables, list) or not all(isinstance(table, str) for table in tables):
+        raise ValueError(f"{path}, field {part}: must be a list of tables")
+    return set(tables)
+
+
+def group_questions(questions: Sequence[Question]) -> dict[str, list[Question]]:
+    """The questions by conversation, each in the order of its positions.
+
+    Raises:
+        ValueError: a position comes twice, or the questions of a conversation have several tables.
+    """
+    groups: dict[str, list[Question]] = {}
+    for question in questions:
+        groups.setdefault(question.conversation, []).append(question)
+    for id_, group in groups.items():
+        group.sort(key=lambda question: question.position)
+        for one, other in itertools.pairwise(group):
+            if one.position == other.position:
+                raise (other.place / "position").error(f"{one.position} again in {id_}")
+            if one.table != other.table:
+                raise (other.place / "table_file").error(f"{id_} already has {one.table}")
+    return groups
+
+
+def convert(
+    questions: Sequence[Question],
+    tables: Path,
+    pages: Path,
+    hide_gold_table: bool = False,
+    workers: int = 1,
+) -> tuple[list[Conversation], Counter[str]]:
+    """The conversations of some questions with their pages as pools, and counts for the log.
+
+    Args:
+        questions: from ``read_questions``.
+        tables: folder of the CSV tables.
+        pages: folder of the pages.
+        hide_gold_table: leave out the gold tables' rows, and every question that the rest of its
+            page cannot answer.
+        workers: processes that read pages; the result does not depend on it.
+
+    Raises:
+        ValueError: a folder is missing, or the questions contradict each other.
+    """
+    for folder in (tables, pages):
+        if not folder.is_dir():
+            raise ValueError(f"{folder}: no such folder")
+    groups = group_questions(questions)
+    by_table: dict[str, list[Question]] = {}
+    for question in questions:
+        by_table.setdefault(question.table, []).append(question)
+    tasks = [
+        SqaPageTask(
+            table,
+            tables,
+            pages,
+            tuple({cell: None for question in group for cell in question.cells}),
+            hide_gold_table,
+        )
+        for table, group in by_table.items()
+    ]
+    read = {page.table: page for page in _read_pages(tasks, workers)}
+    counts: Counter[str] = Counter()
+    for page in read.values():
+        counts.update(page.counts)
+    conversations = [
+        _conversation(id_, group, read[group[0].table], hide_gold_table, counts)
+        for id_, group in groups.items()
+    ]
+    return [conversation for conversation in conversations if conversation.turns], counts
+
+
+def _read_pages(tasks: Sequence[SqaPageTask], workers: int) -> Iterator[SqaPage]:
+    bar = tqdm(total=len(tasks), desc="pages", unit="page")
+    with bar, Pool(workers, _log_to_stderr) if workers > 1 else nullcontext() as pool:
+        read = pool.imap(read_sqa_page, tasks, chunksize=4) if pool else map(read_sqa_page, tasks)
+        for page in read:
+            bar.update()
+            yield page
+
+
+def _log_to_stderr() -> None:
+    """A worker that was started afresh, not forked, has no log handler yet."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
+
+
+def _conversation(
+    id_: str,
+    questions: Sequence[Question],
+    page: SqaPage,
+    only_answerable: bool,
+    counts: Counter[str],
+) -> Conversation:
+    turns = []
+    for question in questions:
+        if only_answerable and not page.answerable.issuperset(question.cells):
+            counts["questions that the rest of their page cannot answer"] += 1
+            continue
+        answers = _answers(question, page)
+        if not answers:
+            counts["questions whose answers are all empty cells"] += 1
+        turns.append(Turn(str(question.position), question.question, answers, "table"))
+    if not turns:
+        counts["conversations without a question left"] += 1
+    return Conversation(id_, "sqa", tuple(turns), page.evidence)
+
+
+def _answers(question: Question, page: SqaPage) -> tuple[Answer, ...]:
+    """The answers in order, equal ones once (SQA lists a value as often as cells hold it)."""
+    distinct: dict[str, Answer] = {}
+    for answer in (page.answers[cell] for cell in question.cells):
+        if answer.label:
+            distinct.setdefault(normalise_value(answer.label), answer)
+    return tuple(distinct.values())
+
+
+def log_counts(conversations: Sequence[Conversation], left_out: Counter[str]) -> None:
+    """Log what was written, in how many single answers it stands, and what is not in it."""
+    pools = {id(c.evidence): c.evidence for c in conversations}
+    pieces = Counter(piece.source for pool in pools.values() for piece in pool)
+    entities = sum(len({e.id for piece in pool for e in piece.entities}) for pool in pools.values())
+    turns = [(turn, c.evidence) for c in conversations for turn in c.turns]
+    logger.info(
+        "%d conversations, %d questions, %d pages, %d pieces (%s), %d entities",
+        len(conversations),
+        len(turns),
+        len(pools),
+        pieces.total(),
+        ", ".join(f"{count} {source}" for source, count in sorted(pieces.items())),
+        entities,
+    )
+    single = [turn for turn, _ in turns if len(turn.answers) == 1]
+    named = sum(turn.answers[0].id is not None for turn in single)
+    logger.info("%d of %d single answers are entities of their pool", named, len(single))
+    for what, count in left_out.items():
+        if count:
+            logger.info("%s: %d", what, count)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Convert SQA with its pages to conversations in the project's format."""
+    args = _parser().parse_args(argv)
+    if (args.split is None) != (args.part is None):
+        raise ValueError("--split and --part belong together")
+    questions = read_questions(args.questions)
+    if args.split is not None:
+        part = read_split(args.split, args.part)
+        questions = [question for question in questions if question.table in part]
+        if not questions:
+            raise ValueError(f"{args.questions}: no question on a table of {args.part}")
+    conversations, left_out = convert(
+        questions, args.tables, args.pages, args.hide_gold_table, args.workers
+    )
+    write_conversations(args.output, conversations)
+    log_counts(conversations, left_out)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = CommandParser(prog="python -m turngraph.data.sources.sqa", description=main.__doc__)
+    add = parser.add_argument
+    add("--questions", type=Path, required=True, help="train.tsv or another file like it")
+    add("--tables", type=Path, required=True, help="folder of the tables (table_csv)")
+    add("--pages", type=Path, required=True, help="folder of the saved pages (page)")
+    add("--output", type=Path, required=True, help="JSON Lines file to write")
+    add("--split", type=Path, help="JSON file that parts the tables into train, tune and dev")
+    add("--part", choices=PARTS, help="which part of the split to convert")
+    add(
+        "--hide_gold_table",
+        action="store_true",
+        help="leave out the gold tables and the questions that need them",
+    )
+    add("--workers", type=int, default=2, help="processes that read pages (default: 2)")
+    return parser
+
+
+if __name__ == "__main__":
+    run_cli(main)

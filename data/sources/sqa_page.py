@@ -1,0 +1,256 @@
+"""One page of SQA: the saved page, its gold table, and the ids of the answers on it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import logging
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from turngraph.data.linearise import linearise_row
+from turngraph.data.normalise import fold, normalise_text
+from turngraph.data.sources.page_entities import Piece
+from turngraph.data.sources.table_grid import is_value
+from turngraph.data.sources.wikipage import Page, PageTable, RawPage, finish_page, parse_page
+from turngraph.data.types import Answer, Evidence
+
+logger = logging.getLogger(__name__)
+
+MIN_SHARED_CELLS = 0.5
+_TABLE_FILE = re.compile(r"(\w+)_(\w+)\.csv")
+# The CSV files are ASCII: what has no accent to lose was spelled out.
+_ASCII = {"ø": "o", "ł": "l", "đ": "d", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th", "ı": "i"}
+_ASCII |= {"°": "deg", "£": "ps", "€": "eur", "×": "x"}
+_TO_ASCII = str.maketrans(_ASCII)
+_NOT_ALPHANUMERIC = re.compile(r"[^a-z0-9]+")
+
+AnswerCell = tuple[int, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SqaPageTask:
+    """What to read for one table.
+
+    Args:
+        table: as the questions name it: "table_csv/203_149.csv".
+        tables: folder of the CSV files.
+        pages: folder of the pages.
+        cells: the answers whose ids are wanted, as (row, column, text).
+        hide_gold_table: leave the rows of the gold table out of the pool.
+    """
+
+    table: str
+    tables: Path
+    pages: Path
+    cells: tuple[AnswerCell, ...]
+    hide_gold_table: bool = False
+
+
+@dataclass(slots=True)
+class SqaPage:
+    """The pool of one page.
+
+    Args:
+        table: as in the task.
+        evidence: the pool.
+        answers: each answer as the page spells it, with its entity id where the pool names it.
+        answerable: with the gold table hidden, the answers that stand in the pool all the same,
+            as an entity or in a text.
+        counts: what could not be read or was left out.
+    """
+
+    table: str
+    evidence: tuple[Evidence, ...] = ()
+    answers: dict[AnswerCell, Answer] = field(default_factory=dict)
+    answerable: set[AnswerCell] = field(default_factory=set)
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+def page_file(table: str) -> str | None:
+    """The page of a table without its ending: "203_149.csv" -> "203-page/149", else None."""
+    match = _TABLE_FILE.fullmatch(Path(table).name)
+    return f"{match[1]}-page/{match[2]}" if match else None
+
+
+def read_sqa_page(task: SqaPageTask) -> SqaPage:
+    """The pool of a page and the ids of its answers; what cannot be read is logged and counted."""
+    result = SqaPage(task.table)
+    rows = _read_csv(task, result)
+    raw, table_index = _read_raw(task, result)
+    table = _find_gold(raw, table_index, rows)
+    gold = _GoldCells(rows[1:], table)
+    if table is not None:
+        _report_missing_rows(rows, gold, result)
+    elif not task.hide_gold_table:
+        _add_csv_rows(raw, rows, result)
+    if table is not None and task.hide_gold_table:
+        raw.drop_table(table)
+    page = finish_page(raw)
+    result.evidence = tuple(page.evidence)
+    result.counts["tables, rows or spans that could not be read"] += len(page.problems)
+    result.counts.update(page.left_out)
+    _find_answers(task, result, page, gold)
+    return result
+
+
+def _report_missing_rows(rows: Sequence[Sequence[str]], gold: _GoldCells, result: SqaPage) -> None:
+    for index, row in enumerate(rows[1:]):
+        if index not in gold.rows and any(map(ascii_key, row)):
+            logger.warning("%s: row %d is not in the page's table", result.table, index + 1)
+            result.counts["rows of gold tables that their page lacks"] += 1
+
+
+def _read_csv(task: SqaPageTask, result: SqaPage) -> list[list[str]]:
+    path = task.tables / Path(task.table).name
+    try:
+        text = path.read_text(encoding="utf-8")
+        reader = csv.reader(io.StringIO(text, newline=""), doublequote=False, escapechar="\\")
+        return list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        logger.warning("%s: cannot be read: %s", path, error)
+        result.counts["CSV tables that could not be read"] += 1
+        return []
+
+
+def _read_raw(task: SqaPageTask, result: SqaPage) -> tuple[RawPage, int | None]:
+    """The page, or an empty one where it cannot be read; and the number of its gold table."""
+    path = task.pages / f"{page_file(task.table)}.html"
+    title, table_index = Path(task.table).stem, None
+    try:
+        about = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        title, table_index = str(about["title"]), about.get("tableIndex")
+        html = path.read_text(encoding="utf-8")
+        return parse_page(html, title, str(path)), table_index
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        logger.warning("%s: cannot be read: %r", path, error)
+        result.counts["pages that could not be read"] += 1
+        return RawPage(title, str(path)), table_index
+
+
+def _add_csv_rows(raw: RawPage, rows: Sequence[Sequence[str]], result: SqaPage) -> None:
+    """The gold table from its CSV file, where the page does not have it."""
+    logger.warning("%s: the page has no table like it; its CSV rows are taken", result.table)
+    result.counts["gold tables taken from their CSV file"] += 1
+    headers = [" ".join(text.split()) for text in rows[0]] if rows else []
+    for index, row in enumerate(rows[1:]):
+        cells = [" ".join(text.split()) for text in row]
+        if len(cells) != len(headers):
+            logger.warning("%s: row %d is as long as no header", result.table, index + 1)
+            result.counts["CSV rows that could not be read"] += 1
+            continue
+        text = linearise_row(raw.title, headers, cells)
+        values = list(filter(is_value, cells))
+        raw.pieces.append(Piece(f"csvr{index + 1}", text, "table", [], values))
+
+
+def ascii_key(text: str) -> str:
+    """The letters and digits of a text in ASCII, to compare a CSV's cell with a page's."""
+    return _NOT_ALPHANUMERIC.sub("", fold(text).translate(_TO_ASCII))
+
+
+def _find_gold(
+    raw: RawPage, table_index: int | None, rows: Sequence[Sequence[str]]
+) -> PageTable | None:
+    """The table with the given number if it has the CSV's rows, else the one most like it."""
+    numbered = []
+    if table_index is not None:
+        numbered = [table for table in raw.tables if table.wikitable == table_index]
+    if not rows:
+        return numbered[0] if numbered else None
+    for candidates in (numbered, raw.tables):
+        shares = [len(align_rows(rows, table.grid)) / len(rows) for table in candidates]
+        if shares and max(shares) >= MIN_SHARED_CELLS:
+            return candidates[shares.index(max(shares))]
+    return None
+
+
+def align_rows(rows: Sequence[Sequence[str]], grid: Sequence[Sequence[str]]) -> dict[int, int]:
+    """For each CSV row the grid row with the same cells, or with at least half of them.
+
+    Equal rows are taken in order.
+    """
+    keys = [frozenset(map(ascii_key, line)) - {""} for line in grid]
+    same: dict[frozenset[str], list[int]] = {}
+    for index, key in enumerate(keys):
+        same.setdefault(key, []).append(index)
+    aligned = {}
+    for index, row in enumerate(rows):
+        cells = frozenset(map(ascii_key, row)) - {""}
+        if not cells:
+            continue
+        if places := same.get(cells):
+            aligned[index] = places.pop(0) if len(places) > 1 else places[0]
+            continue
+        shared = [len(key & cells) for key in keys]
+        best = max(shared, default=0)
+        if best >= MIN_SHARED_CELLS * len(cells):
+            aligned[index] = shared.index(best)
+    return aligned
+
+
+def align_columns(
+    rows: Sequence[Sequence[str]], grid: Sequence[Sequence[str]], aligned: dict[int, int]
+) -> dict[int, int]:
+    """For each CSV column the grid column that has its text in most rows, and at least in half.
+
+    A column whose text is lost in ASCII ("東京" became "Dong Jing") lies between its neighbours.
+    """
+    votes: dict[int, Counter[int]] = {}
+    for row, place in aligned.items():
+        keys = [ascii_key(slot) for slot in grid[place]]
+        for column, text in enumerate(rows[row]):
+            counter = votes.setdefault(column, Counter())
+            counter.update(i for i, key in enumerate(keys) if key == ascii_key(text))
+    columns: dict[int, int] = {}
+    for column, counter in votes.items():
+        for place, count in counter.most_common(1):
+            if 2 * count >= len(aligned):
+                columns[column] = place
+    width = max(map(len, grid), default=0)
+    for column in set(votes) - set(columns):
+        left = columns.get(column - 1, -1 if column == 0 else None)
+        right = columns.get(column + 1, width if column + 1 == len(votes) else None)
+        if left is not None and right == left + 2:
+            columns[column] = left + 1
+    return columns
+
+
+class _GoldCells:
+    """The cells of the gold table on the page, by their place in the CSV table."""
+
+    def __init__(self, rows: Sequence[Sequence[str]], gold: PageTable | None) -> None:
+        self.grid = gold.grid if gold else []
+        self.rows = align_rows(rows, self.grid)
+        self.columns = align_columns(rows, self.grid, self.rows)
+
+    def text(self, row: int, column: int, text: str) -> str:
+        """The page's spelling of a CSV cell; the CSV's where the page's cell cannot be told."""
+        if row not in self.rows:
+            return text
+        line, key = self.grid[self.rows[row]], ascii_key(text)
+        place = self.columns.get(column)
+        there = line[place] if place is not None else ""
+        if key and ascii_key(there) != key:
+            there = next((slot for slot in line if ascii_key(slot) == key), there)
+        spelled_otherwise = any(char.isalnum() and not char.isascii() for char in there)
+        return there if spelled_otherwise or (key and ascii_key(there) == key) else text
+
+
+def _find_answers(task: SqaPageTask, result: SqaPage, page: Page, gold: _GoldCells) -> None:
+    """Fill in the answers, and which of them the pool can answer."""
+    known = {entity.id for piece in result.evidence for entity in piece.entities}
+    texts = ""
+    if task.hide_gold_table:
+        texts = " | ".join(normalise_text(piece.text) for piece in result.evidence)
+    for cell in task.cells:
+        label = " ".join(gold.text(*cell).split())
+        ids = [page.names.value_id(text) for text in (label, cell[2]) if is_value(text)]
+        id_ = next((id_ for id_ in ids if id_ in known), None)
+        result.answers[cell] = Answer(label, id_)
+        if id_ or f" {normalise_text(label)} " in f" {texts} ":
+            result.answerable.add(cell)

@@ -1,0 +1,222 @@
+"""Answers and their evidence on a terminal, in a pipe or in a file."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from unicodedata import category, east_asian_width
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from torch import Tensor
+
+from turngraph.data.examples import Example
+from turngraph.data.jsonlines import Json
+from turngraph.data.prompt import Prompt
+from turngraph.data.scoring.explanation import ExplainedTurn, origin, origin_words
+
+ANSWER, QUIET = "green", "dim"
+MOST_REASONS = 10
+"""Pieces and entities that ``/why`` shows one by one."""
+_VISIBLE = dict.fromkeys((*range(0x80, 0xA0), 0x2028, 0x2029), "\ufffd")
+_VISIBLE |= {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "\u2421"}
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
+
+
+def visible(text: str) -> str:
+    """A text whose control characters show instead of steering the terminal; as long as before."""
+    return text.translate(_VISIBLE)
+
+
+class AnswerStream:
+    """Words of an answer on the console as they are generated; folded where it is a terminal.
+
+    What was shown is never taken back: a word waits until nothing that follows can change it.
+
+    Args:
+        console: where they go.
+        prompt: that reads the ids.
+    """
+
+    def __init__(self, console: Console, prompt: Prompt) -> None:
+        self.console, self.prompt = console, prompt
+        self.ids: list[int] = []
+        self.shown = ""
+        self._column = 0
+
+    def add(self, ids: Tensor) -> None:
+        """One more token, [1]; as ``GraphLM.generate`` takes it."""
+        self.ids.append(int(ids[0]))
+        token = self.prompt.tokenizer.convert_ids_to_tokens(self.ids[-1])
+        if _BYTE.fullmatch(token or ""):  # a run of bytes is read anew with every one
+            return
+        text = self.prompt.answer_text(self.ids)
+        self._write(text[: settled(text)])
+
+    def end(self, answer: str | None) -> None:
+        """Show what is left of an answer and end the line; None where it was stopped."""
+        if answer is not None:
+            if not answer.startswith(self.shown):  # a tokenizer that takes back what it has read
+                self.console.out()
+                self.shown, self._column = "", 0
+            self._write(answer or "(no answer)")
+        if self.shown:
+            self.console.out()
+
+    def _write(self, text: str) -> None:
+        """Show the part of a text that is new, in lines of the terminal's width."""
+        new = text[len(self.shown) :]
+        self.shown += new
+        width = self.console.width if self.console.is_terminal else math.inf
+        for gap, word in re.findall(r"( *)([^ ]*)", visible(new)):
+            size = cell_len(gap + word)
+            if self._column and gap and self._column + size > width:
+                gap, size = "\n", cell_len(word)
+                self._column = 0
+            self.console.out(gap + word, style=ANSWER, highlight=False, end="")
+            self._column += size
+            if self._column > width:  # the terminal has broken a long word
+                self._column %= width
+
+
+def settled(text: str) -> int:
+    """How many characters of an unfinished text stay as they are, whatever follows.
+
+    Those are whole words; in scripts without spaces, characters.
+    """
+    for end in range(len(text) - 1, 0, -1):
+        if text[end] == " ":
+            return end
+        unspaced = category(text[end - 1]) == "Lo" and east_asian_width(text[end - 1]) in "WF"
+        if unspaced and category(text[end])[0] in "LNP":
+            return end
+    return 0
+
+
+def show_question(console: Console, question: str) -> None:
+    """Print a question that the user did not type here."""
+    console.out(f"> {visible(question)}", style="bold", highlight=False)
+
+
+def show_answer(console: Console, prompt: Prompt, record: Json, example: Example) -> None:
+    """Print a question, its answer and the best pieces of evidence that it was given."""
+    show_question(console, record["question"])
+    AnswerStream(console, prompt).end(record["answer"])
+    show_pieces(console, record, example)
+
+
+def show_pieces(console: Console, record: Json, example: Example, num_pieces: int = 3) -> None:
+    """Print pieces of evidence that an answer was given, those with the answer in them first."""
+    answer = record["answer"].casefold()
+    shown = sorted(example.evidence, key=lambda item: answer not in item.evidence.text.casefold())
+    for item in shown[:num_pieces]:
+        came = origin_words(origin(item, example.turn), item.from_turn)
+        tag = f"[{item.evidence.source}, {item.score:.2f}, {came}]"
+        show_folded(console, f"{tag} {item.evidence.text}", QUIET)
+
+
+def show_folded(console: Console, text: str, style: str = "") -> None:
+    """Print a text set in, its second and later lines further."""
+    plain = Text(visible(" ".join(text.split())))
+    lines = plain.wrap(console, max(console.width - 4, 16))
+    for number, line in enumerate(lines):
+        indent = "    " if number else "  "
+        console.out(indent + line.plain.rstrip(), style=style, highlight=False)
+
+
+def show_evidence(console: Console, example: Example, word: str = "") -> None:
+    """Print a table of all pieces that the model was given.
+
+    Args:
+        console: where it goes.
+        example: of the answer.
+        word: print only pieces with it in their text, source or origin, in any case.
+    """
+    rows = []
+    for number, item in enumerate(example.evidence, 1):
+        piece, came = item.evidence, origin_words(origin(item, example.turn), item.from_turn)
+        if word.casefold() in f"{piece.source} {came} {piece.text}".casefold():
+            rows.append((str(number), f"{item.score:.2f}", piece.source, came, piece.text))
+    total = len(example.evidence)
+    if rows:
+        show_table(console, ("", "score", "source", "origin", "evidence"), rows, word)
+    if not total:
+        console.out("No evidence was given.", highlight=False)
+    elif word:
+        console.out(visible(f"{len(rows)} of {total} pieces with {word!r}"), highlight=False)
+
+
+def show_table(
+    console: Console, heads: Sequence[str], rows: Iterable[Sequence[str]], word: str = ""
+) -> None:
+    """Print a table for any width.
+
+    Args:
+        console: where it goes.
+        heads: of the columns; "score" and "share" are of numbers.
+        rows: cells, of which only the last one is folded.
+        word: set off where it occurs in a last cell.
+    """
+    table = Table(
+        box=None,
+        padding=(0, 2, 0, 0),
+        pad_edge=False,
+        header_style="bold",
+        show_header=any(heads),
+    )
+    for head in heads[:-1]:
+        justify = "right" if head in ("", "score", "share") and any(heads) else "left"
+        table.add_column(head, justify=justify, no_wrap=True)
+    table.add_column(heads[-1], overflow="fold")
+    for row in rows:
+        cells = [Text(visible(" ".join(cell.split()))) for cell in row]
+        if word:
+            cells[-1].highlight_words([word], "bold", case_sensitive=False)
+        table.add_row(*cells)
+    console.print(table)
+
+
+def show_reasons(console: Console, turn: ExplainedTurn) -> None:
+    """Print what an answer owes to the pieces of evidence and to the entities that join them."""
+    sure = math.exp(turn.logprob)
+    said = f"{sure:.0%}" if sure >= 0.01 else "less than 1%"
+    console.out(f"The model gave its answer a probability of {said}.", highlight=False)
+    if not turn.pieces:
+        console.out("No evidence was given.", highlight=False)
+        return
+    order = sorted(range(len(turn.pieces)), key=lambda i: -turn.pieces[i].share)
+    rows = [
+        (
+            str(i + 1),
+            f"{turn.pieces[i].share:.0%}",
+            turn.pieces[i].source,
+            origin_words(turn.pieces[i].origin, turn.pieces[i].from_turn),
+            turn.pieces[i].text,
+        )
+        for i in order[:MOST_REASONS]
+    ]
+    show_table(console, ("", "share", "source", "origin", "evidence"), rows)
+    if rest := order[MOST_REASONS:]:
+        part = sum(turn.pieces[i].share for i in rest)
+        console.out(f"{len(rest)} more pieces: {part:.0%} together", highlight=False)
+    show_joints(console, turn)
+
+
+def show_joints(console: Console, turn: ExplainedTurn) -> None:
+    """Print the entities that join pieces, by their share among all that do."""
+    joined: dict[str, tuple[str, float, set[int]]] = {}
+    for edge in turn.edges:
+        label, share, pieces = joined.get(edge.entity, (edge.label, 0.0, set()))
+        joined[edge.entity] = label, share + edge.share, pieces | {edge.first + 1, edge.second + 1}
+    if not joined:
+        return
+    console.out("Joined by", style="bold", highlight=False)
+    best = sorted(joined.values(), key=lambda found: -found[1])
+    for label, share, pieces in best[:MOST_REASONS]:
+        show_folded(console, f"{share:.0%} {label}: pieces {', '.join(map(str, sorted(pieces)))}")
+    if rest := best[MOST_REASONS:]:
+        part = sum(share for _, share, _ in rest)
+        show_folded(console, f"{part:.0%} {len(rest)} more entities")

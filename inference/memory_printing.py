@@ -1,0 +1,128 @@
+"""What the command line shows: tables on a terminal, tab-separated lines and JSON elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from turngraph.data.memory_graph.memory_types import Fact, Provenance
+
+if TYPE_CHECKING:
+    from turngraph.data.memory_graph.recall.recall import Recollection
+    from turngraph.data.memory_graph.record.ingest import Remembered
+
+Json = dict[str, Any]
+KINDS = {"simple": "triplet", "thesis": "thesis", "episodic": "episode"}
+
+
+def clean_line(text: str) -> str:
+    """A text on one line; what would steer a terminal becomes U+FFFD."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in " ".join(text.split()))
+
+
+def print_rows(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print rows, as a table for a person or with tabs between for a program.
+
+    Args:
+        headers: of the columns; numbers stand to the right.
+        rows: as many values each; None is blank.
+    """
+    lines = [["" if v is None else clean_line(str(v)) for v in row] for row in rows]
+    if not sys.stdout.isatty():
+        for line in lines:
+            print("\t".join(line))
+        return
+    table = Table(box=SIMPLE_HEAD)
+    for place, header in enumerate(headers):
+        number = all(isinstance(row[place], int | float) for row in rows)
+        table.add_column(header, justify="right" if number else "left", overflow="fold")
+    for line in lines:
+        table.add_row(*map(Text, line))
+    Console().print(table)
+
+
+def print_json(value: object) -> None:
+    """Print a value as one line of JSON."""
+    print(json.dumps(value, ensure_ascii=False, default=dataclasses.asdict))
+
+
+def print_facts(facts: Sequence[Fact], score: bool = False) -> None:
+    """Print facts, one a line: number, closeness if asked for, kind, text, validity, source."""
+    headers = ["fact", *(["score"] if score else []), "kind", "text", "holds", "said"]
+    print_rows(headers, [_fact_row(fact, score) for fact in facts])
+
+
+def _fact_row(fact: Fact, score: bool) -> list[object]:
+    text = f"{fact.text} (a hypothesis)" if fact.hypothesis else fact.text
+    told = [said(place) for place in fact.provenance[:3]]
+    if len(fact.provenance) > 3:
+        told.append(f"and {len(fact.provenance) - 3} more")
+    start = [fact.key, round(fact.score, 3)] if score else [fact.key]
+    return [*start, KINDS[fact.type], text, validity(fact), "; ".join(told)]
+
+
+def validity(fact: Fact) -> str:
+    """When a fact holds, in words; "" where nothing is known of it."""
+    if fact.valid_from is None and fact.valid_to is None:
+        return ""
+    if fact.valid_to is None:
+        return f"from {fact.valid_from}"
+    until = f"until {fact.valid_to}"
+    return until if fact.valid_from is None else f"from {fact.valid_from} {until}"
+
+
+def said(place: Provenance) -> str:
+    """An episode's number, time, speaker and source."""
+    parts = (place.said, place.speaker, place.source)
+    return " ".join([f"#{place.episode}", *(part for part in parts if part)])
+
+
+def fact_json(fact: Fact) -> Json:
+    """A fact as JSON."""
+    found = dataclasses.asdict(fact)
+    found["entities"] = [{"node": node, "name": name} for node, name in fact.entities]
+    if fact.ends is not None:
+        found["ends"] = dict(zip(("subject", "relation", "object"), fact.ends, strict=True))
+    found["score"] = round(fact.score, 6)
+    return found
+
+
+def recollection_json(found: Recollection, as_of: str | None) -> Json:
+    """What was recalled, as JSON."""
+    return {
+        "question": found.question,
+        "as_of": as_of,
+        "no_answer": found.no_answer,
+        "entities": [{"name": entity.name, "node": entity.node} for entity in found.entities],
+        "facts": [fact_json(fact) for fact in found.facts],
+        "revision": found.revision,
+        "milliseconds": {name: round(ms, 2) for name, ms in found.milliseconds.items()},
+    }
+
+
+def remembered_line(done: Remembered) -> str:
+    """What remembering added and cost, in one line."""
+    known = f" ({done.skipped} known already)" if done.skipped else ""
+    cost = "".join(f", {name} {value:g}" for name, value in _spent(done.cost))
+    return (
+        f"{amount(done.episodes, 'episode')}{known}: {amount(done.objects, 'new object')}, "
+        f"{amount(done.theses, 'thesis', 'theses')}, {amount(done.triplets, 'triplet')}, "
+        f"{done.superseded} superseded; {done.seconds:.1f} s{cost}"
+    )
+
+
+def amount(number: int, one: str, many: str | None = None) -> str:
+    """A number of things, in words."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def _spent(cost: Mapping[str, float]) -> list[tuple[str, float]]:
+    return [(name, value) for name, value in cost.items() if value]

@@ -1,0 +1,159 @@
+"""Entity spans: whole words, longest first, any script, offsets in the text as it stands."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turngraph.data.graph.entity_spans import entity_spans
+from turngraph.data.normalise import fold
+from turngraph.data.types import Entity, Evidence
+
+
+def entity(name: str, id_: str | None = None, *mentions: str) -> Entity:
+    return Entity(id_ or name, name, mentions)
+
+
+def piece(text: str, *entities: Entity) -> Evidence:
+    return Evidence(text, text, "text", entities)
+
+
+def spans_of(text: str, *labels: str) -> list[tuple[str, str]]:
+    """(entity, the characters of its span) in a piece that lists entities of these labels."""
+    (found,) = entity_spans([piece(text, *map(entity, labels))])
+    return [(span.entity, text[span.start : span.end]) for span in found]
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "expected"),
+    [
+        ("Lima is big, Lima!", "Lima", ["Lima", "Lima"]),
+        ("the LIMA of lima", "Lima", ["LIMA", "lima"]),
+        ("Limas and Alima and Lima2", "Lima", []),
+        ("(Lima) Lima-Callao Lima's", "Lima", ["Lima", "Lima", "Lima"]),
+        ("in 1967, not 21967 or 19670", "1967", ["1967"]),
+        ("New  York\nand New\tYork", "New York", ["New  York", "New\tYork"]),
+        ("New York\u00a0City", "new york city", ["New York\u00a0City"]),
+        ("", "Lima", []),
+        ("Lima", "Lima is the capital", []),
+    ],
+)
+def test_whole_words_in_any_case_and_spacing(text: str, label: str, expected: list[str]) -> None:
+    assert spans_of(text, label) == [(label, form) for form in expected]
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "expected"),
+    [
+        ("Die Straße, die STRASSE", "strasse", ["Straße", "STRASSE"]),
+        ("ß", "s", []),
+        ("Perú und Peru\u0301 hier", "Peru", ["Perú", "Peru\u0301"]),
+        ("Peru", "Perú", ["Peru"]),
+        ("in İstanbul'da", "Istanbul", ["İstanbul"]),
+        ("ﬁlm and film", "film", ["ﬁlm", "film"]),
+        ("½ or 1", "1", ["1"]),
+        ("ΟΔΥΣΣΕΥΣ und Οδυσσεύς", "Οδυσσεύς", ["ΟΔΥΣΣΕΥΣ", "Οδυσσεύς"]),
+        ("日本の東京都", "東京", ["東京"]),
+        ("バスとパス", "バス", ["バス"]),
+        ("ハスとハ\u3099ス", "バス", ["ハ\u3099ス"]),
+        ("यह किताब है", "किताब", ["किताब"]),
+        ("यह किताब है", "क", []),
+        ("กรุงเทพมหานคร", "กรุงเทพ", ["กรุงเทพ"]),
+        ("МОСКВА и Москвариум", "Москва", ["МОСКВА"]),
+        ("😀 Lima 😀😀", "Lima", ["Lima"]),
+        ("I ❤️ Lima", "❤", ["❤"]),
+        ("a 🎸 b", "🎸", ["🎸"]),
+        ("각", "가", []),
+    ],
+)
+def test_unicode_with_offsets_in_the_text_as_it_stands(
+    text: str, label: str, expected: list[str]
+) -> None:
+    assert spans_of(text, label) == [(label, form) for form in expected]
+
+
+def test_offsets_stay_right_behind_characters_that_fold_to_more_or_fewer() -> None:
+    text = "ß ﬁ İ e\u0301 ½ 日本 😀  — Lima, Perú."
+    (found,) = entity_spans([piece(text, entity("Lima"), entity("Peru"))])
+    assert [text[s.start : s.end] for s in found] == ["Lima", "Perú"]
+
+
+def test_longest_first_and_nothing_overlaps() -> None:
+    assert spans_of("New York City Hall", "York", "New York City", "City Hall") == [
+        ("New York City", "New York City")
+    ]
+    assert spans_of("York, New York", "York", "New York") == [
+        ("York", "York"),
+        ("New York", "New York"),
+    ]
+    assert spans_of("old New York City", "old New", "New York City") == [
+        ("New York City", "New York City")
+    ]
+    assert spans_of("aa bb cc", "aa bb", "bb cc") == [("aa bb", "aa bb")]  # a tie goes by place
+
+
+def test_mentions_find_the_entity_too() -> None:
+    (found,) = entity_spans([piece("NYC is big", entity("New York", "Q60", "NYC", "Big Apple"))])
+    assert [(s.entity, s.start, s.end) for s in found] == [("Q60", 0, 3)]
+
+
+def test_every_piece_is_searched_for_the_entities_of_all() -> None:
+    sentence = piece("Thom Yorke sings on Kid A.")
+    row = piece("Kid A | 2000", entity("Kid A"), entity("2000"))
+    found = entity_spans([sentence, row])
+    assert [s.entity for s in found[0]] == ["Kid A"]
+    assert [s.entity for s in found[1]] == ["Kid A", "2000"]
+
+
+def test_an_ambiguous_mention_is_the_pieces_own_else_the_best_ranked() -> None:
+    album, letter = entity("Kid A", "album"), entity("Kid A", "song")
+    pieces = [piece("Kid A, 2000", album), piece("song Kid A", letter), piece("on Kid A")]
+    assert [[s.entity for s in found] for found in entity_spans(pieces)] == [
+        ["album"],
+        ["song"],
+        ["album"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("label", "elsewhere"),
+    [("12", False), ("US", False), ("123", False), ("1967", True), ("Oslo", True), ("東", True)],
+)
+def test_a_short_mention_is_believed_only_where_it_is_listed(label: str, elsewhere: bool) -> None:
+    row, other = piece(f"rank {label} x", entity(label)), piece(f"some {label} there")
+    found = entity_spans([row, other])
+    assert len(found[0]) == 1
+    assert len(found[1]) == elsewhere
+
+
+def test_no_entities_and_empty_labels() -> None:
+    assert entity_spans([]) == []
+    assert entity_spans([piece("Lima"), piece("")]) == [[], []]
+    assert entity_spans([piece("Lima  x", entity("", "e"), entity("\u0301", "a"))]) == [[]]
+
+
+LABELS = st.lists(
+    st.text(st.sampled_from("aAbß é\u0301İı日ハ\u3099क\u093f1½-. "), min_size=1, max_size=4),
+    max_size=5,
+)
+
+
+@given(LABELS, st.lists(st.sampled_from([" ", "  ", "\n", "-", "", "x", "é"]), max_size=6))
+def test_every_span_reads_as_a_name_of_its_entity(labels: list[str], between: list[str]) -> None:
+    texts = ["".join(a + b for a, b in zip(labels, between, strict=False)), " ".join(labels)]
+    entities = [entity(label) for label in dict.fromkeys(labels)]
+    pieces = [piece(texts[0], *entities[:2]), piece(texts[1], *entities[2:])]
+    for item, found in zip(pieces, entity_spans(pieces), strict=True):
+        end = 0
+        for span in found:
+            assert end <= span.start < span.end <= len(item.text)
+            assert fold(item.text[span.start : span.end]) == fold(span.entity)
+            end = span.end
+
+
+@given(LABELS)
+def test_a_listed_label_that_stands_alone_is_found(labels: list[str]) -> None:
+    label = "x" + "".join(labels)
+    (found,) = entity_spans([piece(f". {label} .", entity(label))])
+    assert [span.start for span in found] == [2]

@@ -1,0 +1,142 @@
+"""Edges of the question and of tables, token by token."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from turngraph.configs.schema import EDGE_TYPES
+from turngraph.data.graph.chain_graph import (
+    ChainGraph,
+    TokenisedPiece,
+    TypedEdges,
+    chain_graph,
+    cut_edges,
+)
+from turngraph.data.graph.entity_spans import EntitySpan
+from turngraph.data.graph.graph_edges import content_words, more_edges, question_edges, table_edges
+from turngraph.data.types import Evidence, Source
+
+
+def letters(text: str) -> TokenisedPiece:
+    """One token for each character."""
+    return TokenisedPiece(list(map(ord, text)), list(range(1, len(text) + 1)))
+
+
+def graph_of(
+    *texts: str, source: Source = "text"
+) -> tuple[list[Evidence], list[TokenisedPiece], str]:
+    """Pieces, their tokens, and all their characters in one text, a node each."""
+    pieces = [Evidence(str(number), text, source) for number, text in enumerate(texts)]
+    return pieces, [letters(text) for text in texts], "".join(texts)
+
+
+def joined(edges: TypedEdges, text: str) -> list[tuple[str, str]]:
+    """What edges join, each end as the text up to it and back to the space before."""
+    words = [text[: node + 1].rsplit(" ", 1)[-1] for node in range(len(text))]
+    return sorted((words[a], words[b]) for a, b in edges[1].T.tolist())
+
+
+def test_content_words_are_folded_singular_and_no_function_words() -> None:
+    assert content_words("What are the Years of Pérus, 1985s gas-class?") == (
+        ("year", 18), ("peru", 27), ("1985", 34), ("gas", 38), ("class", 44),
+    )  # fmt: skip
+
+
+def test_same_words_join_question_and_evidence_both_ways() -> None:
+    pieces, tokens, text = graph_of("in Lima rain", "its Lima", " Is Lima a Port rains")
+    kind, edges = question_edges(pieces, tokens, [[], [], []])
+    assert kind == "question"
+    asked = len("in Lima rainits Lima")
+    pairs = edges.T.tolist()
+    assert sorted(pairs) == sorted([b, a] for a, b in pairs)
+    forward = {(a, b) for a, b in pairs if a > b}
+    lima = asked + len(" Is Lima") - 1
+    assert forward == {(lima, 6), (lima, 19), (len(text) - 1, 11)}
+    assert all(text[a].isalpha() for a, _ in pairs)
+
+
+def test_same_entities_join_question_and_evidence() -> None:
+    pieces, tokens, _ = graph_of("the gap", "its hole?")
+    spans = [[EntitySpan("Q1", 4, 7)], [EntitySpan("Q1", 4, 8)]]
+    assert question_edges(pieces, tokens, spans)[1].T.tolist() == [[14, 6], [6, 14]]
+
+
+def test_the_question_is_joined_to_a_title_only_once() -> None:
+    pieces, tokens, _ = graph_of("Peru, It rains", "Peru, Lima", "Peru?")
+    assert question_edges(pieces, tokens, [[], [], []])[1].T.tolist() == [[27, 3], [3, 27]]
+
+
+def test_a_word_that_was_cut_off_has_no_edge() -> None:
+    pieces, tokens, _ = graph_of("the Lima", "Lima")
+    cut = TokenisedPiece(tokens[0].ids[:6], tokens[0].ends[:6], 2)
+    assert question_edges(pieces, [cut, tokens[1]], [[], []])[1].shape == (2, 0)
+
+
+def test_headers_reach_every_token_of_their_cells() -> None:
+    pieces, tokens, text = graph_of("T, Ab is xy", source="table")
+    headers, rows, columns = table_edges(pieces, tokens)
+    found = {(text[a], text[b]) for a, b in headers[1].T.tolist()}
+    assert headers[0] == "header"
+    assert found == {(a, b) for a in " Ab" for b in " xy"}
+    assert rows[1].shape == columns[1].shape == (2, 0)
+
+
+def test_rows_and_columns() -> None:
+    texts = ("T, A is 1, B is 2, C is 3", "T, A is 4, C is 6")
+    pieces, tokens, text = graph_of(*texts, source="table")
+    _, rows, columns = table_edges(pieces, tokens)
+    assert {(text[a], text[b]) for a, b in rows[1].T.tolist()} == {
+        ("1", "2"), ("1", "3"), ("4", "6"), ("2", "1"), ("3", "1"), ("6", "4"),
+    }  # fmt: skip
+    assert {(text[a], text[b]) for a, b in columns[1].T.tolist()} == {
+        ("1", "4"), ("4", "1"), ("3", "6"), ("6", "3"),
+    }  # fmt: skip
+
+
+def test_sentences_have_no_table_edges() -> None:
+    pieces, tokens, _ = graph_of("T, A is 1, B is 2", source="text")
+    assert all(edges.shape == (2, 0) for _, edges in table_edges(pieces, tokens))
+
+
+def test_sources_and_years() -> None:
+    texts = ("In 1999 and 1999", "Of 11999 or 1999", "For 2001")
+    pieces, tokens, text = graph_of(*texts)
+    named = dict(more_edges(pieces, tokens, [[], [], []], "all", with_question=False))
+    assert sorted(map(tuple, named["source"].T.tolist())) == [(0, 16), (16, 0), (16, 32), (32, 16)]
+    assert sorted(map(tuple, named["time"].T.tolist())) == [(6, 31), (31, 6)]
+    assert text[31] == "9"
+
+
+@pytest.mark.parametrize("structure", ["none", "table", "all"])
+def test_the_question_is_no_piece_of_evidence(structure: str) -> None:
+    pieces, tokens, _ = graph_of("T, A is 1999", "T, A is 7, B is 8", "A is 1999?", source="table")
+    edges = more_edges(pieces, tokens, [[], [], []], structure, with_question=True)
+    question = len("T, A is 1999T, A is 7, B is 8")
+    for name, pairs in edges:
+        assert (pairs.max(initial=0) >= question) == (name == "question"), name
+
+
+def test_edge_types_say_what_each_edge_is_and_are_cut_with_it() -> None:
+    pieces, tokens, _ = graph_of("a Lima", "b Lima", "c", "Lima?")
+    spans = [[EntitySpan("Q", 2, 6)], [EntitySpan("Q", 2, 6)], [], []]
+    more = more_edges(pieces, tokens, spans, "none", with_question=True)
+    graph = chain_graph(tokens, spans, "both", more_edges=more)
+    names = [EDGE_TYPES[kind] for kind in graph.edge_types]
+    assert names == ["forward"] * 14 + ["backward"] * 14 + ["question"] * 4 + ["entity"] * 2
+    without = cut_edges(graph, "entity")
+    assert len(without.edge_types) == without.edge_index.shape[1] == 32
+    assert cut_edges(graph, "all").edge_types.shape == (0,)
+
+
+def test_places_of_all_pieces_stand_in_one_row() -> None:
+    tokens = [letters("abc"), letters("de"), letters("f")]
+    places = [np.array([-1, 0, 0]), np.array([-1, -1]), np.array([0])]
+    graph = chain_graph(tokens, [[], [], []], places=places)
+    assert graph.places.tolist() == [-1, 0, 0, -1, -1, 1]
+    assert "".join(map(chr, graph.prompt_ids)) == "bf"
+    assert chain_graph([], [], places=[]).prompt_ids.tolist() == []
+    assert chain_graph([], [], places=[]).places is None
+    plain = ChainGraph(graph.node_ids, graph.edge_index, 0)
+    assert plain.prompt_ids is plain.node_ids
+    assert plain.own_places.tolist() == list(range(6))

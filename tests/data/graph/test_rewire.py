@@ -1,0 +1,83 @@
+"""Shuffled entity edges: every piece keeps its number, the partners are others."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turngraph.data.graph.chain_graph import ChainGraph, TokenisedPiece, chain_graph, node_starts
+from turngraph.data.graph.entity_spans import EntitySpan
+from turngraph.data.graph.rewire import shuffle_entity_edges
+from turngraph.tests.tiny import tiny_builder, tiny_conversation
+
+SIZE = 4
+Pairs = set[tuple[int, int]]
+
+
+def entity_pairs(graph: ChainGraph) -> Pairs:
+    index = graph.edge_index[:, graph.edge_index.shape[1] - graph.num_entity_edges :]
+    return set(zip(*index.tolist(), strict=True))
+
+
+def graph_of(places: dict[str, list[int]], num_pieces: int) -> tuple[ChainGraph, np.ndarray]:
+    """Pieces of four tokens; the entity named by the number i ends with each piece's token i."""
+    pieces = [TokenisedPiece([7] * SIZE, [1, 2, 3, 4]) for _ in range(num_pieces)]
+    spans: list[list[EntitySpan]] = [[] for _ in pieces]
+    for number, (name, found) in enumerate(places.items()):
+        for piece in found:
+            spans[piece].append(EntitySpan(name, number % SIZE, number % SIZE + 1))
+    return chain_graph(pieces, spans, max_entity_share=1.0), node_starts(pieces)
+
+
+def check(graph: ChainGraph, shuffled: ChainGraph) -> None:
+    before, after = entity_pairs(graph), entity_pairs(shuffled)
+    assert len(after) == len(before) == graph.num_entity_edges == shuffled.num_entity_edges
+    assert after == {(b, a) for a, b in after}
+    assert Counter(a // SIZE for a, _ in after) == Counter(a // SIZE for a, _ in before)
+    assert all(a // SIZE != b // SIZE for a, b in after)
+    chains = graph.edge_index.shape[1] - graph.num_entity_edges
+    assert (shuffled.edge_index[:, :chains] == graph.edge_index[:, :chains]).all()
+    assert shuffled.node_ids is graph.node_ids
+    assert shuffled.edge_types is graph.edge_types
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from("abcd"), st.lists(st.integers(0, 7), min_size=2, unique=True), max_size=4
+    ),
+    st.integers(0, 3),
+)
+def test_every_piece_keeps_its_number_of_edges(places: dict[str, list[int]], seed: int) -> None:
+    graph, starts = graph_of(places, 8)
+    check(graph, shuffle_entity_edges(graph, starts, seed))
+
+
+def test_partners_are_others_and_the_same_each_time() -> None:
+    graph, starts = graph_of({"a": [0, 1], "b": [2, 3], "c": [4, 5], "d": [6, 7]}, 8)
+    shuffled = [shuffle_entity_edges(graph, starts, seed) for seed in (0, 0, 1)]
+    assert entity_pairs(shuffled[0]) == entity_pairs(shuffled[1]) != entity_pairs(graph)
+    assert entity_pairs(shuffled[2]) != entity_pairs(shuffled[0])
+
+
+def test_edges_of_a_single_star_move_to_other_tokens() -> None:
+    graph, starts = graph_of({"a": [0, 1, 2, 3]}, 4)
+    shuffled = shuffle_entity_edges(graph, starts)
+    check(graph, shuffled)
+    assert not entity_pairs(shuffled) & entity_pairs(graph)
+
+
+def test_the_builder_shuffles_what_it_would_cut() -> None:
+    plain, shuffling = tiny_builder(), tiny_builder()
+    shuffling.cut = "shuffle"
+    graphs = [
+        [example.graph for n in range(3) for example in builder.conversation(tiny_conversation(n))]
+        for builder in (plain, shuffling)
+    ]
+    counts = [[graph.num_entity_edges for graph in found] for found in graphs]
+    assert counts[0] == counts[1]
+    changed = [entity_pairs(a) != entity_pairs(b) for a, b in zip(*graphs, strict=True)]
+    assert all(changed)
+    assert all(counts[0])

@@ -1,0 +1,120 @@
+"""BM25: both libraries rank alike, ties go by position, any text can be ranked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from turngraph.data.normalise import words
+from turngraph.data.retrieval.bm25 import EvidenceIndex, Ranker, cut_query
+from turngraph.data.types import Evidence
+
+RANKERS: tuple[Ranker, ...] = ("bm25s", "rank_bm25")
+VOCABULARY = st.sampled_from(
+    "lima peru capital the river 1967 日本 किताब Ärger ARGER ... 😀".split()
+)
+TEXTS = st.lists(VOCABULARY, max_size=12).map(" ".join)
+
+
+def make_pool(texts: list[str]) -> tuple[Evidence, ...]:
+    return tuple(Evidence(f"e{i}", text, "text") for i, text in enumerate(texts))
+
+
+def ranked(texts: list[str], query: str, ranker: Ranker = "bm25s", top_k: int = 99) -> list[str]:
+    index = EvidenceIndex(make_pool(texts), ranker)
+    return [item.evidence.id for item in index.rank(query, top_k)]
+
+
+@settings(max_examples=60)
+@given(st.lists(TEXTS, max_size=10), TEXTS)
+def test_both_libraries_score_and_rank_alike(texts: list[str], query: str) -> None:
+    fast, reference = (EvidenceIndex(make_pool(texts), ranker) for ranker in RANKERS)
+    assert np.allclose(fast.scores(query), reference.scores(query), atol=1e-5)
+    assert [r.evidence for r in fast.rank(query, 99)] == [
+        r.evidence for r in reference.rank(query, 99)
+    ]
+
+
+@settings(max_examples=40)
+@given(st.lists(TEXTS, min_size=1, max_size=8), TEXTS, st.integers(1, 9))
+def test_best_first_ties_by_position_and_no_more_than_top_k(
+    texts: list[str], query: str, top_k: int
+) -> None:
+    pool = make_pool(texts + texts)  # every piece ties with its copy
+    index = EvidenceIndex(pool)
+    scores = index.scores(query)
+    found = index.rank(query, top_k, turn=3)
+    expected = sorted(range(len(pool)), key=lambda i: (-scores[i], i))[:top_k]
+    assert [pool.index(item.evidence) for item in found] == expected
+    assert [item.score for item in found] == [scores[i] for i in expected]
+    assert {item.from_turn for item in found} == {3}
+    assert np.array_equal(scores[: len(texts)], scores[len(texts) :])
+
+
+def test_a_hand_computed_score() -> None:
+    # N 2, mean length 2; "lima" occurs once, in the piece of length 3: idf ln((2 + 1) / 1)
+    index = EvidenceIndex(make_pool(["lima in peru", "chad"]))
+    length = 1.5 * (1 - 0.75 + 0.75 * 3 / 2)
+    expected = np.log(3) * (1 + 2.5 / (1 + length))
+    assert index.scores("Lima") == pytest.approx([expected, np.log(3)], abs=1e-5)
+
+
+@pytest.mark.parametrize("ranker", RANKERS)
+def test_a_word_asked_for_twice_counts_twice(ranker: Ranker) -> None:
+    texts = ["lima lima", "peru capital", "nothing"]
+    index = EvidenceIndex(make_pool(texts), ranker)
+    once, twice = index.scores("lima"), index.scores("lima lima")
+    assert twice == pytest.approx(2 * once, abs=1e-5)
+    assert ranked(texts, "lima peru", ranker)[0] == "e0"
+    assert ranked(texts, "lima peru peru peru", ranker)[0] == "e1"
+
+
+@pytest.mark.parametrize("ranker", RANKERS)
+@pytest.mark.parametrize("query", ["", "   ", "?!", "unknown words only", "😀"])
+def test_a_query_that_matches_nothing_keeps_the_order_of_the_pool(
+    ranker: Ranker, query: str
+) -> None:
+    assert ranked(["b", "a", "", "c"], query, ranker) == ["e0", "e1", "e2", "e3"]
+
+
+@pytest.mark.parametrize("ranker", RANKERS)
+@pytest.mark.parametrize("texts", [[], [""], ["", "..."]])
+def test_pools_with_nothing_to_count(ranker: Ranker, texts: list[str]) -> None:
+    assert ranked(texts, "lima", ranker) == [f"e{i}" for i in range(len(texts))]
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("ÄRGER", "der Arger"),
+        ("strasse", "Straße"),
+        ("日本の首都", "東京は日本にある"),
+        ("किताब", "यह किताब है"),
+        ("ประเทศไทย", "กรุงเทพ ประเทศไทย"),
+        ("Москва", "МОСКВА столица"),
+        ("１９６７", "in 1967"),
+    ],
+)
+def test_any_script_finds_its_piece(query: str, text: str) -> None:
+    assert ranked(["lima in peru", "the kitab", text], query)[0] == "e2"
+
+
+def test_words_of_scripts_without_spaces_are_characters_and_vowel_signs_stay_in_words() -> None:
+    assert words("Lima 東京 किताब") == ["lima", "東", "京", "किताब"]
+    assert words("A-b, c_d (1,5)") == ["a", "b", "c_d", "1", "5"]
+
+
+def test_a_query_is_cut_from_the_front() -> None:
+    assert cut_query("one two three four", 2) == "three four"
+    assert cut_query("one two", 2) == "one two"
+    assert cut_query("", 2) == ""
+    assert cut_query("日本の首都は東京", 2) == "東京"
+
+
+@given(st.text(st.sampled_from("ab é日本कि-, \n"), max_size=40), st.integers(1, 5))
+def test_what_is_left_of_a_query_is_its_end(query: str, max_words: int) -> None:
+    left = cut_query(query, max_words)
+    assert query.endswith(left)
+    assert words(left) == words(query)[-max_words:]

@@ -1,0 +1,296 @@
+"""A predictions file's numbers by hand, intervals, differences, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from turngraph.data.scoring.predictions import read_predictions
+from turngraph.data.scoring.score import (
+    METRICS,
+    bootstrap,
+    breakdown,
+    paired_difference,
+    score_files,
+    score_predictions,
+    summarise,
+)
+
+LIMA, QUITO = {"id": "Q2868", "label": "Lima"}, {"id": "Q2900", "label": "Quito"}
+
+
+def line(conversation: str, turn: int, answer: str | None, *gold: str, **more: Any) -> dict:
+    record: dict[str, Any] = {
+        "conversation": conversation,
+        "turn": f"t{turn}",
+        "turn_index": turn,
+        "question": "?",
+        "gold": [{"label": label} for label in gold],
+        "source": "kb",
+        "domain": "places",
+        "num_tokens": 100,
+        "milliseconds": 2000,
+        "answer_in_evidence": ["kb"],
+    }
+    if answer is not None:
+        record |= {"answer": answer, "candidates": [], "logprob": -1.0, "evidence": []}
+    return record | more
+
+
+HAND_WRITTEN = [
+    line("c1", 0, "Lima", "Lima"),
+    line("c1", 1, "Limma", "Lima", source="text", candidates=[LIMA, QUITO], num_tokens=300),
+    line("c1", 2, "Limma", "Quito", source="text", candidates=[LIMA, QUITO], domain="food"),
+    line("c2", 0, "2 October 2000", "2000-10-02", answer_in_evidence=[], milliseconds=6000),
+    line("c2", 1, None, "1,234", error="out of memory", source=None, answer_in_evidence=[]),
+    line("c2", 2, "the old town of Lima", "Lima", candidates=[QUITO]),
+]
+
+
+def write(path: Path, lines: list[Any]) -> Path:
+    texts = [one if isinstance(one, str) else json.dumps(one) for one in lines]
+    path.write_text("\n".join(texts) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def hand_written(tmp_path: Path) -> Path:
+    return write(tmp_path / "hand.jsonl", HAND_WRITTEN)
+
+
+def means(report: dict) -> dict[str, float]:
+    return {name: value["mean"] for name, value in report["metrics"].items()}
+
+
+# The numbers
+
+
+def test_every_number_of_a_hand_written_file(hand_written: Path, tmp_path: Path):
+    report = score_files([hand_written], output_json=tmp_path / "out.json")
+    total = report["files"][0]["total"]
+    assert (total["questions"], total["conversations"], total["errors"]) == (6, 2, 1)
+    assert means(total) == pytest.approx(
+        {
+            "hit_at_1": 3 / 6,
+            "hit_at_5": 4 / 6,
+            "exact_match": 2 / 6,
+            # {old, town, of, lima} and {lima}: 2 * 1 / 5
+            "f1": 2.4 / 6,
+            "substring": 3 / 6,
+            "answer_in_evidence": 4 / 6,
+            "num_tokens": 800 / 6,
+            "seconds": 16 / 6,
+        }
+    )
+    assert json.loads((tmp_path / "out.json").read_text(encoding="utf-8")) == report
+
+
+def test_breakdowns_have_sorted_groups_with_counts(hand_written: Path):
+    by = score_files([hand_written], by=["source", "turn", "domain", "answer_type"])["files"][0]
+    groups = {
+        name: {group: (row["questions"], row["errors"]) for group, row in rows.items()}
+        for name, rows in by["by"].items()
+    }
+    assert groups == {
+        "source": {"(none)": (1, 1), "kb": (3, 0), "text": (2, 0)},
+        "turn": {"1": (2, 0), "2": (2, 1), "3": (2, 0)},
+        "domain": {"food": (1, 0), "places": (5, 1)},
+        "answer_type": {"date": (1, 0), "number": (1, 1), "string": (4, 0)},
+    }
+    assert [list(rows) for rows in groups.values()] == [sorted(rows) for rows in groups.values()]
+    assert means(by["by"]["source"]["text"])["hit_at_1"] == 0.5
+
+
+def test_turns_are_sorted_as_numbers(tmp_path: Path):
+    path = write(tmp_path / "p.jsonl", [line("c", turn, "a", "a") for turn in (10, 1, 9)])
+    assert list(breakdown(score_predictions(path), "turn")) == ["2", "10", "11"]
+
+
+def test_the_answer_type_of_a_list_is_what_its_labels_share(tmp_path: Path):
+    lines = [line("c", 0, "x", "1", "2"), line("c", 1, "x", "1", "Lima")]
+    scores = score_predictions(write(tmp_path / "p.jsonl", lines))
+    assert {name: row.num_questions for name, row in breakdown(scores, "answer_type").items()} == {
+        "number": 1,
+        "string": 1,
+    }
+
+
+def test_an_error_is_wrong_even_where_an_answer_stands_beside_it(tmp_path: Path):
+    path = write(tmp_path / "p.jsonl", [line("c", 0, "Lima", "Lima", error="cut off")])
+    summary = summarise(score_predictions(path))
+    assert summary.num_errors == 1
+    assert summary.estimates["hit_at_5"].mean == summary.estimates["f1"].mean == 0
+
+
+def test_what_no_line_measured_is_shown_as_unknown(tmp_path: Path, capsys):
+    record = line("c", 0, "Lima", "Lima")
+    for name in ("num_tokens", "milliseconds", "answer_in_evidence"):
+        del record[name]
+    report = score_files([write(tmp_path / "p.jsonl", [record])], output_json=tmp_path / "o.json")
+    assert means(report["files"][0]["total"])["num_tokens"] is None
+    assert "nan" not in capsys.readouterr().out.lower()
+    assert "NaN" not in (tmp_path / "o.json").read_text(encoding="utf-8")
+
+
+def test_the_printed_tables_hold_the_numbers_uncut(hand_written: Path, tmp_path: Path, capsys):
+    name = "graph_with_memory_and_a_name_that_is_long"
+    other = write(tmp_path / f"{name}.jsonl", HAND_WRITTEN[:4])
+    score_files([hand_written, other], by=["source"])
+    out = capsys.readouterr().out
+    assert "…" not in out
+    for text in (*METRICS.values(), "0.500", "0.333-0.667", name, "hand by source"):
+        assert text in out
+    assert "Common" in out
+    assert "+0.000" in out
+
+
+# Bootstrap
+
+
+def test_the_bootstrap_is_given_by_its_seed_and_covers_the_mean():
+    rng = np.random.default_rng(1)
+    values = rng.integers(0, 2, (300, 1)).astype(float)
+    clusters = [str(i // 5) for i in range(300)]
+    first = bootstrap(values, clusters, seed=0)[0]
+    assert first == bootstrap(values, clusters, seed=0)[0]
+    assert first != bootstrap(values, clusters, seed=1)[0]
+    assert first.mean == pytest.approx(values.mean())
+    assert first.low < first.mean < first.high
+    # independent questions: about 1.96 standard errors to each side
+    expected = 1.96 * math.sqrt(0.25 / 300)
+    assert (first.high - first.low) / 2 == pytest.approx(expected, rel=0.25)
+
+
+def test_whole_conversations_are_resampled():
+    """Five equal questions say as much as one, so the interval is sqrt(5) times as wide."""
+    rng = np.random.default_rng(2)
+    values = np.repeat(rng.integers(0, 2, 60), 5).astype(float)[:, None]
+    together = bootstrap(values, [str(i // 5) for i in range(300)])[0]
+    apart = bootstrap(values, [str(i) for i in range(300)])[0]
+    ratio = (together.high - together.low) / (apart.high - apart.low)
+    assert ratio == pytest.approx(math.sqrt(5), rel=0.15)
+
+
+def test_one_conversation_has_no_width_and_missing_values_are_left_out():
+    values = np.array([[1.0, math.nan], [0.0, math.nan], [math.nan, math.nan]])
+    known, unknown = bootstrap(values, ["a", "a", "a"])
+    assert known == (0.5, 0.5, 0.5)
+    assert all(math.isnan(value) for value in unknown)
+
+
+# Differences
+
+
+def test_paired_difference_is_second_minus_first_over_common_questions(tmp_path: Path):
+    turns = [(f"c{i}", turn) for i in range(30) for turn in range(3)]
+    worse = [line(c, t, "Lima" if t == 0 else "no", "Lima") for c, t in turns]
+    better = [line(c, t, "Lima" if t < 2 else "no", "Lima") for c, t in turns]
+    a = score_predictions(write(tmp_path / "a.jsonl", worse))
+    b = score_predictions(write(tmp_path / "b.jsonl", [*better[::-1], line("new", 0, "x", "y")]))
+    assert paired_difference(a, b) == pytest.approx((1 / 3, 1 / 3, 1 / 3))
+    assert paired_difference(b, a) == pytest.approx((-1 / 3, -1 / 3, -1 / 3))
+    assert paired_difference(a, a, "f1") == (0, 0, 0)
+    difference = score_files([a.path, b.path])["differences"][0]
+    counts = {key: difference[key] for key in ("common", "only_in_baseline", "only_here")}
+    assert counts == {"common": 90, "only_in_baseline": 0, "only_here": 1}
+    assert difference["hit_at_1"]["mean"] == pytest.approx(1 / 3)
+
+
+def test_pairing_is_by_question_and_narrower_than_two_intervals(tmp_path: Path):
+    rng = np.random.default_rng(3)
+    right = rng.integers(0, 2, 200)
+    lines = [line(f"c{i}", 0, "Lima" if ok else "no", "Lima") for i, ok in enumerate(right)]
+    fixed = [one | {"answer": "Lima"} if i % 20 == 0 else one for i, one in enumerate(lines)]
+    a = score_predictions(write(tmp_path / "a.jsonl", lines))
+    b = score_predictions(write(tmp_path / "b.jsonl", fixed[::-1]))
+    gain = sum(1 for i in range(0, 200, 20) if not right[i]) / 200
+    mean, low, high = paired_difference(a, b)
+    assert mean == pytest.approx(gain)
+    assert 0 <= low < mean < high
+    alone = summarise(a).estimates["hit_at_1"]
+    assert high - low < (alone.high - alone.low) / 2
+
+
+def test_no_common_question_is_an_error_that_names_both_files(tmp_path: Path):
+    a = score_predictions(write(tmp_path / "a.jsonl", [line("c1", 0, "x", "y")]))
+    b = score_predictions(write(tmp_path / "b.jsonl", [line("c2", 0, "x", "y")]))
+    with pytest.raises(ValueError, match=r"b\.jsonl: no question .* in common with .*a\.jsonl"):
+        paired_difference(a, b)
+    with pytest.raises(ValueError, match="metric: must be one of hit_at_1"):
+        paired_difference(a, a, "h@1")
+
+
+def test_other_gold_answers_of_a_common_question_are_reported(tmp_path: Path, caplog):
+    a = write(tmp_path / "a.jsonl", [line("c1", 0, "x", "y"), line("c1", 1, "x", "y")])
+    b = write(tmp_path / "b.jsonl", [line("c1", 0, "x", "z"), line("c1", 1, "x", "y")])
+    score_files([a, b])
+    assert "1 of 2 common questions have other gold answers" in caplog.text
+
+
+# Bad input
+
+
+def without(name: str) -> dict:
+    return {key: value for key, value in HAND_WRITTEN[1].items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (without("gold"), "line 2, field gold: no gold answer"),
+        (HAND_WRITTEN[1] | {"gold": []}, "line 2, field gold: no gold answer"),
+        (HAND_WRITTEN[1] | {"gold": ["Lima"]}, "line 2, field gold[0]: must be an object"),
+        (HAND_WRITTEN[1] | {"gold": [{"id": "Q1"}]}, "line 2, field gold[0].label: missing"),
+        (without("conversation"), "line 2, field conversation: missing"),
+        (without("turn"), "line 2, field turn: missing"),
+        (without("answer"), "line 2, field answer: missing"),
+        (without("candidates"), "line 2, field candidates: missing"),
+        (HAND_WRITTEN[1] | {"answer": ["Lima"]}, "line 2, field answer: must be a string"),
+        (HAND_WRITTEN[1] | {"candidates": [{}]}, "line 2, field candidates[0].label: missing"),
+        (HAND_WRITTEN[1] | {"num_tokens": "9"}, "line 2, field num_tokens: must be a number"),
+        (HAND_WRITTEN[1] | {"milliseconds": -1}, "line 2, field milliseconds: must be a number"),
+        (HAND_WRITTEN[1] | {"turn_index": 0.5}, "line 2, field turn_index: must be a whole"),
+        (
+            HAND_WRITTEN[1] | {"answer_in_evidence": "kb"},
+            "line 2, field answer_in_evidence: must be a list",
+        ),
+        (HAND_WRITTEN[0], "line 2, field turn: this question is answered in line 1 already"),
+        ('{"conversation": ', "line 2: not JSON"),
+        ("[]", "line 2: each line must be a JSON object"),
+    ],
+)
+def test_a_malformed_line_names_file_line_and_field(tmp_path: Path, bad: Any, message: str):
+    path = write(tmp_path / "bad.jsonl", [HAND_WRITTEN[0], bad])
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        read_predictions(path)
+    assert str(caught.value).startswith(f"{path}, {message}")
+
+
+def test_an_empty_or_missing_file_is_an_error(tmp_path: Path):
+    with pytest.raises(ValueError, match=r"empty\.jsonl: no prediction in it"):
+        score_predictions(write(tmp_path / "empty.jsonl", []))
+    with pytest.raises(ValueError, match=r"none\.jsonl: no such file"):
+        score_predictions(tmp_path / "none.jsonl")
+
+
+def test_nothing_is_written_where_a_file_is_malformed(tmp_path: Path, hand_written: Path, capsys):
+    bad = write(tmp_path / "bad.jsonl", [without("gold")])
+    with pytest.raises(ValueError, match="gold"):
+        score_files([hand_written, bad], output_json=tmp_path / "out.json")
+    assert capsys.readouterr().out == ""
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.jsonl", "hand.jsonl"]
+
+
+def test_grouping_by_what_is_missing_or_unknown_is_an_error(tmp_path: Path):
+    record = line("c", 0, "a", "a")
+    del record["turn_index"]
+    scores = score_predictions(write(tmp_path / "p.jsonl", [record]))
+    with pytest.raises(ValueError, match=r"p\.jsonl, line 1, field turn_index: missing"):
+        breakdown(scores, "turn")
+    with pytest.raises(ValueError, match="--by: must be one of source, turn, domain, answer_type"):
+        breakdown(scores, "colour")

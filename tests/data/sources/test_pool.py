@@ -1,0 +1,290 @@
+"""A folder of files as an evidence pool."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from turngraph.data.jsonlines import read_pool
+from turngraph.data.sources.pool import main, read_folder
+from turngraph.data.types import Evidence
+
+MARKDOWN = """\
+---
+title: Peru
+capital: Lima
+---
+
+# The land of Peru
+
+Peru is a country in **South America**. Its capital is [Lima](https://x.org/a_(b)), founded on
+January 18, 1535 by *Francisco Pizarro*. See `the_code` and snake_case_names.
+
+<!-- not to be
+seen -->
+## Cities
+
+- [x] Lima has 10,151,000 people. It is big.
+- Cusco
+  is old
+  * nested item of Arequipa
+1. The first one
+
+| City | People | Founded |
+|:-----|-------:|:-------:|
+| **Lima** | 10,151,000 | 18 January 1535 |
+| [Cusco](c.md) | 428,450 | |
+| a \\| b | 30 | x | extra |
+
+```python
+def f(x):
+    return x  # Lima
+```
+
+> Quoted text by *José*.
+
+Rivers
+------
+
+![The Rímac](x.png) flows &amp; [[Amazon River|the Amazon]] too.
+
+[ref]: http://x.y
+"""
+MARKDOWN_TEXTS = [
+    ("infobox", "Peru, capital, Lima"),
+    ("text", "Peru, Peru is a country in South America."),
+    ("text", "Peru, Its capital is Lima, founded on January 18, 1535 by Francisco Pizarro."),
+    ("text", "Peru, See the_code and snake_case_names."),
+    ("text", "Peru, Cities, Lima has 10,151,000 people."),
+    ("text", "Peru, Cities, It is big."),
+    ("text", "Peru, Cities, Cusco is old"),
+    ("text", "Peru, Cities, nested item of Arequipa"),
+    ("text", "Peru, Cities, The first one"),
+    ("table", "Peru, Cities, City is Lima, People is 10,151,000, Founded is 18 January 1535"),
+    ("table", "Peru, Cities, City is Cusco, People is 428,450"),
+    ("table", "Peru, Cities, City is a | b, People is 30, Founded is x, extra"),
+    ("text", "Peru, Cities, def f(x):\n    return x  # Lima"),
+    ("text", "Peru, Quoted text by José."),
+    ("text", "Peru, The Rímac flows & the Amazon too."),
+]
+
+
+def save(folder: Path, **files: str | bytes) -> Path:
+    for name, content in files.items():
+        path = folder / name.replace("__", "/").replace("_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return folder
+
+
+def texts(pieces: list[Evidence]) -> list[tuple[str, str]]:
+    return [(piece.source, piece.text) for piece in pieces]
+
+
+def ids(piece: Evidence) -> set[str]:
+    return {entity.id for entity in piece.entities}
+
+
+def test_markdown(tmp_path: Path) -> None:
+    pieces = read_folder(save(tmp_path, sub__peru_md=MARKDOWN))
+    assert texts(pieces) == MARKDOWN_TEXTS
+    assert [piece.id for piece in pieces] == [f"sub/peru.md#{i}" for i in range(len(pieces))]
+    assert ids(pieces[2]) == {"peru", "lima", "1535-01-18", "francisco pizarro"}
+    assert ids(pieces[9]) == {"peru", "lima", "10151000", "1535-01-18"}
+    assert "amazon" in ids(pieces[14])
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("# Peru #\n\nText.", "Peru"),
+        ("Text.\n\n## The *land*\n", "The land"),
+        ("Peru\n====\n\nText.", "Peru"),
+        ("Text.", "file"),
+        ("---\nTitle: 'Peru'\n---\n# Land\n\nText.", "Peru"),
+        ("---\nText.", "file"),
+    ],
+)
+def test_title_of_a_markdown_file(tmp_path: Path, text: str, title: str) -> None:
+    assert texts(read_folder(save(tmp_path, file_md=text))) == [("text", f"{title}, Text.")]
+
+
+def test_unclosed_code_and_a_table_at_the_end_lose_nothing(tmp_path: Path) -> None:
+    folder = save(tmp_path, a_md="```\nx = 10\ny", b_md="| A | B |\n|--|--|\n| 11 | 12 |")
+    assert texts(read_folder(folder)) == [
+        ("text", "a, x = 10\ny"),
+        ("table", "b, A is 11, B is 12"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[^1]: Founded by Francisco Pizarro.", ["[^1]: Founded by Francisco Pizarro."]),
+        ("[2021-05-01]: Met Anna in Rome.", ["[2021-05-01]: Met Anna in Rome."]),
+        ("[ref]: http://x.y 'title'\nSee [ref].", ["See ref."]),
+        ("`vector<int>` and `__init__`", ["vector<int> and __init__"]),
+        ("- Anna Berg <anna@example.com>, head", ["Anna Berg anna@example.com, head"]),
+        ("<div>\nSome <b>bold</b><script>x()</script>\n</div>", ["Some bold"]),
+        (
+            "Cities:\n| City | People |\n|-|-|\n| Lima | 10 |",
+            ["Cities:", "City is Lima, People is 10"],
+        ),
+        ("- in\n  | A | B |\n  |-|-|\n  | x | y | z |", ["in", "A is x, B is y, z"]),
+        ("> | A | B |\n> |-|-|\n> | x | y | z |", ["A is x, B is y, z"]),
+    ],
+)
+def test_markdown_that_is_easily_lost(tmp_path: Path, text: str, expected: list[str]) -> None:
+    found = texts(read_folder(save(tmp_path, a_md=text)))
+    assert [found_text.removeprefix("a, ") for _, found_text in found] == expected
+
+
+def test_lines_without_full_stops_are_pieces_of_their_own(tmp_path: Path) -> None:
+    lines = [f"{n}: we met in room {n}" for n in range(60)]
+    pieces = read_folder(save(tmp_path, chat_txt="\n".join(lines)))
+    assert [piece.text for piece in pieces] == [f"chat, {line}" for line in lines]
+    wrapped = "Lima is the capital of Peru and\nits largest city."
+    assert len(read_folder(save(tmp_path / "other", a_txt=wrapped))) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Price (EUR, net);Number\n1,50;3", "Price (EUR, net) is 1,50, Number is 3"),
+        ("Product;Price, EUR\nBread;1,50", "Product is Bread, Price, EUR is 1,50"),
+        ("City,Tags\nLima,a;b", "City is Lima, Tags is a;b"),
+        ("City,Tags;more\nLima", "City is Lima"),
+    ],
+)
+def test_what_parts_the_cells_of_a_csv(tmp_path: Path, text: str, expected: str) -> None:
+    [piece] = read_folder(save(tmp_path, p_csv=text))
+    assert piece.text == f"p, {expected}"
+
+
+def test_plain_text(tmp_path: Path) -> None:
+    text = (
+        "\ufeffLima is large. The river Rímac\r\nflows, says Dr. Diaz.\r\n\r\n# no heading\n---\n"
+    )
+    assert texts(read_folder(save(tmp_path, notes_txt=text))) == [
+        ("text", "notes, Lima is large."),
+        ("text", "notes, The river Rímac flows, says Dr. Diaz."),
+        ("text", "notes, # no heading ---"),
+    ]
+
+
+def test_html(tmp_path: Path) -> None:
+    page = (
+        "<html><head><title>A page</title><style>p {}</style></head><body>"
+        "<p>Lima is the capital of <a href='/wiki/Peru'>Peru</a>. It is old.</p>"
+        "<table><tr><th>City</th><th>People</th></tr><tr><td>Cusco</td><td>428,450</td></tr></table>"
+        "</body></html>"
+    )
+    headed = page.replace("<body>", "<body><h1>Lima</h1>")
+    pieces = read_folder(save(tmp_path, a_html=page, b_htm=headed, c_md="He saw Cusco."))
+    assert texts(pieces[:3]) == [
+        ("text", "A page, Lima is the capital of Peru."),
+        ("text", "A page, It is old."),
+        ("table", "A page, City is Cusco, People is 428,450"),
+    ]
+    assert pieces[3].text == "Lima, Lima is the capital of Peru."
+    assert pieces[3].id == "b.htm#0"
+    assert {"peru", "lima"} <= ids(pieces[0])
+    assert {"cusco", "428450"} <= ids(pieces[2])
+    assert "cusco" in ids(pieces[-1])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "cities_csv",
+            'City,"People, all",Founded\r\n\r\n"Lima, Peru","10,151,000",\r\nCusco,12\r\n',
+        ),
+        ("cities_csv", "City;People, all;Founded\nLima, Peru;10,151,000\nCusco;12;;\n"),
+        ("cities_tsv", "City\tPeople, all\tFounded\nLima, Peru\t10,151,000\t\nCusco\t12"),
+    ],
+)
+def test_csv(tmp_path: Path, name: str, text: str) -> None:
+    if ";" in text:
+        text = text.replace("People, all", "People").replace(", ", " ")
+    pieces = read_folder(save(tmp_path, **{name: text}))
+    assert [piece.source for piece in pieces] == ["table", "table"]
+    assert pieces[0].text.startswith("cities, City is Lima")
+    assert pieces[1].text.endswith("is 12")
+    assert {"lima peru", "10151000", "cities"} <= ids(pieces[0])
+
+
+def test_equal_names_in_different_files_are_one_entity(tmp_path: Path) -> None:
+    pieces = read_folder(
+        save(
+            tmp_path,
+            a_csv="City,Day\nLima,1535-01-18\n",
+            b_md="# Notes\n\nHe saw [Lima](l.md) on January 18, 1535.",
+            c_html="<title>Lima</title><p>It is from 18 January 1535.</p>",
+        )
+    )
+    assert set.intersection(*map(ids, pieces)) == {"lima", "1535-01-18"}
+
+
+def test_files_come_in_order_and_others_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(tmp_path, two_txt="Two.", a__one_txt="One.", x_bin=b"\xff", sub__y_pdf="", e_md="\n")
+    with caplog.at_level(logging.INFO):
+        pieces = read_folder(tmp_path)
+    assert [piece.id for piece in pieces] == ["a/one.txt#0", "two.txt#0"]
+    for message in (
+        "2 files of other kinds not read: sub/y.pdf, x.bin",
+        "1 files have nothing to read in them: e.md",
+        "3 files: 1 .md, 2 .txt",
+        "2 pieces of evidence: 2 text",
+        "found 2 entities in 2 pieces",
+    ):
+        assert message in caplog.text
+
+
+BAD = {
+    "not UTF-8": ("b_md", b"fine\nna\xefve\n", "b.md, line 2: not UTF-8 at byte 8"),
+    "open quote": ("b_csv", 'A,B\n1,2\n"3,4\n5,6\n', "b.csv, line 4: broken CSV: unexpected end"),
+    "quote inside": ("b_csv", 'A,B\n"1"x,2\n', "b.csv, line 2: broken CSV: ',' expected after"),
+    "too many cells": ("b_csv", "A,B\n1,2\n1,2,3\n", "b.csv, line 3: broken CSV: 3 cells under 2"),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "message"), BAD.values(), ids=BAD.keys())
+def test_a_file_that_cannot_be_read_is_an_error_and_nothing_is_written(
+    tmp_path: Path, name: str, content: str | bytes, message: str
+) -> None:
+    folder = save(tmp_path / "in", a_txt="Fine.", **{name: content})
+    output = tmp_path / "pool.jsonl"
+    command = [
+        sys.executable,
+        "-m",
+        "turngraph.data.sources.pool",
+        "--input",
+        str(folder),
+        "--output",
+        str(output),
+    ]
+    root = Path(__file__).parents[3]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=root, check=False)
+    assert done.returncode == 2
+    assert f"error: {folder}/{message}" in done.stderr.splitlines()[-1]
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_a_folder_with_nothing_to_read_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no such folder"):
+        read_folder(tmp_path / "no")
+    with pytest.raises(ValueError, match=r"no file with one of \.txt, \.md"):
+        read_folder(save(tmp_path, a_bin=""))
+
+
+def test_command_line(tmp_path: Path) -> None:
+    folder = save(tmp_path / "in", a_md=MARKDOWN)
+    main(["--input", str(folder), "--output", str(tmp_path / "pool.jsonl")])
+    assert list(read_pool(tmp_path / "pool.jsonl")) == read_folder(folder)

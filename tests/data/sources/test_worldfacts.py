@@ -1,0 +1,387 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from turngraph.data.jsonlines import read_conversations
+from turngraph.data.normalise import fold, normalise_value
+from turngraph.data.sources import worldfacts
+from turngraph.data.sources.worldfacts import (
+    build_conversation,
+    build_worldfacts,
+    main,
+    split_countries,
+)
+from turngraph.data.sources.worldfacts_dialogue import Asked
+from turngraph.data.sources.worldfacts_facts import COMPASS, load_world
+from turngraph.data.sources.worldfacts_wording import RELATIONS, render
+from turngraph.data.types import Conversation, Entity, Evidence, query
+
+ROOT = Path(__file__).parents[3]
+FILES = ("train.jsonl", "tune.jsonl", "test.jsonl")
+Parts = dict[str, list[tuple[Conversation, list[Asked]]]]
+
+
+@pytest.fixture(scope="module")
+def parts() -> Parts:
+    """Conversations of every part with the facts behind their questions."""
+    result = {}
+    for part, countries in split_countries(load_world(), 0).items():
+        codes = list(countries)
+        result[part] = [
+            build_conversation(f"{part}-{i:03d}", countries, codes[i % len(codes)], 0)
+            for i in range(25)
+        ]
+    return result
+
+
+@pytest.fixture(scope="module")
+def everything(parts: Parts) -> list[tuple[Conversation, list[Asked]]]:
+    return [pair for pairs in parts.values() for pair in pairs]
+
+
+def places(pieces: tuple[Evidence, ...]) -> set[str]:
+    return {e.id for p in pieces for e in p.entities if e.id.startswith(("country:", "city:"))}
+
+
+def names_entity(text: str, entity: Entity) -> bool:
+    names = (entity.label, *entity.mentions)
+    return any(re.search(rf"(?<!\w){re.escape(fold(name))}(?!\w)", fold(text)) for name in names)
+
+
+def test_same_seed_same_bytes_whatever_the_hash_seed(tmp_path: Path) -> None:
+    for hash_seed in ("1", "2"):
+        command = [
+            sys.executable,
+            "-m",
+            "turngraph.data.sources.worldfacts",
+            "--output",
+            str(tmp_path / hash_seed),
+        ]
+        command += ["--num_train", "20", "--num_tune", "5", "--num_test", "10"]
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+        subprocess.run(command, check=True, cwd=ROOT, env=environment, capture_output=True)
+    for name in FILES:
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
+
+
+def test_another_seed_another_benchmark() -> None:
+    one, other = (build_worldfacts(seed, 3, 1, 1)["train"] for seed in (0, 1))
+    assert [c.turns for c in one] != [c.turns for c in other]
+
+
+def test_sizes_and_what_is_written_reads_back(tmp_path: Path) -> None:
+    main(["--output", str(tmp_path), "--num_train", "6", "--num_tune", "2", "--num_test", "4"])
+    built = build_worldfacts(0, 6, 2, 4)
+    for name, count in zip(FILES, (6, 2, 4), strict=True):
+        conversations = read_conversations(tmp_path / name)
+        assert len(conversations) == count
+        assert conversations == built[name.removesuffix(".jsonl")]
+
+
+@pytest.mark.parametrize("part", ["train", "tune", "test"])
+def test_a_part_without_conversations_is_refused(part: str) -> None:
+    counts = {"num_train": 1, "num_tune": 1, "num_test": 1} | {f"num_{part}": 0}
+    with pytest.raises(ValueError, match=f"num_{part}: must be at least 1, not 0"):
+        build_worldfacts(0, **counts)
+
+
+def test_bad_count_on_the_command_line_exits_with_2(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "turngraph.data.sources.worldfacts",
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    done = subprocess.run(
+        [*command, "--num_test", "-3"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines()[-1] == "error: num_test: must be at least 1, not -3"
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_output_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(ValueError, match="--output must be a folder"):
+        main(["--output", str(tmp_path / "file"), "--num_train", "1"])
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_parts_share_no_country_and_no_city(parts: Parts) -> None:
+    named = {p: set().union(*(places(c.evidence) for c, _ in pairs)) for p, pairs in parts.items()}
+    assert all(named.values())
+    assert not named["train"] & (named["tune"] | named["test"])
+    assert not named["tune"] & named["test"]
+    for part, pairs in parts.items():
+        answers = {a.id for c, _ in pairs for t in c.turns for a in t.answers}
+        assert {a for a in answers if a.startswith(("country:", "city:"))} <= named[part]
+
+
+def test_the_parts_are_all_countries() -> None:
+    world, split = load_world(), split_countries(load_world(), 0)
+    codes = [code for countries in split.values() for code in countries]
+    assert sorted(codes) == sorted(world)
+    assert len(split["test"]) >= 30
+    assert len(split["tune"]) >= 15
+    assert len(split["train"]) >= 90
+
+
+def test_no_question_names_a_place_of_another_part(parts: Parts) -> None:
+    world, split = load_world(), split_countries(load_world(), 0)
+    for part, pairs in parts.items():
+        foreign = [world[c].entity for p, codes in split.items() for c in codes if p != part]
+        own = {world[c].entity.label for c in split[part]}
+        for conversation, _ in pairs:
+            for turn in conversation.turns:
+                text = turn.question
+                for label in sorted(own, key=len, reverse=True):  # "South Sudan" is not "Sudan"
+                    text = text.replace(label, "")
+                assert not [e.label for e in foreign if names_entity(text, e)], turn.question
+
+
+def test_every_answer_stands_in_the_pool(everything: list) -> None:
+    for conversation, _ in everything:
+        for turn in conversation.turns:
+            assert turn.answers
+            for answer in turn.answers:
+                stated = [
+                    piece
+                    for piece in conversation.evidence
+                    if any(e.id == answer.id and e.label == answer.label for e in piece.entities)
+                    and names_entity(piece.text, Entity("", answer.label))
+                ]
+                assert turn.source in {piece.source for piece in stated}, (turn, conversation.id)
+
+
+def test_every_entity_is_named_in_its_piece(everything: list) -> None:
+    for conversation, _ in everything:
+        for piece in conversation.evidence:
+            assert len({e.id for e in piece.entities}) == len(piece.entities) >= 2
+            for entity in piece.entities:
+                assert names_entity(piece.text, entity), piece
+
+
+def test_official_names_occur_so_that_mentions_are_needed(everything: list) -> None:
+    by_mention = [
+        entity.label
+        for conversation, _ in everything
+        for piece in conversation.evidence
+        for entity in piece.entities
+        if fold(entity.label) not in fold(piece.text)
+    ]
+    assert len(set(by_mention)) >= 3
+
+
+def test_all_sources_occur_in_pools_and_as_answers(parts: Parts) -> None:
+    for pairs in parts.values():
+        for conversation, _ in pairs:
+            assert {p.source for p in conversation.evidence} == {"kb", "text", "table", "infobox"}
+        answering = Counter(turn.source for c, _ in pairs for turn in c.turns)
+        assert set(answering) == {"kb", "text", "table", "infobox"}
+        assert min(answering.values()) >= 0.1 * sum(answering.values())
+
+
+def test_some_facts_have_one_form_and_some_two() -> None:
+    facts = [fact for country in load_world().values() for fact in country.facts.values()]
+    forms = Counter(len({piece.source for piece in render(fact, 0)}) for fact in facts)
+    assert set(forms) == {1, 2}
+    assert min(forms.values()) > 0.25 * len(facts)
+
+
+def test_a_third_of_the_questions_need_two_pieces(parts: Parts) -> None:
+    for pairs in parts.values():
+        asked = [a for _, dialogue in pairs for a in dialogue]
+        joined = [a for a in asked if len(a.facts) == 2]
+        assert 0.2 <= len(joined) / len(asked) <= 0.45
+        assert all((a.anchor is not None) == (len(a.facts) == 2) for a in asked)
+
+
+def test_no_piece_alone_names_anchor_and_answer_of_a_joined_question(everything: list) -> None:
+    for conversation, dialogue in everything:
+        for asked in dialogue:
+            if asked.anchor is None:
+                continue
+            answers = {value.id for value in asked.facts[-1].values}
+            for piece in conversation.evidence:
+                ids = {entity.id for entity in piece.entities}
+                assert not (asked.anchor.id in ids and answers & ids), (asked, piece)
+
+
+def test_two_pieces_of_a_joined_question_share_an_entity_and_are_in_the_pool(
+    everything: list,
+) -> None:
+    for conversation, dialogue in everything:
+        for asked in dialogue:
+            pieces = [
+                [p for p in conversation.evidence if p.id.startswith(f"{fact.key}/")]
+                for fact in asked.facts
+            ]
+            assert all(pieces)
+            if len(asked.facts) == 2:
+                first, second = ({e.id for e in group[0].entities} for group in pieces)
+                assert asked.anchor.id in first
+                assert first & second
+
+
+def test_a_joined_question_does_not_name_the_entity_that_joins(everything: list) -> None:
+    for conversation, dialogue in everything:
+        for turn, asked in zip(conversation.turns, dialogue, strict=True):
+            if len(asked.facts) == 2:
+                link, last = asked.facts
+                (joint,) = {link.subject, *link.values} & {last.subject, *last.values}
+                bare = turn.question.replace(asked.anchor.label, "")
+                assert not names_entity(bare, joint), turn.question
+
+
+def test_five_turns_and_some_leave_their_subject_unsaid(everything: list) -> None:
+    for conversation, dialogue in everything:
+        assert len(conversation.turns) == 5
+        assert conversation.domain == "worldfacts"
+        unsaid = [a for a in dialogue if not names_entity(a.question, a.facts[-1].subject)]
+        assert unsaid, conversation.id
+
+
+def test_conversations_shift_their_topic_and_some_return(everything: list) -> None:
+    returns = 0
+    for conversation, dialogue in everything:
+        subjects = [asked.facts[-1].subject.id for asked in dialogue]
+        assert len(set(subjects)) >= 2, conversation.id
+        returns += subjects[0] == subjects[-1]
+    assert returns > 0.2 * len(everything)
+
+
+def test_lists_and_every_way_of_asking_occur(everything: list) -> None:
+    asked = [a for _, dialogue in everything for a in dialogue]
+    assert any(len(a.facts[-1].values) >= 2 for a in asked)
+    assert {"capital", "population", "area", "currency", "languages", "neighbours"} <= {
+        a.facts[-1].relation for a in asked
+    }
+    assert any(a.facts[0].relation in COMPASS and len(a.facts) == 2 for a in asked)
+    assert any(a.facts[-1].relation == "city population" and len(a.facts) == 2 for a in asked)
+
+
+def test_distractors_state_the_same_relation_of_others(everything: list) -> None:
+    for conversation, dialogue in everything:
+        keys = {piece.id.rsplit("/", 1)[0] for piece in conversation.evidence}
+        for asked in dialogue:
+            relation = asked.facts[-1].relation
+            others = {k for k in keys if k.endswith(f"/{relation}")} - {asked.facts[-1].key}
+            assert others or relation in (*COMPASS, "language", "languages", "neighbours"), asked
+
+
+def test_pools_are_of_the_promised_size_and_short(everything: list) -> None:
+    for conversation, _ in everything:
+        assert 40 <= len(conversation.evidence) <= 60
+        assert len({piece.id for piece in conversation.evidence}) == len(conversation.evidence)
+        assert len({piece.text for piece in conversation.evidence}) == len(conversation.evidence)
+    words = [len(p.text.split()) for c, _ in everything for p in c.evidence]
+    assert sum(words) / len(words) < 12
+
+
+def test_no_question_is_answered_twice_in_a_conversation(everything: list) -> None:
+    for _, dialogue in everything:
+        keys = [asked.facts[-1].key for asked in dialogue]
+        assert len(set(keys)) == len(keys)
+
+
+def test_texts_are_clean(everything: list) -> None:
+    for conversation, _ in everything:
+        texts = [t.question for t in conversation.turns] + [p.text for p in conversation.evidence]
+        for text in texts:
+            assert text == " ".join(text.split())
+            assert not re.search(r"[{}]|\bNone\b|, ,|\bthe the\b|[^\w.?²]$", text, re.IGNORECASE), (
+                text
+            )
+        assert all(p.text[0].isupper() or p.text[0].isdigit() for p in conversation.evidence)
+        assert all(t.question[0].isupper() and t.question[-1] == "?" for t in conversation.turns)
+        assert query([], conversation.turns[0].question) == conversation.turns[0].question
+
+
+def test_facts_are_plausible() -> None:
+    world = load_world()
+    assert len(world) >= 140
+    peru = {name: [v.label for v in fact.values] for name, fact in world["PE"].facts.items()}
+    assert peru["capital"] == ["Lima"]
+    assert peru["currency"] == ["Sol"]
+    assert peru["calling code"] == ["+51"]
+    assert peru["south"] == ["Chile"]
+    for country in world.values():
+        total = country.facts.get("population")
+        for name in ("population", "area"):
+            if name in country.facts:
+                assert int(country.facts[name].values[0].id) > 0
+        for facts in country.cities.values():
+            people = int(facts["city population"].values[0].id)
+            assert people >= 30_000
+            assert total is None or people <= int(total.values[0].id)
+        for side in COMPASS:
+            if side in country.facts:
+                assert country.facts[side].values[0].id.removeprefix("country:") in country.near
+        assert set(country.facts) <= set(RELATIONS)
+
+
+def test_opposite_sides_do_not_contradict_each_other() -> None:
+    world = load_world()
+    for country in world.values():
+        for side in COMPASS:
+            if side in country.facts:
+                other = world[country.facts[side].values[0].id.removeprefix("country:")]
+                same = other.facts.get(side)
+                assert same is None or same.values[0].id != country.entity.id, (country, other)
+
+
+def test_labels_and_ids_go_together() -> None:
+    ids: dict[str, set[str]] = {}
+    for country in load_world().values():
+        towns = [fact for town in country.cities.values() for fact in town.values()]
+        for fact in [*country.facts.values(), *towns]:
+            for entity in (fact.subject, fact.group, *fact.values):
+                for name in (entity.label, *entity.mentions):
+                    ids.setdefault(normalise_value(name), set()).add(entity.id)
+    assert {name: found for name, found in ids.items() if len(found) > 1} == {}
+
+
+def test_calling_and_numeric_codes_that_ask_for_a_country_are_its_own() -> None:
+    for relation in ("calling code", "numeric code", "capital"):
+        values = Counter(
+            country.facts[relation].values[0].id
+            for country in load_world().values()
+            if relation in country.facts
+        )
+        assert max(values.values()) == 1, values.most_common(2)
+
+
+def test_a_pool_that_would_give_a_joined_answer_away_is_not_made() -> None:
+    countries = split_countries(load_world(), 0)["train"]
+    country = next(c for c in countries.values() if len(c.cities) > 2 and "capital" in c.facts)
+    capital = country.facts["capital"]
+    piece = next(p for p in render(capital, 0))
+    asked = Asked("?", (capital, capital), anchor=country.entity)
+    assert worldfacts._gives_away(piece, [asked])
+    assert not worldfacts._gives_away(piece, [Asked("?", (capital,))])
+
+
+def test_pronouns_mean_what_was_said_before(everything: list) -> None:
+    said = Counter()
+    for conversation, dialogue in everything:
+        for number, (turn, asked) in enumerate(zip(conversation.turns, dialogue, strict=True)):
+            subject = asked.facts[-1].subject.id
+            before = conversation.turns[number - 1].answers
+            if "that country" in turn.question:
+                assert [answer.id for answer in before] == [subject], turn.question
+                said["that country"] += 1
+            elif "live there" in turn.question:
+                assert [answer.id for answer in before] == [subject], turn.question
+                said["there"] += 1
+            elif "first country" in turn.question or "started with" in turn.question:
+                assert subject == dialogue[0].facts[-1].subject.id, turn.question
+                said["first"] += 1
+    assert min(said["that country"], said["there"], said["first"]) >= 2

@@ -1,0 +1,232 @@
+"""FSDP2 on CPU: two processes train, answer and save as one does."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate import PartialState
+from accelerate.utils import gather_object
+from torch.distributed.tensor import DTensor
+
+from turngraph.configs.schema import Config, EncoderConfig, ModelConfig, TrainingConfig
+from turngraph.data.batches.collate import collate
+from turngraph.data.examples import Example
+from turngraph.inference.answer_batches import answer_together
+from turngraph.model.base_model import decoder_layers
+from turngraph.model.checkpoint import load_checkpoint, save_checkpoint, trained_weights
+from turngraph.model.distributed import is_sharded, place, shard, sharding_wanted, whole
+from turngraph.model.graph_lm import GraphLM
+from turngraph.tests.runs import command
+from turngraph.tests.tiny import (
+    ARCHITECTURES,
+    END_ID,
+    LORA,
+    stir,
+    tiny_base,
+    tiny_builder,
+    tiny_examples,
+    tiny_model,
+)
+
+DTYPES = ("float32", "bfloat16")
+NUM_STEPS, MAX_COUNT = 4, 5
+LAUNCH = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", 2)
+FSDP2 = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"}
+Json = dict[str, Any]
+
+
+def run(base: str, dtype: str, output: Path) -> Json:
+    """Train, answering between the steps, and save; by as many processes as there are."""
+    state = PartialState(cpu=True)
+    config = Config(
+        model=ModelConfig(base, lora=LORA, encoder=EncoderConfig(dropout=0.0), dtype=dtype),
+        training=TrainingConfig(max_steps=0),
+    )
+    torch.manual_seed(0)
+    model = place(stir(GraphLM(config.model)), torch.device("cpu"))
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.Adam(parameters, lr=1e-3, fused=True)
+    found: Json = {"units": sum(map(is_sharded, model.modules())), "norms": [], "answers": []}
+    for count in range(NUM_STEPS):
+        found["norms"].append(train_step(model, optimizer, tiny_examples(4), state))
+        found["answers"].append(answers(model, tiny_examples(count)))
+    found["generated"] = gather_object(
+        [generated(model, n) for n in range(state.process_index, 2, state.num_processes)]
+    )
+    found["answers"] += [answers(model, tiny_examples(n)) for n in range(NUM_STEPS, MAX_COUNT + 1)]
+    found["elements"] = sum(local(p).numel() for p in model.parameters())
+    weights = trained_weights(model)
+    if state.is_main_process:
+        save_checkpoint(model, config, {}, output / dtype, weights)
+        (output / f"{dtype}.json").write_text(json.dumps(found))
+    state.wait_for_everyone()
+    return found
+
+
+def train_step(
+    model: GraphLM, optimizer: torch.optim.Optimizer, examples: list[Example], state: PartialState
+) -> float:
+    """The gradients of a global batch, one example in a forward pass; their norm."""
+    num_tokens = sum(len(e.target_ids) for e in examples)
+    model.train()
+    for example in examples[state.process_index :: state.num_processes]:
+        loss = model(collate([example], "right", with_target=True)).total / num_tokens
+        (loss * state.num_processes).backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+    return whole(norm).item()
+
+
+def answers(model: GraphLM, examples: list[Example]) -> list[tuple[str, str, str, float]]:
+    """Answers with their questions."""
+    records = answer_together(model.eval(), tiny_builder().prompt, examples, 2, 4)
+    return [(r["conversation"], r["turn"], r["answer"], r["logprob"]) for r in records]
+
+
+def generated(model: GraphLM, number: int) -> list[list[int]]:
+    """An answer of one token or of nine."""
+    batch = collate([tiny_examples(2)[number]], "left", with_target=False)
+    return model.eval().generate(batch, 1 + 8 * number, END_ID).ids.tolist()
+
+
+def local(parameter: torch.Tensor) -> torch.Tensor:
+    return parameter.to_local() if isinstance(parameter, DTensor) else parameter
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> Path:
+    """What one process found and saved."""
+    output = tmp_path_factory.mktemp("one")
+    for dtype in DTYPES:
+        run(tiny_folder, dtype, output)
+    return output
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> Path:
+    """What two processes with shards found and saved."""
+    output = tmp_path_factory.mktemp("two")
+    command(*LAUNCH, "-m", "turngraph.tests.model.test_distributed", tiny_folder, output, **FSDP2)
+    return output
+
+
+def found(output: Path, dtype: str) -> Json:
+    return json.loads((output / f"{dtype}.json").read_text())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_shards_train_to_the_same_weights(one: Path, two: Path, dtype: str) -> None:
+    alone, together = found(one, dtype), found(two, dtype)
+    assert (alone["units"], together["units"]) == (0, 4)  # two layers, encoder, the rest
+    assert min(alone["norms"]) > 1  # clipped in every step
+    tolerance = 1e-5 if dtype == "float32" else 1e-3
+    assert together["norms"] == pytest.approx(alone["norms"], rel=tolerance)
+    expected, trained = (load_checkpoint(folder / dtype) for folder in (one, two))
+    for (name, a), b in zip(expected.named_parameters(), trained.parameters(), strict=True):
+        assert torch.allclose(a, b, rtol=0, atol=tolerance), name
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_process_holds_its_part_and_nothing_more(one: Path, two: Path, dtype: str) -> None:
+    everything, part = (found(output, dtype)["elements"] for output in (one, two))
+    assert part < 0.52 * everything  # between the steps, and after answers
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_checkpoint_does_not_show_how_it_was_trained(one: Path, two: Path, dtype: str) -> None:
+    a, b = one / dtype, two / dtype
+    names = [sorted(str(p.relative_to(folder)) for p in folder.rglob("*")) for folder in (a, b)]
+    assert names[0] == names[1]
+    for name in ("graph_encoder.safetensors", "adapter/adapter_model.safetensors"):
+        assert header(a / name) == header(b / name)
+    assert (a / "config.yaml").read_bytes() == (b / "config.yaml").read_bytes()
+    manifests = [json.loads((folder / "manifest.json").read_text()) for folder in (a, b)]
+    prints = [manifest["base_model_fingerprint"] for manifest in manifests]
+    assert prints[0] == prints[1]
+
+
+def header(path: Path) -> bytes:
+    """The part of a safetensors file that tells names, types, shapes and places."""
+    content = path.read_bytes()
+    return content[: 8 + int.from_bytes(content[:8], "little")]
+
+
+@pytest.mark.parametrize("count", range(MAX_COUNT + 1))
+def test_every_question_is_answered_once_whatever_their_number(
+    one: Path, two: Path, count: int
+) -> None:
+    alone, together = (found(output, "float32")["answers"][count] for output in (one, two))
+    assert [tuple(record[:2]) for record in together] == [e.key for e in tiny_examples(count)]
+    assert [record[:3] for record in together] == [record[:3] for record in alone]
+    assert [r[3] for r in together] == pytest.approx([r[3] for r in alone], abs=1e-3)
+
+
+def test_a_process_whose_answers_are_shorter_waits_for_the_others(one: Path, two: Path) -> None:
+    alone, together = (found(output, "float32")["generated"] for output in (one, two))
+    assert together == alone
+    assert [len(ids) for (ids,) in together] == [1, 9]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_decoder_layers_of_an_architecture_are_found(architecture: str) -> None:
+    lm = tiny_model(architecture).lm
+    layers = decoder_layers(lm)
+    assert len(layers) == len({id(layer) for layer in layers}) == lm.config.num_hidden_layers
+    adapted = [name for layer in layers for name, _ in layer.named_parameters() if "lora_" in name]
+    assert len(adapted) == sum("lora_" in name for name, _ in lm.named_parameters()) > 0
+
+
+def test_a_model_without_known_layers_is_refused() -> None:
+    base = tiny_base()
+    base._no_split_modules = None
+    with pytest.raises(ValueError, match=r"model\.base_model: no decoder layers"):
+        decoder_layers(base)
+
+
+def test_quantized_weights_are_refused() -> None:
+    model = tiny_model()
+    model.config = ModelConfig("tiny", quantization="4bit")
+    with pytest.raises(ValueError, match=r"model\.quantization: '4bit' given, must be none"):
+        shard(model, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({}, r"fsdp_config\.fsdp_version: 1 given, must be 2"),
+        ({"FSDP_VERSION": "1"}, r"fsdp_version: 1 given, must be 2"),
+        ({"FSDP_VERSION": "2", "FSDP_OFFLOAD_PARAMS": "true"}, r"fsdp_offload_params: true given"),
+        (
+            {"FSDP_VERSION": "2", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"},
+            r"fsdp_cpu_ram_efficient_loading: true given, must be false",
+        ),
+        ({"FSDP_VERSION": "2"}, r"set for one process; start with accelerate launch"),
+    ],
+)
+def test_a_launcher_that_asks_for_something_else_is_refused(
+    environment: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in ({"ACCELERATE_USE_FSDP": "true"} | environment).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=message):
+        sharding_wanted()
+
+
+def test_without_a_word_from_the_launcher_nothing_is_sharded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("ACCELERATE_USE_FSDP", raising=False)
+    model = tiny_model()
+    assert place(model, torch.device("cpu")) is model
+    assert not is_sharded(model)
+
+
+if __name__ == "__main__":
+    for each in DTYPES:
+        run(sys.argv[1], each, Path(sys.argv[2]))

@@ -1,0 +1,357 @@
+"""The command line, as a user runs it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turngraph.data.jsonlines import write_conversations
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.inputs import read_episodes
+from turngraph.data.types import Answer, Conversation, Turn
+from turngraph.inference.memory_printing import clean_line
+from turngraph.memory import main
+
+ROOT = Path(__file__).resolve().parents[1]
+STORY = """Anna lives in Paris. Anna works at the Louvre.
+
+Bert knows Anna.
+The Louvre is in Paris.
+"""
+LATER = (
+    '{"text": "Anna lives in Berlin.", "time": "2021-06", "source": "letters", "speaker": "Eva"}'
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "story.txt").write_text(STORY, encoding="utf-8")
+    (tmp_path / "letters.jsonl").write_text(LATER + "\n", encoding="utf-8")
+    return tmp_path
+
+
+def run(capsys: Any, command: str, folder: Path, *options: object) -> str:
+    """What a command prints; it works on ``my.db``."""
+    capsys.readouterr()
+    main([command, "--db", str(folder / "my.db"), *map(str, options)])
+    return capsys.readouterr().out
+
+
+def remember(capsys: Any, folder: Path) -> None:
+    run(capsys, "remember", folder, "--input", folder / "story.txt", "--time", "2019")
+    run(capsys, "remember", folder, "--input", folder / "letters.jsonl")
+
+
+def lines(text: str) -> list[list[str]]:
+    return [line.split("\t") for line in text.splitlines()]
+
+
+def test_a_user_remembers_asks_and_reads_plain_lines(folder: Path) -> None:
+    """In processes of their own; neither remembering nor counting loads torch."""
+    code = (
+        "import sys; from data.cli import run_cli; from data.memory_graph.__main__ import main;"
+        "run_cli(main); sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    )
+
+    def python(*arguments: object) -> str:
+        command = [sys.executable, *map(str, arguments)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    db = ("--db", folder / "my.db")
+    said = python("-c", code, "remember", *db, "--input", folder / "story.txt")
+    assert said.startswith("2 episodes: ")
+    assert "nodes episodic\t2\n" in python("-c", code, "stats", *db)
+    found = python("-m", "turngraph.memory", "ask", *db, "--no_embed", "Where does Anna live?")
+    assert "Anna lives in Paris" in found.splitlines()[0]
+    assert "\x1b" not in found
+
+
+def test_the_same_file_again_adds_nothing_and_a_grown_one_what_is_new(
+    folder: Path, capsys: Any
+) -> None:
+    story = folder / "story.txt"
+    assert run(capsys, "remember", folder, "--input", story).startswith("2 episodes: ")
+    before = run(capsys, "export", folder, "--jsonl", folder / "before.jsonl")
+    assert run(capsys, "remember", folder, "--input", story).startswith("0 episodes (2 known")
+    story.write_text("Cem is a cook.\n\n" + STORY, encoding="utf-8")
+    assert run(capsys, "remember", folder, "--input", story).startswith("1 episode (2 known")
+    assert before.startswith(str(len((folder / "before.jsonl").read_text().splitlines())))
+
+
+def test_ask_as_json_and_as_of(folder: Path, capsys: Any) -> None:
+    remember(capsys, folder)
+    ask = ("Where does Anna live?", "--no_embed", "--json")
+    now = json.loads(run(capsys, "ask", folder, *ask))
+    texts = [fact["text"] for fact in now["facts"]]
+    assert any("Berlin" in text for text in texts)
+    assert "Anna lives in Paris" not in texts
+    assert (now["no_answer"], now["entities"][0]["name"]) == (False, "Anna")
+    [berlin] = [
+        fact for fact in now["facts"] if fact["type"] == "simple" and "Berlin" in fact["text"]
+    ]
+    assert berlin["ends"] == {"subject": "Anna", "relation": "lives in", "object": "Berlin"}
+    assert berlin["provenance"][0]["source"] == "letters"
+    assert berlin["provenance"][0]["speaker"] == "Eva"
+    assert 0 < berlin["score"] <= 1
+    then = json.loads(run(capsys, "ask", folder, *ask, "--as_of", "2020"))
+    assert any("Paris" in fact["text"] for fact in then["facts"])
+    held = [fact["text"] for fact in then["facts"] if fact["type"] != "episodic"]
+    assert not any("Berlin" in text for text in held)  # an episode is a record of what was said
+
+
+def test_forbidden_types_stand_before_the_question(folder: Path, capsys: Any) -> None:
+    remember(capsys, folder)
+    types = ("--forbidden", "E", "--forbidden", "T")
+    asked = run(capsys, "ask", folder, "--no_embed", *types, "Where does Anna live?")
+    assert {line[2] for line in lines(asked)} == {"triplet"}
+
+
+def test_a_similarity_that_is_no_cosine_is_refused(folder: Path, capsys: Any) -> None:
+    remember(capsys, folder)
+    with pytest.raises(ValueError, match=r"min_similarity: 5\.0 given, must lie between -1 and 1"):
+        run(capsys, "ask", folder, "--no_embed", "--min_similarity", 5, "Where does Anna live?")
+
+
+def test_no_answer_and_questions_from_standard_input(
+    folder: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember(capsys, folder)
+    monkeypatch.setattr("sys.stdin", io.StringIO("Where does Zyx live?\n\nWhom does Bert know?\n"))
+    first, *rest = run(capsys, "ask", folder, "--no_embed", "--num_facts", 1).splitlines()
+    assert first == "no answer"
+    assert len(rest) == 1
+    assert "Bert knows Anna" in rest[0]
+
+
+def test_show_and_history(folder: Path, capsys: Any) -> None:
+    remember(capsys, folder)
+    shown = run(capsys, "show", folder, "anna")
+    assert "Anna (3)" in shown
+    assert "Anna lives in Paris\t" not in shown
+    history = lines(run(capsys, "history", folder, "ANNA"))
+    texts = [row[2] for row in history]
+    paris = texts.index("Anna lives in Paris")
+    assert (history[paris][1], history[paris][3]) == ("triplet", "until 2021-06")
+    assert history[paris][4].endswith("2019 story.txt")
+    asked = json.loads(run(capsys, "history", folder, "Anna", "--json"))
+    assert [fact["text"] for fact in asked] == texts
+
+
+def test_edits_and_undo(folder: Path, capsys: Any) -> None:
+    remember(capsys, folder)
+    run(capsys, "rename", folder, "Bert", "Robert")
+    assert "Robert" in run(capsys, "show", folder, "Bert")
+    run(capsys, "merge", folder, "Robert", "Anna")
+    assert run(capsys, "undo", folder).startswith("undone: merge")
+    fact = json.loads(run(capsys, "history", folder, "Anna", "--json"))[0]
+    run(capsys, "split", folder, "Anna", "--name", "Anna B.", "--fact", fact["key"])
+    assert fact["text"].replace("Anna", "Anna B.") in run(capsys, "history", folder, "Anna B.")
+    with pytest.raises(ValueError, match="no object is named 'Zyx'"):
+        run(capsys, "rename", folder, "Zyx", "Y")
+
+
+def test_forget_asks_a_person_and_needs_yes_without_one(
+    folder: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember(capsys, folder)
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    with pytest.raises(ValueError, match="give --yes"):
+        run(capsys, "forget", folder, "--source", "letters")
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    for answer, left in (("n", 3), ("", 3), ("y", 2)):
+        monkeypatch.setattr("builtins.input", lambda _, answer=answer: answer)
+        said = run(capsys, "forget", folder, "--source", "letters")
+        assert ("nothing was forgotten" in said) == (left == 3)
+        assert f"nodes episodic\t{left}\n" in run(capsys, "stats", folder)
+    run(capsys, "forget", folder, "--entity", "Louvre", "--yes")
+    assert b"Louvre" not in (folder / "my.db").read_bytes()
+
+
+def test_check_backup_import_and_export(folder: Path, capsys: Any) -> None:
+    remember(capsys, folder)
+    assert run(capsys, "check", folder) == "sound\n"
+    assert run(capsys, "check", folder, "--rebuild") == "sound\n"
+    run(capsys, "backup", folder, "--output", folder / "copy" / "my.db")
+    run(capsys, "export", folder, "--jsonl", folder / "all.jsonl")
+    main(["import", "--db", str(folder / "new.db"), "--input", str(folder / "all.jsonl")])
+    for name in ("copy/my.db", "new.db"):
+        main(["export", "--db", str(folder / name), "--jsonl", str(folder / "again.jsonl")])
+        assert (folder / "again.jsonl").read_bytes() == (folder / "all.jsonl").read_bytes()
+    run(capsys, "export", folder, "--graphml", folder / "all.graphml")
+    assert (folder / "all.graphml").stat().st_size > 1000
+    said = run(capsys, "export", folder, "--html", folder / "all.html", "--max_nodes", 3)
+    assert said.startswith("3 of ")
+    for kind in ("jsonl", "graphml", "html"):  # as private as the memory itself
+        assert (folder / f"all.{kind}").stat().st_mode & 0o777 == 0o600
+    damaged = bytearray((folder / "new.db").read_bytes())
+    damaged[100:4000] = bytes(3900)
+    (folder / "my.db").write_bytes(damaged)
+    with pytest.raises(SystemExit) as stopped:
+        run(capsys, "check", folder)
+    assert stopped.value.code == 1
+    assert "damaged" in capsys.readouterr().out
+
+
+def test_given_triples_and_extractors_that_lack_an_option(folder: Path, capsys: Any) -> None:
+    path = folder / "given.jsonl"
+    triple = {"subject": "Anna", "relation": "lives in", "object": "Rome", "valid_from": "2015"}
+    path.write_text(json.dumps({"triples": [triple]}) + "\n")
+    run(capsys, "remember", folder, "--input", path, "--extractor", "given")
+    assert "2015: Anna lives in Rome" in run(capsys, "history", folder, "Rome")
+    with pytest.raises(ValueError, match="--extractor endpoint needs --base_url"):
+        run(capsys, "remember", folder, "--input", path, "--extractor", "endpoint")
+
+
+def test_conversations_become_turns_with_their_answers(folder: Path, capsys: Any) -> None:
+    turns = (
+        Turn("0", "I moved to Rome. Who wrote Dune?", (Answer("Frank Herbert"),)),
+        Turn("1", "When was he born?", (Answer("1920"),)),
+        Turn("2", "And where?"),
+    )
+    path = folder / "talk.jsonl"
+    write_conversations(path, [Conversation("c7", "", turns)])
+    run(capsys, "remember", folder, "--input", path)
+    history = run(capsys, "history", folder, "Frank Herbert")
+    assert "Who wrote Dune? Frank Herbert" in history
+    assert "When was he born? 1920" in history
+    assert "c7" in history
+    assert "user" in run(capsys, "history", folder, "Rome")
+    assert "nodes episodic\t2\n" in run(capsys, "stats", folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.jsonl", '{"text": "A."}\n{"txt": "B."}\n', r"a\.jsonl, line 2, field text: missing"),
+        ("a.jsonl", '{"text": "A.", "time": "soon"}\n', r"line 1, field time: 'soon' given: not a"),
+        ("a.jsonl", '{"text": " "}\n', "field text: empty"),
+        ("a.jsonl", "nonsense\n", "line 1: not JSON"),
+        ("a.jsonl", '{"text": "A.", "properties": []}\n', "field properties: must be an object"),
+        ("none.txt", None, r"none\.txt: no such file"),
+    ],
+)
+def test_bad_input_is_named(
+    name: str, text: str | None, message: str, tmp_path: Path, capsys: Any
+) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        run(capsys, "remember", tmp_path, "--input", tmp_path / name)
+
+
+def test_text_that_is_not_utf8_is_named(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "a.txt").write_bytes(b"Anna.\nB\xff\n")
+    with pytest.raises(ValueError, match=r"a\.txt, line 2: not UTF-8 at byte 2"):
+        run(capsys, "remember", tmp_path, "--input", tmp_path / "a.txt")
+
+
+def test_paragraphs_and_equal_texts_have_origins_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("\ufeffOne\nline.\n\n \nTwo.\n\nTwo.\n", encoding="utf-8")
+    episodes = list(read_episodes(path))
+    assert [episode.text for episode in episodes] == ["One\nline.", "Two.", "Two."]
+    assert len({episode.origin for episode in episodes}) == 3
+    assert {episode.source for episode in episodes} == {"a.txt"}
+
+
+def test_what_would_steer_a_terminal_is_shown_as_a_mark() -> None:
+    assert clean_line("a\x1b[31mb\n\tc\x00") == "a\ufffd[31mb c\ufffd"
+
+
+def test_a_table_fits_80_columns_without_colour(
+    folder: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember(capsys, folder)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    table = re.sub(r"\x1b\[[0-9;]*m", "", run(capsys, "history", folder, "Anna"))
+    assert "text" in table.splitlines()[1]
+    assert max(map(len, table.splitlines())) <= 80
+    assert "2021-06" in table
+
+
+def test_stopped_in_the_middle_it_goes_on_with_the_same_command(tmp_path: Path) -> None:
+    path, db = tmp_path / "many.txt", tmp_path / "my.db"
+    path.write_text("\n\n".join(f"Person {i} lives in City {i}." for i in range(20_000)))
+    command = [sys.executable, "-m", "turngraph.memory", "remember", "--db", str(db)]
+    command += ["--input", str(path), "--batch", "20"]
+
+    def count() -> int:
+        if not db.exists():
+            return 0
+        with MemoryGraph.open(db) as graph:
+            return graph.stats().nodes["episodic"]
+
+    for number, code in ((signal.SIGTERM, 75), (signal.SIGINT, 130)):
+        before = count()
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        deadline = time.monotonic() + 120
+        while count() < before + 40 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        process.send_signal(number)
+        said, log = process.communicate(timeout=120)
+        assert process.returncode == code, log
+        if code == 75:
+            assert "the same command goes on" in log
+            assert int(said.split()[0]) == count()
+    assert 40 <= count() < 20_000
+    with MemoryGraph.open(db) as graph:
+        assert graph.check() == []
+        texts = [t for (t,) in graph.store.db.execute("SELECT text FROM nodes WHERE type = 2")]
+    assert sorted(texts, key=lambda t: int(t.split()[1])) == [
+        f"Person {i} lives in City {i}." for i in range(len(texts))
+    ]
+
+
+def test_no_part_of_an_option_is_taken_for_it(capsys: Any, folder: Path) -> None:
+    remember(capsys, folder)
+    with pytest.raises(SystemExit, match="2"):
+        run(capsys, "forget", folder, "--source", "story.txt", "--ye")
+    assert "unrecognized arguments: --ye" in capsys.readouterr().err
+    assert "story.txt" in run(capsys, "show", folder, "Anna")
+
+
+@pytest.mark.parametrize(("command", "option"), [("ask", "--as_of"), ("remember", "--time")])
+def test_a_time_that_is_none_is_refused_by_its_option(
+    capsys: Any, folder: Path, command: str, option: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run(capsys, command, folder, option, "yesterday")
+    assert f"argument {option}: 'yesterday' given: not a time" in capsys.readouterr().err
+    assert not (folder / "my.db").exists()
+
+
+def test_episodes_are_named_as_they_are_printed(capsys: Any, folder: Path) -> None:
+    remember(capsys, folder)
+    printed = run(capsys, "history", folder, "Bert")
+    [number] = set(re.findall(r"#\d+ 2019", printed))
+    run(capsys, "forget", folder, "--episode", number.split()[0], "--yes")
+    with pytest.raises(ValueError, match="Bert"):
+        run(capsys, "history", folder, "Bert")
+
+
+def test_a_reader_that_has_seen_enough_ends_it_without_a_word(capsys: Any, folder: Path) -> None:
+    remember(capsys, folder)
+    command = [sys.executable, "-m", "turngraph.memory", "history", "--db", folder / "my.db"]
+    process = subprocess.Popen(
+        [*map(str, command), "Anna"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait() == 128 + signal.SIGPIPE

@@ -1,0 +1,94 @@
+"""The memory graph in ``infer.py chat`` and in training, as a user runs them."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turngraph import infer, train
+from turngraph.configs.schema import (
+    Config,
+    EvidenceConfig,
+    MemoryGraphConfig,
+    ModelConfig,
+    TrainingConfig,
+)
+from turngraph.data.jsonlines import write_pool
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.inference.session import Session
+from turngraph.model.checkpoint import save_checkpoint
+from turngraph.model.graph_lm import GraphLM
+from turngraph.tests.runs import command, losses, options
+from turngraph.tests.tiny import LORA, stir, tiny_conversation
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> str:
+    """A checkpoint of a random tiny model whose memory compares by words."""
+    config = Config(
+        evidence=EvidenceConfig(memory="none", top_k=4),
+        memory_graph=MemoryGraphConfig(vectors="words"),
+        model=ModelConfig(tiny_folder, lora=LORA, dtype="float32"),
+        training=TrainingConfig(max_steps=0),
+    )
+    folder = tmp_path_factory.mktemp("chat") / "checkpoint"
+    save_checkpoint(stir(GraphLM(config.model)), config, {}, folder)
+    return str(folder)
+
+
+def test_a_later_chat_knows_what_was_said_in_an_earlier_one(
+    checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    db = tmp_path / "my.db"
+    chat = ("chat", "--checkpoint", checkpoint, "--memory", str(db))
+    monkeypatch.setattr("sys.stdin", io.StringIO("I moved to Lima in 2019. What is Lima like?\n"))
+    infer.main(chat)
+    assert "[memory" not in capsys.readouterr().out
+    second = command("infer.py", *chat, text="Who moved to Lima?\n")
+    assert "[memory, " in second
+    assert "remembered] 2019: user moved to Lima" in " ".join(second.split())
+    with MemoryGraph.open(db) as graph:
+        assert graph.stats().nodes["episodic"] == 2
+        sources = {place.source for fact in graph.history("Lima") for place in fact.provenance}
+    assert all(source.startswith("chat 20") for source in sources)
+    assert len(sources) == 2
+
+
+def test_memory_stands_beside_other_evidence(
+    checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    pool, seen = tmp_path / "pool.jsonl", []
+    write_pool(pool, tiny_conversation(0).evidence)
+    ask = Session.ask
+
+    def spy(*arguments: Any) -> Any:
+        turn = ask(*arguments)
+        seen.append({item.evidence.source for item in turn.example.evidence})
+        return turn
+
+    monkeypatch.setattr(Session, "ask", spy)
+    questions = "What is the capital of Peru?\nIs it raining in Peru?\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO(questions))
+    options = ["--evidence", str(pool), "--memory", str(tmp_path / "my.db")]
+    infer.main(["chat", "--checkpoint", checkpoint, *options])
+    assert "memory" not in seen[0]
+    assert {"memory", "kb"} <= seen[1]
+    with MemoryGraph.open(tmp_path / "my.db") as graph:
+        assert graph.stats().nodes["episodic"] == 2
+
+
+def test_training_with_a_memory_graph_and_workers_gives_the_same_losses(
+    tiny_data: Path, tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for workers in (0, 2):
+        monkeypatch.setenv("TURNGRAPH_CACHE", str(tmp_path / f"cache{workers}"))
+        graph = {"memory_graph.vectors": "words", "data.num_workers": workers}
+        train.main(options(tiny_folder, tiny_data, tmp_path / f"run{workers}", **graph))
+        found.append(losses(tmp_path / f"run{workers}"))
+    assert found[0] == found[1]
+    train.main(options(tiny_folder, tiny_data, tmp_path / "without"))
+    assert losses(tmp_path / "without") != found[0]

@@ -1,0 +1,133 @@
+"""What a run needs in memory, and what it says where it cannot go on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+
+from turngraph.model.device_memory import device_memory, is_out_of_memory, peak_memory
+from turngraph.model.distributed import whole
+from turngraph.model.graph_lm import BatchLike, GraphLM
+
+
+def memory_lines(model: GraphLM, optimizer: Optimizer, before: int) -> list[str]:
+    """What this process needs, as measured, part by part.
+
+    Args:
+        model: after some steps of training.
+        optimizer: its optimizer.
+        before: ``peak_memory`` with the model and before the first step.
+    """
+    peak, has = peak_memory(model.device), device_memory(model.device)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    frozen = [p for p in model.parameters() if not p.requires_grad]
+    state = [t for values in optimizer.state.values() for t in values.values()]
+    parts = {
+        "frozen": _bytes(frozen),
+        "trainable": _bytes(trained),
+        "gradients": _bytes(trained),
+        "optimizer": _bytes([t for t in state if isinstance(t, Tensor)]),
+    }
+    rest = peak - sum(parts.values())
+    fits = "fits" if peak <= has else "does not fit"
+    return [
+        f"parameters    {sum(p.numel() for p in trained)} trainable, "
+        f"{sum(p.numel() for p in frozen)} frozen",
+        "memory        " + ", ".join(f"{n} {_gib(b)}" for n, b in parts.items()),
+        f"              activations and all else {_gib(rest)} (before the first step the process "
+        f"had needed {_gib(before)})",
+        f"              peak {_gib(peak)} of {_gib(has)}: {fits}",
+    ]
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    local = (t.to_local() if isinstance(t, DTensor) else t for t in tensors)
+    return sum(t.numel() * t.element_size() for t in local)
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / 2**30:.2f} GiB"
+
+
+@contextmanager
+def memory_advice(batch: BatchLike, largest: int) -> Iterator[None]:
+    """Turn an out-of-memory error into one that says which settings would fit.
+
+    Args:
+        batch: that is computed inside.
+        largest: tokens, padding included, of the largest batch that fitted before; 0 if none did.
+
+    Raises:
+        ValueError: out of memory.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        rows, length = batch.input_ids.shape
+        if rows == 1 and batch.attention_mask is None:  # packed: its examples count
+            rows = max(int((batch.position_ids == 0).sum()), 1)
+            length = -(-length // rows)
+        reason = str(error).strip().split("\n")[0]
+        raise ValueError(f"out of memory: {_advice(rows, length, largest)} ({reason})") from error
+
+
+def _advice(rows: int, length: int, largest: int) -> str:
+    size = f"a batch of {rows} x {length} tokens did not fit"
+    known = f", one of {largest} tokens did" if largest else ""
+    budget = largest if 0 < largest < rows * length else rows * length // 2
+    if rows > 1:
+        smaller = f"training.batch_tokens {budget} with training.batch_size null, or a smaller"
+        return f"{size}{known}; {smaller} training.batch_size, or model.gradient_checkpointing true"
+    return f"{size}{known}; model.gradient_checkpointing true, or a smaller evidence.max_nodes"
+
+
+@torch.no_grad()
+def not_finite_report(
+    model: GraphLM, batches: Sequence[BatchLike], keys: Sequence[Sequence[Any]]
+) -> dict[str, Any]:
+    """Statistics of a step whose loss or gradient is not finite.
+
+    Args:
+        model: as it was when the step began.
+        batches: the step's.
+        keys: which questions are in each batch.
+    """
+    losses = [float(model(batch).total) for batch in batches]
+    gradients = {name: whole(p.grad) for name, p in model.named_parameters() if p.grad is not None}
+    weights = {name: whole(p) for name, p in model.named_parameters() if p.requires_grad}
+    return {
+        "batches": [
+            {"questions": list(map(list, k)), "loss": loss, "shape": list(batch.input_ids.shape)}
+            for k, loss, batch in zip(keys, losses, batches, strict=True)
+        ],
+        "gradient_norms": {name: float(g.norm()) for name, g in gradients.items()},
+        "not_finite_gradients": _not_finite(gradients),
+        "not_finite_weights": _not_finite(weights),
+    }
+
+
+def _not_finite(tensors: dict[str, Tensor]) -> list[str]:
+    return [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]
+
+
+def write_report(report: dict[str, Any], path: Path) -> None:
+    """A report as JSON; what is no number is written by its name."""
+    path.write_text(json.dumps(_named(report), indent=1), encoding="utf-8")
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _named(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_named(inner) for inner in value]
+    return str(value) if isinstance(value, float) and not abs(value) < float("inf") else value

@@ -1,0 +1,59 @@
+"""Rotates a run's checkpoints: keeps the newest, removes old ones and what a kill left behind."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from pathlib import Path
+
+from turngraph.model.checkpoint import MANIFEST, OLD, check_manifest, replace_folder
+from turngraph.training.trainer_state import read_progress
+
+logger = logging.getLogger(__name__)
+GONE = "-gone"
+
+
+def put_back(output: Path) -> None:
+    """Undo what a save that was killed left behind: partial folders, a name taken off."""
+    for old in output.glob(f".*{OLD}"):
+        folder = output / old.name.removeprefix(".").removesuffix(OLD)
+        if not folder.exists():
+            os.rename(old, folder)
+    for name in ("best", "last", "step_*"):
+        for left in output.glob(f".{name}-*"):
+            shutil.rmtree(left)
+
+
+def keep_newest(output: Path, last: str, num: int, step: int) -> None:
+    """Make room for a new ``last``: the present one is named by its step, the oldest go.
+
+    One of the same step stays, to be replaced.
+
+    Args:
+        output: the run's folder.
+        last: the name that the newest checkpoint has.
+        num: how many are kept, the one to be written included.
+        step: of the one to be written.
+    """
+    before = read_progress(output / last)
+    if num > 1 and before is not None and before["step"] != step:
+        replace_folder(output / last, output / f"step_{before['step']:08d}")
+    for folder in sorted(output.glob("step_*"), reverse=True)[num - 1 :]:
+        gone = folder.with_name(f".{folder.name}{GONE}")
+        os.rename(folder, gone)
+        shutil.rmtree(gone)
+
+
+def newest_checkpoint(output: Path) -> Path | None:
+    """The checkpoint with the most steps to resume from; those that are not whole are named."""
+    found = []
+    for path in output.glob(f"*/{MANIFEST}"):
+        try:
+            check_manifest(path.parent)
+        except ValueError as error:
+            logger.warning("passed over: %s", error)
+            continue
+        if (progress := read_progress(path.parent)) is not None:
+            found.append((progress["step"], path.parent.name == "last", path.parent))
+    return max(found)[2] if found else None

@@ -1,0 +1,247 @@
+"""The folder of a run: one writer at a time, what it can be resumed from, and what stands against.
+
+``last/`` is the newest checkpoint, ``step_*/`` the ones before it, ``best/`` the best on tune.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+from filelock import FileLock, Timeout
+from torch.optim import Optimizer
+
+from turngraph.configs.parse import differences
+from turngraph.configs.schema import Config
+from turngraph.model.checkpoint import (
+    check_base,
+    checkpoint_config,
+    load_weights,
+    save_checkpoint,
+    trained_weights,
+)
+from turngraph.model.graph_lm import GraphLM
+from turngraph.training.kept_checkpoints import keep_newest, newest_checkpoint, put_back
+from turngraph.training.trainer_state import (
+    load_optimizer,
+    optimizer_tensors,
+    random_states,
+    read_optimizer,
+    read_progress,
+    read_random,
+    set_random_states,
+    write_trainer_state,
+)
+
+logger = logging.getLogger(__name__)
+
+FREE = {
+    "data.num_workers",
+    "data.train",  # its examples are compared, by fingerprint
+    "model.base_model",  # its weights are compared, by fingerprint
+    "training.eval_batch_size",
+    "training.keep_last",
+    "training.log_every",
+    "training.max_minutes",
+    "training.output",
+    "training.save_every",
+    "training.wandb_project",
+}
+"""Fields that change nothing in what is learned: a run resumes whatever they are."""
+ON_REQUEST = {
+    "data.max_tune_questions",
+    "data.tune",
+    "model.attn_implementation",
+    "model.compile",
+    "model.encoder.dropout",
+    "model.gradient_checkpointing",
+    "model.lora.lora_dropout",
+    "training.encoder_learning_rate",
+    "training.eval_every",
+    "training.gate_learning_rate",
+    "training.learning_rate",
+    "training.max_grad_norm",
+    "training.max_new_tokens",
+    "training.max_steps",
+    "training.num_epochs",
+    "training.packing",
+    "training.warmup_steps",
+}
+"""Fields that may change in the middle of a run for those who say so: --resume_anyway."""
+EVALUATION = {"data.max_tune_questions", "data.tune", "training.max_new_tokens"}
+"""Those of them with which earlier evaluations cannot be compared."""
+
+
+@dataclass
+class Progress:
+    """How far a run is.
+
+    Args:
+        step: steps taken.
+        finished: whether it was all.
+        seconds: time spent in the loop, over all its starts.
+        metrics: of the latest evaluation.
+        best: of the best one.
+        num_processes: that took these steps.
+        data: fingerprint of the training examples.
+        log_lines: in log.jsonl.
+    """
+
+    step: int = 0
+    finished: bool = False
+    seconds: float = 0.0
+    metrics: dict[str, Any] = field(default_factory=dict)
+    best: dict[str, Any] | None = None
+    num_processes: int = 1
+    data: str = ""
+    log_lines: int = 0
+
+
+@contextmanager
+def locked(output: Path) -> Iterator[None]:
+    """Keep other runs out of a folder.
+
+    Raises:
+        ValueError: another run is in it, or it cannot be written.
+    """
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(output / ".lock", timeout=0)
+        lock.acquire()
+    except Timeout:
+        raise ValueError(
+            f"config field training.output: {output} is in use by another run"
+        ) from None
+    except OSError as error:
+        raise ValueError(f"config field training.output: {output}: {error.strerror}") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def start_afresh(output: Path) -> None:
+    """Remove the checkpoints and logs of earlier runs."""
+    put_back(output)
+    for name in ("best", "last", "step_*", "tensorboard"):
+        for folder in output.glob(name):
+            shutil.rmtree(folder)
+    (output / "log.jsonl").unlink(missing_ok=True)
+
+
+def find_resumable(
+    output: Path, config: Config, data: str, anyway: bool
+) -> tuple[Path, Progress] | None:
+    """The newest whole checkpoint of a run and how far it had come; None where there is none.
+
+    Args:
+        output: the run's folder.
+        config: of the run that is to go on.
+        data: fingerprint of its training examples.
+        anyway: allow the fields of ``ON_REQUEST`` to differ.
+
+    Raises:
+        ValueError: the checkpoint is of another config or other data; names the fields.
+    """
+    put_back(output)
+    folder = newest_checkpoint(output)
+    if folder is None:
+        return None
+    progress = Progress(**read_progress(folder))
+    changed = differences(checkpoint_config(folder), config)
+    against = {n: pair for n, pair in changed.items() if n not in FREE}
+    if anyway:
+        against = {n: pair for n, pair in against.items() if n not in ON_REQUEST}
+    if against:
+        raise ValueError(_reason(folder, against))
+    if progress.data != data:
+        raise ValueError(
+            f"{folder}: trained on other data: the examples of data.train have changed since; "
+            "--fresh starts over, another training.output keeps both"
+        )
+    if accepted := changed.keys() & ON_REQUEST:  # with the new values it may not be all
+        progress.finished = False
+        if accepted & EVALUATION:
+            progress.best, progress.metrics = None, {}
+    return folder, progress
+
+
+def _reason(folder: Path, against: dict[str, tuple[Any, Any]]) -> str:
+    listed = "; ".join(f"{n}: {old!r} there, {new!r} here" for n, (old, new) in against.items())
+    safe = "--resume_anyway goes on with the new values, " if against.keys() <= ON_REQUEST else ""
+    return (
+        f"{folder}: a checkpoint of another config: {listed}. {safe}--fresh starts over, "
+        "another training.output keeps both"
+    )
+
+
+def save_resumable(
+    output: Path,
+    model: GraphLM,
+    optimizer: Optimizer | None,
+    config: Config,
+    progress: Progress,
+    accelerator: Accelerator,
+) -> None:
+    """Write ``last``, to resume from; called by all processes.
+
+    Args:
+        output: the run's folder.
+        model: its weights are saved, gathered where they are sharded.
+        optimizer: None where nothing was trained.
+        config: of the run.
+        progress: how far it is.
+        accelerator: knows the processes.
+
+    Raises:
+        ValueError: it cannot be written; the checkpoints before stay.
+    """
+    weights = trained_weights(model)
+    tensors = {} if optimizer is None else optimizer_tensors(model, optimizer)
+    states = gather_object([random_states()])
+    if accelerator.is_main_process:
+
+        def write_more(folder: Path) -> None:
+            write_trainer_state(folder, tensors, states, dataclasses.asdict(progress))
+
+        def make_room() -> None:
+            keep_newest(output, "last", config.training.keep_last, progress.step)
+
+        metrics = progress.metrics | {"steps": progress.step}
+        save_checkpoint(model, config, metrics, output / "last", weights, write_more, make_room)
+    accelerator.wait_for_everyone()
+
+
+def load_resumable(
+    folder: Path, progress: Progress, model: GraphLM, optimizer: Optimizer, accelerator: Accelerator
+) -> None:
+    """Put model, optimizer and random numbers where a checkpoint of ``save_resumable`` had them.
+
+    Another number of processes keeps the order of the data; what dropout draws is then another.
+
+    Raises:
+        ValueError: it was trained on another base model.
+    """
+    check_base(model, folder)
+    load_weights(model, folder)
+    load_optimizer(model, optimizer, read_optimizer(folder))
+    states = read_random(folder, accelerator.process_index)
+    if progress.num_processes != accelerator.num_processes:
+        logger.warning(
+            "resumed with %d process(es) what %d had begun: the data keep their order, but losses "
+            "are not promised to be those of an undisturbed run",
+            accelerator.num_processes,
+            progress.num_processes,
+        )
+    elif states:
+        set_random_states(states)
+    progress.num_processes = accelerator.num_processes
+    logger.info("resumed from %s, step %d", folder, progress.step)

@@ -1,0 +1,111 @@
+"""What a checkpoint holds to resume from: optimizer, random numbers, the place in the run.
+
+``trainer_state/`` of a checkpoint: ``optimizer.safetensors`` (tensors by parameter name),
+``random.safetensors`` (states by process) and ``progress.json``. Weights are the checkpoint's own.
+The order of the data is a function of seed and step, so that the step is the sampler's place.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from turngraph.model.distributed import placed_like, whole
+
+FOLDER = "trainer_state"
+OPTIMIZER, RANDOM, PROGRESS = "optimizer.safetensors", "random.safetensors", "progress.json"
+
+
+def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
+    """An optimizer's state as ``parameter name/key`` -> tensor, whole and on CPU."""
+    return {
+        f"{name}/{key}": whole(value)
+        for name, parameter in model.named_parameters()
+        for key, value in optimizer.state.get(parameter, {}).items()
+    }
+
+
+def load_optimizer(model: nn.Module, optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Fill an optimizer with the state of ``optimizer_tensors``."""
+    parameters = dict(model.named_parameters())
+    for full_name, value in tensors.items():
+        name, _, key = full_name.rpartition("/")
+        parameter = parameters[name]
+        # Adam's fused step counts are on the parameter's device, as scalars
+        placed = placed_like(value, parameter) if value.dim() else value.to(parameter.device)
+        optimizer.state[parameter][key] = placed
+
+
+def random_states() -> dict[str, Tensor]:
+    """The states of this process's random number generators."""
+    version, words, gauss = random.getstate()
+    kind, keys, position, has_gauss, cached = np.random.get_state()
+    assert kind == "MT19937", kind
+    states = {
+        "torch": torch.get_rng_state(),
+        "python": torch.tensor([version, *words], dtype=torch.int64),
+        "python_gauss": torch.tensor([] if gauss is None else [gauss], dtype=torch.float64),
+        "numpy": torch.tensor([*keys.tolist(), position, has_gauss], dtype=torch.int64),
+        "numpy_gauss": torch.tensor([cached], dtype=torch.float64),
+    }
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def set_random_states(states: dict[str, Tensor]) -> None:
+    """Put this process's random number generators where ``random_states`` found them."""
+    torch.set_rng_state(states["torch"])
+    version, *words = states["python"].tolist()
+    gauss = states["python_gauss"].tolist()
+    random.setstate((version, tuple(words), gauss[0] if gauss else None))
+    *keys, position, has_gauss = states["numpy"].tolist()
+    cached = states["numpy_gauss"].item()
+    np.random.set_state(("MT19937", np.array(keys, np.uint32), position, has_gauss, cached))
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])
+
+
+def write_trainer_state(
+    folder: Path,
+    optimizer: dict[str, Tensor],
+    random_by_process: list[dict[str, Tensor]],
+    progress: dict[str, Any],
+) -> None:
+    """Write ``trainer_state/`` into a checkpoint folder."""
+    target = folder / FOLDER
+    target.mkdir()
+    save_file(optimizer, target / OPTIMIZER)
+    states = {
+        f"{rank}/{name}": state
+        for rank, one in enumerate(random_by_process)
+        for name, state in one.items()
+    }
+    save_file(states, target / RANDOM)
+    (target / PROGRESS).write_text(json.dumps(progress, indent=1), encoding="utf-8")
+
+
+def read_progress(folder: Path) -> dict[str, Any] | None:
+    """``progress.json`` of a checkpoint; None where it has nothing to resume from."""
+    path = folder / FOLDER / PROGRESS
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def read_optimizer(folder: Path) -> dict[str, Tensor]:
+    """The tensors that ``optimizer_tensors`` gave."""
+    return load_file(folder / FOLDER / OPTIMIZER)
+
+
+def read_random(folder: Path, rank: int) -> dict[str, Tensor]:
+    """The random states of one process; empty where the run had fewer."""
+    prefix = f"{rank}/"
+    states = load_file(folder / FOLDER / RANDOM)
+    return {n.removeprefix(prefix): state for n, state in states.items() if n.startswith(prefix)}
