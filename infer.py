@@ -138,11 +138,11 @@ def add_chat_command(commands: argparse._SubParsersAction) -> None:
     )
     chat.add_argument("--memory", metavar="my.db", help="memory graph; it keeps what is said")
     chat.add_argument(
-        "--pieces",
+        "--passages",
         type=whole,
         default=3,
         metavar="N",
-        help="pieces of evidence beneath an answer; 3 where it is not given",
+        help="passages beneath an answer; 3 where it is not given",
     )
     chat.set_defaults(run=chat_command)
 

@@ -88,7 +88,7 @@ def overrides(args: argparse.Namespace) -> list[str]:
 
 
 def write_untrained(args: argparse.Namespace) -> Path:
-    """A checkpoint of the LM as it is: the same prompt and pieces, no graph, nothing trained."""
+    """A checkpoint of the LM as it is: the same prompt and passages, no graph, nothing trained."""
     config = read_config(CONFIG, *overrides(args))
     plain = dataclasses.replace(config.model, evidence="text", lora=None)
     settings = dataclasses.replace(config.training, max_steps=0)

@@ -1,8 +1,8 @@
-"""Whether the shares of pieces of evidence say what an answer really owes to them.
+"""Whether the shares of passages say what an answer really owes to them.
 
-Comprehensiveness is what the answer's log-probability loses when the k pieces of a selection are
+Comprehensiveness is what the answer's log-probability loses when the k passages of a selection are
 taken away, sufficiency what it loses when only they are left (DeYoung et al., 2020). A prompt is
-built anew each time, as if the pieces had never been retrieved. Measured questions stand in
+built again each time, as if the passages had never been retrieved. Measured questions stand in
 ``--records``; the same command goes on where it was stopped.
 
 python -m benchmarks.faithfulness --checkpoint runs/sqa/graph_memory/best \
@@ -121,7 +121,7 @@ def measure_all(
 
 
 class Ablation:
-    """One question's answer, under any choice of its pieces.
+    """One question's answer, under any choice of its passages.
 
     Args:
         model: in evaluation mode.
@@ -139,57 +139,59 @@ class Ablation:
         ids = model.generate(batch, max_new_tokens, prompt.end_id).ids[0].tolist()
         self.answer = prompt.answer_text(ids)
         self.example = replace(example, target_ids=prompt.target_ids(self.answer))
-        self.num_pieces = len(example.evidence)
+        self.num_passages = len(example.evidence)
         conversation, turn = example.conversation, example.turn
         q_t, _ = builder.retrieve(conversation, turn, gold_interaction(conversation, turn))
         self.encoded_question = builder.encoded_question(conversation.turns[turn].question, q_t)
         self._known: dict[tuple[int, ...], float] = {}
-        self.full = self.logprob(range(self.num_pieces))
+        self.full = self.logprob(range(self.num_passages))
 
     @torch.no_grad()
     def logprob(self, kept: Sequence[int]) -> float:
-        """The answer's log-probability where only some pieces were retrieved, in their order."""
+        """The answer's log-probability where only some passages were retrieved, in their order."""
         places = tuple(sorted(kept))
         if places not in self._known:
-            pieces = [self.example.evidence[place].evidence for place in places]
-            graph = self.builder.graph(pieces, self.encoded_question)
+            passages = [self.example.evidence[place].evidence for place in places]
+            graph = self.builder.graph(passages, self.encoded_question)
             example = replace(self.example, graph=graph)
             batch = collate([example], "right", with_target=True).to(self.model.device)
             self._known[places] = -self.model(batch).total.item()
         return self._known[places]
 
     def losses(self, order: Sequence[int], size: int) -> list[float]:
-        """Comprehensiveness and sufficiency of the first pieces of an order."""
+        """Comprehensiveness and sufficiency of the first passages of an order."""
         return [self.full - self.logprob(order[size:]), self.full - self.logprob(order[:size])]
 
     def losses_alone(self) -> list[float]:
-        """What is lost without each piece alone."""
-        pieces = range(self.num_pieces)
-        return [self.full - self.logprob([p for p in pieces if p != piece]) for piece in pieces]
+        """What is lost without each passage alone."""
+        passages = range(self.num_passages)
+        return [
+            self.full - self.logprob([p for p in passages if p != passage]) for passage in passages
+        ]
 
 
 def measure(question: Ablation, args: argparse.Namespace) -> Json:
     """The record of one question: for each selection and size both measures."""
-    example, num_pieces = question.example, question.num_pieces
+    example, num_passages = question.example, question.num_passages
     parts = evidence_parts(question.model, question.builder, example)
     values = {
-        "share": parts.pieces,
+        "share": parts.passages,
         "attention": parts.attention,
-        "rank": [-place for place in range(num_pieces)],
+        "rank": [-place for place in range(num_passages)],
     }
     if "leave_one_out" in args.selections:
         values["leave_one_out"] = question.losses_alone()
     orders = {name: [best_first(values[name])] for name in args.selections if name in values}
     if "random" in args.selections:
         rng = random.Random(f"{args.seed} {example.key}")
-        draws = [rng.sample(range(num_pieces), num_pieces) for _ in range(args.draws)]
+        draws = [rng.sample(range(num_passages), num_passages) for _ in range(args.draws)]
         orders["random"] = draws
     return {
         "conversation": example.key[0],
         "turn": example.key[1],
         "answer": question.answer,
         "logprob": question.full,
-        "num_pieces": num_pieces,
+        "num_passages": num_passages,
         "parts": {name: [round(float(v), 5) for v in values[name]] for name in values},
         "losses": {
             name: {
@@ -210,11 +212,11 @@ def table(records: Sequence[Json], sizes: Sequence[int]) -> str:
     """Both measures of every selection, and how much more the shares' takes away, in Markdown."""
     lines = []
     for size in sizes:
-        some = [record for record in records if record["num_pieces"] > size]
+        some = [record for record in records if record["num_passages"] > size]
         if not some:
             continue
         lines += [
-            f"k = {size}, {len(some)} questions with more pieces than that",
+            f"k = {size}, {len(some)} questions with more passages than that",
             "",
             "| selection | comprehensiveness | sufficiency | share's comprehensiveness minus it |",
             "|---|---|---|---|",

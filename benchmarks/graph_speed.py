@@ -2,7 +2,7 @@
 
     python -m benchmarks.graph_speed [--graphs 200] [--model NAME]
 
-Every piece of evidence is new, so that no cache of tokens or folded text helps.
+Every passage is new, so that no cache of tokens or folded text helps.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Build graphs of about 1,000 nodes and print their number a second."""
     parser = argparse.ArgumentParser(prog="turngraph.benchmarks.graph_speed", description=__doc__)
     parser.add_argument("--graphs", type=int, default=200, help="how many to build")
-    parser.add_argument("--pieces", type=int, default=30, help="pieces of evidence in a graph")
-    parser.add_argument("--entities", type=int, default=5, help="entities of a piece")
+    parser.add_argument("--passages", type=int, default=30, help="passages in a graph")
+    parser.add_argument("--entities", type=int, default=5, help="entities of a passage")
     parser.add_argument("--model", default="HuggingFaceTB/SmolLM2-135M-Instruct")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(argv)
     prompt = Prompt(AutoTokenizer.from_pretrained(resolve_model(args.model)))
     builder = ExampleBuilder(prompt, EvidenceConfig(memory="none"))
     rng = random.Random(args.seed)
-    pools = [make_pieces(rng, args.pieces, args.entities) for _ in range(args.graphs + 1)]
+    pools = [make_passages(rng, args.passages, args.entities) for _ in range(args.graphs + 1)]
     builder.graph(pools.pop())  # what is set up at the first graph
     builder.counts.clear()
     seconds, busy = [], time.process_time()
@@ -74,16 +74,16 @@ def make_name(rng: random.Random) -> str:
     return " ".join(parts)
 
 
-def make_pieces(rng: random.Random, num_pieces: int, num_entities: int) -> list[Evidence]:
-    """Pieces of about 33 tokens that share some of their entities, as one page's do."""
-    names = list({make_name(rng): None for _ in range(num_pieces * num_entities // 2)})
-    pieces = []
-    for number in range(num_pieces):
+def make_passages(rng: random.Random, num_passages: int, num_entities: int) -> list[Evidence]:
+    """Passages of about 33 tokens that share some of their entities, as one page's do."""
+    names = list({make_name(rng): None for _ in range(num_passages * num_entities // 2)})
+    passages = []
+    for number in range(num_passages):
         chosen = [*rng.sample(names, num_entities - 1), str(rng.randint(1200, 2030))]
         parts = [f"{name} {rng.choice(WORDS)}" for name in chosen]
         entities = tuple(Entity(name, name) for name in chosen)
-        pieces.append(Evidence(str(number), f"{', '.join(parts)}.", "text", entities))
-    return pieces
+        passages.append(Evidence(str(number), f"{', '.join(parts)}.", "text", entities))
+    return passages
 
 
 if __name__ == "__main__":

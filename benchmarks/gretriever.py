@@ -1,10 +1,10 @@
 """PyG's GRetriever on our evidence: ``python benchmarks/gretriever.py train|answer``.
 
 It is trained on the same questions, in the same batches and steps, with the same Adam, clipping and
-schedule, and is given the same pieces of E_t, as ``benchmarks/peers.py`` builds it: its own prompt,
-its own LoRA (rank 8 on q_proj and v_proj), its own GAT over one node a piece whose features are a
-sentence encoder's. Its steps, checkpoints and answers are those of this file, which goes on where
-it was stopped; ``infer.py score`` reads the answers.
+schedule, and is given the same passages of E_t, as ``benchmarks/peers.py`` builds it: its own
+prompt, its own LoRA (rank 8 on q_proj and v_proj), its own GAT over one node a passage whose
+features are a sentence encoder's. Its steps, checkpoints and answers are those of this file, which
+goes on where it was stopped; ``infer.py score`` reads the answers.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Keys and values of the LM can be reused as far as two prompts begin with the same input embeddings,
 bit for bit. Counted for consecutive turns of long conversations, and timed for the first of them:
-for the evidence as it stands, best piece first, and in an order made for reuse, where the pieces
-that the turn before had come first and keep their order.
+for the evidence as it stands, best passage first, and in an order made for reuse, where the
+passages that the turn before had come first and keep their order.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def long_conversations(
             turns, pools = [], []
 
 
-def kept_first(pieces: Sequence[Evidence], before: Sequence[Evidence]) -> list[Evidence]:
-    """Pieces that were there before in the order that they had, then the others."""
-    texts = {piece.text: piece for piece in pieces}
-    kept = {piece.text for piece in before} & texts.keys()
-    first = [texts[piece.text] for piece in before if piece.text in kept]
-    return [*first, *(piece for piece in pieces if piece.text not in kept)]
+def kept_first(passages: Sequence[Evidence], before: Sequence[Evidence]) -> list[Evidence]:
+    """Passages that were there before in the order that they had, then the others."""
+    texts = {passage.text: passage for passage in passages}
+    kept = {passage.text for passage in before} & texts.keys()
+    first = [texts[passage.text] for passage in before if passage.text in kept]
+    return [*first, *(passage for passage in passages if passage.text not in kept)]
 
 
 def examples_of(
@@ -68,14 +68,14 @@ def examples_of(
     """A conversation's turns, with gold history and the evidence in some order."""
     before: list[Evidence] = []
     for example in builder.conversation(conversation):
-        pieces = [item.evidence for item in example.evidence]
+        passages = [item.evidence for item in example.evidence]
         if order == "kept first":
-            pieces = kept_first(pieces, before)
+            passages = kept_first(passages, before)
             turn = example.turn
             q_t, _ = builder.retrieve(conversation, turn, gold_interaction(conversation, turn))
             asked = builder.encoded_question(conversation.turns[turn].question, q_t)
-            example = replace(example, graph=builder.graph(pieces, asked))
-        before = pieces
+            example = replace(example, graph=builder.graph(passages, asked))
+        before = passages
         yield example
 
 

@@ -253,7 +253,7 @@ class EpochTimer(TrainerCallback):
 class Pyg:
     """GRetriever as PyG has it, around our base model: its prompt, its graph token, its loss.
 
-    Its graph holds the pieces of E_t, joined where they name the same entity, as its data sets
+    Its graph holds the passages of E_t, joined where they name the same entity, as its data sets
     hold entities; node features come precomputed from a sentence encoder, as there, or, since speed
     does not depend on them, are drawn at random in its example's width. The words are ours:
     instruction and evidence as its context, interaction and question as its question. Three things

@@ -1,6 +1,6 @@
 """How long BM25 takes to index a pool and to rank it, with bm25s beside rank-bm25.
 
-python benchmarks/retrieval_speed.py [--pieces 5000]
+python benchmarks/retrieval_speed.py [--passages 5000]
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Sequence
 
 from tqdm import tqdm
 
-from turngraph.benchmarks.graph_speed import WORDS, make_pieces
+from turngraph.benchmarks.graph_speed import WORDS, make_passages
 from turngraph.data.cli import run_cli
 from turngraph.data.normalise import fold
 from turngraph.data.retrieval.bm25 import EvidenceIndex, Ranker
 from turngraph.data.types import Evidence
 
-PIECES_OF_A_PAGE = 50
+PASSAGES_OF_A_PAGE = 50
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -27,18 +27,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="turngraph.benchmarks.retrieval_speed", description=__doc__
     )
-    parser.add_argument("--pieces", type=int, default=5000, help="pieces of evidence in the pool")
+    parser.add_argument("--passages", type=int, default=5000, help="passages in the pool")
     parser.add_argument("--queries", type=int, default=50, help="how many are ranked for")
     parser.add_argument("--words", type=int, default=40, help="words of a query, as of 3 turns")
     parser.add_argument("--top_k", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(argv)
     rng = random.Random(args.seed)
-    pages = -(-args.pieces // PIECES_OF_A_PAGE)
-    pool = [p for _ in range(pages) for p in make_pieces(rng, PIECES_OF_A_PAGE, 5)][: args.pieces]
+    pages = -(-args.passages // PASSAGES_OF_A_PAGE)
+    pool = [p for _ in range(pages) for p in make_passages(rng, PASSAGES_OF_A_PAGE, 5)][
+        : args.passages
+    ]
     queries = [make_query(rng, pool, args.words) for _ in range(args.queries)]
     times = {r: measure(pool, queries, r, args.top_k) for r in ("bm25s", "rank_bm25")}
-    print(f"{len(pool)} pieces, {len(queries)} queries of about {args.words} words")
+    print(f"{len(pool)} passages, {len(queries)} queries of about {args.words} words")
     print(f"{'':<10}{'index ms':>10}{'rank ms, median':>18}{'slowest':>10}")
     for ranker, (index, ranks) in times.items():
         middle, slowest = statistics.median(ranks), max(ranks)
@@ -48,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def make_query(rng: random.Random, pool: Sequence[Evidence], num_words: int) -> str:
-    """Common words with the names of a few pieces between, as in a conversation."""
+    """Common words with the names of a few passages between, as in a conversation."""
     text: list[str] = []
     while len(text) < num_words:
         name = rng.choice(rng.choice(pool).entities).label

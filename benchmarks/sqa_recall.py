@@ -1,4 +1,4 @@
-"""How often the answer stands among the best pieces of a pool, ranked by BM25+ over Q_t.
+"""How often the answer stands among the best passages of a pool, ranked by BM25+ over Q_t.
 
 python -m benchmarks.sqa_recall --input runs/data/sqa/dev.jsonl
 """
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def holding(
     conversation: Conversation, turn: int, depths: Sequence[int], max_query_words: int
 ) -> list[bool]:
-    """Whether the answer stands in the best pieces, at each depth."""
+    """Whether the answer stands in the best passages, at each depth."""
     asked = conversation.turns[turn]
     pool = join_pools(conversation.evidence, asked.evidence)
     q_t = cut_query(query(gold_interaction(conversation, turn), asked.question), max_query_words)

@@ -133,10 +133,10 @@ def run_all(
             minutes = minutes_left(run, size, everything)
             if not run.is_ready:
                 continue  # its training failed, or waits
-            if run.in_one_piece and minutes > (stop.max_minutes or math.inf):
+            if run.uninterruptible and minutes > (stop.max_minutes or math.inf):
                 failed[run.folder] = f"{run.name}: needs --max_minutes {minutes:.0f} or more"
                 continue
-            if stop or (run.in_one_piece and minutes > minutes_to(stop)):
+            if stop or (run.uninterruptible and minutes > minutes_to(stop)):
                 stopped = True
                 continue
             logger.info("%s, about %.0f min; log in %s", run.name, minutes, run.folder)

@@ -28,7 +28,7 @@ from turngraph.data.scoring.score import Estimate, group_of
 MIN_TURN = 10  # questions; the last turns with fewer are one group
 TITLES = {
     "source": "By the source of the answer",
-    "held_by": "By the source of the pieces of E_t that hold the answer",
+    "held_by": "By the source of the passages of E_t that hold the answer",
     "turn": "By turn",
     "answer_type": "By type of answer",
     "domain": "By domain",
@@ -133,7 +133,7 @@ def _setting(config: Config) -> str:
     return (
         f"{data.max_train_questions or 'All'} training questions{repeated}{made} in steps of "
         f"{settings.batch_size or settings.batch_tokens} x {settings.batches_per_step}, "
-        f"{settings.num_epochs:g} epoch(s); E_t of {evidence.top_k} pieces{limit}"
+        f"{settings.num_epochs:g} epoch(s); E_t of {evidence.top_k} passages{limit}"
     )
 
 

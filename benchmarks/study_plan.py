@@ -51,7 +51,7 @@ def minutes_left(run: Run, size: Size, runs: Sequence[Run]) -> float:
     if state["done"]:
         return 0.0
     minutes = _expected(run, size, runs)
-    if run.in_one_piece:
+    if run.uninterruptible:
         return minutes
     return max(minutes - state["seconds"] / 60, min(minutes, 1.0))
 

@@ -39,7 +39,7 @@ TRAINERS = {
     "trl": "benchmarks/trl_text.py",
     "gretriever": "benchmarks/gretriever.py",
 }
-IN_ONE_PIECE = ("trl",)
+UNINTERRUPTIBLE = ("trl",)
 """Trainers that cannot go on from where they were stopped."""
 NOT_IN_HASH = {*FREE, "data.tune"} - {"model.base_model"}
 PEER_WEIGHTS = "gretriever.safetensors"
@@ -99,9 +99,9 @@ class Run:
         return self.folder / PREDICTIONS
 
     @property
-    def in_one_piece(self) -> bool:
+    def uninterruptible(self) -> bool:
         """Whether it starts over when it was stopped."""
-        return self.kind == "train" and self.row.trainer in IN_ONE_PIECE
+        return self.kind == "train" and self.row.trainer in UNINTERRUPTIBLE
 
 
 def state_of(folder: Path) -> Json:

@@ -18,8 +18,8 @@ EDGE_TYPES = (
     "time",
 )
 """Types of the evidence graph's edges; where they have vectors, self-loops are one more."""
-PIECE_FEATURES = ("score beside the best one's", "ln(1 + rank)", "from memory")
-"""What retrieval knew of a piece, as ``answers: nodes`` reads it."""
+PASSAGE_FEATURES = ("score beside the best one's", "ln(1 + rank)", "from memory")
+"""What retrieval knew of a passage, as ``answers: nodes`` reads it."""
 
 
 def _check(holds: bool, name: str, value: object, must: str) -> None:
@@ -67,7 +67,7 @@ class EvidenceConfig:
     ranker: Literal["bm25s", "rank_bm25"] = "bm25s"
     """Library that ranks by BM25+; both rank alike."""
     top_k: int = 30
-    """Pieces in E_t."""
+    """Passages in E_t."""
     max_query_words: int = 128
     """Q_t keeps its last words; SBERT encoders cut from the wrong end."""
     memory: Literal["none", "rerank", "random"] = "rerank"
@@ -79,28 +79,28 @@ class EvidenceConfig:
     embedder: str = "sentence-transformers/all-MiniLM-L6-v2"
     """Sentence encoder that reranks M_t."""
     max_nodes: int | None = None
-    """Token budget of the evidence; whole pieces go from the bottom of E_t. Null: no limit."""
+    """Token budget of the evidence; whole passages go from the bottom of E_t. Null: no limit."""
     chain: Literal["forward", "backward", "both"] = "forward"
     """Direction of token chains; forward is w_1 -> w_2, as the paper draws it."""
     entity_edges: Literal["star", "clique", "none"] = "star"
     """star: O(m) edges for m spans of an entity; clique: all pairs."""
     max_entity_share: float = 0.5
-    """An entity in more than this part of the pieces gets no edges."""
+    """An entity in more than this part of the passages gets no edges."""
     question: Literal["after", "before_and_after"] = "after"
     """Where the question stands in the prompt: behind the evidence, or before it as well."""
     question_nodes: Literal["none", "question", "query"] = "none"
     """A chain of the question's, or of Q_t's, tokens, joined to the evidence by entities and by
     words: it is encoded, but takes no place in the prompt."""
     structure_edges: Literal["none", "table", "all"] = "none"
-    """table: header to cell, within a row, within a column; all: between pieces of one source and
+    """table: header to cell, within a row, within a column; all: between passages of one source and
     between mentions of one year as well."""
     repeats: Literal["read", "encoded"] = "read"
-    """encoded: tags, titles and headers that a piece before it has said are encoded with a piece,
-    but take no place in the prompt; max_nodes counts places."""
+    """encoded: tags, titles and headers that a passage before it has said are encoded with a
+    passage, but take no place in the prompt; max_nodes counts places."""
     pool_size: int = 1
-    """Nodes of a piece whose mean takes one place in the prompt."""
+    """Nodes of a passage whose mean takes one place in the prompt."""
     pool_from: int = 0
-    """Pieces from this place in E_t on are pooled; better ones stay token by token."""
+    """Passages from this place in E_t on are pooled; better ones stay token by token."""
 
     def __post_init__(self) -> None:
         _check(self.top_k >= 1, "evidence.top_k", self.top_k, "must be at least 1")
@@ -131,7 +131,7 @@ class MemoryGraphConfig:
     """Part of E_t, from its bottom, that gives way to recalled facts; they also fill what a small
     pool leaves free."""
     num_evidence: int = 10
-    """Pieces of a turn's evidence that are remembered, the best; 0: questions and answers only."""
+    """How many of a turn's best passages are remembered; 0: questions and answers only."""
     mixture: str = "BeamSearch + WaterCircles"
     """Traversals: BeamSearch, A*, WaterCircles, flat and ppr, joined by +."""
     forbidden: tuple[str, ...] = ("E",)

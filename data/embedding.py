@@ -12,7 +12,7 @@ Embed = Callable[[Sequence[str]], np.ndarray]
 
 
 def cached(embed: Embed, max_texts: int = 100_000) -> Embed:
-    """A sentence encoder that remembers: conversations over one page share its pieces.
+    """A sentence encoder that remembers: conversations over one page share its passages.
 
     Args:
         embed: the encoder.

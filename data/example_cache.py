@@ -1,7 +1,7 @@
 """Examples are built once: by content and config they are found again in the user's cache folder.
 
 A cache file is one safetensors file of flat arrays. Conversations are not in it: an example names
-its conversation and turn by number, and a piece of evidence by the turn that retrieved it and its
+its conversation and turn by number, and a passage by the turn that retrieved it and its
 place in that turn's pool, so that they are read from the data file again. What a memory graph
 recalled stands in no pool, and is kept whole.
 """
@@ -237,12 +237,12 @@ def build_task(builder: ExampleBuilder, task: Task) -> tuple[dict[int, list[Arra
 
 
 def pool_places(conversation: Conversation) -> list[dict[str, int]]:
-    """For each turn: id of a piece of its pool -> the piece's place in it."""
+    """For each turn: id of a passage of its pool -> the passage's place in it."""
     known: dict[int, dict[str, int]] = {}
     pools = turn_pools(conversation)
     for pool in pools:
         if id(pool) not in known:
-            known[id(pool)] = {piece.id: place for place, piece in enumerate(pool)}
+            known[id(pool)] = {passage.id: place for place, passage in enumerate(pool)}
     return [known[id(pool)] for pool in pools]
 
 
@@ -268,7 +268,7 @@ def example_row(number: int, example: Example, places: Sequence[dict[str, int]])
         "suffix_ids": example.suffix_ids,
         "target_ids": example.target_ids,
         "from_turn": [item.from_turn for item in evidence],
-        "piece": [
+        "passage": [
             -1 if _is_whole(item) else places[item.from_turn][item.evidence.id] for item in evidence
         ],
         "whole": list(json.dumps(whole).encode()),
@@ -279,7 +279,7 @@ def example_row(number: int, example: Example, places: Sequence[dict[str, int]])
 
 
 def _is_whole(item: Retrieved) -> bool:
-    """Whether a piece is kept itself: it may stand in no pool."""
+    """Whether a passage is kept itself: it may stand in no pool."""
     return item.evidence.source == "memory"
 
 
@@ -306,7 +306,9 @@ def unpack(arrays: Arrays, conversations: Sequence[Conversation]) -> list[Exampl
         if number != part["place"][0]:
             number = int(part["place"][0])
             pools = turn_pools(conversations[number])
-        items = zip(*(part[name].tolist() for name in ("from_turn", "piece", "score")), strict=True)
+        items = zip(
+            *(part[name].tolist() for name in ("from_turn", "passage", "score")), strict=True
+        )
         turn = int(part["place"][1])
         whole = iter(json.loads(bytes(part["whole"].tolist())))
         example = Example(
@@ -317,8 +319,8 @@ def unpack(arrays: Arrays, conversations: Sequence[Conversation]) -> list[Exampl
             suffix_ids=part["suffix_ids"].tolist(),
             target_ids=part["target_ids"].tolist(),
             evidence=[
-                Retrieved(_piece(pools[turn], piece, whole), score, turn)
-                for turn, piece, score in items
+                Retrieved(_passage(pools[turn], passage, whole), score, turn)
+                for turn, passage, score in items
             ],
             answer_sources=[SOURCES[code] for code in part["answer_sources"]],
         )
@@ -339,8 +341,8 @@ def _graph(part: Arrays) -> ChainGraph:
     )
 
 
-def _piece(pool: Sequence[Evidence], place: int, whole: Iterator[Json]) -> Evidence:
-    """A piece of a pool, or the next of those that are kept whole."""
+def _passage(pool: Sequence[Evidence], place: int, whole: Iterator[Json]) -> Evidence:
+    """A passage of a pool, or the next of those that are kept whole."""
     return parse_evidence(next(whole), Place("cache"), "") if place < 0 else pool[place]
 
 

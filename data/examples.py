@@ -16,7 +16,7 @@ from turngraph.data.embedding import Embed
 from turngraph.data.graph.chain_graph import (
     ChainGraph,
     CutEdges,
-    TokenisedPiece,
+    TokenisedPassage,
     chain_graph,
     cut_edges,
     node_starts,
@@ -58,7 +58,7 @@ class Example:
         suffix_ids: behind the evidence, up to ``Answer:``.
         target_ids: the gold answer and the end of the turn; empty where there is no gold answer.
         evidence: E_t as given to the model, best first.
-        answer_sources: sources of the pieces of E_t that hold the gold answer; empty where E_t
+        answer_sources: sources of the passages of E_t that hold the gold answer; empty where E_t
             does not hold all of it.
     """
 
@@ -85,7 +85,7 @@ class Example:
 
 @dataclass
 class ExampleBuilder:
-    """Builds examples; holds what is computed once: pool indexes, tokens of pieces, counts.
+    """Builds examples; holds what is computed once: pool indexes, tokens of passages, counts.
 
     Args:
         prompt: prompt assembly for the model's tokenizer.
@@ -104,7 +104,7 @@ class ExampleBuilder:
     mentions: bool = False
     counts: Counter[str] = field(default_factory=Counter)
     _indexes: dict[int, tuple[Any, EvidenceIndex]] = field(default_factory=dict)
-    _tokens: dict[str, tuple[str, TokenisedPiece]] = field(default_factory=dict)
+    _tokens: dict[str, tuple[str, TokenisedPassage]] = field(default_factory=dict)
 
     @property
     def needs_embed(self) -> bool:
@@ -187,17 +187,17 @@ class ExampleBuilder:
         evidence += [item for item in recalled if item.evidence.text not in known]
         memory.add(retrieved)
         self._count(evidence, turn)
-        pieces = [item.evidence for item in evidence]
+        passages = [item.evidence for item in evidence]
         target = target_answer(asked.answers)
         return Example(
             conversation=conversation,
             turn=turn,
             prefix_ids=self._prefix_ids(asked.question),
-            graph=self.graph(pieces, self.encoded_question(asked.question, q_t)),
+            graph=self.graph(passages, self.encoded_question(asked.question, q_t)),
             suffix_ids=self.prompt.suffix_ids(interaction, asked.question),
             target_ids=self.prompt.target_ids(target) if asked.answers else [],
             evidence=evidence,
-            answer_sources=answer_in_evidence(asked.answers, pieces),
+            answer_sources=answer_in_evidence(asked.answers, passages),
         )
 
     def _recall(
@@ -226,25 +226,25 @@ class ExampleBuilder:
         first = self.config.question == "before_and_after"
         return self.prompt.prefix_with_question(question) if first else self.prompt.prefix_ids
 
-    def graph(self, pieces: Sequence[Evidence], question: str = "") -> ChainGraph:
-        """The graph of some pieces, best first.
+    def graph(self, passages: Sequence[Evidence], question: str = "") -> ChainGraph:
+        """The graph of some passages, best first.
 
         Args:
-            pieces: the evidence.
+            passages: the evidence.
             question: a text whose tokens are nodes as well; "": none.
         """
-        safe_pieces, tokens = self.tokenise(pieces)
+        safe_passages, tokens = self.tokenise(passages)
         config, places = self.config, None
         if self._shares_places:
-            places = self._places(safe_pieces, tokens)
+            places = self._places(safe_passages, tokens)
         if question:
             asked = Evidence("question", self.prompt.plain(question), "text")
-            safe_pieces.append(asked)
+            safe_passages.append(asked)
             tokens.append(self.prompt.tokenise_question(asked.text))
-            places = places or [np.arange(len(piece.ids)) for piece in tokens[:-1]]
+            places = places or [np.arange(len(passage.ids)) for passage in tokens[:-1]]
             places.append(np.full(len(tokens[-1].ids), -1))
-        spans = entity_spans(safe_pieces)
-        more = more_edges(safe_pieces, tokens, spans, config.structure_edges, bool(question))
+        spans = entity_spans(safe_passages)
+        more = more_edges(safe_passages, tokens, spans, config.structure_edges, bool(question))
         if question:
             spans[-1] = []  # its edges are among these
         graph = chain_graph(
@@ -262,13 +262,13 @@ class ExampleBuilder:
             graph = cut_edges(graph, self.cut)
         if self.mentions:
             nodes = span_nodes(tokens, spans, node_starts(tokens))
-            sizes = [len(piece.ids) for piece in tokens] + [0] * (not question)
-            graph = replace(graph, mentions=find_mentions(pieces, nodes, sizes))
+            sizes = [len(passage.ids) for passage in tokens] + [0] * (not question)
+            graph = replace(graph, mentions=find_mentions(passages, nodes, sizes))
         self.counts["entity edges"] += graph.num_entity_edges
         self.counts["nodes"] += len(graph.node_ids)
         self.counts["graphs"] += 1
-        self.counts["pieces cut inside"] += sum(piece.num_cut > 0 for piece in tokens)
-        self.counts["tokens cut inside"] += sum(piece.num_cut for piece in tokens)
+        self.counts["passages cut inside"] += sum(passage.num_cut > 0 for passage in tokens)
+        self.counts["tokens cut inside"] += sum(passage.num_cut for passage in tokens)
         return graph
 
     @property
@@ -277,10 +277,10 @@ class ExampleBuilder:
         return self.config.repeats == "encoded" or self.config.pool_size > 1
 
     def _places(
-        self, pieces: Sequence[Evidence], tokens: Sequence[TokenisedPiece]
+        self, passages: Sequence[Evidence], tokens: Sequence[TokenisedPassage]
     ) -> list[np.ndarray]:
         config, encoded = self.config, self.config.repeats == "encoded"
-        return places_in_prompt(pieces, tokens, encoded, config.pool_size, config.pool_from)
+        return places_in_prompt(passages, tokens, encoded, config.pool_size, config.pool_from)
 
     def _index(self, pool: tuple[Evidence, ...]) -> EvidenceIndex:
         """The pool's index, made once as long as the pool lives."""
@@ -292,34 +292,40 @@ class ExampleBuilder:
             self._indexes[id(pool)] = known
         return known[1]
 
-    def tokenise(self, pieces: Sequence[Evidence]) -> tuple[list[Evidence], list[TokenisedPiece]]:
-        """Pieces with prompt markers broken up, and their tokens within the node budget."""
+    def tokenise(
+        self, passages: Sequence[Evidence]
+    ) -> tuple[list[Evidence], list[TokenisedPassage]]:
+        """Passages with prompt markers broken up, and their tokens within the node budget."""
         if len(self._tokens) > 50_000:
             self._tokens.clear()
-        new = list({p.text: None for p in pieces if p.text not in self._tokens})
+        new = list({p.text: None for p in passages if p.text not in self._tokens})
         plain = [self.prompt.plain(text) for text in new]
-        for text, safe, tokens in zip(new, plain, self.prompt.tokenise_pieces(plain), strict=True):
+        for text, safe, tokens in zip(
+            new, plain, self.prompt.tokenise_passages(plain), strict=True
+        ):
             self._tokens[text] = safe, self._cut(tokens)
-        known = [self._tokens[piece.text] for piece in pieces]
-        safe_pieces = [
-            piece if safe == piece.text else Evidence(piece.id, safe, piece.source, piece.entities)
-            for piece, (safe, _) in zip(pieces, known, strict=True)
+        known = [self._tokens[passage.text] for passage in passages]
+        safe_passages = [
+            passage
+            if safe == passage.text
+            else Evidence(passage.id, safe, passage.source, passage.entities)
+            for passage, (safe, _) in zip(passages, known, strict=True)
         ]
-        return safe_pieces, [tokens for _, tokens in known]
+        return safe_passages, [tokens for _, tokens in known]
 
-    def _cut(self, tokens: TokenisedPiece) -> TokenisedPiece:
-        """A single piece over the budget is cut there."""
+    def _cut(self, tokens: TokenisedPassage) -> TokenisedPassage:
+        """A single passage over the budget is cut there."""
         limit = self.config.max_nodes
         if limit is None or len(tokens.ids) <= limit:
             return tokens
-        return TokenisedPiece(tokens.ids[:limit], tokens.ends[:limit], len(tokens.ids) - limit)
+        return TokenisedPassage(tokens.ids[:limit], tokens.ends[:limit], len(tokens.ids) - limit)
 
     def sizes(self, items: Sequence[Retrieved]) -> list[int]:
-        """How much room in the prompt each of some pieces takes, one behind the other."""
-        pieces, tokens = self.tokenise([item.evidence for item in items])
+        """How much room in the prompt each of some passages takes, one behind the other."""
+        passages, tokens = self.tokenise([item.evidence for item in items])
         if not self._shares_places:
-            return [len(piece.ids) for piece in tokens]
-        return [num_places(places) for places in self._places(pieces, tokens)]
+            return [len(passage.ids) for passage in tokens]
+        return [num_places(places) for places in self._places(passages, tokens)]
 
     def _fits(self, items: Sequence[Retrieved]) -> bool:
         limit = self.config.max_nodes
@@ -328,7 +334,7 @@ class ExampleBuilder:
     def _cut_to_budget(
         self, retrieved: list[Retrieved], beside: Sequence[Retrieved] = (), share: float = 1.0
     ) -> list[Retrieved]:
-        """Whole pieces go from the bottom until the rest fits into a share, beside some others."""
+        """Drop whole passages from the bottom until the rest fits into a share, beside others."""
         if self.config.max_nodes is None:
             return retrieved
         limit = self.config.max_nodes * share - sum(self.sizes(beside))
@@ -338,27 +344,27 @@ class ExampleBuilder:
             if total > limit:
                 break
             kept += 1
-        self.counts["pieces cut whole"] += len(retrieved) - kept
+        self.counts["passages cut whole"] += len(retrieved) - kept
         return retrieved[:kept]
 
     def _count(self, evidence: Sequence[Retrieved], turn: int) -> None:
-        self.counts["pieces"] += len(evidence)
-        self.counts["pieces from memory"] += sum(item.from_turn < turn for item in evidence)
+        self.counts["passages"] += len(evidence)
+        self.counts["passages from memory"] += sum(item.from_turn < turn for item in evidence)
 
     def log_counts(self) -> None:
         """Log what was built since the start: sizes, memory, cuts."""
         counts = self.counts
         num = max(counts["graphs"], 1)
         logger.info(
-            "%d graphs: mean %.0f nodes, %.1f entity edges, %.1f pieces (%.1f from memory); "
-            "%d pieces cut whole and %d inside (%d tokens) by max_nodes %s",
+            "%d graphs: mean %.0f nodes, %.1f entity edges, %.1f passages (%.1f from memory); "
+            "%d passages cut whole and %d inside (%d tokens) by max_nodes %s",
             counts["graphs"],
             counts["nodes"] / num,
             counts["entity edges"] / num,
-            counts["pieces"] / num,
-            counts["pieces from memory"] / num,
-            counts["pieces cut whole"],
-            counts["pieces cut inside"],
+            counts["passages"] / num,
+            counts["passages from memory"] / num,
+            counts["passages cut whole"],
+            counts["passages cut inside"],
             counts["tokens cut inside"],
             self.config.max_nodes,
         )

@@ -2,7 +2,7 @@
 
 A conversation file holds one conversation a line. Conversations over the same page may share it:
 a line ``{"pool": ID, "evidence": [...]}`` gives the pool, and a conversation below it names it by
-``"pool": ID``. A pool file holds one piece of evidence a line.
+``"pool": ID``. A pool file holds one passage a line.
 """
 
 from __future__ import annotations
@@ -165,35 +165,37 @@ def _parse_conversation(
 def join_pools(*pools: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
     """One pool out of several, with distinct ids; a single non-empty pool is returned as it is.
 
-    A piece that several pools have is in it once, with its entities of all.
+    A passage that several pools have is in it once, with its entities of all.
     """
     filled = [pool for pool in pools if pool]
     if len(filled) <= 1:
         return filled[0] if filled else ()
     taken: set[str] = set()
     joined: dict[tuple[str, str, int], Evidence] = {}
-    for piece, number in (pair for pool in filled for pair in _counted(pool)):
-        key = piece.source, piece.text, number
+    for passage, number in (pair for pool in filled for pair in _counted(pool)):
+        key = passage.source, passage.text, number
         if (known := joined.get(key)) is not None:
-            entities = {entity.id: entity for entity in (*piece.entities, *known.entities)}
+            entities = {entity.id: entity for entity in (*passage.entities, *known.entities)}
             if len(entities) > len(known.entities):
                 joined[key] = Evidence(known.id, known.text, known.source, tuple(entities.values()))
             continue
-        new = piece.id
+        new = passage.id
         while new in taken:
             new += "'"
         taken.add(new)
-        same = new == piece.id
-        joined[key] = piece if same else Evidence(new, piece.text, piece.source, piece.entities)
+        same = new == passage.id
+        joined[key] = (
+            passage if same else Evidence(new, passage.text, passage.source, passage.entities)
+        )
     return tuple(joined.values())
 
 
 def _counted(pool: tuple[Evidence, ...]) -> Iterator[tuple[Evidence, int]]:
-    """Each piece with how often the pool has had it before."""
+    """Each passage with how often the pool has had it before."""
     times: Counter[tuple[str, str]] = Counter()
-    for piece in pool:
-        yield piece, times[piece.source, piece.text]
-        times[piece.source, piece.text] += 1
+    for passage in pool:
+        yield passage, times[passage.source, passage.text]
+        times[passage.source, passage.text] += 1
 
 
 def _parse_turn(record: Json, place: Place, index: int) -> Turn:
@@ -214,25 +216,25 @@ def _parse_turn(record: Json, place: Place, index: int) -> Turn:
 
 
 def parse_pool(record: Json, place: Place) -> tuple[Evidence, ...]:
-    """The field ``evidence`` of a record as a pool; a piece without id gets its position.
+    """The field ``evidence`` of a record as a pool; a passage without id gets its position.
 
     Raises:
-        ValueError: a piece has no text, an unknown source or a malformed entity.
+        ValueError: a passage has no text, an unknown source or a malformed entity.
     """
     return _pool(records(record, "evidence", place), place.path)
 
 
-def _pool(pieces: Iterable[tuple[Place, Json]], path: str | Path) -> tuple[Evidence, ...]:
-    """Pieces of evidence with distinct ids."""
-    parsed = [parse_evidence(r, place, str(i)) for i, (place, r) in enumerate(pieces)]
-    ids = unique_ids([piece.id for piece in parsed], f"{path}: evidence")
+def _pool(passages: Iterable[tuple[Place, Json]], path: str | Path) -> tuple[Evidence, ...]:
+    """Passages with distinct ids."""
+    parsed = [parse_evidence(r, place, str(i)) for i, (place, r) in enumerate(passages)]
+    ids = unique_ids([passage.id for passage in parsed], f"{path}: evidence")
     return tuple(
         Evidence(i, p.text, p.source, p.entities) for i, p in zip(ids, parsed, strict=True)
     )
 
 
 def parse_evidence(record: Json, place: Place, default_id: str) -> Evidence:
-    """One piece of evidence; an entity without id is known by its label.
+    """One passage; an entity without id is known by its label.
 
     Raises:
         ValueError: text or source is missing or wrong, or an entity is malformed.
@@ -271,7 +273,7 @@ def _parse_entity(record: Json, place: Place) -> Entity:
 
 
 def read_pool(path: str | Path) -> tuple[Evidence, ...]:
-    """An evidence pool from a file with one piece of evidence a line.
+    """An evidence pool from a file with one passage a line.
 
     Raises:
         ValueError: a line or field is wrong; the message names file, line and field.
@@ -335,20 +337,20 @@ def write_conversations(path: str | Path, conversations: Iterable[Conversation])
             file.write(dump(_conversation_json(conversation, names.get(key))) + "\n")
 
 
-def write_pool(path: str | Path, pieces: Iterable[Evidence]) -> None:
-    """Write an evidence pool, one piece a line."""
+def write_pool(path: str | Path, passages: Iterable[Evidence]) -> None:
+    """Write an evidence pool, one passage a line."""
     with whole_file(path) as file:
-        for piece in pieces:
-            file.write(dump(to_json(piece)) + "\n")
+        for passage in passages:
+            file.write(dump(to_json(passage)) + "\n")
 
 
-def to_json(piece: Evidence) -> Json:
-    """A piece of evidence as the JSON object that ``parse_evidence`` reads."""
+def to_json(passage: Evidence) -> Json:
+    """A passage as the JSON object that ``parse_evidence`` reads."""
     entities = [
         {"id": e.id, "label": e.label} | ({"mentions": list(e.mentions)} if e.mentions else {})
-        for e in piece.entities
+        for e in passage.entities
     ]
-    return {"id": piece.id, "text": piece.text, "source": piece.source, "entities": entities}
+    return {"id": passage.id, "text": passage.text, "source": passage.source, "entities": entities}
 
 
 def _conversation_json(conversation: Conversation, pool: str | None) -> Json:
@@ -357,7 +359,7 @@ def _conversation_json(conversation: Conversation, pool: str | None) -> Json:
         record["pool"] = pool
     record["turns"] = [_turn_json(turn) for turn in conversation.turns]
     if pool is None and conversation.evidence:
-        record["evidence"] = [to_json(piece) for piece in conversation.evidence]
+        record["evidence"] = [to_json(passage) for passage in conversation.evidence]
     return record
 
 
@@ -369,5 +371,5 @@ def _turn_json(turn: Turn) -> Json:
     if turn.source is not None:
         record["source"] = turn.source
     if turn.evidence:
-        record["evidence"] = [to_json(piece) for piece in turn.evidence]
+        record["evidence"] = [to_json(passage) for passage in turn.evidence]
     return record

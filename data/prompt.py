@@ -15,7 +15,7 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
-from turngraph.data.graph.chain_graph import TokenisedPiece
+from turngraph.data.graph.chain_graph import TokenisedPassage
 from turngraph.data.types import Interaction
 
 logger = logging.getLogger(__name__)
@@ -137,18 +137,18 @@ class Prompt:
         logger.warning("a prompt marker in the data was broken up: %.80r", text)
         return self._marker.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
 
-    def tokenise_pieces(self, texts: Sequence[str]) -> list[TokenisedPiece]:
+    def tokenise_passages(self, texts: Sequence[str]) -> list[TokenisedPassage]:
         """Evidence texts, already ``plain``, as tokens with their tags."""
         encodings = self._encode_batch([OPEN_TAG + text + CLOSE_TAG for text in texts])
         shift = len(OPEN_TAG)
         return [
-            TokenisedPiece(ids, [end - shift if end > shift else 0 for end in ends])
+            TokenisedPassage(ids, [end - shift if end > shift else 0 for end in ends])
             for ids, ends in encodings
         ]
 
-    def tokenise_question(self, question: str) -> TokenisedPiece:
+    def tokenise_question(self, question: str) -> TokenisedPassage:
         """A question, already ``plain``, as tokens without tags."""
-        return TokenisedPiece(*self._encode_batch([question])[0])
+        return TokenisedPassage(*self._encode_batch([question])[0])
 
     def prefix_with_question(self, question: str) -> list[int]:
         """``prefix_ids`` with the question in it: a causal LM then reads the evidence for it."""

@@ -18,12 +18,12 @@ LIST_SEPARATOR = "; "
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """What a piece of evidence mentions.
+    """What a passage mentions.
 
     Args:
-        id: equal ids are the same entity, whichever piece they stand in.
+        id: equal ids are the same entity, whichever passage they stand in.
         label: its canonical name, the form that an answer takes.
-        mentions: other spellings under which the piece's text may name it.
+        mentions: other spellings under which the passage's text may name it.
     """
 
     id: str
@@ -124,10 +124,10 @@ def query(interaction: Interaction, question: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    """A piece of evidence with why it was chosen.
+    """A passage with why it was chosen.
 
     Args:
-        evidence: the piece.
+        evidence: the passage.
         score: BM25 score, or cosine similarity where it came from an evidence memory that reranks.
         from_turn: the turn (from 0) whose retrieval found it; an earlier one means memory.
     """

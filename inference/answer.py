@@ -163,7 +163,7 @@ def say_how_it_ended(file: AnswerFile | None, args: argparse.Namespace) -> None:
         return
     if file.whole:
         file.num_errors = sum("error" in record for _, record in iter_lines(file.path))
-        logger.info("%s is whole already; --fresh answers anew", args.output)
+        logger.info("%s is whole already; --fresh answers again", args.output)
     answered = file.num_lines - file.num_errors
     logger.info("wrote %s: %d answers, %d errors", args.output, answered, file.num_errors)
     if file.num_errors:

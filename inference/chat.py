@@ -19,7 +19,7 @@ from turngraph.inference.answer import EXIT_ERRORS
 from turngraph.inference.display import (
     AnswerStream,
     show_evidence,
-    show_pieces,
+    show_passages,
     show_question,
     show_reasons,
     show_table,
@@ -31,7 +31,7 @@ from turngraph.inference.session import Session
 from turngraph.model.checkpoint import check_manifest
 
 COMMANDS = {
-    "/evidence": "all pieces given for the last answer; /evidence WORD: those with the word",
+    "/evidence": "all passages given for the last answer; /evidence WORD: those with the word",
     "/why": "what the last answer hangs on: its evidence by share, and the entities that join it",
     "/undo": "take the last turn back; what the memory graph remembered of it is forgotten",
     "/save": "/save FILE writes the conversation as JSON Lines; /save! FILE, over what is there",
@@ -60,7 +60,7 @@ def chat_command(args: argparse.Namespace) -> None:
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
     session = Session(model, builder, pool, args.memory, args.max_new_tokens, proposer)
     typed = sys.stdin.isatty() and sys.stdout.isatty()
-    chat = Chat(session, Console(), typed, args.pieces)
+    chat = Chat(session, Console(), typed, args.passages)
     try:
         session.warm_up()
         chat.greet(len(args.evidence or ()), args.memory)
@@ -90,16 +90,16 @@ class Chat:
         console: where answers go.
         interactive: whether somebody types and reads at a terminal; else questions are repeated
             before their answers, and Ctrl-C ends the chat.
-        num_pieces: pieces of evidence beneath an answer.
+        num_passages: passages beneath an answer.
 
     Attributes:
         num_errors: lines that failed.
     """
 
     def __init__(
-        self, session: Session, console: Console, interactive: bool, num_pieces: int = 3
+        self, session: Session, console: Console, interactive: bool, num_passages: int = 3
     ) -> None:
-        self.session, self.console, self.num_pieces = session, console, num_pieces
+        self.session, self.console, self.num_passages = session, console, num_passages
         self.interactive, self.num_errors = interactive, 0
         if interactive:
             import readline  # noqa: F401 (input() then has a history and can be edited)
@@ -111,7 +111,7 @@ class Chat:
         if not self.interactive:
             return
         if num_pools:
-            self.say(f"{len(self.session.conversation.evidence)} pieces of evidence.")
+            self.say(f"{len(self.session.conversation.evidence)} passages.")
         if memory_graph is not None:
             self.say(f"{memory_graph} remembers what is said here.")
         self.say("One question a line; /help lists the commands; Ctrl-D ends.")
@@ -191,7 +191,7 @@ class Chat:
                 raise
             return
         stream.end(turn.record["answer"])
-        show_pieces(self.console, turn.record, turn.shown, self.num_pieces)
+        show_passages(self.console, turn.record, turn.shown, self.num_passages)
         try:
             self.session.remember()
         except ValueError as error:

@@ -1,7 +1,7 @@
 """Answers that an LM chooses among the entities that a graph's nodes propose.
 
-The nodes have read many pieces and know what may be asked for; the LM reads the best few pieces and
-knows how an answer to the question reads.
+The nodes have read many passages and know what may be asked for; the LM reads the best few passages
+and knows how an answer to the question reads.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from turngraph.data.scoring.explanation import ExplainedTurn, origin, origin_wor
 
 ANSWER, QUIET = "green", "dim"
 MOST_REASONS = 10
-"""Pieces and entities that ``/why`` shows one by one."""
+"""Passages and entities that ``/why`` shows one by one."""
 _VISIBLE = dict.fromkeys((*range(0x80, 0xA0), 0x2028, 0x2029), "\ufffd")
 _VISIBLE |= {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "\u2421"}
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
@@ -51,7 +51,7 @@ class AnswerStream:
         """One more token, [1]; as ``GraphLM.generate`` takes it."""
         self.ids.append(int(ids[0]))
         token = self.prompt.tokenizer.convert_ids_to_tokens(self.ids[-1])
-        if _BYTE.fullmatch(token or ""):  # a run of bytes is read anew with every one
+        if _BYTE.fullmatch(token or ""):  # a run of bytes is read again with every one
             return
         text = self.prompt.answer_text(self.ids)
         self._write(text[: settled(text)])
@@ -102,17 +102,17 @@ def show_question(console: Console, question: str) -> None:
 
 
 def show_answer(console: Console, prompt: Prompt, record: Json, example: Example) -> None:
-    """Print a question, its answer and the best pieces of evidence that it was given."""
+    """Print a question, its answer and the best passages that it was given."""
     show_question(console, record["question"])
     AnswerStream(console, prompt).end(record["answer"])
-    show_pieces(console, record, example)
+    show_passages(console, record, example)
 
 
-def show_pieces(console: Console, record: Json, example: Example, num_pieces: int = 3) -> None:
-    """Print pieces of evidence that an answer was given, those with the answer in them first."""
+def show_passages(console: Console, record: Json, example: Example, num_passages: int = 3) -> None:
+    """Print passages that an answer was given, those with the answer in them first."""
     answer = record["answer"].casefold()
     shown = sorted(example.evidence, key=lambda item: answer not in item.evidence.text.casefold())
-    for item in shown[:num_pieces]:
+    for item in shown[:num_passages]:
         came = origin_words(origin(item, example.turn), item.from_turn)
         tag = f"[{item.evidence.source}, {item.score:.2f}, {came}]"
         show_folded(console, f"{tag} {item.evidence.text}", QUIET)
@@ -128,25 +128,25 @@ def show_folded(console: Console, text: str, style: str = "") -> None:
 
 
 def show_evidence(console: Console, example: Example, word: str = "") -> None:
-    """Print a table of all pieces that the model was given.
+    """Print a table of all passages that the model was given.
 
     Args:
         console: where it goes.
         example: of the answer.
-        word: print only pieces with it in their text, source or origin, in any case.
+        word: print only passages with it in their text, source or origin, in any case.
     """
     rows = []
     for number, item in enumerate(example.evidence, 1):
-        piece, came = item.evidence, origin_words(origin(item, example.turn), item.from_turn)
-        if word.casefold() in f"{piece.source} {came} {piece.text}".casefold():
-            rows.append((str(number), f"{item.score:.2f}", piece.source, came, piece.text))
+        passage, came = item.evidence, origin_words(origin(item, example.turn), item.from_turn)
+        if word.casefold() in f"{passage.source} {came} {passage.text}".casefold():
+            rows.append((str(number), f"{item.score:.2f}", passage.source, came, passage.text))
     total = len(example.evidence)
     if rows:
         show_table(console, ("", "score", "source", "origin", "evidence"), rows, word)
     if not total:
         console.out("No evidence was given.", highlight=False)
     elif word:
-        console.out(visible(f"{len(rows)} of {total} pieces with {word!r}"), highlight=False)
+        console.out(visible(f"{len(rows)} of {total} passages with {word!r}"), highlight=False)
 
 
 def show_table(
@@ -180,43 +180,49 @@ def show_table(
 
 
 def show_reasons(console: Console, turn: ExplainedTurn) -> None:
-    """Print what an answer owes to the pieces of evidence and to the entities that join them."""
+    """Print what an answer owes to the passages and to the entities that join them."""
     sure = math.exp(turn.logprob)
     said = f"{sure:.0%}" if sure >= 0.01 else "less than 1%"
     console.out(f"The model gave its answer a probability of {said}.", highlight=False)
-    if not turn.pieces:
+    if not turn.passages:
         console.out("No evidence was given.", highlight=False)
         return
-    order = sorted(range(len(turn.pieces)), key=lambda i: -turn.pieces[i].share)
+    order = sorted(range(len(turn.passages)), key=lambda i: -turn.passages[i].share)
     rows = [
         (
             str(i + 1),
-            f"{turn.pieces[i].share:.0%}",
-            turn.pieces[i].source,
-            origin_words(turn.pieces[i].origin, turn.pieces[i].from_turn),
-            turn.pieces[i].text,
+            f"{turn.passages[i].share:.0%}",
+            turn.passages[i].source,
+            origin_words(turn.passages[i].origin, turn.passages[i].from_turn),
+            turn.passages[i].text,
         )
         for i in order[:MOST_REASONS]
     ]
     show_table(console, ("", "share", "source", "origin", "evidence"), rows)
     if rest := order[MOST_REASONS:]:
-        part = sum(turn.pieces[i].share for i in rest)
-        console.out(f"{len(rest)} more pieces: {part:.0%} together", highlight=False)
+        part = sum(turn.passages[i].share for i in rest)
+        console.out(f"{len(rest)} more passages: {part:.0%} together", highlight=False)
     show_joints(console, turn)
 
 
 def show_joints(console: Console, turn: ExplainedTurn) -> None:
-    """Print the entities that join pieces, by their share among all that do."""
+    """Print the entities that join passages, by their share among all that do."""
     joined: dict[str, tuple[str, float, set[int]]] = {}
     for edge in turn.edges:
-        label, share, pieces = joined.get(edge.entity, (edge.label, 0.0, set()))
-        joined[edge.entity] = label, share + edge.share, pieces | {edge.first + 1, edge.second + 1}
+        label, share, passages = joined.get(edge.entity, (edge.label, 0.0, set()))
+        joined[edge.entity] = (
+            label,
+            share + edge.share,
+            passages | {edge.first + 1, edge.second + 1},
+        )
     if not joined:
         return
     console.out("Joined by", style="bold", highlight=False)
     best = sorted(joined.values(), key=lambda found: -found[1])
-    for label, share, pieces in best[:MOST_REASONS]:
-        show_folded(console, f"{share:.0%} {label}: pieces {', '.join(map(str, sorted(pieces)))}")
+    for label, share, passages in best[:MOST_REASONS]:
+        show_folded(
+            console, f"{share:.0%} {label}: passages {', '.join(map(str, sorted(passages)))}"
+        )
     if rest := best[MOST_REASONS:]:
         part = sum(share for _, share, _ in rest)
         show_folded(console, f"{part:.0%} {len(rest)} more entities")

@@ -23,12 +23,12 @@ from turngraph.data.graph.entity_spans import entity_spans
 from turngraph.data.jsonlines import iter_lines, whole_file
 from turngraph.data.scoring.explain_page import write_explain_page
 from turngraph.data.scoring.explanation import (
-    DroppedPiece,
-    ExplainedPiece,
+    DroppedPassage,
+    ExplainedPassage,
     ExplainedTurn,
     Explanation,
     MarkedSpan,
-    PieceEdge,
+    PassageEdge,
     origin,
     shares,
 )
@@ -42,24 +42,24 @@ logger = logging.getLogger("infer")
 
 
 class Parts(NamedTuple):
-    """An answer's log-probability and what pieces and edges have to do with it.
+    """An answer's log-probability and what passages and edges have to do with it.
 
     Args:
         logprob: of the answer and the end of the turn.
-        pieces: size of gradient x input of each piece: absolute values summed over its nodes, which
-            say far better what an answer owes to a piece than the sum in which they cancel
+        passages: size of gradient x input of each passage: absolute values summed over its nodes,
+            which say far better what an answer owes to a passage than the sum in which they cancel
             (docs/results.md).
-        signed: that sum, in units of log-probability: above 0 the piece speaks for the answer.
-        attention: how much other pieces listen to each: attention weights of the entity edges that
-            leave its nodes, averaged over layers and heads, summed.
-        edge_ends: the pieces that each entity edge joins, from and to, [2, edges].
+        signed: that sum, in units of log-probability: above 0 the passage speaks for the answer.
+        attention: how much other passages listen to each: attention weights of the entity edges
+            that leave its nodes, averaged over layers and heads, summed.
+        edge_ends: the passages that each entity edge joins, from and to, [2, edges].
         edge_nodes: the node that each entity edge comes from.
         edges: gradient of a factor on each entity edge's attention weights.
         edge_attention: each entity edge's attention weight, averaged over layers and heads.
     """
 
     logprob: float
-    pieces: np.ndarray
+    passages: np.ndarray
     signed: np.ndarray
     attention: np.ndarray
     edge_ends: np.ndarray
@@ -82,16 +82,16 @@ def evidence_parts(model: GraphLM, builder: ExampleBuilder, example: Example) ->
     nodes = np.zeros(len(graph.node_ids))
     at = slice(None) if model.encoder is not None else graph.first_at_place
     nodes[at] = found.nodes.cpu().double().numpy()
-    of_pieces = [nodes[start:end] for start, end in pairwise(starts)]
+    of_passages = [nodes[start:end] for start, end in pairwise(starts)]
     joined = slice(graph.edge_index.shape[1] - graph.num_entity_edges, None)
     edge_index = graph.edge_index[:, joined]
     ends = np.searchsorted(starts, edge_index, side="right") - 1
     attention = found.attention[joined].cpu().double().numpy()
     return Parts(
         logprob=found.logprob,
-        pieces=np.array([np.abs(values).sum() for values in of_pieces]),
-        signed=np.array([values.sum() for values in of_pieces]),
-        attention=np.bincount(ends[0], attention, minlength=len(of_pieces)),
+        passages=np.array([np.abs(values).sum() for values in of_passages]),
+        signed=np.array([values.sum() for values in of_passages]),
+        attention=np.bincount(ends[0], attention, minlength=len(of_passages)),
         edge_ends=ends,
         edge_nodes=edge_index[0],
         edges=found.edges[joined].cpu().double().numpy(),
@@ -104,9 +104,9 @@ def why(
     builder: ExampleBuilder,
     example: Example,
     answer: str,
-    dropped: Sequence[DroppedPiece] = (),
+    dropped: Sequence[DroppedPassage] = (),
 ) -> ExplainedTurn:
-    """What an answer owes to each piece of the evidence and to each entity that joins them.
+    """What an answer owes to each passage of the evidence and to each entity that joins them.
 
     Args:
         model: in evaluation mode.
@@ -136,7 +136,7 @@ def why(
         answer=answer,
         gold=tuple(gold.label for gold in turn.answers),
         logprob=parts.logprob,
-        pieces=_pieces(example, [text.text for text in texts], marked, parts, graph),
+        passages=_passages(example, [text.text for text in texts], marked, parts, graph),
         edges=_edges(parts, entities, labels) if graph else (),
         dropped=tuple(dropped),
     )
@@ -147,7 +147,7 @@ def why_if_it_fits(
     builder: ExampleBuilder,
     example: Example,
     answer: str,
-    dropped: Sequence[DroppedPiece],
+    dropped: Sequence[DroppedPassage],
 ) -> list[ExplainedTurn]:
     """As ``why``; nothing, with a warning, where it takes more memory than there is."""
     try:
@@ -159,16 +159,16 @@ def why_if_it_fits(
     return []
 
 
-def _pieces(
+def _passages(
     example: Example,
     texts: Sequence[str],
     marked: Sequence[tuple[MarkedSpan, ...]],
     parts: Parts,
     graph: bool,
-) -> tuple[ExplainedPiece, ...]:
-    share, attention = shares(parts.pieces.tolist()), shares(parts.attention.tolist())
+) -> tuple[ExplainedPassage, ...]:
+    share, attention = shares(parts.passages.tolist()), shares(parts.attention.tolist())
     return tuple(
-        ExplainedPiece(
+        ExplainedPassage(
             id=item.evidence.id,
             source=item.evidence.source,
             text=texts[number],
@@ -186,8 +186,8 @@ def _pieces(
 
 def _edges(
     parts: Parts, entities: Mapping[int, str], labels: Mapping[str, str]
-) -> tuple[PieceEdge, ...]:
-    """Entity edges between the same two pieces by the same entity, taken together."""
+) -> tuple[PassageEdge, ...]:
+    """Entity edges between the same two passages by the same entity, taken together."""
     together: dict[tuple[int, int, str], list[int]] = {}
     for edge, (node, ends) in enumerate(zip(parts.edge_nodes, parts.edge_ends.T, strict=True)):
         first, second = sorted(ends.tolist())
@@ -196,16 +196,16 @@ def _edges(
     signed = [float(parts.edges[edges].sum()) for edges in together.values()]
     attention = [float(parts.edge_attention[edges].mean()) for edges in together.values()]
     return tuple(
-        PieceEdge(first, second, entity, labels[entity], *numbers)
+        PassageEdge(first, second, entity, labels[entity], *numbers)
         for (first, second, entity), *numbers in zip(
             together, shares(size), signed, attention, strict=True
         )
     )
 
 
-def dropped_pieces(
+def dropped_passages(
     builder: ExampleBuilder, example: Example, retrieved: Sequence[Retrieved]
-) -> list[DroppedPiece]:
+) -> list[DroppedPassage]:
     """What was retrieved for an example and not given to the model, and why.
 
     Args:
@@ -217,13 +217,13 @@ def dropped_pieces(
     limit = builder.config.max_nodes or np.inf
     ends = np.cumsum(builder.sizes(retrieved))
     return [
-        DroppedPiece(
-            piece.id, piece.source, piece.text, score, "budget" if end > limit else "memory"
+        DroppedPassage(
+            passage.id, passage.source, passage.text, score, "budget" if end > limit else "memory"
         )
-        for (piece, score), end in zip(
+        for (passage, score), end in zip(
             ((r.evidence, r.score) for r in retrieved), ends, strict=True
         )
-        if piece.text not in given
+        if passage.text not in given
     ]
 
 
@@ -254,7 +254,7 @@ def explain_conversation(
         if number in answers:
             example = builder.turn(conversation, number, interaction, memory, pool)
             if (answer := answers[number]) is not None:
-                dropped = dropped_pieces(builder, example, retrieved)
+                dropped = dropped_passages(builder, example, retrieved)
                 turns += why_if_it_fits(model, builder, example, answer, dropped)
         else:
             memory.add(retrieved)
@@ -345,7 +345,7 @@ def explained(journal: Path, predictions: str) -> set[str]:
     """The conversations that have their pages; none where these are of other predictions.
 
     Args:
-        journal: says so; is begun anew where it has none.
+        journal: says so; is begun again where it has none.
         predictions: hash of the file that is explained.
     """
     head = json.dumps({"predictions": predictions})

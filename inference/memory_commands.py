@@ -184,7 +184,7 @@ def counted(found: Any) -> list[tuple[str, int]]:
 def add_keeping(commands: Any) -> None:
     """``check``, ``backup``, ``import``, ``export``."""
     added = command(commands, "check", "does it hold together? 1: no", check_command)
-    added.add_argument("--rebuild", action="store_true", help="make anew what is derived, first")
+    added.add_argument("--rebuild", action="store_true", help="make again what is derived, first")
     added = command(commands, "backup", "a copy, also while it is in use", backup_command)
     added.add_argument("--output", required=True, metavar="FILE")
     added = command(commands, "import", "fill a new graph from an export", import_command)

@@ -26,7 +26,7 @@ class Proposer:
 
     Args:
         model: in evaluation mode.
-        builder: of its examples, which are others than the LM's: more pieces, other edges.
+        builder: of its examples, which are others than the LM's: more passages, other edges.
         choice: gets what it proposes.
     """
 

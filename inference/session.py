@@ -243,8 +243,8 @@ class Session:
 def _saved(turn: FinishedTurn) -> Turn:
     record = turn.record
     answers = (Answer(record["answer"]),) if record["answer"] else ()
-    pieces = ((item.evidence,) for item in turn.shown.evidence)
-    return Turn(record["turn"], record["question"], answers, None, join_pools(*pieces))
+    passages = ((item.evidence,) for item in turn.shown.evidence)
+    return Turn(record["turn"], record["question"], answers, None, join_pools(*passages))
 
 
 def open_memory(builder: ExampleBuilder, path: str, device: str) -> ChatGraph:

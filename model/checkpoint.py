@@ -168,7 +168,7 @@ def file_hash(path: str | Path) -> str:
 
 
 def checkpoint_hash(folder: str | Path) -> str:
-    """What a checkpoint holds, whatever its path: another one after it was trained anew.
+    """What a checkpoint holds, whatever its path: another one after it was trained again.
 
     Raises:
         ValueError: there is no whole checkpoint.

@@ -212,7 +212,7 @@ def _group(owners: Tensor, others: Tensor, num_nodes: int) -> _Grouped:
 
 
 class _Attention(torch.autograd.Function):
-    """Scores, softmax, dropout and weighted sum; the backward pass makes its edges' rows anew."""
+    """Scores, softmax, dropout and weighted sum; the backward pass makes its edges' rows again."""
 
     @staticmethod
     def forward(

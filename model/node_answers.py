@@ -1,9 +1,9 @@
 """Entities of the evidence scored as answers, by a GATv2 over their nodes; no LM writes.
 
-EXPLAIGNN (Christmann et al., 2023) scores entities of a graph of pieces and entities. Here they are
-scored where they stand in the token graph, so that a cell is read with its header and its row.
+EXPLAIGNN (Christmann et al., 2023) scores entities of a graph of passages and entities. Here they
+are scored where they stand in the token graph, so that a cell is read with its header and its row.
 
-Shapes: N nodes, E edges, D LM width, W width, S segments (pieces, and the question of each
+Shapes: N nodes, E edges, D LM width, W width, S segments (passages, and the question of each
 example), M mentions, C candidate entities of B examples.
 """
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from turngraph.configs.schema import EDGE_TYPES, PIECE_FEATURES, ScorerConfig
+from turngraph.configs.schema import EDGE_TYPES, PASSAGE_FEATURES, ScorerConfig
 from turngraph.model.gatv2 import GATv2Layer
 
 
@@ -36,8 +36,8 @@ class NodeAnswers(nn.Module):
     """Log-probabilities of the entities of E_t.
 
     Nodes are the LM's frozen token embeddings, normed and projected, and say whether they are the
-    question's; after the GATv2 layers a mention is its last token's state beside what its piece and
-    the question are on the whole, and an entity the log-sum-exp of its mentions' scores.
+    question's; after the GATv2 layers a mention is its last token's state beside what its passage
+    and the question are on the whole, and an entity the log-sum-exp of its mentions' scores.
 
     Args:
         token_embeddings: the LM's input embeddings, [vocabulary, D]; copied.
@@ -58,7 +58,7 @@ class NodeAnswers(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(config.num_layers + 1))
         self.dropout = nn.Dropout(config.dropout)
         self.score = nn.Sequential(
-            nn.Linear(6 * width + len(PIECE_FEATURES), width),
+            nn.Linear(6 * width + len(PASSAGE_FEATURES), width),
             nn.GELU(),
             nn.Dropout(2 * config.dropout),
             nn.Linear(width, 1),
@@ -100,9 +100,9 @@ class NodeAnswers(nn.Module):
             among.num_mentions
         )
         asked = means[among.questions][examples]  # [M, W]
-        own, piece = states[among.nodes], means[among.segments]
+        own, passage = states[among.nodes], means[among.segments]
         features = among.features[among.segments]
-        parts = (own, own * asked, asked, piece, most[among.segments], piece * asked, features)
+        parts = (own, own * asked, asked, passage, most[among.segments], passage * asked, features)
         return torch.cat(parts, 1)
 
     def loss(self, logprobs: Tensor, among: CandidatesLike) -> Tensor:

@@ -16,7 +16,7 @@ CELLS = [
 ]
 
 
-def piece(title: str, number: int, cells: list[str], headers: list[str] = HEADERS) -> Evidence:
+def passage(title: str, number: int, cells: list[str], headers: list[str] = HEADERS) -> Evidence:
     text = linearise_row(title, headers, cells)
     entities = {e.id: e for cell in cells if (e := entity_of(cell)) is not None}
     return Evidence(f"{title}#{number}", text, "table", tuple(entities.values()))
@@ -24,4 +24,4 @@ def piece(title: str, number: int, cells: list[str], headers: list[str] = HEADER
 
 def pool(title: str = "League", rows: list[list[str]] = CELLS) -> tuple[Evidence, ...]:
     prose = Evidence(f"{title}#p", f"{title}, It is old.", "text")
-    return (prose, *(piece(title, n, cells) for n, cells in enumerate(rows)))
+    return (prose, *(passage(title, n, cells) for n, cells in enumerate(rows)))

@@ -72,7 +72,7 @@ def turn(**changes: Any) -> str:
     return spoiled(turns=[GOOD["turns"][0], {"question": "And?"} | changes])
 
 
-def piece(**changes: Any) -> str:
+def passage(**changes: Any) -> str:
     return spoiled(evidence=[{"text": "Fine."}, {"text": "Fine, too."} | changes])
 
 
@@ -100,10 +100,10 @@ BAD_LINES = {
         turn(answers=[{"id": "Q1"}]),
         ", line 3, field turns[1].answers[0].label: missing",
     ),
-    "no_text": (piece(text=None), ", line 3, field evidence[1].text: missing"),
-    "unknown_source": (piece(source="web"), ", line 3, field evidence[1].source: must be one of"),
+    "no_text": (passage(text=None), ", line 3, field evidence[1].text: missing"),
+    "unknown_source": (passage(source="web"), ", line 3, field evidence[1].source: must be one of"),
     "entity_without_label": (
-        piece(entities=[{"label": "A"}, {"id": "Q1"}]),
+        passage(entities=[{"label": "A"}, {"id": "Q1"}]),
         ", line 3, field evidence[1].entities[1].label: missing",
     ),
     "unknown_pool": (spoiled(pool="p9"), ", line 3, field pool: no pool 'p9'"),

@@ -60,7 +60,7 @@ def test_every_piped_question_is_answered_with_its_evidence(
     assert all(f"> {question}" in said for question in QUESTIONS)
     spaced = chat(graph_checkpoint, "\n" + "\n \n".join(QUESTIONS), monkeypatch, capsys, *pool)
     assert spaced == said  # blank lines lose no question
-    bare = chat(graph_checkpoint, QUESTIONS[0], monkeypatch, capsys, *pool, "--pieces", 0)
+    bare = chat(graph_checkpoint, QUESTIONS[0], monkeypatch, capsys, *pool, "--passages", 0)
     assert bare.splitlines() == said.splitlines()[:2]
 
 
@@ -102,7 +102,7 @@ def test_pools_are_files_and_folders(tmp_path: Path) -> None:
     (folder / "peru.md").write_text("# Peru\n\nThe llamas of Peru are many.\n", encoding="utf-8")
     pool = read_pools([str(pool_file(tmp_path)), str(folder)])
     assert len(pool) == len(CONVERSATION.evidence) + 1
-    assert len({piece.id for piece in pool}) == len(pool)
+    assert len({passage.id for passage in pool}) == len(pool)
     assert "llamas" in pool[-1].text
     with pytest.raises(ValueError, match="no such file"):
         read_pools([str(tmp_path / "missing.jsonl")])
@@ -136,7 +136,7 @@ def test_nothing_steers_the_terminal(session: Session) -> None:
     assert not any((ord(c) < 32 and c != "\n") or 127 <= ord(c) < 160 for c in said)
 
 
-def test_all_pieces_can_be_looked_at_and_looked_through(session: Session) -> None:
+def test_all_passages_can_be_looked_at_and_looked_through(session: Session) -> None:
     screen = Screen(session)
     screen(*QUESTIONS)
     example = session.last().example
@@ -149,11 +149,11 @@ def test_all_pieces_can_be_looked_at_and_looked_through(session: Session) -> Non
     assert any(item.from_turn < 2 for item in example.evidence)
     found = [i for i in example.evidence if "lima" in i.evidence.text.casefold()]
     said = screen("/evidence LIMA")
-    assert f"{len(found)} of {len(example.evidence)} pieces with 'LIMA'" in said
-    assert "0 of 4 pieces with 'nowhere'" in screen("/evidence nowhere")
+    assert f"{len(found)} of {len(example.evidence)} passages with 'LIMA'" in said
+    assert "0 of 4 passages with 'nowhere'" in screen("/evidence nowhere")
 
 
-def test_why_lists_the_pieces_by_share(session: Session) -> None:
+def test_why_lists_the_passages_by_share(session: Session) -> None:
     screen = Screen(session)
     screen(QUESTIONS[0])
     said = screen("/why").splitlines()
@@ -161,7 +161,7 @@ def test_why_lists_the_pieces_by_share(session: Session) -> None:
     assert len(shares) == len(session.last().example.evidence)
     assert shares == sorted(shares, reverse=True)
     assert sum(shares) == pytest.approx(100, abs=3)
-    assert any(line.endswith("Lima: pieces 1, 3") for line in said[said.index("Joined by") :])
+    assert any(line.endswith("Lima: passages 1, 3") for line in said[said.index("Joined by") :])
     assert session.ask(QUESTIONS[1]).record["answer"] is not None  # it has trained nothing
 
 

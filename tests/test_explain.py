@@ -1,4 +1,4 @@
-"""From an answer to the record of its reasons: pieces, entities, edges, what was dropped."""
+"""From an answer to the record of its reasons: passages, entities, edges, what was dropped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from turngraph.data.scoring.explain_page import write_explain_page
 from turngraph.data.scoring.explanation import ExplainedTurn, Explanation, shares
 from turngraph.data.types import Conversation, Evidence
 from turngraph.inference.explain import (
-    dropped_pieces,
+    dropped_passages,
     evidence_parts,
     explain_conversation,
     page_paths,
@@ -69,10 +69,10 @@ def explained(
     return why(stir(tiny_model()), builder, example, ANSWERS[turn]), example, builder
 
 
-def test_the_pieces_are_those_that_the_model_was_given() -> None:
+def test_the_passages_are_those_that_the_model_was_given() -> None:
     found, example, _ = explained()
-    assert [p.text for p in found.pieces] == [item.evidence.text for item in example.evidence]
-    assert [p.score for p in found.pieces] == [item.score for item in example.evidence]
+    assert [p.text for p in found.passages] == [item.evidence.text for item in example.evidence]
+    assert [p.score for p in found.passages] == [item.score for item in example.evidence]
     assert (found.question, found.answer, found.gold) == (
         "What is the capital of Peru?",
         "Lima",
@@ -81,38 +81,40 @@ def test_the_pieces_are_those_that_the_model_was_given() -> None:
     assert found.logprob < 0
 
 
-def test_shares_sum_to_one_and_are_the_pieces_nodes() -> None:
+def test_shares_sum_to_one_and_are_the_passages_nodes() -> None:
     found, example, builder = explained()
     model, target = stir(tiny_model()), builder.prompt.target_ids("Lima")
     batch = collate([replace(example, target_ids=target)], "right", with_target=True)
     nodes = attribute(model, batch).nodes.numpy()
     starts = node_starts(builder.tokenise([item.evidence for item in example.evidence])[1])
     sizes = np.add.reduceat(np.abs(nodes), starts[:-1])
-    assert [p.share for p in found.pieces] == pytest.approx(sizes / sizes.sum(), rel=1e-4)
+    assert [p.share for p in found.passages] == pytest.approx(sizes / sizes.sum(), rel=1e-4)
     signed = np.add.reduceat(nodes, starts[:-1])
-    assert [p.signed for p in found.pieces] == pytest.approx(signed, abs=1e-4)
-    assert sum(p.share for p in found.pieces) == pytest.approx(1)
-    assert sum(p.attention for p in found.pieces) == pytest.approx(1)
+    assert [p.signed for p in found.passages] == pytest.approx(signed, abs=1e-4)
+    assert sum(p.share for p in found.passages) == pytest.approx(1)
+    assert sum(p.attention for p in found.passages) == pytest.approx(1)
     assert sum(edge.share for edge in found.edges) == pytest.approx(1)
 
 
 def test_spans_mark_entities_in_the_text() -> None:
     found, _, _ = explained()
-    marked = {piece.text[s.start : s.end]: s.label for piece in found.pieces for s in piece.spans}
+    marked = {
+        passage.text[s.start : s.end]: s.label for passage in found.passages for s in passage.spans
+    }
     assert marked["Peru"] == "Peru"
     assert marked["Lima"] == "Lima"
-    ids = {span.label: span.entity for piece in found.pieces for span in piece.spans}
+    ids = {span.label: span.entity for passage in found.passages for span in passage.spans}
     assert ids["Lima"] == "Q-Lima"
 
 
-def test_edges_join_pieces_that_name_the_same_entity() -> None:
+def test_edges_join_passages_that_name_the_same_entity() -> None:
     found, example, _ = explained()
     assert found.edges
     assert 2 * len(found.edges) == example.graph.num_entity_edges  # both ways
     for edge in found.edges:
         assert edge.first < edge.second
         for place in (edge.first, edge.second):
-            assert edge.entity in {span.entity for span in found.pieces[place].spans}
+            assert edge.entity in {span.entity for span in found.passages[place].spans}
         assert 0 < edge.attention < 1
     assert any(edge.signed for edge in found.edges)
 
@@ -125,8 +127,8 @@ def test_an_edge_that_is_cut_has_no_share() -> None:
     found = why(stir(tiny_model()), builder, example, "Lima")
     assert whole.edges
     assert not found.edges
-    assert [piece.attention for piece in found.pieces] == [0.0] * len(found.pieces)
-    assert sum(piece.share for piece in found.pieces) == pytest.approx(1)
+    assert [passage.attention for passage in found.passages] == [0.0] * len(found.passages)
+    assert sum(passage.share for passage in found.passages) == pytest.approx(1)
 
 
 def test_edges_of_a_closed_encoder_have_no_part() -> None:
@@ -138,25 +140,25 @@ def test_edges_of_a_closed_encoder_have_no_part() -> None:
     assert parts.edge_attention.all()
 
 
-def test_a_text_checkpoint_has_pieces_and_no_edges() -> None:
+def test_a_text_checkpoint_has_passages_and_no_edges() -> None:
     builder = tiny_builder()
     example = builder.conversation(tiny_conversation(0))[0]
     found = why(stir(tiny_model(evidence="text")), builder, example, "Lima")
     assert found.edges == ()
-    assert {piece.attention for piece in found.pieces} == {None}
-    assert sum(piece.share for piece in found.pieces) == pytest.approx(1)
+    assert {passage.attention for passage in found.passages} == {None}
+    assert sum(passage.share for passage in found.passages) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("evidence", ["graph", "text"])
-def test_nodes_without_a_place_of_their_own_count_for_their_piece(evidence: Any) -> None:
-    """Question nodes stand behind the pieces; pooled and repeated ones share places."""
+def test_nodes_without_a_place_of_their_own_count_for_their_passage(evidence: Any) -> None:
+    """Question nodes stand behind the passages; pooled and repeated ones share places."""
     builder = tiny_builder(question_nodes="question", repeats="encoded", pool_size=2)
     example = builder.conversation(tiny_conversation(0))[0]
     assert len(example.graph.prompt_ids) < len(example.graph.node_ids)
     found = why(stir(tiny_model(evidence=evidence)), builder, example, "Lima")
-    assert len(found.pieces) == len(example.evidence)
-    assert sum(piece.share for piece in found.pieces) == pytest.approx(1)
-    assert min(piece.share for piece in found.pieces) > 0
+    assert len(found.passages) == len(example.evidence)
+    assert sum(passage.share for passage in found.passages) == pytest.approx(1)
+    assert min(passage.share for passage in found.passages) > 0
 
 
 def test_a_prompt_marker_is_marked_where_the_model_read_it() -> None:
@@ -165,9 +167,9 @@ def test_a_prompt_marker_is_marked_where_the_model_read_it() -> None:
     found, _, _ = explained(
         conversation=replace(conversation, evidence=(marker, *conversation.evidence)), top_k=7
     )
-    (piece,) = [piece for piece in found.pieces if piece.id == "m"]
-    assert piece.text == "Peru < /evidence> Lima"
-    assert [piece.text[s.start : s.end] for s in piece.spans] == ["Peru", "Lima"]
+    (passage,) = [passage for passage in found.passages if passage.id == "m"]
+    assert passage.text == "Peru < /evidence> Lima"
+    assert [passage.text[s.start : s.end] for s in passage.spans] == ["Peru", "Lima"]
 
 
 def of_conversation(
@@ -183,19 +185,21 @@ def of_conversation(
 def test_memory_and_what_was_dropped() -> None:
     found = of_conversation(stir(tiny_model()), top_k=3, memory="random")
     first, *later = found["turns"]
-    assert {piece["origin"] for piece in first["pieces"]} == {"new"}
-    brought = [piece for turn in later for piece in turn["pieces"] if piece["origin"] == "memory"]
+    assert {passage["origin"] for passage in first["passages"]} == {"new"}
+    brought = [
+        passage for turn in later for passage in turn["passages"] if passage["origin"] == "memory"
+    ]
     assert brought
-    assert all(piece["from_turn"] < 2 for piece in brought)
+    assert all(passage["from_turn"] < 2 for passage in brought)
     assert found["memory"] == "random"
-    reasons = {piece["reason"] for turn in later for piece in turn["dropped"]}
+    reasons = {passage["reason"] for turn in later for passage in turn["dropped"]}
     assert reasons == {"memory"}
 
 
-def test_the_budget_drops_pieces() -> None:
+def test_the_budget_drops_passages() -> None:
     (turn, *_) = of_conversation(stir(tiny_model()), max_nodes=60)["turns"]
-    assert {piece["reason"] for piece in turn["dropped"]} == {"budget"}
-    assert len(turn["pieces"]) + len(turn["dropped"]) == 5
+    assert {passage["reason"] for passage in turn["dropped"]} == {"budget"}
+    assert len(turn["passages"]) + len(turn["dropped"]) == 5
 
 
 @pytest.mark.parametrize("shared", [{"pool_size": 2}, {"repeats": "encoded"}])
@@ -207,11 +211,11 @@ def test_the_budget_counts_places(shared: dict[str, Any]) -> None:
     builder = tiny_builder(memory="random", top_k=4, **shared)
     retrieved = builder.retrieve(conversation, 0, [])[1]
     limit = sum(builder.sizes(retrieved))
-    assert limit < sum(len(piece.ids) for piece in builder.tokenise(list(rows[:4]))[1])
+    assert limit < sum(len(passage.ids) for passage in builder.tokenise(list(rows[:4]))[1])
     builder = tiny_builder(memory="random", top_k=4, max_nodes=limit, **shared)
     example = builder.conversation(conversation)[0]
     example = replace(example, evidence=example.evidence[:2])
-    reasons = [piece.reason for piece in dropped_pieces(builder, example, retrieved)]
+    reasons = [passage.reason for passage in dropped_passages(builder, example, retrieved)]
     assert reasons == ["memory", "memory"]
 
 
@@ -233,7 +237,7 @@ def test_only_the_turns_that_were_answered_are_explained() -> None:
 def test_no_evidence_is_explained_by_none() -> None:
     conversation = replace(tiny_conversation(0), evidence=())
     found, _, _ = explained(conversation=conversation)
-    assert (found.pieces, found.edges) == ((), ())
+    assert (found.passages, found.edges) == ((), ())
 
 
 def test_shares() -> None:

@@ -52,8 +52,8 @@ def options(**changes: Any) -> argparse.Namespace:
 
 def test_what_is_taken_away_is_gone_from_graph_and_prompt(question: Ablation) -> None:
     kept = [0, 2, 3, 4]
-    pieces = [question.example.evidence[place].evidence for place in kept]
-    graph = question.builder.graph(pieces, question.encoded_question)
+    passages = [question.example.evidence[place].evidence for place in kept]
+    graph = question.builder.graph(passages, question.encoded_question)
     assert len(graph.node_ids) < len(question.example.graph.node_ids)
     batch = collate([replace(question.example, graph=graph)], "right", with_target=True)
     expected = -question.model(batch).total.item()
@@ -74,7 +74,7 @@ def test_losses(question: Ablation) -> None:
 def test_a_record_has_both_losses_for_each_selection_and_size(question: Ablation) -> None:
     record = measure(question, options())
     assert set(record["losses"]) == set(SELECTIONS)
-    assert record["num_pieces"] == 5
+    assert record["num_passages"] == 5
     order = best_first(record["parts"]["share"])
     assert record["losses"]["share"]["3"] == pytest.approx(question.losses(order, 3))
     assert record["losses"]["rank"]["1"] == pytest.approx(question.losses([0, 1, 2, 3, 4], 1))
@@ -87,10 +87,10 @@ def test_best_first_is_stable() -> None:
     assert best_first([0.5, 2.0, 0.5, 3.0]) == [3, 1, 0, 2]
 
 
-def test_the_table_leaves_out_questions_with_too_few_pieces() -> None:
-    def record(number: int, pieces: int, loss: float) -> Json:
+def test_the_table_leaves_out_questions_with_too_few_passages() -> None:
+    def record(number: int, passages: int, loss: float) -> Json:
         losses = {"share": {"3": [loss, 0.5]}, "rank": {"3": [1.0, 0.25]}}
-        return {"conversation": str(number), "num_pieces": pieces, "losses": losses}
+        return {"conversation": str(number), "num_passages": passages, "losses": losses}
 
     text = table([record(0, 5, 2.0), record(1, 5, 4.0), record(2, 3, 99.0)], [3])
     assert "k = 3, 2 questions" in text

@@ -113,7 +113,7 @@ def test_a_checkpoint_is_known_by_what_it_holds(
     before = capsys.readouterr().out
     assert f"| {checkpoint} | nothing | {len(first)} |" in before
 
-    shutil.rmtree(checkpoint)  # trained anew
+    shutil.rmtree(checkpoint)  # trained again
     model, _ = graph_model
     other = stir(GraphLM(model.config), seed=1)
     save_checkpoint(other, checkpoint_config(options[1]), {}, checkpoint)

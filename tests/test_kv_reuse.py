@@ -10,8 +10,8 @@ def test_conversations_are_joined_to_the_length_asked_for() -> None:
     found = list(long_conversations([tiny_conversation(n) for n in range(5)], 7))
     assert [len(c.turns) for c in found] == [7]
     assert [turn.id for turn in found[0].turns] == list("0123456")
-    texts = [piece.text for piece in found[0].evidence]
-    assert len(texts) == len(set(texts)) == 16  # of three pools of six, which share two pieces
+    texts = [passage.text for passage in found[0].evidence]
+    assert len(texts) == len(set(texts)) == 16  # of three pools of six, which share two passages
 
 
 def test_what_was_there_before_comes_first() -> None:

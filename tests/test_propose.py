@@ -116,9 +116,9 @@ def test_what_the_proposing_model_read_is_shown_and_saved(session: Session, tmp_
     assert len(set(texts)) == len(texts) > len(of_lm)
     assert set(texts) == {text for text, _, _ in (*of_lm, *of_nodes)}
     assert all(text.split(",")[0] in Screen(session)("/evidence") for text in texts)
-    assert len(session.why().pieces) == len(of_lm)  # the LM's answer hangs on what it has read
+    assert len(session.why().passages) == len(of_lm)  # the LM's answer hangs on what it has read
     [saved] = read_conversations(session.save(tmp_path / "talk.jsonl"))
-    assert [piece.text for piece in saved.turns[0].evidence] == texts
+    assert [passage.text for passage in saved.turns[0].evidence] == texts
 
 
 def test_a_turn_that_is_taken_back_leaves_nothing_to_propose_from(session: Session) -> None:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from turngraph.data.prompt import Prompt
 from turngraph.data.types import Evidence, Retrieved
-from turngraph.inference.display import AnswerStream, settled, show_evidence, show_pieces, visible
+from turngraph.inference.display import AnswerStream, settled, show_evidence, show_passages, visible
 from turngraph.tests.tiny import tiny_examples, tiny_tokenizer
 
 TINY = Prompt(tiny_tokenizer())
@@ -96,7 +96,7 @@ def test_answers_and_evidence_fold_at_any_width(width: int) -> None:
     said = file.getvalue()
     assert said.split() == words.split()
     assert width - 8 < len(said.splitlines()[0]) <= width
-    show_pieces(console, {"answer": "?"}, example, 1)
+    show_passages(console, {"answer": "?"}, example, 1)
     first, *rest = file.getvalue()[len(said) :].splitlines()
     assert first.startswith("  [table, 1.50, new] ")
     assert len(rest) > 2
@@ -105,11 +105,11 @@ def test_answers_and_evidence_fold_at_any_width(width: int) -> None:
     assert all(cell_len(line) <= width for line in file.getvalue().splitlines())
 
 
-def test_pieces_with_the_answer_in_them_come_first() -> None:
+def test_passages_with_the_answer_in_them_come_first() -> None:
     example = tiny_examples(1)[0]
     file = io.StringIO()
     answer = example.evidence[-1].evidence.text
-    show_pieces(Console(file=file, width=200), {"answer": answer.upper()}, example, 2)
+    show_passages(Console(file=file, width=200), {"answer": answer.upper()}, example, 2)
     first, second = file.getvalue().splitlines()
     assert first.endswith(answer)
     assert second.endswith(example.evidence[0].evidence.text)

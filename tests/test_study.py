@@ -510,7 +510,7 @@ def test_an_answer_of_gretriever_ends_with_its_line() -> None:
 
 
 def convmix_files(folder: Path) -> dict[str, Path]:
-    """Downloaded files as they are: questions, and the pieces that a tool retrieved for each."""
+    """Downloaded files as they are: questions, and the passages that a tool retrieved for each."""
     files = {}
     for part, numbers in (("train", range(4)), ("test", (4, 5))):
         conversations, evidence = [], {}
@@ -525,11 +525,11 @@ def convmix_files(folder: Path) -> dict[str, Path]:
                      "answers": answers, "answer_src": turn.source}
                 )  # fmt: skip
                 evidence[id_] = [
-                    {"evidence_text": piece.text,
-                     "source": "info" if piece.source == "infobox" else piece.source,
-                     "wikidata_entities": [{"id": e.id, "label": e.label} for e in piece.entities],
-                     "disambiguations": [[e.label, e.id] for e in piece.entities]}
-                    for piece in made.evidence
+                    {"evidence_text": passage.text,
+                     "source": "info" if passage.source == "infobox" else passage.source,
+                     "wikidata_entities": [{"id": e.id, "label": e.label} for e in passage.entities],
+                     "disambiguations": [[e.label, e.id] for e in passage.entities]}
+                    for passage in made.evidence
                 ]  # fmt: skip
             conversations.append({"conv_id": number, "domain": "tiny", "questions": asked})
         for name, value in (("questions", conversations), ("evidence", evidence)):
@@ -560,15 +560,15 @@ def test_convmix_from_files_to_the_table(tmp_path: Path, calls: Calls) -> None:
     assert len(trained) == 2  # without memory the graph rows are one
 
 
-def test_convmix_with_its_real_questions_and_pieces(
+def test_convmix_with_its_real_questions_and_passages(
     convmix_folder: Path, tmp_path: Path, calls: Calls
 ) -> None:
     conversations = json.loads((convmix_folder / "convmix_dev.json").read_text(encoding="utf-8"))
-    pieces = json.loads((convmix_folder / "convinse_evidence_sample.json").read_text("utf-8"))
+    passages = json.loads((convmix_folder / "convinse_evidence_sample.json").read_text("utf-8"))
     files = {}
     for part, of_part in (("train", conversations[:4]), ("test", conversations[4:7])):
         asked = [question for one in of_part for question in one["questions"]]
-        found = {q["question_id"]: pieces[i : i + 20] for i, q in enumerate(asked)}
+        found = {q["question_id"]: passages[i : i + 20] for i, q in enumerate(asked)}
         for name, value in (("questions", of_part), ("evidence", found)):
             files[f"{part}_{name}"] = tmp_path / f"{part}_{name}.json"
             files[f"{part}_{name}"].write_text(json.dumps(value))

@@ -82,17 +82,17 @@ def plan_run(minutes: float | None = None, begun: float = 0.0, **changes: Any) -
     data = DataConfig(max_train_questions=400, table_questions=changes.pop("made", 0))
     config = SimpleNamespace(training=TrainingConfig(), model=model, data=data)
     state = {"done": minutes is not None, "seconds": 60 * (minutes or begun)}
-    run = {"kind": "train", "row": Row("a", "a"), "in_one_piece": False, "proposals": None}
+    run = {"kind": "train", "row": Row("a", "a"), "uninterruptible": False, "proposals": None}
     return SimpleNamespace(config=config, state=state, **(run | changes))
 
 
 def test_only_what_goes_on_has_less_left_for_the_minutes_it_had() -> None:
-    def left(in_one_piece: bool) -> float:
-        run = plan_run(begun=20, in_one_piece=in_one_piece)
+    def left(uninterruptible: bool) -> float:
+        run = plan_run(begun=20, uninterruptible=uninterruptible)
         return minutes_left(run, Size(train_minutes=60.0), [run])
 
-    assert left(in_one_piece=False) == 40.0
-    assert left(in_one_piece=True) == 60.0
+    assert left(uninterruptible=False) == 40.0
+    assert left(uninterruptible=True) == 60.0
 
 
 def test_a_training_of_more_questions_takes_longer() -> None:

@@ -355,8 +355,8 @@ def test_as_a_user_runs_it(tiny_folder: str, tmp_path: Path) -> None:
     assert "infobox" in scored
 
     pool = tmp_path / "pool.jsonl"
-    pieces = json.loads(test.read_text().splitlines()[0])["evidence"]
-    pool.write_text("".join(json.dumps(piece) + "\n" for piece in pieces))
+    passages = json.loads(test.read_text().splitlines()[0])["evidence"]
+    pool.write_text("".join(json.dumps(passage) + "\n" for passage in passages))
     asked = "What is the capital of Peru?\nAnd its population?\n"
     said = command("infer.py", "chat", *arguments, "--evidence", pool, text=asked)
     assert said.count(", new]") >= 2

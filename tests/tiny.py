@@ -51,7 +51,7 @@ ARCHITECTURES: dict[str, tuple[dict[str, Any], str]] = {
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
     """A byte-level tokenizer with the chat format of SmolLM2; token 1 ends a turn."""
     texts = [*INSTRUCTION, "<evidence></evidence>", f"Question: {ANSWER}", "user assistant"]
-    texts += [piece.text for number in range(6) for piece in tiny_conversation(number).evidence]
+    texts += [passage.text for number in range(6) for passage in tiny_conversation(number).evidence]
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -125,18 +125,18 @@ def tiny_conversation(number: int, id_: str | None = None) -> Conversation:
     country, capital, currency = COUNTRIES[number % len(COUNTRIES)]
     named = {name: Entity(f"Q-{name}", name) for name in (country, capital, currency)}
 
-    def piece(id_: str, text: str, source: Any, *names: str) -> Evidence:
+    def passage(id_: str, text: str, source: Any, *names: str) -> Evidence:
         return Evidence(id_, text, source, tuple(named[name] for name in names))
 
     people = f"{number + 2} million"
     named[people] = Entity(people, people)
     pool = (
-        piece("0", f"{country}, capital, {capital}", "kb", country, capital),
-        piece("1", f"{country}, currency is {currency}", "infobox", country, currency),
-        piece("2", f"City {capital}, people {people}", "table", capital, people),
-        piece("3", f"Many visitors of {capital} pay in {currency}.", "text", capital, currency),
-        piece("4", "A sentence about nothing in particular.", "text"),
-        piece("5", f"It often rains in {country}.", "text", country),
+        passage("0", f"{country}, capital, {capital}", "kb", country, capital),
+        passage("1", f"{country}, currency is {currency}", "infobox", country, currency),
+        passage("2", f"City {capital}, people {people}", "table", capital, people),
+        passage("3", f"Many visitors of {capital} pay in {currency}.", "text", capital, currency),
+        passage("4", "A sentence about nothing in particular.", "text"),
+        passage("5", f"It often rains in {country}.", "text", country),
     )
     asked = (
         (f"What is the capital of {country}?", capital, "kb"),

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turngraph.configs.schema import PIECE_FEATURES
+from turngraph.configs.schema import PASSAGE_FEATURES
 from turngraph.data.examples import Example
 from turngraph.data.graph.chain_graph import ChainGraph, join_places
 from turngraph.data.graph.mentions import entities_of
@@ -31,13 +31,13 @@ def candidate_entities(example: Example) -> list[Entity]:
 class Candidates:
     """The entities that the examples of a batch can be answered with: C of B examples.
 
-    Nodes stand in S segments, one behind the other: the pieces of an example, then its question.
+    Nodes stand in S segments, one behind the other: the passages of an example, then its question.
     Mentions of one candidate stand together, candidates of one example likewise.
 
     Args:
         segment_sizes: nodes in each segment, [S].
         questions: the segment of each example's question, [B].
-        features: of each segment ``configs.schema.PIECE_FEATURES``, [S, 3]; 0 of questions.
+        features: of each segment ``configs.schema.PASSAGE_FEATURES``, [S, 3]; 0 of questions.
         nodes: the last node of each mention, [M].
         segments: the segment of each mention, [M].
         num_mentions: of each candidate, [C].
@@ -209,7 +209,7 @@ def join_candidates(examples: Sequence[Example], with_gold: bool) -> Candidates 
 
 
 def _features(example: Example) -> np.ndarray:
-    found = np.zeros((len(example.evidence) + 1, len(PIECE_FEATURES)), np.float32)
+    found = np.zeros((len(example.evidence) + 1, len(PASSAGE_FEATURES)), np.float32)
     best = max((item.score for item in example.evidence), default=0.0)
     for rank, item in enumerate(example.evidence):
         is_old = item.from_turn < example.turn

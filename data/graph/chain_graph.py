@@ -1,4 +1,4 @@
-"""From pieces of evidence to one graph of token chains joined by entity edges, as index arrays."""
+"""From passages to one graph of token chains joined by entity edges, as index arrays."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ TypedEdges = tuple[str, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
-class TokenisedPiece:
-    """A piece of evidence as tokens.
+class TokenisedPassage:
+    """A passage as tokens.
 
     Args:
         ids: token ids, one node each.
-        ends: where each token ends, in characters of the piece's text; tokens of the tags
+        ends: where each token ends, in characters of the passage's text; tokens of the tags
             around the text end at 0 or behind the text.
-        num_cut: tokens that were cut off because the piece alone exceeded the node budget.
+        num_cut: tokens that were cut off because the passage alone exceeded the node budget.
     """
 
     ids: list[int]
@@ -44,7 +44,7 @@ class Mentions:
         entities: of each mention, a number among the entities of E_t (``mentions.entities_of``),
             [M].
         nodes: the last node of each mention, [M].
-        sizes: nodes of each piece, and of the question behind them, [P + 1].
+        sizes: nodes of each passage, and of the question behind them, [P + 1].
     """
 
     entities: np.ndarray
@@ -57,7 +57,7 @@ class ChainGraph:
     """The graph of E_t (paper, section 4.3).
 
     Args:
-        node_ids: token id of every node, piece after piece, [N].
+        node_ids: token id of every node, passage after passage, [N].
         edge_index: source row and target row, [2, E]; chain edges first.
         num_entity_edges: how many of the edges, at the end, join entity spans.
         edge_types: each edge's place in ``EDGE_TYPES``, [E]; None where nothing says it.
@@ -92,7 +92,7 @@ class ChainGraph:
 
 
 def chain_graph(
-    pieces: Sequence[TokenisedPiece],
+    passages: Sequence[TokenisedPassage],
     spans: Sequence[Sequence[EntitySpan]],
     chain: ChainDirection = "forward",
     entity_edges: EntityEdges = "star",
@@ -103,20 +103,22 @@ def chain_graph(
     """Join token chains by entity edges.
 
     Args:
-        pieces: tokens of each piece, best-ranked first.
-        spans: entity spans of each piece, in characters of its text.
+        passages: tokens of each passage, best-ranked first.
+        spans: entity spans of each passage, in characters of its text.
         chain: ``forward`` is w_1 -> w_2 -> ..., as the paper draws it.
-        entity_edges: ``star`` joins every span to the first span in the best-ranked piece, O(m)
-            edges for m spans; ``clique`` joins all pairs in different pieces; both ways,
+        entity_edges: ``star`` joins every span to the first span in the best-ranked passage, O(m)
+            edges for m spans; ``clique`` joins all pairs in different passages; both ways,
             last token to last token.
-        max_entity_share: an entity in more than this part of the pieces gets no edges.
+        max_entity_share: an entity in more than this part of the passages gets no edges.
         more_edges: edges of other types.
-        places: for each piece the places of its tokens, from 0; None: each has its own.
+        places: for each passage the places of its tokens, from 0; None: each has its own.
     """
-    starts = node_starts(pieces)
-    node_ids = np.fromiter((i for piece in pieces for i in piece.ids), np.int64, int(starts[-1]))
-    nodes = span_nodes(pieces, spans, starts)
-    joined = _entity_edges(nodes, len(pieces), entity_edges, max_entity_share)
+    starts = node_starts(passages)
+    node_ids = np.fromiter(
+        (i for passage in passages for i in passage.ids), np.int64, int(starts[-1])
+    )
+    nodes = span_nodes(passages, spans, starts)
+    joined = _entity_edges(nodes, len(passages), entity_edges, max_entity_share)
     parts = [*_chain_edges(starts, chain), *more_edges, ("entity", joined)]
     edge_index = np.concatenate([edges for _, edges in parts], axis=1)
     sizes = [edges.shape[1] for _, edges in parts]
@@ -125,18 +127,18 @@ def chain_graph(
     return ChainGraph(node_ids, edge_index, joined.shape[1], edge_types, all_places)
 
 
-def node_starts(pieces: Sequence[TokenisedPiece]) -> np.ndarray:
-    """First node of each piece, and the number of nodes at the end."""
-    return np.cumsum([0, *(len(piece.ids) for piece in pieces)])
+def node_starts(passages: Sequence[TokenisedPassage]) -> np.ndarray:
+    """First node of each passage, and the number of nodes at the end."""
+    return np.cumsum([0, *(len(passage.ids) for passage in passages)])
 
 
 def num_places(places: np.ndarray) -> int:
-    """How much room in the prompt a piece takes whose tokens stand at these places."""
+    """How much room in the prompt a passage takes whose tokens stand at these places."""
     return int(places.max(initial=-1)) + 1
 
 
 def join_places(places: Sequence[np.ndarray]) -> np.ndarray:
-    """Places one behind the other from those in each piece, or in each graph."""
+    """Places one behind the other from those in each passage, or in each graph."""
     starts = np.cumsum([0, *map(num_places, places)])
     moved = [np.where(p < 0, -1, p + start) for p, start in zip(places, starts, strict=False)]
     return np.concatenate([*moved, np.empty(0, np.int64)])
@@ -161,14 +163,14 @@ def _chain_edges(starts: np.ndarray, chain: ChainDirection) -> list[TypedEdges]:
 
 
 def span_nodes(
-    pieces: Sequence[TokenisedPiece], spans: Sequence[Sequence[EntitySpan]], starts: np.ndarray
+    passages: Sequence[TokenisedPassage], spans: Sequence[Sequence[EntitySpan]], starts: np.ndarray
 ) -> dict[str, list[tuple[int, int]]]:
-    """Entity id -> (piece, node of the span's last token), in rank order."""
+    """Entity id -> (passage, node of the span's last token), in rank order."""
     nodes: dict[str, list[tuple[int, int]]] = {}
-    for number, (piece, found) in enumerate(zip(pieces, spans, strict=True)):
+    for number, (passage, found) in enumerate(zip(passages, spans, strict=True)):
         for span in found:
-            token = last_token(piece.ends, span.end)
-            if token < len(piece.ids):  # else the piece was cut before the span's end
+            token = last_token(passage.ends, span.end)
+            if token < len(passage.ids):  # else the passage was cut before the span's end
                 nodes.setdefault(span.entity, []).append((number, int(starts[number]) + token))
     return nodes
 
@@ -180,19 +182,19 @@ def last_token(ends: Sequence[int], end: int) -> int:
 
 
 def _entity_edges(
-    nodes: dict[str, list[tuple[int, int]]], num_pieces: int, kind: EntityEdges, max_share: float
+    nodes: dict[str, list[tuple[int, int]]], num_passages: int, kind: EntityEdges, max_share: float
 ) -> np.ndarray:
     pairs: set[tuple[int, int]] = set()
     for places in nodes.values() if kind != "none" else ():
-        in_pieces = {number for number, _ in places}
-        if len(in_pieces) < 2 or len(in_pieces) / num_pieces > max_share:
+        in_passages = {number for number, _ in places}
+        if len(in_passages) < 2 or len(in_passages) / num_passages > max_share:
             continue
         joins = (
             ((places[0], other) for other in places[1:])
             if kind == "star"
             else combinations(places, 2)
         )
-        pairs.update((a, b) for (piece_a, a), (piece_b, b) in joins if piece_a != piece_b)
+        pairs.update((a, b) for (passage_a, a), (passage_b, b) in joins if passage_a != passage_b)
     if not pairs:
         return np.empty((2, 0), np.int64)
     one_way = np.array(sorted(pairs), np.int64).T

@@ -67,7 +67,7 @@ FUNCTION_WORDS = frozenset(
 
 
 class EntityEdges(NamedTuple):
-    """What entities join: how many occur, how many in two pieces or more, and star edges."""
+    """What entities join: how many occur, how many in two passages or more, and star edges."""
 
     num_entities: int
     num_shared: int
@@ -92,33 +92,33 @@ class _Seen:
     inner_names: set[str] = field(default_factory=set)
 
 
-def find_entities(pieces: Sequence[Evidence], extend: bool = False) -> list[Evidence]:
-    """The pieces, those without entities with what was found in their text.
+def find_entities(passages: Sequence[Evidence], extend: bool = False) -> list[Evidence]:
+    """The passages, those without entities with what was found in their text.
 
     A found text that equals a label or mention of an entity that the pool already has is that
     entity. Otherwise its id is its normal form and its label its first spelling in the pool.
 
     Args:
-        pieces: one pool; how a word is written in one piece helps to read another.
-        extend: add what was found to pieces that have entities too; otherwise they stay as is.
+        passages: one pool; how a word is written in one passage helps to read another.
+        extend: add what was found to passages that have entities too; otherwise they stay as is.
     """
-    titles = _titles(pieces)
-    chosen = [i for i, piece in enumerate(pieces) if extend or not piece.entities]
-    split = [_split(pieces[i], titles) for i in chosen]
+    titles = _titles(passages)
+    chosen = [i for i, passage in enumerate(passages) if extend or not passage.entities]
+    split = [_split(passages[i], titles) for i in chosen]
     names = [[_read_names(text) for text in values + free] for _, values, free in split]
     seen = _Seen()
     for name_lists in names:
         for found, lower in name_lists:
             _look_at(found, lower, seen)
-    known = _known_entities(pieces)
+    known = _known_entities(passages)
     given = [name for heads, values, _ in split for name in heads + values]
     seen.inner_words.update(given, (entity.label for entity in known.values()))
-    result = list(pieces)
+    result = list(passages)
     for index, (heads, values, free), name_lists in zip(chosen, split, names, strict=True):
         labels = heads + values
         for text, (found, _) in zip(values + free, name_lists, strict=True):
             labels += _dates_numbers_quotes(text)[0] + list(_choose(found, seen))
-        result[index] = _with_entities(pieces[index], labels, known)
+        result[index] = _with_entities(passages[index], labels, known)
     return result
 
 
@@ -128,33 +128,33 @@ def entity_of(text: str) -> Entity | None:
     return Entity(normalise_value(text), text) if _is_entity(text) else None
 
 
-def _titles(pieces: Iterable[Evidence]) -> set[str]:
-    """What stands before the first comma of several pieces, unless it opens plain sentences."""
+def _titles(passages: Iterable[Evidence]) -> set[str]:
+    """What stands before the first comma of several passages, unless it opens plain sentences."""
     total, as_title = Counter(), Counter()
-    for piece in pieces:
-        head, comma, rest = piece.text.partition(", ")
+    for passage in passages:
+        head, comma, rest = passage.text.partition(", ")
         if comma and 0 < len(head) <= MAX_TITLE_CHARS and head.casefold() not in FUNCTION_WORDS:
             total[head] += 1
-            as_title[head] += not rest[:1].islower() or piece.source != "text"
+            as_title[head] += not rest[:1].islower() or passage.source != "text"
     return {head for head, n in total.items() if n > 1 and as_title[head] > n / 2}
 
 
-def _split(piece: Evidence, titles: set[str]) -> tuple[list[str], list[str], list[str]]:
-    """A piece as its title, its values (each an entity), and its free text, none of them twice."""
-    head, _, rest = piece.text.partition(", ")
-    parts = piece.text.split(", ")
-    if piece.source == "kb" and len(parts) > 2:
+def _split(passage: Evidence, titles: set[str]) -> tuple[list[str], list[str], list[str]]:
+    """A passage as its title, its values (each an entity) and its free text, none twice."""
+    head, _, rest = passage.text.partition(", ")
+    parts = passage.text.split(", ")
+    if passage.source == "kb" and len(parts) > 2:
         return parts[:1], parts[2::2], []
-    if piece.source == "infobox" and len(parts) > 2:
+    if passage.source == "infobox" and len(parts) > 2:
         return parts[:1], list(dict.fromkeys([", ".join(parts[2:]), *parts[2:]])), []
-    if piece.source == "table" and len(cells := _CELL.split(piece.text)) > 1:
+    if passage.source == "table" and len(cells := _CELL.split(passage.text)) > 1:
         title = head if head in titles else cells[0]
         return [title], [cell.partition(" is ")[2] for cell in cells[1:]], []
     if head in titles:
         return [head], [], [rest]
-    begins = rest.split(" ", 1)[0]  # "Peru, The capital": a title of one piece, then a sentence
+    begins = rest.split(" ", 1)[0]  # "Peru, The capital": a title of one passage, then a sentence
     is_sentence = begins[:1].isupper() and begins.casefold() in FUNCTION_WORDS
-    return [], [], [head, rest] if is_sentence else [piece.text]
+    return [], [], [head, rest] if is_sentence else [passage.text]
 
 
 def _read_names(text: str) -> tuple[list[_Name], list[str]]:
@@ -269,51 +269,52 @@ def _is_entity(text: str) -> bool:
     return len(text) <= MAX_CHARS and num_letters >= MIN_LETTERS and not is_small
 
 
-def _known_entities(pieces: Iterable[Evidence]) -> dict[str, Entity]:
+def _known_entities(passages: Iterable[Evidence]) -> dict[str, Entity]:
     known: dict[str, Entity] = {}
-    entities = {entity for piece in pieces for entity in piece.entities}
+    entities = {entity for passage in passages for entity in passage.entities}
     for entity in sorted(entities, key=lambda e: (e.id, e.label, e.mentions)):
         for name in (entity.label, *entity.mentions):
             known.setdefault(normalise_value(name), replace(entity, mentions=()))
     return known
 
 
-def _with_entities(piece: Evidence, labels: Iterable[str], known: dict[str, Entity]) -> Evidence:
-    entities = {entity.id: entity for entity in piece.entities}
+def _with_entities(passage: Evidence, labels: Iterable[str], known: dict[str, Entity]) -> Evidence:
+    entities = {entity.id: entity for entity in passage.entities}
     for found in filter(None, map(entity_of, labels)):
         entity = known.setdefault(found.id, found)
         if fold(found.label) != fold(entity.label):
             entity = replace(entity, mentions=(found.label,))
         entities.setdefault(entity.id, entity)
-    return replace(piece, entities=tuple(entities.values()))
+    return replace(passage, entities=tuple(entities.values()))
 
 
-def count_entity_edges(pieces: Iterable[Evidence]) -> EntityEdges:
-    """How many entities a pool has, how many stand in two pieces or more, and their star edges.
+def count_entity_edges(passages: Iterable[Evidence]) -> EntityEdges:
+    """How many entities a pool has, how many stand in two passages or more, and their star edges.
 
-    A star joins an entity's m pieces by m - 1 edges; each is walked both ways.
+    A star joins an entity's m passages by m - 1 edges; each is walked both ways.
     """
-    counts = Counter(entity.id for piece in pieces for entity in piece.entities)
+    counts = Counter(entity.id for passage in passages for entity in passage.entities)
     shared = [count for count in counts.values() if count > 1]
     return EntityEdges(len(counts), len(shared), sum(shared) - len(shared))
 
 
 def complete_entities(conversations: Sequence[Conversation]) -> list[Conversation]:
-    """The conversations, with entities found for the pieces that have none; the log says how many.
+    """The conversations, with entities found for the passages that have none; the log says how
+    many.
 
-    A pool that several conversations share stays shared and is looked at once. Pieces that have
-    entities are left as they are, and so is the tuple of a pool without any other pieces.
+    A pool that several conversations share stays shared and is looked at once. Passages that have
+    entities are left as they are, and so is the tuple of a pool without any other passages.
     """
     pools = {id(pool): pool for c in conversations for pool in (c.evidence, *_turn_pools(c))}
-    lacking = {k: p for k, p in pools.items() if not all(piece.entities for piece in p)}
+    lacking = {k: p for k, p in pools.items() if not all(passage.entities for passage in p)}
     if not lacking:
         return list(conversations)
-    done, total, num_pieces = dict(pools), EntityEdges(0, 0, 0), 0
+    done, total, num_passages = dict(pools), EntityEdges(0, 0, 0), 0
     for key, pool in tqdm(lacking.items(), desc="finding entities", unit=" pools", delay=2):
         done[key] = tuple(find_entities(pool))
         total = EntityEdges(*map(sum, zip(total, count_entity_edges(done[key]), strict=True)))
-        num_pieces += sum(not piece.entities for piece in pool)
-    log_entities(total, num_pieces)
+        num_passages += sum(not passage.entities for passage in pool)
+    log_entities(total, num_passages)
     return [
         replace(
             conversation,
@@ -328,13 +329,13 @@ def _turn_pools(conversation: Conversation) -> Iterator[tuple[Evidence, ...]]:
     return (turn.evidence for turn in conversation.turns)
 
 
-def log_entities(edges: EntityEdges, num_pieces: int) -> None:
-    """Say what was found in ``num_pieces`` pieces and what it joins."""
+def log_entities(edges: EntityEdges, num_passages: int) -> None:
+    """Say what was found in ``num_passages`` passages and what it joins."""
     logger.info(
-        "found %d entities in %d pieces; %d entities occur in at least two pieces, "
+        "found %d entities in %d passages; %d entities occur in at least two passages, "
         "giving up to %d entity edges",
         edges.num_entities,
-        num_pieces,
+        num_passages,
         edges.num_shared,
         edges.num_edges,
     )

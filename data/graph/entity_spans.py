@@ -1,7 +1,8 @@
-"""Entity spans: where a piece of evidence mentions an entity, in characters.
+"""Entity spans: where a passage mentions an entity, in characters.
 
-The paper's "string matching against KG entities" (section 4.3): all entities known from the pieces
-of E_t are searched in every piece, so that a sentence that names a table's cell is linked to it.
+The paper's "string matching against KG entities" (section 4.3): all entities known from the
+passages of E_t are searched in every passage, so that a sentence that names a table's cell is
+linked to it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import ahocorasick
 from turngraph.data.normalise import UNSPACED, is_accent
 from turngraph.data.types import Evidence
 
-# A mention shorter than this is believed only in a piece that lists its entity: "12" or "US" as
+# A mention shorter than this is believed only in a passage that lists its entity: "12" or "US" as
 # cells of one row would otherwise be found in every other.
 MIN_LETTERS, MIN_DIGITS = 3, 4
 _UNSPACED = re.compile(f"[{UNSPACED}]")
@@ -26,7 +27,7 @@ _VARIANT = re.compile("[\ufe00-\ufe0f]")  # emoji or text style: the word is the
 
 @dataclass(frozen=True, slots=True)
 class EntitySpan:
-    """Where a piece mentions an entity: characters ``start`` to ``end`` (exclusive) of its text."""
+    """A mention of an entity: characters ``start`` to ``end`` (exclusive) of a passage's text."""
 
     entity: str
     start: int
@@ -103,11 +104,11 @@ def _trusted_anywhere(mention: str) -> bool:
     )
 
 
-def _automaton(pieces: Sequence[Evidence]) -> ahocorasick.Automaton | None:
+def _automaton(passages: Sequence[Evidence]) -> ahocorasick.Automaton | None:
     """Mention -> (its length, ids of the entities of that name, in rank order)."""
     named: dict[str, list[str]] = {}
-    for piece in pieces:
-        for entity in piece.entities:
+    for passage in passages:
+        for entity in passage.entities:
             for name in (entity.label, *entity.mentions):
                 ids = named.setdefault(_fold_mention(name), [])
                 if entity.id not in ids:
@@ -122,24 +123,24 @@ def _automaton(pieces: Sequence[Evidence]) -> ahocorasick.Automaton | None:
     return automaton
 
 
-def entity_spans(pieces: Sequence[Evidence]) -> list[list[EntitySpan]]:
-    """The entity spans of every piece, in order of their start, none overlapping.
+def entity_spans(passages: Sequence[Evidence]) -> list[list[EntitySpan]]:
+    """The entity spans of every passage, in order of their start, none overlapping.
 
     Whole words, longest first, case and accents folded. Where a mention names several entities, the
-    piece's own comes first, then the one of the best-ranked piece.
+    passage's own comes first, then the one of the best-ranked passage.
 
     Args:
-        pieces: E_t, best first.
+        passages: E_t, best first.
     """
-    automaton = _automaton(pieces)
+    automaton = _automaton(passages)
     if automaton is None:
-        return [[] for _ in pieces]
-    return [_piece_spans(piece, automaton) for piece in pieces]
+        return [[] for _ in passages]
+    return [_passage_spans(passage, automaton) for passage in passages]
 
 
-def _piece_spans(piece: Evidence, automaton: ahocorasick.Automaton) -> list[EntitySpan]:
-    text, offsets = _fold_with_offsets(piece.text)
-    own = {entity.id for entity in piece.entities}
+def _passage_spans(passage: Evidence, automaton: ahocorasick.Automaton) -> list[EntitySpan]:
+    text, offsets = _fold_with_offsets(passage.text)
+    own = {entity.id for entity in passage.entities}
     found = []
     for last, (length, ids, trusted) in automaton.iter(text):
         start, end = last - length + 1, last + 1

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from turngraph.data.graph.chain_graph import TokenisedPiece, TypedEdges, last_token, node_starts
+from turngraph.data.graph.chain_graph import TokenisedPassage, TypedEdges, last_token, node_starts
 from turngraph.data.graph.entities import FUNCTION_WORDS
 from turngraph.data.graph.entity_spans import EntitySpan
 from turngraph.data.graph.table_structure import cells_of, repeated_spans
@@ -40,8 +40,8 @@ def content_words(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def more_edges(
-    pieces: Sequence[Evidence],
-    tokens: Sequence[TokenisedPiece],
+    passages: Sequence[Evidence],
+    tokens: Sequence[TokenisedPassage],
     spans: Sequence[Sequence[EntitySpan]],
     structure: Literal["none", "table", "all"],
     with_question: bool,
@@ -49,48 +49,48 @@ def more_edges(
     """All edges that are neither of a chain nor between entities of the evidence.
 
     Args:
-        pieces: the evidence, best first, and the question behind it where it has nodes.
+        passages: the evidence, best first, and the question behind it where it has nodes.
         tokens: of each of them.
         spans: entity spans of each of them.
         structure: as ``EvidenceConfig.structure_edges`` says.
-        with_question: whether the last of the pieces is the question.
+        with_question: whether the last of the passages is the question.
     """
-    num = len(pieces) - with_question
-    edges = [question_edges(pieces, tokens, spans)] if with_question else []
+    num = len(passages) - with_question
+    edges = [question_edges(passages, tokens, spans)] if with_question else []
     if structure != "none":
-        edges += table_edges(pieces[:num], tokens[:num])
+        edges += table_edges(passages[:num], tokens[:num])
     if structure == "all":
-        edges += source_and_time_edges(pieces[:num], tokens[:num])
+        edges += source_and_time_edges(passages[:num], tokens[:num])
     return edges
 
 
 def question_edges(
-    pieces: Sequence[Evidence],
-    tokens: Sequence[TokenisedPiece],
+    passages: Sequence[Evidence],
+    tokens: Sequence[TokenisedPassage],
     spans: Sequence[Sequence[EntitySpan]],
 ) -> TypedEdges:
     """Edges between a question and the evidence, both ways.
 
-    The same entity or the same word joins the last tokens of its mentions. Titles that a piece
-    repeats are passed over: they would join every piece alike.
+    The same entity or the same word joins the last tokens of its mentions. Titles that a passage
+    repeats are passed over: they would join every passage alike.
 
     Args:
-        pieces: the evidence, best first, and the question behind it.
+        passages: the evidence, best first, and the question behind it.
         tokens: of each of them.
         spans: entity spans of each of them.
     """
-    starts, repeated = node_starts(tokens), repeated_spans(pieces)
+    starts, repeated = node_starts(tokens), repeated_spans(passages)
     asked: dict[str, list[int]] = {}
     places: list[tuple[str, int]] = []
-    for number, (piece, found) in enumerate(zip(pieces, spans, strict=True)):
+    for number, (passage, found) in enumerate(zip(passages, spans, strict=True)):
         lead = max((end for start, end in repeated[number] if start == 0), default=0)
         marks = [(f"entity {span.entity}", span.end) for span in found]
-        for name, end in [*marks, *content_words(piece.text)]:
+        for name, end in [*marks, *content_words(passage.text)]:
             token = last_token(tokens[number].ends, end)
             if token >= len(tokens[number].ids) or end <= lead:
                 continue
             node = int(starts[number]) + token
-            if number + 1 == len(pieces):
+            if number + 1 == len(passages):
                 asked.setdefault(name, []).append(node)
             else:
                 places.append((name, node))
@@ -98,7 +98,9 @@ def question_edges(
     return "question", _both_ways(pairs)
 
 
-def table_edges(pieces: Sequence[Evidence], tokens: Sequence[TokenisedPiece]) -> list[TypedEdges]:
+def table_edges(
+    passages: Sequence[Evidence], tokens: Sequence[TokenisedPassage]
+) -> list[TypedEdges]:
     """Edges of rows: headers to cells, a row's first cell to its others, and along columns.
 
     Every token of a header is joined to every token of its cell, one way. The others join last
@@ -108,13 +110,13 @@ def table_edges(pieces: Sequence[Evidence], tokens: Sequence[TokenisedPiece]) ->
     headers: set[tuple[int, int]] = set()
     rows: set[tuple[int, int]] = set()
     columns: dict[str, list[int]] = {}
-    for piece, piece_tokens, start in zip(pieces, tokens, starts, strict=False):
+    for passage, passage_tokens, start in zip(passages, tokens, starts, strict=False):
         ends: list[int] = []
-        for cell in cells_of(piece):
-            inside = _tokens_of(piece_tokens, cell.cell - 1, cell.end)
+        for cell in cells_of(passage):
+            inside = _tokens_of(passage_tokens, cell.cell - 1, cell.end)
             if not inside:
                 continue
-            named = _tokens_of(piece_tokens, cell.start - 1, cell.middle)
+            named = _tokens_of(passage_tokens, cell.start - 1, cell.middle)
             headers.update((int(start) + a, int(start) + b) for a, b in product(named, inside))
             ends.append(int(start) + inside[-1])
             columns.setdefault(cell.header, []).append(ends[-1])
@@ -128,53 +130,53 @@ def table_edges(pieces: Sequence[Evidence], tokens: Sequence[TokenisedPiece]) ->
 
 
 def source_and_time_edges(
-    pieces: Sequence[Evidence], tokens: Sequence[TokenisedPiece]
+    passages: Sequence[Evidence], tokens: Sequence[TokenisedPassage]
 ) -> list[TypedEdges]:
     """Edges between the first tokens of neighbours of one source, and mentions of one year."""
     starts = node_starts(tokens)
     sources: dict[str, list[int]] = {}
     years: dict[str, list[tuple[int, int]]] = {}
-    for number, (piece, piece_tokens) in enumerate(zip(pieces, tokens, strict=True)):
-        sources.setdefault(piece.source, []).append(int(starts[number]))
-        for match in _YEAR.finditer(piece.text):
-            token = last_token(piece_tokens.ends, match.end())
-            if token < len(piece_tokens.ids):
+    for number, (passage, passage_tokens) in enumerate(zip(passages, tokens, strict=True)):
+        sources.setdefault(passage.source, []).append(int(starts[number]))
+        for match in _YEAR.finditer(passage.text):
+            token = last_token(passage_tokens.ends, match.end())
+            if token < len(passage_tokens.ids):
                 years.setdefault(match[0], []).append((number, int(starts[number]) + token))
     same_source = {pair for nodes in sources.values() for pair in pairwise(nodes)}
     same_year = {
         (a, b)
         for places in years.values()
-        for (piece_a, a), (piece_b, b) in ((places[0], other) for other in places[1:])
-        if piece_a != piece_b
+        for (passage_a, a), (passage_b, b) in ((places[0], other) for other in places[1:])
+        if passage_a != passage_b
     }
     return [("source", _both_ways(same_source)), ("time", _both_ways(same_year))]
 
 
 def places_in_prompt(
-    pieces: Sequence[Evidence],
-    tokens: Sequence[TokenisedPiece],
+    passages: Sequence[Evidence],
+    tokens: Sequence[TokenisedPassage],
     leave_out_repeats: bool,
     pool_size: int = 1,
     pool_from: int = 0,
 ) -> list[np.ndarray]:
-    """For each piece the place of every token in the piece's part of the prompt; -1: none.
+    """For each passage the place of every token in the passage's part of the prompt; -1: none.
 
     Args:
-        pieces: the evidence, best first.
-        tokens: of each piece.
+        passages: the evidence, best first.
+        tokens: of each passage.
         leave_out_repeats: what was said before takes no place, nor do tags behind the first
-            piece, but for the last token of each, which parts the pieces.
+            passage, but for the last token of each, which parts the passages.
         pool_size: tokens that share a place.
-        pool_from: the first piece whose tokens share places.
+        pool_from: the first passage whose tokens share places.
     """
-    repeated = repeated_spans(pieces) if leave_out_repeats else [[] for _ in pieces]
+    repeated = repeated_spans(passages) if leave_out_repeats else [[] for _ in passages]
     found = []
-    for number, (piece, own, spans) in enumerate(zip(pieces, tokens, repeated, strict=True)):
+    for number, (passage, own, spans) in enumerate(zip(passages, tokens, repeated, strict=True)):
         shown = np.ones(len(own.ids), bool)
         if leave_out_repeats and number:
             ends = np.asarray(own.ends)
             before = np.concatenate([[0], ends[:-1]])
-            shown &= (ends > 0) & (ends <= len(piece.text))
+            shown &= (ends > 0) & (ends <= len(passage.text))
             for start, end in spans:
                 shown &= (before < start) | (ends <= start) | (ends > end)
             shown[-1:] = True
@@ -183,8 +185,8 @@ def places_in_prompt(
     return found
 
 
-def _tokens_of(tokens: TokenisedPiece, start: int, end: int) -> list[int]:
-    """The tokens that lie within some characters of a piece."""
+def _tokens_of(tokens: TokenisedPassage, start: int, end: int) -> list[int]:
+    """The tokens that lie within some characters of a passage."""
     ends = tokens.ends
     return [i for i, e in enumerate(ends) if e <= end and (ends[i - 1] if i else 0) >= start < e]
 

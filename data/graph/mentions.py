@@ -10,26 +10,26 @@ from turngraph.data.graph.chain_graph import Mentions
 from turngraph.data.types import Entity, Evidence
 
 
-def entities_of(pieces: Sequence[Evidence]) -> dict[str, Entity]:
-    """The entities of some pieces by id, in the order in which the pieces name them."""
+def entities_of(passages: Sequence[Evidence]) -> dict[str, Entity]:
+    """The entities of some passages by id, in the order in which the passages name them."""
     entities: dict[str, Entity] = {}
-    for piece in pieces:
-        for entity in piece.entities:
+    for passage in passages:
+        for entity in passage.entities:
             entities.setdefault(entity.id, entity)
     return entities
 
 
 def find_mentions(
-    pieces: Sequence[Evidence], nodes: dict[str, list[tuple[int, int]]], sizes: Sequence[int]
+    passages: Sequence[Evidence], nodes: dict[str, list[tuple[int, int]]], sizes: Sequence[int]
 ) -> Mentions:
     """The mentions in a graph.
 
     Args:
-        pieces: of the evidence.
+        passages: of the evidence.
         nodes: of ``chain_graph.span_nodes``.
-        sizes: nodes of every piece, and of the question behind them.
+        sizes: nodes of every passage, and of the question behind them.
     """
-    numbers = {id_: number for number, id_ in enumerate(entities_of(pieces))}
+    numbers = {id_: number for number, id_ in enumerate(entities_of(passages))}
     found = [
         (numbers[id_], node)
         for id_, places in nodes.items()

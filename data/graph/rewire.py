@@ -15,15 +15,15 @@ Pair = tuple[int, int]
 
 
 def shuffle_entity_edges(graph: ChainGraph, starts: np.ndarray, seed: int = 0) -> ChainGraph:
-    """The graph with entity edges between pieces, and at tokens, that are drawn at random.
+    """The graph with entity edges between passages, and at tokens, that are drawn at random.
 
-    Every piece keeps the number of its entity edges. Of two edges between pieces a-b and c-d come
-    a-d and c-b, again and again; then each end moves to another token of its piece. No edge joins a
-    piece with itself or stands there twice.
+    Every passage keeps the number of its entity edges. Of two edges between passages a-b and c-d
+    come a-d and c-b, again and again; then each end moves to another token of its passage. No edge
+    joins a passage with itself or stands there twice.
 
     Args:
         graph: with entity edges at the end, first one way, then the other.
-        starts: first node of each piece, and the number of nodes at the end.
+        starts: first node of each passage, and the number of nodes at the end.
         seed: of the draw, which depends on the nodes as well and on nothing else.
     """
     num = graph.num_entity_edges // 2
@@ -45,7 +45,9 @@ def _swap(pairs: list[Pair], starts: np.ndarray, rng: random.Random) -> list[Pai
         if rng.random() < 0.5:
             c, d = d, c
         new = {frozenset((a, d)), frozenset((c, b))}
-        apart = _piece(a, starts) != _piece(d, starts) and _piece(c, starts) != _piece(b, starts)
+        apart = _passage(a, starts) != _passage(d, starts) and _passage(c, starts) != _passage(
+            b, starts
+        )
         if apart and not new & known:
             known = known - {frozenset((a, b)), frozenset((c, d))} | new
             pairs[one], pairs[other] = (a, d), (c, b)
@@ -53,12 +55,12 @@ def _swap(pairs: list[Pair], starts: np.ndarray, rng: random.Random) -> list[Pai
 
 
 def _move(pairs: list[Pair], starts: np.ndarray, rng: random.Random) -> list[Pair]:
-    """Each edge at other tokens of the two pieces that it joins."""
+    """Each edge at other tokens of the two passages that it joins."""
     pairs, known = list(pairs), set(map(frozenset, pairs))
     for number, (a, b) in enumerate(pairs):
         for _ in range(TRIES_PER_EDGE):
-            pieces = _piece(a, starts), _piece(b, starts)
-            new = tuple(rng.randrange(int(starts[p]), int(starts[p + 1])) for p in pieces)
+            passages = _passage(a, starts), _passage(b, starts)
+            new = tuple(rng.randrange(int(starts[p]), int(starts[p + 1])) for p in passages)
             if frozenset(new) not in known:
                 known = known - {frozenset((a, b))} | {frozenset(new)}
                 pairs[number] = new
@@ -66,6 +68,6 @@ def _move(pairs: list[Pair], starts: np.ndarray, rng: random.Random) -> list[Pai
     return pairs
 
 
-def _piece(node: int, starts: np.ndarray) -> int:
-    """The piece of a node; pieces may be empty."""
+def _passage(node: int, starts: np.ndarray) -> int:
+    """The passage of a node; passages may be empty."""
     return int(np.searchsorted(starts, node, side="right")) - 1

@@ -44,31 +44,31 @@ def row_cells(text: str) -> tuple[Cell, ...]:
     )
 
 
-def cells_of(piece: Evidence) -> tuple[Cell, ...]:
-    """The cells of a table's row; none of any other piece."""
-    return row_cells(piece.text) if piece.source == "table" else ()
+def cells_of(passage: Evidence) -> tuple[Cell, ...]:
+    """The cells of a table's row; none of any other passage."""
+    return row_cells(passage.text) if passage.source == "table" else ()
 
 
-def lead_of(piece: Evidence) -> str:
-    """What stands before a row's first header: title and caption. Of other pieces, all."""
-    cells = cells_of(piece)
-    return piece.text[: cells[0].start - 2] if cells else piece.text
+def lead_of(passage: Evidence) -> str:
+    """What stands before a row's first header: title and caption. Of other passages, all."""
+    cells = cells_of(passage)
+    return passage.text[: cells[0].start - 2] if cells else passage.text
 
 
-def repeated_spans(pieces: Sequence[Evidence]) -> list[list[tuple[int, int]]]:
-    """Where each piece says again what was said before it, in characters.
+def repeated_spans(passages: Sequence[Evidence]) -> list[list[tuple[int, int]]]:
+    """Where each passage says again what was said before it, in characters.
 
-    The parts of its lead with which the piece before it begins, too, and the headers that an
-    earlier row has. What is a piece's own is never among them.
+    The parts of its lead with which the passage before it begins, too, and the headers that an
+    earlier row has. What is a passage's own is never among them.
 
     Args:
-        pieces: E_t, best first.
+        passages: E_t, best first.
     """
     before: list[str] = []
     headers: set[str] = set()
     repeated = []
-    for piece in pieces:
-        cells, parts = cells_of(piece), lead_of(piece).split(", ")
+    for passage in passages:
+        cells, parts = cells_of(passage), lead_of(passage).split(", ")
         same = _num_same(before, parts[: MAX_LEAD_PARTS if cells else len(parts) - 1])
         spans = [(0, len(", ".join(parts[:same])) + 1)] if same else []  # with its comma
         spans += [(c.start - 1, c.cell - 1) for c in cells if c.header in headers]  # " X is"

@@ -74,13 +74,15 @@ class ConversationGraph:
         self.num_turns = max(self.num_turns, len(interaction))
 
     def _remember(self, turn: int, question: str, answer: str) -> None:
-        """One episode: a thesis of question and answer, and one of each piece of evidence."""
+        """One episode: a thesis of question and answer, and one of each passage."""
         said = " ".join(f"{question} {answer}".split())
         found = [(said, self.names.names(question, answer, self._topic))] if answer else []
         for item in self._evidence.pop(turn, ()):
-            piece = item.evidence
-            names = [entity.label for entity in piece.entities] or self.names.entities(piece.text)
-            found.append((piece.text, tuple(names)))
+            passage = item.evidence
+            names = [entity.label for entity in passage.entities] or self.names.entities(
+                passage.text
+            )
+            found.append((passage.text, tuple(names)))
         found = list({text: (text, names) for text, names in found if text.strip()}.values())
         for text, _ in found:
             self._first_turn.setdefault(text, turn)
@@ -136,22 +138,22 @@ class ConversationGraph:
         if not found.entities and interaction:
             found = self.graph.ask(query(interaction[-1:], question), settings=self.settings)
         return [
-            Retrieved(self._evidence_of(piece), fact.score, self._from_turn(fact, turn))
-            for fact, piece in zip(found.facts, found.evidence(), strict=True)
+            Retrieved(self._evidence_of(passage), fact.score, self._from_turn(fact, turn))
+            for fact, passage in zip(found.facts, found.evidence(), strict=True)
         ]
 
     def _from_turn(self, fact: Fact, turn: int) -> int:
         return self._first_turn.get(fact.text, turn)
 
-    def _evidence_of(self, piece: Evidence) -> Evidence:
+    def _evidence_of(self, passage: Evidence) -> Evidence:
         """A recalled fact with the ids that its entities have in the conversation's evidence."""
         entities = {
             (id_ := self._ids.get(alias(entity.label), entity.id)): Entity(
                 id_, entity.label, entity.mentions
             )
-            for entity in piece.entities
+            for entity in passage.entities
         }
-        return Evidence(piece.id, piece.text, piece.source, tuple(entities.values()))
+        return Evidence(passage.id, passage.text, passage.source, tuple(entities.values()))
 
 
 class ChatGraph(ConversationGraph):

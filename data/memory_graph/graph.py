@@ -229,7 +229,7 @@ class MemoryGraph:
         """What is wrong with it; none is good.
 
         Args:
-            rebuild: first make everything anew that can be derived.
+            rebuild: first make everything again that can be derived.
 
         Raises:
             ValueError: it cannot be written (``rebuild``).

@@ -1,4 +1,4 @@
-"""E_t: the top-k pieces of an evidence pool for a query, by BM25+."""
+"""E_t: the top-k passages of an evidence pool for a query, by BM25+."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ranker = Literal["bm25s", "rank_bm25"]
 logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index at DEBUG
 
 K1, B, DELTA = 1.5, 0.75, 1.0
-# Scores of equal pieces differ in the last bits, by the order of the sums; ties go by position.
+# Scores of equal passages differ in the last bits, by the order of the sums; ties go by position.
 SCORE_DECIMALS = 6
 
 
@@ -32,16 +32,16 @@ class EvidenceIndex:
     """A BM25+ index over one pool (Robertson and Zaragoza 2009; k1 1.5, b 0.75, delta 1).
 
     Args:
-        pool: the pieces; indexed once, here.
+        pool: the passages; indexed once, here.
         ranker: ``bm25s`` (sparse, fast) or ``rank_bm25`` (the reference); both rank alike.
     """
 
     def __init__(self, pool: Sequence[Evidence], ranker: Ranker = "bm25s") -> None:
         self.pool = pool
         self.ranker = ranker
-        corpus = [words(piece.text) for piece in pool]
+        corpus = [words(passage.text) for passage in pool]
         self._bm25: BM25Plus | bm25s.BM25 | None = None
-        if not any(corpus):  # nothing to count; every piece then scores 0
+        if not any(corpus):  # nothing to count; every passage then scores 0
             return
         if ranker == "rank_bm25":
             self._bm25 = BM25Plus(corpus, k1=K1, b=B, delta=DELTA)
@@ -50,7 +50,7 @@ class EvidenceIndex:
             self._bm25.index(corpus, show_progress=False)
 
     def scores(self, query: str) -> np.ndarray:
-        """The BM25+ score of every piece for a query, rounded so that equal pieces tie."""
+        """The BM25+ score of every passage for a query, rounded so that equal passages tie."""
         tokens = words(query)
         if self._bm25 is None:
             return np.zeros(len(self.pool))
@@ -61,12 +61,12 @@ class EvidenceIndex:
         return np.round(self._bm25.get_scores(tokens), SCORE_DECIMALS)
 
     def rank(self, query: str, top_k: int, turn: int = 0) -> list[Retrieved]:
-        """The ``top_k`` best pieces, best first, ties by position in the pool.
+        """The ``top_k`` best passages, best first, ties by position in the pool.
 
         Args:
             query: Q_t.
-            top_k: how many pieces at most.
-            turn: the turn that asks, recorded with every piece.
+            top_k: how many passages at most.
+            turn: the turn that asks, recorded with every passage.
         """
         scores = self.scores(query)
         order = np.argsort(-scores, kind="stable")[:top_k]

@@ -36,7 +36,7 @@ class EvidenceMemory:
     Args:
         mode: ``none`` leaves E_t as it is; ``rerank`` is the paper's; ``random`` draws from M_t
             without looking at the question, the paper's control.
-        share: the part of E_t that gives way, rounded down to whole pieces.
+        share: the part of E_t that gives way, rounded down to whole passages.
         embed: the sentence encoder, ``cached``; needed for ``rerank`` only.
         seed: for ``random``.
         graph: the conversation's memory graph, where it has one.
@@ -54,25 +54,25 @@ class EvidenceMemory:
             raise ValueError("memory 'rerank' needs an embedder")
         self.mode, self.share, self.embed, self.graph = mode, share, embed, graph
         self._random = random.Random(f"evidence memory {seed}")
-        self._pieces: dict[str, Retrieved] = {}
+        self._passages: dict[str, Retrieved] = {}
 
     def __len__(self) -> int:
-        return len(self._pieces)
+        return len(self._passages)
 
     def add(self, retrieved: Sequence[Retrieved]) -> None:
-        """Remember what BM25 gave at a turn; a piece that is known keeps its first turn.
+        """Remember what BM25 gave at a turn; a passage that is known keeps its first turn.
 
-        A piece is known by its text: ids may repeat from one turn's pool to the next's.
+        A passage is known by its text: ids may repeat from one turn's pool to the next's.
         """
         if self.graph is not None and retrieved:
             self.graph.note(retrieved[0].from_turn, retrieved)
         for item in retrieved:
-            self._pieces.setdefault(item.evidence.text, item)
+            self._passages.setdefault(item.evidence.text, item)
 
     def state(self) -> Any:
         """What ``restore`` needs to come back here."""
         graph = None if self.graph is None else self.graph.state()
-        return dict(self._pieces), self._random.getstate(), graph
+        return dict(self._passages), self._random.getstate(), graph
 
     def restore(self, state: Any) -> None:
         """Take back all that came since a state; the memory graph forgets the turns since.
@@ -80,10 +80,10 @@ class EvidenceMemory:
         Raises:
             ValueError: the memory graph cannot be written.
         """
-        pieces, draws, graph = state
+        passages, draws, graph = state
         if self.graph is not None:
             self.graph.restore(graph)
-        self._pieces = dict(pieces)
+        self._passages = dict(passages)
         self._random.setstate(draws)
 
     def merge(
@@ -94,19 +94,19 @@ class EvidenceMemory:
         Args:
             retrieved: E_t, best first.
             query: Q_t.
-            fits: whether a list of pieces stays within the node budget. A remembered piece that
+            fits: whether a list of passages stays within the node budget. A remembered passage that
                 does not fit is passed over for the next best; slots that M_t cannot fill go back
-                to the pieces of E_t that held them.
+                to the passages of E_t that held them.
 
         Returns:
-            As many pieces as ``retrieved`` at most, none twice.
+            As many passages as ``retrieved`` at most, none twice.
         """
         num_slots = int(len(retrieved) * self.share + 1e-9)
-        if self.mode == "none" or not num_slots or not self._pieces:
+        if self.mode == "none" or not num_slots or not self._passages:
             return list(retrieved)
         kept = list(retrieved[: len(retrieved) - num_slots])
         known = {item.evidence.text for item in kept}
-        candidates = [item for text, item in self._pieces.items() if text not in known]
+        candidates = [item for text, item in self._passages.items() if text not in known]
         for item in [*self._order(candidates, query), *retrieved[len(kept) :]]:
             if len(kept) == len(retrieved):
                 break

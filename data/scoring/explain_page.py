@@ -21,11 +21,11 @@ from jinja2 import Environment, StrictUndefined
 from turngraph.data.jsonlines import Json, whole_file
 from turngraph.data.retrieval.evidence_memory import MemoryMode
 from turngraph.data.scoring.explanation import (
-    DroppedPiece,
-    ExplainedPiece,
+    DroppedPassage,
+    ExplainedPassage,
     ExplainedTurn,
     Explanation,
-    PieceEdge,
+    PassageEdge,
     origin_words,
 )
 from turngraph.data.scoring.metrics import exact_match
@@ -36,7 +36,7 @@ SCRIPTS = ("cytoscape.min.js", "graph.js", "page.js")
 CYTOSCAPE_STYLE = {
     "__________cytoscape_stylesheet": ".__________cytoscape_container { position: relative; }"
 }
-REASONS = {"budget": "did not fit into the prompt", "memory": "gave way to a piece from memory"}
+REASONS = {"budget": "did not fit into the prompt", "memory": "gave way to a passage from memory"}
 MAX_LABEL = 32
 SHOWN_JOINS = 6
 
@@ -88,7 +88,7 @@ def _hashes(texts: Iterable[str]) -> str:
 def _turn(turn: ExplainedTurn, memory: MemoryMode) -> Json:
     """What the page says of one turn."""
     order, entities = _order(turn), _entities(turn)
-    largest = max((piece.share for piece in turn.pieces), default=0.0)
+    largest = max((passage.share for passage in turn.passages), default=0.0)
     return {
         "number": turn.number + 1,
         "question": turn.question,
@@ -98,20 +98,20 @@ def _turn(turn: ExplainedTurn, memory: MemoryMode) -> Json:
         "probability": _percent(math.exp(turn.logprob)),
         "logprob": _signed(turn.logprob),
         "summary": _summary(turn),
-        "pieces": [_piece(turn.pieces[at], at, largest, entities, memory) for at in order],
+        "passages": [_passage(turn.passages[at], at, largest, entities, memory) for at in order],
         "joins": _joins(turn, order, entities),
-        "dropped": [_dropped(piece) for piece in turn.dropped],
+        "dropped": [_dropped(passage) for passage in turn.dropped],
     }
 
 
 def _order(turn: ExplainedTurn) -> list[int]:
-    """Places of the pieces, those with the largest share first."""
-    return sorted(range(len(turn.pieces)), key=lambda at: (-turn.pieces[at].share, at))
+    """Places of the passages, those with the largest share first."""
+    return sorted(range(len(turn.passages)), key=lambda at: (-turn.passages[at].share, at))
 
 
 def _entities(turn: ExplainedTurn) -> dict[str, int]:
     """Entity id -> its number on the page, within the turn."""
-    spans = (span.entity for piece in turn.pieces for span in piece.spans)
+    spans = (span.entity for passage in turn.passages for span in passage.spans)
     joined = (edge.entity for edge in turn.edges)
     return {entity: number for number, entity in enumerate(dict.fromkeys([*spans, *joined]))}
 
@@ -123,7 +123,7 @@ def _verdict(turn: ExplainedTurn) -> str:
 
 
 def _summary(turn: ExplainedTurn) -> str:
-    counts = Counter(piece.origin for piece in turn.pieces)
+    counts = Counter(passage.origin for passage in turn.passages)
     parts = [
         f"{counts[origin]} {name}"
         for origin, name in (
@@ -133,52 +133,54 @@ def _summary(turn: ExplainedTurn) -> str:
         )
         if counts[origin]
     ]
-    given = f"{len(turn.pieces)} {'piece' if len(turn.pieces) == 1 else 'pieces'} of evidence"
+    given = (
+        f"{len(turn.passages)} {'passage' if len(turn.passages) == 1 else 'passages'} of evidence"
+    )
     return given + (f": {', '.join(parts)}" if parts else "")
 
 
-def _piece(
-    piece: ExplainedPiece,
+def _passage(
+    passage: ExplainedPassage,
     at: int,
     largest: float,
     entities: Mapping[str, int],
     memory: MemoryMode,
 ) -> Json:
     kept = "similarity" if memory == "rerank" else "score"
-    score = {"new": "BM25", "memory": kept, "remembered": "score"}[piece.origin]
-    attention = [] if piece.attention is None else [f"attention {_percent(piece.attention)}"]
+    score = {"new": "BM25", "memory": kept, "remembered": "score"}[passage.origin]
+    attention = [] if passage.attention is None else [f"attention {_percent(passage.attention)}"]
     return {
-        "share": _percent(piece.share),
-        "against": piece.signed < 0,
-        "width": round(100 * piece.share / largest, 1) if largest else 0,
-        "source": piece.source,
-        "origin": origin_words(piece.origin, piece.from_turn),
-        "parts": list(_parts(piece, entities)),
+        "share": _percent(passage.share),
+        "against": passage.signed < 0,
+        "width": round(100 * passage.share / largest, 1) if largest else 0,
+        "source": passage.source,
+        "origin": origin_words(passage.origin, passage.from_turn),
+        "parts": list(_parts(passage, entities)),
         "facts": [
-            f"{'against' if piece.signed < 0 else 'for'} the answer {_signed(piece.signed)}",
+            f"{'against' if passage.signed < 0 else 'for'} the answer {_signed(passage.signed)}",
             *attention,
             f"place {at + 1} in the prompt",
-            f"{score} {piece.score:.3g}",
-            piece.id,
+            f"{score} {passage.score:.3g}",
+            passage.id,
         ],
     }
 
 
 def _parts(
-    piece: ExplainedPiece, entities: Mapping[str, int]
+    passage: ExplainedPassage, entities: Mapping[str, int]
 ) -> Iterator[tuple[str, list[int], list[str]]]:
     """The text cut where an entity begins or ends: each part, numbers and names of its entities."""
-    spans = [(s.start, s.end, entities[s.entity], s.label) for s in piece.spans]
-    cuts = sorted({0, len(piece.text), *(cut for span in spans for cut in span[:2])})
+    spans = [(s.start, s.end, entities[s.entity], s.label) for s in passage.spans]
+    cuts = sorted({0, len(passage.text), *(cut for span in spans for cut in span[:2])})
     for start, end in pairwise(cuts):
         inside = [span for span in spans if span[0] <= start and end <= span[1]]
-        yield piece.text[start:end], [span[2] for span in inside], [span[3] for span in inside]
+        yield passage.text[start:end], [span[2] for span in inside], [span[3] for span in inside]
 
 
 def _joins(turn: ExplainedTurn, order: Sequence[int], entities: Mapping[str, int]) -> list[Json]:
-    """The entities that join pieces, those with the largest share first."""
+    """The entities that join passages, those with the largest share first."""
     numbers = {at: number for number, at in enumerate(order, 1)}
-    edges: dict[str, list[PieceEdge]] = defaultdict(list)
+    edges: dict[str, list[PassageEdge]] = defaultdict(list)
     for edge in turn.edges:
         edges[edge.entity].append(edge)
     shares = {entity: sum(edge.share for edge in found) for entity, found in edges.items()}
@@ -187,33 +189,35 @@ def _joins(turn: ExplainedTurn, order: Sequence[int], entities: Mapping[str, int
             "entity": entities[entity],
             "label": edges[entity][0].label,
             "share": _percent(shares[entity]),
-            "pieces": sorted({numbers[at] for e in edges[entity] for at in (e.first, e.second)}),
+            "passages": sorted({numbers[at] for e in edges[entity] for at in (e.first, e.second)}),
         }
         for entity in sorted(edges, key=lambda entity: (-shares[entity], entities[entity]))
     ]
 
 
-def _dropped(piece: DroppedPiece) -> Json:
-    facts = [REASONS[piece.reason], f"BM25 {piece.score:.3g}", piece.id]
-    return {"source": piece.source, "text": piece.text, "facts": facts}
+def _dropped(passage: DroppedPassage) -> Json:
+    facts = [REASONS[passage.reason], f"BM25 {passage.score:.3g}", passage.id]
+    return {"source": passage.source, "text": passage.text, "facts": facts}
 
 
 def _graph(turn: ExplainedTurn) -> Json:
-    """What the page draws: pieces by their number on the page, from 0, and what joins them."""
+    """What the page draws: passages by their number on the page, from 0, and what joins them."""
     order, entities = _order(turn), _entities(turn)
     numbers = {at: number for number, at in enumerate(order)}
     common = {
         entity
         for entity, count in Counter(
-            entity for piece in turn.pieces for entity in {span.entity for span in piece.spans}
+            entity
+            for passage in turn.passages
+            for entity in {span.entity for span in passage.spans}
         ).items()
-        if 2 * count > len(turn.pieces)
+        if 2 * count > len(turn.passages)
     }
-    pieces = (turn.pieces[at] for at in order)
+    passages = (turn.passages[at] for at in order)
     return {
         "nodes": [
             {"share": round(p.share, 4), "source": p.source, "label": _label(p, common)}
-            for p in pieces
+            for p in passages
         ],
         "edges": [
             {
@@ -228,10 +232,10 @@ def _graph(turn: ExplainedTurn) -> Json:
     }
 
 
-def _label(piece: ExplainedPiece, common: Collection[str]) -> str:
-    """A piece in few words: those that name its entities, without what most pieces name."""
-    words = (piece.text[s.start : s.end] for s in piece.spans if s.entity not in common)
-    label = " · ".join(dict.fromkeys(words)) or piece.text
+def _label(passage: ExplainedPassage, common: Collection[str]) -> str:
+    """A passage in few words: those that name its entities, without what most passages name."""
+    words = (passage.text[s.start : s.end] for s in passage.spans if s.entity not in common)
+    label = " · ".join(dict.fromkeys(words)) or passage.text
     return label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1].rstrip()}…"
 
 

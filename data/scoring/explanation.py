@@ -1,7 +1,7 @@
 """Why a conversation's answers are what they are: the record that ``--explain`` makes a page of.
 
 Plain dataclasses of texts and numbers; ``dataclasses.asdict`` of an ``Explanation`` is its JSON.
-Pieces of evidence are named by their place in ``ExplainedTurn.pieces``, from 0.
+Passages are named by their place in ``ExplainedTurn.passages``, from 0.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Reason = Literal["budget", "memory"]
 
 @dataclass(frozen=True, slots=True)
 class MarkedSpan:
-    """Where a piece mentions an entity.
+    """Where a passage mentions an entity.
 
     Args:
-        start, end: characters of the piece's text, ``end`` exclusive; spans do not overlap.
-        entity: the entity's id; equal ids are the same entity in all pieces of a turn.
+        start, end: characters of the passage's text, ``end`` exclusive; spans do not overlap.
+        entity: the entity's id; equal ids are the same entity in all passages of a turn.
         label: its canonical name.
     """
 
@@ -34,24 +34,25 @@ class MarkedSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainedPiece:
-    """A piece of evidence that the model was given, and its part in the answer.
+class ExplainedPassage:
+    """A passage that the model was given, and its part in the answer.
 
     Args:
         id, source: as in the evidence pool.
         text: as the model read it.
-        score: BM25; of a piece from memory its cosine similarity where memory is reranked, else the
-            BM25 of the turn that retrieved it; of one from the memory graph, the graph's.
+        score: BM25; of a passage from memory its cosine similarity where memory is reranked, else
+            the BM25 of the turn that retrieved it; of one from the memory graph, the graph's.
         from_turn: number of the turn that retrieved it, from 0.
         origin: ``new`` was retrieved for this turn's question; ``memory`` was retrieved at an
             earlier turn and brought back by the evidence memory; ``remembered`` comes from the
             memory graph.
         share: how much of the answer hangs on it, 0 to 1: the size of gradient x input, summed over
-            its tokens. The shares of a turn's pieces sum to 1.
-        signed: gradient x input with its sign, in units of log-probability: above 0 the piece
+            its tokens. The shares of a turn's passages sum to 1.
+        signed: gradient x input with its sign, in units of log-probability: above 0 the passage
             speaks for the answer, below 0 against it; what its tokens say for and against cancels.
-        attention: its part in the attention that crosses between pieces in the graph encoder, 0 to
-            1, summing to 1 over the pieces (all 0 where no entity joins any); None without encoder.
+        attention: its part in the attention that crosses between passages in the graph encoder, 0
+            to 1, summing to 1 over the passages (all 0 where no entity joins any); None without
+            encoder.
         spans: the entities marked in its text, in order of their start.
     """
 
@@ -68,11 +69,11 @@ class ExplainedPiece:
 
 
 @dataclass(frozen=True, slots=True)
-class PieceEdge:
-    """What joins two pieces in the graph: one entity, by all its edges between them, both ways.
+class PassageEdge:
+    """What joins two passages in the graph: one entity, by all its edges between them, both ways.
 
     Args:
-        first, second: places of the two pieces in ``ExplainedTurn.pieces``, ``first < second``.
+        first, second: places of the two passages in ``ExplainedTurn.passages``, ``first < second``.
         entity, label: id and name of the entity.
         share: how much of the answer hangs on it among all such edges, 0 to 1: the size of the
             gradient of a factor on its attention weights. They sum to 1 over a turn's edges.
@@ -90,13 +91,13 @@ class PieceEdge:
 
 
 @dataclass(frozen=True, slots=True)
-class DroppedPiece:
-    """A piece that was retrieved for a turn but not given to the model.
+class DroppedPassage:
+    """A passage that was retrieved for a turn but not given to the model.
 
     Args:
-        id, source, text, score: as in ``ExplainedPiece``.
-        reason: ``budget``: it did not fit into the prompt; ``memory``: it gave way to a piece from
-            memory.
+        id, source, text, score: as in ``ExplainedPassage``.
+        reason: ``budget``: it did not fit into the prompt; ``memory``: it gave way to a passage
+            from memory.
     """
 
     id: str
@@ -117,8 +118,8 @@ class ExplainedTurn:
         answer: what the model wrote, "" where it wrote nothing.
         gold: labels of the gold answers; empty where they are not known.
         logprob: of the answer and the end of the turn, given the prompt; natural logarithm.
-        pieces: the evidence in the order of the prompt, best retrieved first.
-        edges: the entities that join pieces; empty without encoder.
+        passages: the evidence in the order of the prompt, best retrieved first.
+        edges: the entities that join passages; empty without encoder.
         dropped: what was retrieved and not given, best first.
     """
 
@@ -128,9 +129,9 @@ class ExplainedTurn:
     answer: str
     gold: tuple[str, ...]
     logprob: float
-    pieces: tuple[ExplainedPiece, ...]
-    edges: tuple[PieceEdge, ...]
-    dropped: tuple[DroppedPiece, ...]
+    passages: tuple[ExplainedPassage, ...]
+    edges: tuple[PassageEdge, ...]
+    dropped: tuple[DroppedPassage, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ class Explanation:
         checkpoint: the folder's name, as the page may show it.
         evidence: how the model reads evidence, ``graph`` or ``text``.
         history: which answers stand in the prompts of later turns, ``gold`` or ``predicted``.
-        memory: how the evidence memory brings pieces back.
+        memory: how the evidence memory brings passages back.
         turns: those that were answered, in order.
     """
 
@@ -157,7 +158,7 @@ class Explanation:
 
 
 def origin(item: Retrieved, turn: int) -> Origin:
-    """Where a piece that a turn was given comes from."""
+    """Where a passage that a turn was given comes from."""
     if item.evidence.source == "memory":
         return "remembered"
     return "new" if item.from_turn == turn else "memory"

@@ -79,7 +79,7 @@ def nearest_entities(
         k: how many entities; fewer where the evidence has fewer.
     """
     elements = split_answer(answer)
-    pairs = {(e.id, e.label): e for piece in evidence for e in piece.entities}
+    pairs = {(e.id, e.label): e for passage in evidence for e in passage.entities}
     if not elements or not pairs:
         return []
     entities = list(pairs.values())
@@ -247,7 +247,7 @@ def _is_boundary(words: str, at: int) -> bool:
 
 
 class _Index(NamedTuple):
-    """What a piece of evidence can be searched by."""
+    """What a passage can be searched by."""
 
     words: str
     ids: frozenset[str]
@@ -255,15 +255,15 @@ class _Index(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 14)  # a few kilobytes each
-def _index(piece: Evidence) -> _Index:
-    labels = frozenset(answer_value(entity.label) for entity in piece.entities)
-    return _Index(searchable(piece.text), frozenset(e.id for e in piece.entities), labels)
+def _index(passage: Evidence) -> _Index:
+    labels = frozenset(answer_value(entity.label) for entity in passage.entities)
+    return _Index(searchable(passage.text), frozenset(e.id for e in passage.entities), labels)
 
 
 def answer_in_evidence(answers: Sequence[Answer], evidence: Sequence[Evidence]) -> list[str]:
     """The sources in which the gold answers stand; empty unless all of them stand in E_t.
 
-    An answer stands in a piece that has it as an entity, by id or label, or names it in its text
+    An answer stands in a passage that has it as an entity, by id or label, or names it in its text
     as whole words.
 
     Args:
@@ -271,9 +271,9 @@ def answer_in_evidence(answers: Sequence[Answer], evidence: Sequence[Evidence]) 
         evidence: E_t, in any order.
 
     Returns:
-        The sources of the pieces that hold an answer, sorted, each once.
+        The sources of the passages that hold an answer, sorted, each once.
     """
-    indexes = [(_index(piece), piece.source) for piece in evidence]
+    indexes = [(_index(passage), passage.source) for passage in evidence]
     sources: set[str] = set()
     for answer in answers:
         value, needle = answer_value(answer.label), _needle(answer.label)

@@ -105,8 +105,8 @@ def prediction_record(
 
 
 def _nearest(answer: str, example: Example) -> list[tuple[Entity, Json]]:
-    pieces = [item.evidence for item in example.evidence]
-    return [(entity, {}) for entity in nearest_entities(answer, pieces)]
+    passages = [item.evidence for item in example.evidence]
+    return [(entity, {}) for entity in nearest_entities(answer, passages)]
 
 
 def _proposed(proposals: Sequence[Proposal]) -> list[tuple[Entity, Json]]:

@@ -159,7 +159,7 @@ def breakdown(scores: Scores, by: str) -> dict[str, Summary]:
     Args:
         scores: of one file.
         by: one of GROUPINGS. ``answer_type`` is that of the gold labels, "string" unless all
-            share one; ``held_by`` is the source of the given pieces that hold the answer; a
+            share one; ``held_by`` is the source of the given passages that hold the answer; a
             question without source or domain is in the group "(none)".
 
     Raises:

@@ -4,8 +4,8 @@ A file is read as it is, JSON or JSON Lines, whatever its name ends in:
 
     questions   conversations ``{conv_id, domain, questions: [...]}`` (ConvMix), or single
                 questions ``{question_id, question, answers, ...}`` (CompMix), one turn each
-    evidence    the same conversations or questions with their pieces in ``top_evidences``, or an
-                object ``{question_id: [pieces]}``
+    evidence    the same conversations or questions with their passages in ``top_evidences``, or an
+                object ``{question_id: [passages]}``
 
 What real files hold beside this: ``info`` for infobox; literal ``\\uXXXX`` escapes inside labels;
 dates and numbers with quotes of their own in id, label and text (the quotes in ``"+3000000"`` are
@@ -46,12 +46,12 @@ NAMED_IDS = 5
 _ESCAPES = re.compile(r"(?:\\u[0-9a-fA-F]{4})+")
 
 Pool = dict[tuple[str, str], Evidence]
-"""Pieces by (source, text), in the order in which they were read."""
+"""Passages by (source, text), in the order in which they were read."""
 
 
 @dataclass
 class _Found:
-    """What the files gave: pieces by question, and what the report says about them."""
+    """What the files gave: passages by question, and what the report says about them."""
 
     pools: dict[str, Pool] = field(default_factory=dict)
     entities: dict[Entity, Entity] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class _Found:
 
     @property
     def num_read(self) -> int:
-        """Pieces that were read, repeated ones too."""
+        """Passages that were read, repeated ones too."""
         return sum(map(len, self.pools.values())) + self.num_repeated
 
 
@@ -126,11 +126,11 @@ def _load(path: str | Path) -> object:
         raise Place(path).error("not JSON: too deep") from None
 
 
-def parse_piece(record: Json, place: Place) -> Evidence:
-    """One piece of evidence of CONVINSE or EXPLAIGNN; its id is "" where it has none.
+def parse_passage(record: Json, place: Place) -> Evidence:
+    """One passage of CONVINSE or EXPLAIGNN; its id is "" where it has none.
 
     Entities are those of ``wikidata_entities``, then what else ``disambiguations`` linked, then
-    the entity that the piece was retrieved for, if its text names it.
+    the entity that the passage was retrieved for, if its text names it.
 
     Raises:
         ValueError: text or source is missing or wrong, or an entity or a mention is malformed.
@@ -207,7 +207,7 @@ def _mentions(record: Json, place: Place) -> dict[str, list[str]]:
 
 
 def _retrieved_for(record: Json, place: Place) -> list[tuple[str, str]]:
-    """Entities, not properties, that the piece was retrieved for and that have a label."""
+    """Entities, not properties, that the passage was retrieved for and that have a label."""
     value = record.get("retrieved_for_entity")
     value = [value] if isinstance(value, dict) else value
     found = _entities({"retrieved_for_entity": value}, "retrieved_for_entity", place)
@@ -217,12 +217,13 @@ def _retrieved_for(record: Json, place: Place) -> list[tuple[str, str]]:
 def read_convmix(questions: str | Path, evidence: Sequence[str | Path] = ()) -> list[Conversation]:
     """Conversations of a ConvMix or CompMix file, each turn with its own evidence pool.
 
-    A piece keeps its id; one without gets its position in the conversation, so that the same piece
-    at two turns has one id. Pieces of one question with the same source and text become one.
+    A passage keeps its id; one without gets its position in the conversation, so that the same
+    passage at two turns has one id. Passages of one question with the same source and text become
+    one.
 
     Args:
         questions: the benchmark file; evidence that stands in it is read too.
-        evidence: files of the CONVINSE or EXPLAIGNN tools; a question's pieces are joined.
+        evidence: files of the CONVINSE or EXPLAIGNN tools; a question's passages are joined.
 
     Raises:
         ValueError: a record or field is wrong (the message names file, line or record, and field),
@@ -242,7 +243,7 @@ def read_convmix(questions: str | Path, evidence: Sequence[str | Path] = ()) -> 
             )
         if found.num_read == before:
             known = " or ".join(EVIDENCE_FIELDS)
-            raise ValueError(f"{path}: no piece of evidence in it, in a field {known}")
+            raise ValueError(f"{path}: no passage in it, in a field {known}")
     _report(conversations, found)
     ids = unique_ids([c.id for c in conversations], f"{questions}: conversation")
     return [
@@ -292,7 +293,7 @@ def _turn(record: Json, place: Place, found: _Found) -> Turn:
             continue
         answers.append(Answer(label, raw_id and _unquote_id(raw_id)))
     source = get(record, "answer_src", str, place, "") or None
-    _add_pieces(id_, record, place, found)
+    _add_passages(id_, record, place, found)
     return Turn(id_, question, tuple(answers), source and SOURCE_NAMES.get(source, source))
 
 
@@ -302,7 +303,7 @@ def _read_evidence(path: str | Path, wanted: Collection[str], found: _Found) -> 
         for at, turn in _evidence_turns(record, place):
             id_ = get(turn, "question_id", str, at)
             if id_ in wanted:
-                _add_pieces(id_, turn, at, found)
+                _add_passages(id_, turn, at, found)
             else:
                 found.unmatched.append(id_)
 
@@ -313,29 +314,29 @@ def _evidence_turns(record: Json, place: Place) -> Iterator[tuple[Place, Json]]:
     elif "question_id" in record:
         yield place, record
     elif "evidence_text" in record:
-        raise (place / "question_id").error("missing: a piece of evidence without its question")
+        raise (place / "question_id").error("missing: a passage without its question")
     else:
-        for id_, pieces in record.items():
-            yield place / id_, {"question_id": id_, EVIDENCE_FIELDS[0]: pieces}
+        for id_, passages in record.items():
+            yield place / id_, {"question_id": id_, EVIDENCE_FIELDS[0]: passages}
 
 
-def _add_pieces(question_id: str, record: Json, place: Place, found: _Found) -> None:
+def _add_passages(question_id: str, record: Json, place: Place, found: _Found) -> None:
     names = [name for name in EVIDENCE_FIELDS if name in record]
     if not names:
         return
     name = next((name for name in names if record[name]), names[0])
     pool = found.pools.setdefault(question_id, {})
     for at, value in records(record, name, place):
-        piece = parse_piece(value, at)
-        known = pool.get((piece.source, piece.text))
+        passage = parse_passage(value, at)
+        known = pool.get((passage.source, passage.text))
         found.num_repeated += known is not None
-        entities = {e.id: e for e in (*(known.entities if known else ()), *piece.entities)}
+        entities = {e.id: e for e in (*(known.entities if known else ()), *passage.entities)}
         shared = tuple(found.entities.setdefault(e, e) for e in entities.values())
-        pool[piece.source, piece.text] = replace(known or piece, entities=shared)
+        pool[passage.source, passage.text] = replace(known or passage, entities=shared)
 
 
 def _with_evidence(conversation: Conversation, found: _Found) -> Conversation:
-    """The conversation with its pools; equal pieces of different turns are one object."""
+    """The conversation with its pools; equal passages of different turns are one object."""
     what = f"conversation {conversation.id}"
     positions: dict[tuple[str, str], str] = {}
     same: dict[Evidence, Evidence] = {}
@@ -345,19 +346,19 @@ def _with_evidence(conversation: Conversation, found: _Found) -> Conversation:
         pool = found.pools.get(turn.id, {})
         ids = [p.id or positions.setdefault(k, str(len(positions))) for k, p in pool.items()]
         ids = unique_ids(ids, f"{what}: evidence")
-        pieces = [replace(p, id=i) for i, p in zip(ids, pool.values(), strict=True)]
-        evidence = tuple(same.setdefault(piece, piece) for piece in pieces)
+        passages = [replace(p, id=i) for i, p in zip(ids, pool.values(), strict=True)]
+        evidence = tuple(same.setdefault(passage, passage) for passage in passages)
         turns.append(replace(turn, id=name, evidence=evidence))
     return replace(conversation, turns=tuple(turns))
 
 
 def _report(conversations: Sequence[Conversation], found: _Found) -> None:
     questions = [turn.id for conversation in conversations for turn in conversation.turns]
-    sources = Counter(piece.source for pool in found.pools.values() for piece in pool.values())
+    sources = Counter(passage.source for pool in found.pools.values() for passage in pool.values())
     shares = ", ".join(f"{count} {source}" for source, count in sorted(sources.items()))
     logger.info("%d conversations, %d questions", len(conversations), len(questions))
     logger.info(
-        "%d pieces of evidence (%s), beside %d repeated ones",
+        "%d passages (%s), beside %d repeated ones",
         sources.total(),
         shares or "none",
         found.num_repeated,

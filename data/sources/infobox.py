@@ -1,4 +1,4 @@
-"""The rows of an infobox as pieces of evidence, nested tables where they stand."""
+"""The rows of an infobox as passages, nested tables where they stand."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from selectolax.lexbor import LexborNode
 from turngraph.data.linearise import linearise_infobox, linearise_row
 from turngraph.data.normalise import normalise_text
 from turngraph.data.sources.html_text import outer_tables, read_cells, table_groups
-from turngraph.data.sources.page_entities import Piece
+from turngraph.data.sources.page_entities import Passage
 from turngraph.data.sources.table_grid import Cell, RichText, anchors, is_value
 
 _BULLETS = "•·–—- "
 _MIN_STATEMENT_WORDS = 3  # a heading that says something itself: "Studio album by The Beatles"
 
 
-def infobox_pieces(
+def infobox_passages(
     table: LexborNode, title: str, name: str, unseen: set[int], is_first: bool = True
-) -> list[Piece]:
-    """The pieces of an infobox, with ids ``{name}r0``, ``{name}r1``, ...
+) -> list[Passage]:
+    """The passages of an infobox, with ids ``{name}r0``, ``{name}r1``, ...
 
     Args:
         table: the infobox.
         title: the page's title.
-        name: the beginning of the pieces' ids.
+        name: the beginning of the passages' ids.
         unseen: ``mem_id`` of elements to leave out; nested tables are added to it.
         is_first: the page's first infobox is about the page; a later one is about its own
-            heading, which then stands in each of its pieces.
+            heading, which then stands in each of its passages.
     """
     box = _Infobox(title, name, unseen, is_first)
     box.read(table)
-    return box.pieces
+    return box.passages
 
 
 class _Infobox:
     def __init__(self, title: str, name: str, unseen: set[int], is_first: bool) -> None:
         self.title, self.name, self.unseen, self.is_first = title, name, unseen, is_first
-        self.pieces: list[Piece] = []
+        self.passages: list[Passage] = []
         self.about = self.section = ""
         self.headers: list[str] = []
         self.has_heading = False
@@ -70,7 +70,7 @@ class _Infobox:
     def _single(self, cell: Cell) -> None:
         """A cell alone in its row: the infobox's heading, a section's, or a text."""
         text = cell.content.text
-        if not self.has_heading and (cell.is_header or not self.pieces):
+        if not self.has_heading and (cell.is_header or not self.passages):
             self.has_heading = True
             if normalise_text(text) != normalise_text(self.title):
                 self._add("", "", text, [cell.content], 0)
@@ -87,9 +87,9 @@ class _Infobox:
     ) -> None:
         about = ", ".join(part for part in (self.about, section) if part and part != value)
         values = [text for content in contents[first_value:] for text in content.values()]
-        self.pieces.append(
-            Piece(
-                f"{self.name}r{len(self.pieces)}",
+        self.passages.append(
+            Passage(
+                f"{self.name}r{len(self.passages)}",
                 linearise_infobox(self.title, key, value, about),
                 "infobox",
                 [pair for content in contents for pair in anchors(content)],

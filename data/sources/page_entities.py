@@ -1,4 +1,4 @@
-"""What the pieces of one page mention: links, and beside them cells and values by their text.
+"""What the passages of one page mention: links, and beside them cells and values by their text.
 
 Equal cells get one id. Where a page links a cell's text somewhere to exactly one target, the id is
 that target's title, so that linked and unlinked mentions are one entity; a number, a date and a
@@ -34,8 +34,8 @@ _NUMBER = re.compile(r"(?<![\w.,])[+−-]?\d(?:[\d,]*\d)?(?:\.\d+)?(?!\w|[.,]\d)
 
 
 @dataclass(slots=True)
-class Piece:
-    """A piece of evidence before its entities are resolved.
+class Passage:
+    """A passage before its entities are resolved.
 
     Args:
         id: unique in the page.
@@ -70,22 +70,22 @@ def strip_disambiguation(title: str) -> str:
     return _DISAMBIGUATION.sub("", title) or title
 
 
-def resolve_entities(title: str, pieces: Sequence[Piece]) -> tuple[list[Evidence], PageNames]:
-    """The pieces of a page as evidence with entities, and the page's names.
+def resolve_entities(title: str, passages: Sequence[Passage]) -> tuple[list[Evidence], PageNames]:
+    """The passages of a page as evidence with entities, and the page's names.
 
     Args:
-        title: the page's title, an entity of every piece.
-        pieces: all pieces of the page.
+        title: the page's title, an entity of every passage.
+        passages: all passages of the page.
     """
-    names = _page_names(title, pieces)
-    finder = _ValueFinder(names, (text for piece in pieces for text in piece.values))
-    return [_evidence(piece, names, finder) for piece in pieces], names
+    names = _page_names(title, passages)
+    finder = _ValueFinder(names, (text for passage in passages for text in passage.values))
+    return [_evidence(passage, names, finder) for passage in passages], names
 
 
-def _page_names(title: str, pieces: Sequence[Piece]) -> PageNames:
+def _page_names(title: str, passages: Sequence[Passage]) -> PageNames:
     anchors: dict[str, set[str]] = {}
-    for piece in pieces:
-        for anchor, target in piece.links:
+    for passage in passages:
+        for anchor, target in passage.links:
             anchors.setdefault(_normal(anchor), set()).add(target)
     targets = sorted({target for found in anchors.values() for target in found} | {title})
     titles: dict[str, set[str]] = {}
@@ -98,17 +98,20 @@ def _page_names(title: str, pieces: Sequence[Piece]) -> PageNames:
         if len(found) == 1 and norm and not _is_plain_value(norm)
     }
     names = PageNames(title, ids, {})
-    names.labels = _labels(names, pieces, targets, anchors)
+    names.labels = _labels(names, passages, targets, anchors)
     return names
 
 
 def _labels(
-    names: PageNames, pieces: Sequence[Piece], targets: Sequence[str], anchors: dict[str, set[str]]
+    names: PageNames,
+    passages: Sequence[Passage],
+    targets: Sequence[str],
+    anchors: dict[str, set[str]],
 ) -> dict[str, str]:
     """The form that an answer takes: the commonest cell text, else the title of the target."""
     shown: dict[str, Counter[str]] = {}
-    for piece in pieces:
-        for text in piece.values:
+    for passage in passages:
+        for text in passage.values:
             shown.setdefault(names.value_id(text), Counter())[text] += 1
     labels = {id_: texts.most_common(1)[0][0] for id_, texts in shown.items()}
     for target in targets:
@@ -124,21 +127,21 @@ def _is_plain_value(norm: str) -> bool:
     return bool(parse_number(norm) or parse_date(norm))
 
 
-def _evidence(piece: Piece, names: PageNames, finder: _ValueFinder) -> Evidence:
+def _evidence(passage: Passage, names: PageNames, finder: _ValueFinder) -> Evidence:
     mentions: dict[str, dict[str, None]] = {names.title: {}}
-    for text in piece.values:
+    for text in passage.values:
         mentions.setdefault(names.value_id(text), {})[text] = None
-    for anchor, target in piece.links:
+    for anchor, target in passage.links:
         mentions.setdefault(target, {})[anchor] = None
-    if piece.source == "text":
-        for id_, text in finder.find(piece.text[len(names.title) :]):
+    if passage.source == "text":
+        for id_, text in finder.find(passage.text[len(names.title) :]):
             mentions.setdefault(id_, {})[text] = None
     entities = []
     for id_, texts in mentions.items():
         label = names.labels[id_]
         texts.pop(label, None)
         entities.append(Entity(id_, label, tuple(texts)))
-    return Evidence(piece.id, piece.text, piece.source, tuple(entities))
+    return Evidence(passage.id, passage.text, passage.source, tuple(entities))
 
 
 class _ValueFinder:

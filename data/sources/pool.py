@@ -1,6 +1,6 @@
 """A folder of text, Markdown, HTML and CSV files as one evidence pool.
 
-Every piece opens with the title of its file: the first heading, else ``<title>``, else the file's
+Every passage opens with the title of its file: the first heading, else ``<title>``, else the file's
 name. Sentences, items of lists and blocks of code become text, rows of tables become rows with
 their headers, and the ``key: value`` lines at the head of a Markdown file become infobox rows.
 """
@@ -45,16 +45,16 @@ LONGEST_SENTENCE = 500
 
 @dataclass
 class _File:
-    """One file's pieces so far; ``names`` are its links and cells, known to be entities."""
+    """One file's passages so far; ``names`` are its links and cells, known to be entities."""
 
     title: str
     section: str = ""
-    pieces: list[Evidence] = field(default_factory=list)
+    passages: list[Evidence] = field(default_factory=list)
 
     def add(self, text: str, source: Source, names: Sequence[str]) -> None:
         found = [entity_of(name) for name in (self.title, *names)]
         entities = {entity.id: entity for entity in found if entity is not None}
-        self.pieces.append(Evidence("", text, source, tuple(entities.values())))
+        self.passages.append(Evidence("", text, source, tuple(entities.values())))
 
     def sentences(self, text: str, links: Sequence[str] = (), section: str = "") -> None:
         for sentence in split_sentences(" ".join(text.split())):
@@ -81,22 +81,22 @@ def read_folder(folder: str | Path) -> list[Evidence]:
     _warn("files of other kinds not read", others, folder)
     if not paths:
         raise ValueError(f"{folder}: no file with one of {', '.join(READERS)} in it")
-    pieces: list[Evidence] = []
+    passages: list[Evidence] = []
     empty = []
     for path in tqdm(paths, desc="reading files", unit=" files", delay=2):
         name = path.relative_to(folder).as_posix()
         of_file = read_file(path)
-        pieces += [replace(piece, id=f"{name}#{i}") for i, piece in enumerate(of_file)]
+        passages += [replace(passage, id=f"{name}#{i}") for i, passage in enumerate(of_file)]
         empty += [] if of_file else [path]
     _warn("files have nothing to read in them", empty, folder)
-    _log_counts(paths, pieces)
-    pieces = find_entities(pieces, extend=True)
-    log_entities(count_entity_edges(pieces), len(pieces))
-    return pieces
+    _log_counts(paths, passages)
+    passages = find_entities(passages, extend=True)
+    log_entities(count_entity_edges(passages), len(passages))
+    return passages
 
 
 def read_file(path: Path) -> list[Evidence]:
-    """The pieces of one file, with its title, links and cells for entities, and without ids.
+    """The passages of one file, with its title, links and cells for entities, and without ids.
 
     Raises:
         ValueError: the file cannot be read; the message names file and line.
@@ -120,12 +120,12 @@ def _warn(what: str, paths: Sequence[Path], folder: Path) -> None:
         logger.warning("%d %s: %s%s", len(paths), what, ", ".join(names), more)
 
 
-def _log_counts(paths: Sequence[Path], pieces: Sequence[Evidence]) -> None:
+def _log_counts(paths: Sequence[Path], passages: Sequence[Evidence]) -> None:
     files = Counter(path.suffix.lower() for path in paths)
-    sources = Counter(piece.source for piece in pieces)
+    sources = Counter(passage.source for passage in passages)
     logger.info("%d files: %s", len(paths), ", ".join(f"{n} {s}" for s, n in sorted(files.items())))
     shares = ", ".join(f"{n} {source}" for source, n in sorted(sources.items()))
-    logger.info("%d pieces of evidence: %s", len(pieces), shares or "none")
+    logger.info("%d passages: %s", len(passages), shares or "none")
 
 
 def _read_text(text: str, path: Path) -> list[Evidence]:
@@ -134,7 +134,7 @@ def _read_text(text: str, path: Path) -> list[Evidence]:
         longest = max(map(len, split_sentences(" ".join(paragraph.split()))), default=0)
         for part in [paragraph] if longest <= LONGEST_SENTENCE else paragraph.split("\n"):
             file.sentences(part)
-    return file.pieces
+    return file.passages
 
 
 def _read_html(text: str, path: Path) -> list[Evidence]:
@@ -145,16 +145,16 @@ def _read_html(text: str, path: Path) -> list[Evidence]:
     page = read_page(text, title, str(path))
     if left_out := ", ".join(f"{n} {kind}" for kind, n in page.left_out.items() if n):
         logger.info("%s: left out by choice: %s", path, left_out)
-    return [_with_plain_ids(piece) for piece in page.evidence]
+    return [_with_plain_ids(passage) for passage in page.evidence]
 
 
-def _with_plain_ids(piece: Evidence) -> Evidence:
+def _with_plain_ids(passage: Evidence) -> Evidence:
     """A page's ids hold for that page alone; here the same name is the same in every file."""
     entities: dict[str, Entity] = {}
-    for entity in piece.entities:
+    for entity in passage.entities:
         id_ = normalise_value(entity.id.removeprefix(VALUE))
         entities.setdefault(id_, replace(entity, id=id_))
-    return replace(piece, entities=tuple(entities.values()))
+    return replace(passage, entities=tuple(entities.values()))
 
 
 def _read_csv(text: str, path: Path) -> list[Evidence]:
@@ -171,7 +171,7 @@ def _read_csv(text: str, path: Path) -> list[Evidence]:
                 headers = cells
     except csv.Error as error:
         raise Place(path, max(reader.line_num, 1)).error(f"broken CSV: {error}") from None
-    return file.pieces
+    return file.passages
 
 
 def _delimiter(text: str) -> str:
@@ -220,7 +220,7 @@ def _read_markdown(text: str, path: Path) -> list[Evidence]:
             file.add(linearise_infobox(file.title, key, value), "infobox", [value])
     for block in found:
         _add_block(file, block)
-    return file.pieces
+    return file.passages
 
 
 def _add_block(file: _File, block: Block) -> None:

@@ -278,16 +278,18 @@ def _answers(question: Question, page: SqaPage) -> tuple[Answer, ...]:
 def log_counts(conversations: Sequence[Conversation], left_out: Counter[str]) -> None:
     """Log what was written, in how many single answers it stands, and what is not in it."""
     pools = {id(c.evidence): c.evidence for c in conversations}
-    pieces = Counter(piece.source for pool in pools.values() for piece in pool)
-    entities = sum(len({e.id for piece in pool for e in piece.entities}) for pool in pools.values())
+    passages = Counter(passage.source for pool in pools.values() for passage in pool)
+    entities = sum(
+        len({e.id for passage in pool for e in passage.entities}) for pool in pools.values()
+    )
     turns = [(turn, c.evidence) for c in conversations for turn in c.turns]
     logger.info(
-        "%d conversations, %d questions, %d pages, %d pieces (%s), %d entities",
+        "%d conversations, %d questions, %d pages, %d passages (%s), %d entities",
         len(conversations),
         len(turns),
         len(pools),
-        pieces.total(),
-        ", ".join(f"{count} {source}" for source, count in sorted(pieces.items())),
+        passages.total(),
+        ", ".join(f"{count} {source}" for source, count in sorted(passages.items())),
         entities,
     )
     single = [turn for turn, _ in turns if len(turn.answers) == 1]

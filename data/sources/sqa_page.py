@@ -14,7 +14,7 @@ from pathlib import Path
 
 from turngraph.data.linearise import linearise_row
 from turngraph.data.normalise import fold, normalise_text
-from turngraph.data.sources.page_entities import Piece
+from turngraph.data.sources.page_entities import Passage
 from turngraph.data.sources.table_grid import is_value
 from turngraph.data.sources.wikipage import Page, PageTable, RawPage, finish_page, parse_page
 from turngraph.data.types import Answer, Evidence
@@ -145,7 +145,7 @@ def _add_csv_rows(raw: RawPage, rows: Sequence[Sequence[str]], result: SqaPage) 
             continue
         text = linearise_row(raw.title, headers, cells)
         values = list(filter(is_value, cells))
-        raw.pieces.append(Piece(f"csvr{index + 1}", text, "table", [], values))
+        raw.passages.append(Passage(f"csvr{index + 1}", text, "table", [], values))
 
 
 def ascii_key(text: str) -> str:
@@ -243,10 +243,10 @@ class _GoldCells:
 
 def _find_answers(task: SqaPageTask, result: SqaPage, page: Page, gold: _GoldCells) -> None:
     """Fill in the answers, and which of them the pool can answer."""
-    known = {entity.id for piece in result.evidence for entity in piece.entities}
+    known = {entity.id for passage in result.evidence for entity in passage.entities}
     texts = ""
     if task.hide_gold_table:
-        texts = " | ".join(normalise_text(piece.text) for piece in result.evidence)
+        texts = " | ".join(normalise_text(passage.text) for passage in result.evidence)
     for cell in task.cells:
         label = " ".join(gold.text(*cell).split())
         ids = [page.names.value_id(text) for text in (label, cell[2]) if is_value(text)]

@@ -146,16 +146,16 @@ def tables_of(pool: Sequence[Evidence]) -> list[list[Row]]:
     """The tables of a pool with rows enough: rows side by side, of one title, of like headers."""
     tables: list[list[Row]] = []
     lead, headers = "", set[str]()
-    for piece in pool:
-        cells = {cell.header: piece.text[cell.cell : cell.end] for cell in cells_of(piece)}
+    for passage in pool:
+        cells = {cell.header: passage.text[cell.cell : cell.end] for cell in cells_of(passage)}
         if not cells:
             lead = ""
             continue
-        if lead_of(piece) != lead or 2 * len(cells.keys() & headers) < len(cells):
+        if lead_of(passage) != lead or 2 * len(cells.keys() & headers) < len(cells):
             tables.append([])
-            lead, headers = lead_of(piece), set()
+            lead, headers = lead_of(passage), set()
         headers |= cells.keys()
-        tables[-1].append(Row(cells, {entity.label: entity for entity in piece.entities}))
+        tables[-1].append(Row(cells, {entity.label: entity for entity in passage.entities}))
     return [rows for rows in tables if len(rows) >= LEAST_ROWS]
 
 

@@ -1,7 +1,7 @@
 """A saved Wikipedia page as evidence: sentences, list items, table rows and infobox rows.
 
 Left out by choice, and counted in ``Page.left_out``: navigation boxes and sidebars (they list other
-pages and state nothing about this one: on SQA's dev pages 7 % more pieces but 40 % more links),
+pages and state nothing about this one: on SQA's dev pages 7 % more passages but 40 % more links),
 tables of contents, maintenance notices, hidden metadata, "Main article" lines, lists of references,
 and sections that only point elsewhere ("See also", "External links").
 """
@@ -24,8 +24,8 @@ from turngraph.data.sources.html_text import (
     read_cells,
     table_groups,
 )
-from turngraph.data.sources.infobox import infobox_pieces
-from turngraph.data.sources.page_entities import PageNames, Piece, resolve_entities
+from turngraph.data.sources.infobox import infobox_passages
+from turngraph.data.sources.page_entities import PageNames, Passage, resolve_entities
 from turngraph.data.sources.table_grid import (
     Grid,
     Note,
@@ -69,7 +69,7 @@ class PageTable:
     """A table of the page.
 
     Args:
-        name: the beginning of its pieces' ids: "t3" or "i0".
+        name: the beginning of its passages' ids: "t3" or "i0".
         wikitable: its number among the page's tables of class ``wikitable``, from 0.
         grid: the text of every slot, header rows included.
     """
@@ -85,7 +85,7 @@ class RawPage:
 
     title: str
     name: str
-    pieces: list[Piece] = field(default_factory=list)
+    passages: list[Passage] = field(default_factory=list)
     tables: list[PageTable] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
@@ -97,7 +97,7 @@ class RawPage:
 
     def drop_table(self, table: PageTable) -> None:
         """Take the rows of a table out of the page."""
-        self.pieces = [p for p in self.pieces if not p.id.startswith(f"{table.name}r")]
+        self.passages = [p for p in self.passages if not p.id.startswith(f"{table.name}r")]
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ class Page:
 
     Args:
         title: the page's title.
-        evidence: its pieces in the order of the page.
+        evidence: its passages in the order of the page.
         names: entity ids and labels, for answers too.
         left_out: how many elements of each kind were left out by choice.
         problems: what could not be read, each logged as a warning.
@@ -124,7 +124,7 @@ def read_page(html: str, title: str, name: str) -> Page:
 
     Args:
         html: the page or its body.
-        title: the page's title, the prefix of every piece.
+        title: the page's title, the prefix of every passage.
         name: the file, for messages.
 
     Raises:
@@ -134,13 +134,13 @@ def read_page(html: str, title: str, name: str) -> Page:
 
 
 def finish_page(raw: RawPage) -> Page:
-    """Resolve the entities of a page whose pieces are complete."""
-    evidence, names = resolve_entities(raw.title, raw.pieces)
+    """Resolve the entities of a page whose passages are complete."""
+    evidence, names = resolve_entities(raw.title, raw.passages)
     return Page(raw.title, evidence, names, raw.left_out, raw.problems)
 
 
 def parse_page(html: str, title: str, name: str) -> RawPage:
-    """A page's pieces before their entities are resolved; see ``read_page``."""
+    """A page's passages before their entities are resolved; see ``read_page``."""
     page = RawPage(title, name)
     tree = LexborHTMLParser(html)
     if tree.body is None:
@@ -153,7 +153,7 @@ def parse_page(html: str, title: str, name: str) -> RawPage:
 
 
 class _Reader:
-    """Walks the blocks of a page in order and writes pieces."""
+    """Walks the blocks of a page in order and writes passages."""
 
     def __init__(self, page: RawPage, tree: LexborHTMLParser) -> None:
         self.page = page
@@ -169,7 +169,7 @@ class _Reader:
         self.counts: Counter[str] = Counter()
 
     def walk(self, node: LexborNode) -> None:
-        """Write the pieces of a container: its blocks, and the texts between them."""
+        """Write the passages of a container: its blocks, and the texts between them."""
         if node.mem_id in self.unseen:
             return
         writer = TextWriter(False, self.unseen)
@@ -220,7 +220,7 @@ class _Reader:
     def _add(
         self, id_: str, text: str, source: Source, links: list[tuple[str, str]], values: list[str]
     ) -> None:
-        self.page.pieces.append(Piece(id_, text, source, links, values))
+        self.page.passages.append(Passage(id_, text, source, links, values))
 
     def _list(self, node: LexborNode, context: str) -> None:
         term, explained = "", True
@@ -261,7 +261,9 @@ class _Reader:
         if "infobox" in classes and node.mem_id not in self.wikitables:
             is_first = not self.counts["i"]
             name = self._next("i")
-            self.page.pieces += infobox_pieces(node, self.page.title, name, self.unseen, is_first)
+            self.page.passages += infobox_passages(
+                node, self.page.title, name, self.unseen, is_first
+            )
         elif self._is_layout(node, classes):
             for part in children(node):
                 for row in [part] if part.tag == "caption" else children(part):

@@ -1,7 +1,7 @@
 """Write the sample benchmark: conversations about countries and cities, with mixed evidence.
 
 Five turns a conversation. Most leave their subject to the turns before ("And its currency?"), some
-come back to an earlier country, and about a third need two pieces of evidence joined by an entity
+come back to an earlier country, and about a third need two passages joined by an entity
 ("And of the country to its south?"). Everything is drawn from a seed.
 """
 
@@ -86,20 +86,20 @@ def make_pool(
     size = rng.randint(*POOL_SIZE)
     pool: dict[str, Evidence] = {}
     for number, fact in enumerate([*needed.values(), *_distractors(rng, countries, dialogue)]):
-        pieces = [p for p in render(fact, seed) if not _gives_away(p, dialogue)]
-        if number < len(needed) and not pieces:
+        passages = [p for p in render(fact, seed) if not _gives_away(p, dialogue)]
+        if number < len(needed) and not passages:
             return None
         if number >= len(needed) and len(pool) >= size:
             break
-        pool |= {piece.id: piece for piece in pieces}
-    pieces = list(pool.values())
-    rng.shuffle(pieces)
-    return tuple(pieces)
+        pool |= {passage.id: passage for passage in passages}
+    passages = list(pool.values())
+    rng.shuffle(passages)
+    return tuple(passages)
 
 
-def _gives_away(piece: Evidence, dialogue: Sequence[Asked]) -> bool:
-    """Whether the piece alone names where a joined question starts and what answers it."""
-    names = {entity.id for entity in piece.entities}
+def _gives_away(passage: Evidence, dialogue: Sequence[Asked]) -> bool:
+    """Whether the passage alone names where a joined question starts and what answers it."""
+    names = {entity.id for entity in passage.entities}
     return any(
         asked.anchor is not None
         and asked.anchor.id in names

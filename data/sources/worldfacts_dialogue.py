@@ -58,7 +58,7 @@ class Asked:
     Args:
         question: its words.
         facts: one fact, or two joined by an entity; the last one holds the answer.
-        anchor: for two facts what the user knows at that turn; no piece of the pool names both it
+        anchor: for two facts what the user knows at that turn; no passage of the pool names both it
             and the answer.
     """
 

@@ -2,7 +2,7 @@
 
     python -m tests.data.golden
 
-writes the file anew after a change that is meant; read the difference before committing it.
+writes the file again after a change that is meant; read the difference before committing it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NAMES = {
     "1": ("1", ()),
     "1985": ("1985", ()),
 }
-PIECES: tuple[tuple[Source, str, str], ...] = (
+PASSAGES: tuple[tuple[Source, str, str], ...] = (
     ("kb", "Kid A, publication date, 2 October 2000", "Kid A|2 October 2000"),
     ("infobox", "Kid A, artist, Radiohead", "Kid A|Radiohead"),
     ("table", "Accolades, Publication: Fact, Rank: 7", "Fact|7"),
@@ -52,10 +52,10 @@ TURNS = (
 
 
 def conversation() -> Conversation:
-    """Nine pieces of all forms, three turns, the last with a list answer."""
+    """Nine passages of all forms, three turns, the last with a list answer."""
     pool = tuple(
         Evidence(f"e{number}", text, source, tuple(map(_entity, filter(None, names.split("|")))))
-        for number, (source, text, names) in enumerate(PIECES)
+        for number, (source, text, names) in enumerate(PASSAGES)
     )
     turns = tuple(
         Turn(str(number), question, tuple(map(Answer, answers)))
@@ -94,8 +94,8 @@ def record(tokenizer: Any) -> dict[str, Any]:
 
 def _turn(example: Example, prompt: Prompt) -> dict[str, Any]:
     decode, graph = prompt.tokenizer.decode, example.graph
-    pieces = [item.evidence for item in example.evidence]
-    plain = [Evidence(p.id, prompt.plain(p.text), p.source, p.entities) for p in pieces]
+    passages = [item.evidence for item in example.evidence]
+    plain = [Evidence(p.id, prompt.plain(p.text), p.source, p.entities) for p in passages]
     spans = entity_spans(plain)
     tokens = prompt.tokenizer.convert_ids_to_tokens(graph.node_ids.tolist())
     joined = graph.edge_index[:, graph.edge_index.shape[1] - graph.num_entity_edges :].T.tolist()
@@ -106,8 +106,8 @@ def _turn(example: Example, prompt: Prompt) -> dict[str, Any]:
         "suffix": decode(example.suffix_ids),
         "target": decode(example.target_ids),
         "spans": [
-            [f"{span.entity}: {piece.text[span.start : span.end]}" for span in found]
-            for piece, found in zip(plain, spans, strict=True)
+            [f"{span.entity}: {passage.text[span.start : span.end]}" for span in found]
+            for passage, found in zip(plain, spans, strict=True)
         ],
         "entity_edges": [f"{a} {tokens[a]} -> {b} {tokens[b]}" for a, b in joined],
         "answer_sources": example.answer_sources,

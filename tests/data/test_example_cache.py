@@ -104,7 +104,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "examples"
 
 
-def piece(number: int, names: Sequence[str], text: str) -> Evidence:
+def passage(number: int, names: Sequence[str], text: str) -> Evidence:
     entities = tuple(Entity(f"Q-{name}", name) for name in dict.fromkeys(names))
     source = ("kb", "text", "table", "infobox", "memory")[number % 5]
     return Evidence(str(number), f"{text} {', '.join(names)} {number}", source, entities)
@@ -115,7 +115,7 @@ def conversation_of(number: int, rng: np.random.Generator, shared: Any) -> Conve
 
     def pool(size: int) -> tuple[Evidence, ...]:
         return tuple(
-            piece(i, rng.choice(NAMES, 2).tolist(), str(rng.choice(["In", "Of", "With the"])))
+            passage(i, rng.choice(NAMES, 2).tolist(), str(rng.choice(["In", "Of", "With the"])))
             for i in range(size)
         )
 
@@ -134,7 +134,7 @@ def conversation_of(number: int, rng: np.random.Generator, shared: Any) -> Conve
 
 def conversations_of(seed: int, num: int) -> list[Conversation]:
     rng = np.random.default_rng(seed)
-    shared = tuple(piece(i, rng.choice(NAMES, 3).tolist(), "Shared:") for i in range(15))
+    shared = tuple(passage(i, rng.choice(NAMES, 3).tolist(), "Shared:") for i in range(15))
     return [conversation_of(number, rng, shared) for number in range(num)]
 
 

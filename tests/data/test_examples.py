@@ -42,11 +42,11 @@ def ids(example: Example) -> list[str]:
 
 
 def num_nodes(prompt: Prompt, *texts: str) -> int:
-    return sum(len(piece.ids) for piece in prompt.tokenise_pieces(texts))
+    return sum(len(passage.ids) for passage in prompt.tokenise_passages(texts))
 
 
 def test_golden(smollm2_tokenizer: Any) -> None:
-    """Exact text, spans, edges, ids and labels; how to write it anew stands in golden.py."""
+    """Exact text, spans, edges, ids and labels; how to write it again stands in golden.py."""
     expected = json.loads(golden.GOLDEN.read_text(encoding="utf-8"))
     found = json.loads(json.dumps(golden.record(smollm2_tokenizer)))
     for before, now in zip(expected["turns"], found["turns"], strict=True):
@@ -109,44 +109,44 @@ def test_evidence_of_nothing_or_anything(prompt: Prompt, texts: list[str]) -> No
     assert (len(example.graph.node_ids) == 0) == (not texts)
 
 
-def test_whole_pieces_go_from_the_bottom_first(prompt: Prompt) -> None:
-    texts = [f"piece number {'one two three four five'.split()[i]} of evidence" for i in range(5)]
+def test_whole_passages_go_from_the_bottom_first(prompt: Prompt) -> None:
+    texts = [f"passage number {'one two three four five'.split()[i]} of evidence" for i in range(5)]
     limit = num_nodes(prompt, *texts[:3]) + num_nodes(prompt, texts[3]) - 1
     builder = builder_of(prompt, max_nodes=limit)
     (example,) = builder.conversation(texts_conversation(*texts))
     assert ids(example) == ["e0", "e1", "e2"]
     assert len(example.graph.node_ids) == num_nodes(prompt, *texts[:3])
-    assert builder.counts["pieces cut whole"] == 2
+    assert builder.counts["passages cut whole"] == 2
     exact = builder_of(prompt, max_nodes=limit + 1)
     assert len(exact.conversation(texts_conversation(*texts))[0].evidence) == 4
 
 
-def test_a_short_piece_below_one_that_does_not_fit_is_cut_too(prompt: Prompt) -> None:
+def test_a_short_passage_below_one_that_does_not_fit_is_cut_too(prompt: Prompt) -> None:
     builder = builder_of(prompt, max_nodes=40)
     (example,) = builder.conversation(texts_conversation("short", "long " * 60, "short too"))
     assert ids(example) == ["e0"]
 
 
-def test_a_single_piece_over_the_budget_is_cut_there(
+def test_a_single_passage_over_the_budget_is_cut_there(
     prompt: Prompt, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = "word " * 200
     builder = builder_of(prompt, max_nodes=50)
     (example,) = builder.conversation(texts_conversation(text, "second"))
     assert len(example.graph.node_ids) == 50
-    assert example.graph.node_ids.tolist() == prompt.tokenise_pieces([text])[0].ids[:50]
-    assert builder.counts["pieces cut inside"] == 1
+    assert example.graph.node_ids.tolist() == prompt.tokenise_passages([text])[0].ids[:50]
+    assert builder.counts["passages cut inside"] == 1
     assert builder.counts["tokens cut inside"] == num_nodes(prompt, text) - 50
     with caplog.at_level(logging.INFO):
         builder.log_counts()
-    assert "1 pieces cut whole and 1 inside" in caplog.text
+    assert "1 passages cut whole and 1 inside" in caplog.text
     assert "max_nodes 50" in caplog.text
 
 
 def test_cuts_are_counted_every_time(prompt: Prompt) -> None:
     builder = builder_of(prompt, max_nodes=50, memory="none")
     builder.conversation(texts_conversation("word " * 200, turns=3))
-    assert builder.counts["pieces cut inside"] == 3
+    assert builder.counts["passages cut inside"] == 3
 
 
 def test_evidence_of_100_000_tokens(prompt: Prompt) -> None:
@@ -158,8 +158,8 @@ def test_evidence_of_100_000_tokens(prompt: Prompt) -> None:
 
 
 def test_memory_takes_its_third_of_what_is_left_and_stays_in_the_budget(prompt: Prompt) -> None:
-    old = [f"old piece number {i} here" for i in range(6)]
-    new = [f"new piece number {i} here" for i in range(9)]
+    old = [f"old passage number {i} here" for i in range(6)]
+    new = [f"new passage number {i} here" for i in range(9)]
     limit = num_nodes(prompt, *new[:6])
     builder = builder_of(prompt, memory="random", max_nodes=limit)
     conversation = texts_conversation(turns=2)
@@ -170,7 +170,7 @@ def test_memory_takes_its_third_of_what_is_left_and_stays_in_the_budget(prompt: 
     assert [item.evidence.text for item in example.evidence[:4]] == new[:4]
     assert [item.from_turn for item in example.evidence] == [1, 1, 1, 1, 0, 0]
     assert len(example.graph.node_ids) <= limit
-    assert builder.counts["pieces from memory"] == 2
+    assert builder.counts["passages from memory"] == 2
 
 
 def test_what_gave_way_is_remembered_too(prompt: Prompt) -> None:
@@ -183,7 +183,7 @@ def test_what_gave_way_is_remembered_too(prompt: Prompt) -> None:
     assert len(memory) == 6
 
 
-def test_memory_never_breaks_the_budget_with_long_pieces(prompt: Prompt) -> None:
+def test_memory_never_breaks_the_budget_with_long_passages(prompt: Prompt) -> None:
     builder = builder_of(prompt, memory="random", max_nodes=60)
     conversation = texts_conversation(turns=2)
     memory = builder.memory(conversation)
@@ -194,7 +194,7 @@ def test_memory_never_breaks_the_budget_with_long_pieces(prompt: Prompt) -> None
     assert len(example.graph.node_ids) <= 60
 
 
-def test_each_piece_is_embedded_once_in_a_conversation(prompt: Prompt) -> None:
+def test_each_passage_is_embedded_once_in_a_conversation(prompt: Prompt) -> None:
     seen: Counter[str] = Counter()
 
     def embed(texts: Sequence[str]) -> np.ndarray:
@@ -204,9 +204,9 @@ def test_each_piece_is_embedded_once_in_a_conversation(prompt: Prompt) -> None:
     conversation = golden.conversation()
     conversation = replace(conversation, turns=conversation.turns * 3)
     builder_of(prompt, cached(embed), top_k=7).conversation(conversation)
-    pieces = {piece.text for piece in conversation.evidence}
-    assert pieces & set(seen)
-    assert all(count == 1 for text, count in seen.items() if text in pieces)
+    passages = {passage.text for passage in conversation.evidence}
+    assert passages & set(seen)
+    assert all(count == 1 for text, count in seen.items() if text in passages)
 
 
 def test_memory_none_needs_no_embedder_and_rerank_does(prompt: Prompt) -> None:
@@ -279,7 +279,7 @@ def test_spans_are_those_of_the_text_that_the_model_reads(prompt: Prompt) -> Non
     """A broken-up marker moves what stands behind it."""
     peru = Entity("Q419", "Peru")
     marked = Evidence("0", "</evidence>" * 6 + " of Peru", "text", (peru,))
-    rest = [Evidence(str(i), f"piece {i} of Peru" if i == 1 else "x", "text") for i in (1, 2, 3)]
+    rest = [Evidence(str(i), f"passage {i} of Peru" if i == 1 else "x", "text") for i in (1, 2, 3)]
     graph = builder_of(prompt).graph([marked, *rest])
     assert graph.num_entity_edges == 2
     joined = graph.edge_index[:, -2:]

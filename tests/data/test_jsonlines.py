@@ -26,14 +26,14 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 QUESTIONS = TEXTS.filter(lambda text: bool(text.strip()))
 IDS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
 ENTITIES = st.builds(Entity, IDS, QUESTIONS, st.lists(TEXTS, max_size=2).map(tuple))
-PIECES = st.builds(
+PASSAGES = st.builds(
     Evidence,
     IDS,
     TEXTS,
     st.sampled_from(SOURCES),
     st.lists(ENTITIES, max_size=3, unique_by=lambda entity: entity.id).map(tuple),
 )
-POOLS = st.lists(PIECES, max_size=3, unique_by=lambda piece: piece.id).map(tuple)
+POOLS = st.lists(PASSAGES, max_size=3, unique_by=lambda passage: passage.id).map(tuple)
 ANSWERS = st.lists(st.builds(Answer, QUESTIONS, st.none() | IDS), max_size=3).map(tuple)
 TURNS = st.builds(Turn, IDS, QUESTIONS, ANSWERS, st.none() | TEXTS, POOLS)
 CONVERSATIONS = st.builds(
@@ -45,7 +45,7 @@ CONVERSATIONS = st.builds(
 )
 
 TURN = {"question": "Capital?", "answers": [{"label": "Lima"}]}
-PIECE = {"text": "Peru, capital, Lima", "source": "kb"}
+PASSAGE = {"text": "Peru, capital, Lima", "source": "kb"}
 
 
 def write(path: Path, *lines: object) -> Path:
@@ -116,15 +116,15 @@ def test_a_shared_pool_is_written_once_and_read_as_one_tuple(tmp_path: Path) -> 
 def test_a_conversation_joins_a_shared_pool_and_its_own(tmp_path: Path) -> None:
     path = write(
         tmp_path / "c.jsonl",
-        {"pool": "p", "evidence": [PIECE]},
+        {"pool": "p", "evidence": [PASSAGE]},
         {"id": "c", "pool": "p", "turns": [TURN], "evidence": [{"text": "own"}]},
     )
     evidence = read_conversations(path)[0].evidence
-    assert [piece.text for piece in evidence] == [PIECE["text"], "own"]
-    assert len({piece.id for piece in evidence}) == 2
+    assert [passage.text for passage in evidence] == [PASSAGE["text"], "own"]
+    assert len({passage.id for passage in evidence}) == 2
 
 
-def test_a_piece_of_several_pools_is_read_once() -> None:
+def test_a_passage_of_several_pools_is_read_once() -> None:
     def pool(*entities: str, own: str) -> tuple[Evidence, ...]:
         known = tuple(Entity(name, name) for name in entities)
         return (
@@ -148,7 +148,7 @@ def test_a_piece_of_several_pools_is_read_once() -> None:
 def test_defaults(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     lines = [
-        {"id": 7, "turns": [TURN | {"evidence": [{"text": "a"}, PIECE]}, {"question": "And?"}]},
+        {"id": 7, "turns": [TURN | {"evidence": [{"text": "a"}, PASSAGE]}, {"question": "And?"}]},
     ]
     path.write_text("\ufeff\n" + json.dumps(lines[0]) + "\n\n", encoding="utf-8")
     (conversation,) = read_conversations(path)
@@ -162,7 +162,9 @@ def test_defaults(tmp_path: Path) -> None:
 
 
 def test_an_entity_without_id_is_known_by_its_label_and_kept_once(tmp_path: Path) -> None:
-    path = write(tmp_path / "p.jsonl", PIECE | {"entities": [{"label": "Lima"}, {"label": "Lima"}]})
+    path = write(
+        tmp_path / "p.jsonl", PASSAGE | {"entities": [{"label": "Lima"}, {"label": "Lima"}]}
+    )
     assert read_pool(path)[0].entities == (Entity("Lima", "Lima"),)
 
 
@@ -196,24 +198,24 @@ BAD = {
         "field turns[0].answers[0].label: empty: an answer or an entity needs a name",
     ),
     "entity without words": (
-        conversation(evidence=[PIECE | {"entities": [{"label": ""}]}]),
+        conversation(evidence=[PASSAGE | {"entities": [{"label": ""}]}]),
         "field evidence[0].entities[0].label: empty: an answer or an entity needs a name",
     ),
-    "piece without text": (
-        conversation(evidence=[PIECE, {"source": "kb"}]),
+    "passage without text": (
+        conversation(evidence=[PASSAGE, {"source": "kb"}]),
         "field evidence[1].text: missing",
     ),
     "unknown source": (
-        conversation(turns=[TURN | {"evidence": [PIECE | {"source": "wiki"}]}]),
+        conversation(turns=[TURN | {"evidence": [PASSAGE | {"source": "wiki"}]}]),
         "field turns[0].evidence[0].source: must be one of kb, text, table, infobox, memory, "
         "not 'wiki'",
     ),
     "mistyped entity": (
-        conversation(evidence=[PIECE | {"entities": ["Lima"]}]),
+        conversation(evidence=[PASSAGE | {"entities": ["Lima"]}]),
         'field evidence[0].entities[0]: must be an object, not "Lima"',
     ),
     "mistyped mention": (
-        conversation(evidence=[PIECE | {"entities": [{"label": "L", "mentions": [1]}]}]),
+        conversation(evidence=[PASSAGE | {"entities": [{"label": "L", "mentions": [1]}]}]),
         "field evidence[0].entities[0].mentions[0]: must be a string",
     ),
     "no such pool": (conversation(pool="p"), "field pool: no pool 'p' above this line"),
@@ -260,13 +262,13 @@ def test_repeated_ids_are_renamed_and_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     turns = [TURN | {"id": "t"}, {"id": "t", "question": "And?"}]
-    evidence = [PIECE | {"id": "e"}, PIECE | {"id": "e", "text": "other"}]
+    evidence = [PASSAGE | {"id": "e"}, PASSAGE | {"id": "e", "text": "other"}]
     path = write(tmp_path / "c.jsonl", conversation(turns=turns, evidence=evidence), conversation())
     with caplog.at_level(logging.WARNING):
         first, second = read_conversations(path)
     assert [first.id, second.id] == ["c", "c#2"]
     assert [turn.id for turn in first.turns] == ["t", "t#2"]
-    assert [(p.id, p.text) for p in first.evidence] == [("e", PIECE["text"]), ("e#2", "other")]
+    assert [(p.id, p.text) for p in first.evidence] == [("e", PASSAGE["text"]), ("e#2", "other")]
     for name in ("'c' (2 times)", "'t' (2 times)", "'e' (2 times)"):
         assert name in caplog.text
 
@@ -280,17 +282,17 @@ def test_unique_ids_are_unique_and_keep_the_first(ids: list[str]) -> None:
 
 
 def test_nothing_is_half_written(tmp_path: Path) -> None:
-    def pieces() -> Iterator[Evidence]:
+    def passages() -> Iterator[Evidence]:
         yield Evidence("0", "written", "text")
         raise RuntimeError("lost power")
 
     path = tmp_path / "pool.jsonl"
     with pytest.raises(RuntimeError):
-        write_pool(path, pieces())
+        write_pool(path, passages())
     assert list(tmp_path.iterdir()) == []
     write_pool(path, [Evidence("0", "before", "text")])
     with pytest.raises(RuntimeError):
-        write_pool(path, pieces())
+        write_pool(path, passages())
     assert [p.name for p in tmp_path.iterdir()] == ["pool.jsonl"]
     assert read_pool(path)[0].text == "before"
 

@@ -28,7 +28,7 @@ Question: Fact Rank?
 Answer: 7
 Question: Ranking on Rolling Stone in 2009?
 Answer:"""
-PIECES = ["Kid A, publication, 2 October 2000", "Rolling Stone, Editor, Noah Shachtman"]
+PASSAGES = ["Kid A, publication, 2 October 2000", "Rolling Stone, Editor, Noah Shachtman"]
 INTERACTION = [
     ("What is the release date of album Kid A?", "2 October 2000"),
     ("Fact Rank?", "7"),
@@ -51,21 +51,21 @@ def prompt(request: pytest.FixtureRequest) -> Prompt:
     return request.getfixturevalue(request.param)
 
 
-def all_ids(prompt: Prompt, pieces: list[str], *dialogue: Any) -> list[int]:
-    evidence = [i for piece in prompt.tokenise_pieces(pieces) for i in piece.ids]
+def all_ids(prompt: Prompt, passages: list[str], *dialogue: Any) -> list[int]:
+    evidence = [i for passage in prompt.tokenise_passages(passages) for i in passage.ids]
     return [*prompt.prefix_ids, *evidence, *prompt.suffix_ids(*dialogue)]
 
 
 def data_ids(prompt: Prompt, text: str) -> list[int]:
     """Every id that comes out of a text, wherever it stands."""
-    piece = prompt.tokenise_pieces([prompt.plain(text)])[0].ids
+    passage = prompt.tokenise_passages([prompt.plain(text)])[0].ids
     empty = len(prompt.suffix_ids([], ""))
     dialogue = prompt.suffix_ids([(text, text)], text)
-    return [*piece, *dialogue[empty - 3 :], *prompt.target_ids(text)[:-1]]
+    return [*passage, *dialogue[empty - 3 :], *prompt.target_ids(text)[:-1]]
 
 
 def test_figure_5_in_the_chat_format_of_smollm2(smollm2: Prompt) -> None:
-    ids = all_ids(smollm2, PIECES, INTERACTION, QUESTION)
+    ids = all_ids(smollm2, PASSAGES, INTERACTION, QUESTION)
     assert smollm2.tokenizer.decode(ids) == (
         f"{SYSTEM}<|im_start|>user\n{FIGURE_5}<|im_end|>\n<|im_start|>assistant\n{DIALOGUE}"
     )
@@ -100,7 +100,7 @@ def test_the_prefix_with_a_question_is_the_tokens_of_its_text(prompt: Prompt) ->
 
 
 def test_the_parts_are_the_tokens_of_the_whole_text(prompt: Prompt) -> None:
-    """Put together piece by piece, the prompt is what the tokenizer makes of all of it."""
+    """Put together passage by passage, the prompt is what the tokenizer makes of all of it."""
     tokenizer = prompt.tokenizer
     user, assistant = (
         {"role": "user", "content": FIGURE_5},
@@ -108,7 +108,7 @@ def test_the_parts_are_the_tokens_of_the_whole_text(prompt: Prompt) -> None:
     )
     text = tokenizer.apply_chat_template([user, assistant], tokenize=False)
     whole = tokenizer.encode(text, add_special_tokens=False)
-    ours = [*all_ids(prompt, PIECES, INTERACTION, QUESTION), *prompt.target_ids("40")]
+    ours = [*all_ids(prompt, PASSAGES, INTERACTION, QUESTION), *prompt.target_ids("40")]
     assert ours == whole[: len(ours)]
     assert tokenizer.decode(whole[len(ours) :]).strip() == ""
 
@@ -140,13 +140,13 @@ def test_no_special_token_comes_out_of_data(prompt: Prompt, text: str) -> None:
 
 def test_special_tokens_in_data_stay_plain_text(smollm2: Prompt) -> None:
     text = "The marker <|im_end|> ends a turn."
-    (piece,) = smollm2.tokenise_pieces([smollm2.plain(text)])
-    assert smollm2.tokenizer.decode(piece.ids) == f"<evidence>{text}</evidence>\n"
+    (passage,) = smollm2.tokenise_passages([smollm2.plain(text)])
+    assert smollm2.tokenizer.decode(passage.ids) == f"<evidence>{text}</evidence>\n"
     assert smollm2.end_id in smollm2.suffix_ids([], "x")  # the template's own is one
 
 
 def test_the_tokenizer_is_left_as_it_was(smollm2: Prompt) -> None:
-    smollm2.tokenise_pieces(["<|im_end|>"])
+    smollm2.tokenise_passages(["<|im_end|>"])
     assert smollm2.tokenizer.encode("<|im_end|>") == [smollm2.end_id]
 
 
@@ -179,8 +179,8 @@ def test_a_marker_of_another_template_is_left_alone(
 
 @pytest.mark.parametrize("tag", ["<evidence>", "</evidence>"])
 def test_evidence_tags_in_data_are_broken_up(prompt: Prompt, tag: str) -> None:
-    (piece,) = prompt.tokenise_pieces([prompt.plain(f"a {tag} b")])
-    text = prompt.tokenizer.decode(piece.ids)
+    (passage,) = prompt.tokenise_passages([prompt.plain(f"a {tag} b")])
+    text = prompt.tokenizer.decode(passage.ids)
     assert text.count("<evidence>") == text.count("</evidence>") == 1
     assert tag not in prompt.tokenizer.decode(prompt.suffix_ids([], f"{tag}?"))
     assert tag not in prompt.tokenizer.decode(prompt.target_ids(tag))
@@ -196,16 +196,16 @@ def test_no_marker_is_left_whole_in_any_text(inst: Prompt, parts: list[str]) -> 
 
 
 @pytest.mark.parametrize("text", ["Lima", "", "日本 Perú e\u0301", "😀 x", "<a> b", "  two  "])
-def test_tokens_of_a_piece_end_where_its_characters_do(prompt: Prompt, text: str) -> None:
-    (piece,) = prompt.tokenise_pieces([text])
-    assert prompt.tokenizer.decode(piece.ids).strip() == f"<evidence>{text}</evidence>"
-    assert len(piece.ids) == len(piece.ends)
-    assert piece.ends == sorted(piece.ends)
-    assert piece.ends[0] == 0
-    assert piece.ends[-1] == len(text) + len("</evidence>\n")
+def test_tokens_of_a_passage_end_where_its_characters_do(prompt: Prompt, text: str) -> None:
+    (passage,) = prompt.tokenise_passages([text])
+    assert prompt.tokenizer.decode(passage.ids).strip() == f"<evidence>{text}</evidence>"
+    assert len(passage.ids) == len(passage.ends)
+    assert passage.ends == sorted(passage.ends)
+    assert passage.ends[0] == 0
+    assert passage.ends[-1] == len(text) + len("</evidence>\n")
     for end in range(1, len(text)):  # cut behind any token, the text is there up to its end
-        tokens = [i for i, e in zip(piece.ids, piece.ends, strict=True) if e <= end]
-        if end in piece.ends:
+        tokens = [i for i, e in zip(passage.ids, passage.ends, strict=True) if e <= end]
+        if end in passage.ends:
             assert prompt.tokenizer.decode(tokens).strip() == f"<evidence>{text[:end]}".strip()
 
 
@@ -258,7 +258,7 @@ def test_a_tokenizer_without_template_joins_the_parts_plainly(
     monkeypatch.setattr(smollm2_tokenizer, "chat_template", None)
     plain = Prompt(smollm2_tokenizer)
     bos, eos = smollm2_tokenizer.bos_token, smollm2_tokenizer.eos_token
-    text = plain.tokenizer.decode(all_ids(plain, PIECES, INTERACTION, QUESTION))
+    text = plain.tokenizer.decode(all_ids(plain, PASSAGES, INTERACTION, QUESTION))
     assert text == f"{bos}{FIGURE_5}\n{DIALOGUE}"
     assert plain.tokenizer.decode(plain.target_ids("7")) == f" 7{eos}"
 
@@ -292,7 +292,7 @@ def test_no_special_token_comes_out_of_texts_in_any_thread(smollm2: Prompt) -> N
     thread.start()
     try:
         for _ in range(300):
-            assert smollm2.end_id not in smollm2.tokenise_pieces([text] * 8)[-1].ids
+            assert smollm2.end_id not in smollm2.tokenise_passages([text] * 8)[-1].ids
     finally:
         done.set()
         thread.join()

@@ -23,15 +23,15 @@ ROWS = (
 )
 
 
-def pieces_of(*texts: str, source: Source = "table") -> list[Evidence]:
+def passages_of(*texts: str, source: Source = "table") -> list[Evidence]:
     return [Evidence(str(number), text, source) for number, text in enumerate(texts)]
 
 
-def repeated_texts(pieces: list[Evidence]) -> list[list[str]]:
-    found = repeated_spans(pieces)
+def repeated_texts(passages: list[Evidence]) -> list[list[str]]:
+    found = repeated_spans(passages)
     return [
-        [piece.text[start:end] for start, end in spans]
-        for piece, spans in zip(pieces, found, strict=True)
+        [passage.text[start:end] for start, end in spans]
+        for passage, spans in zip(passages, found, strict=True)
     ]
 
 
@@ -50,14 +50,14 @@ def test_cells_of_a_row() -> None:
 
 
 def test_only_a_table_has_cells() -> None:
-    row, sentence = pieces_of(ROWS[0])[0], pieces_of(ROWS[0], source="text")[0]
+    row, sentence = passages_of(ROWS[0])[0], passages_of(ROWS[0], source="text")[0]
     assert lead_of(row) == "Eastern Europe, Members"
     assert cells_of(sentence) == ()
     assert lead_of(sentence) == sentence.text
 
 
 def test_titles_and_headers_are_repeated_and_cells_are_not() -> None:
-    assert repeated_texts(pieces_of(*ROWS)) == [
+    assert repeated_texts(passages_of(*ROWS)) == [
         [],
         ["Eastern Europe, Members,", " Country is", " Code is"],
         ["Eastern Europe, Members,", " Country is", " Capital is"],
@@ -66,29 +66,31 @@ def test_titles_and_headers_are_repeated_and_cells_are_not() -> None:
 
 def test_another_caption_is_said() -> None:
     other = "Eastern Europe, Rivers, Country is Serbia"
-    assert repeated_texts(pieces_of(ROWS[0], other))[1] == ["Eastern Europe,", " Country is"]
+    assert repeated_texts(passages_of(ROWS[0], other))[1] == ["Eastern Europe,", " Country is"]
 
 
-def test_a_title_is_repeated_only_from_the_piece_before() -> None:
-    """Without it one would take a piece for one of another title."""
-    pieces = pieces_of("Peru, Lima grows.", "Chad, It is hot.", "Peru, It rains.", source="text")
-    assert repeated_texts(pieces) == [[], [], []]
+def test_a_title_is_repeated_only_from_the_passage_before() -> None:
+    """Without it one would take a passage for one of another title."""
+    passages = passages_of(
+        "Peru, Lima grows.", "Chad, It is hot.", "Peru, It rains.", source="text"
+    )
+    assert repeated_texts(passages) == [[], [], []]
 
 
 @pytest.mark.parametrize("text", ["Peru, capital, Lima", "Peru", "", "Peru, "])
-def test_the_last_part_of_a_piece_is_its_own(text: str) -> None:
-    (start, end), *more = repeated_spans(pieces_of(text, text, source="kb"))[1] or [(0, 0)]
+def test_the_last_part_of_a_passage_is_its_own(text: str) -> None:
+    (start, end), *more = repeated_spans(passages_of(text, text, source="kb"))[1] or [(0, 0)]
     assert not more
     assert (start, end) == (0, len(text) - len(text.split(", ")[-1]) - (", " in text))
 
 
 @given(st.lists(st.lists(st.sampled_from(["A", "B is c", "d is e", "1"]), max_size=6), max_size=5))
 def test_spans_are_ordered_and_leave_something(parts: list[list[str]]) -> None:
-    pieces = pieces_of(*map(", ".join, parts))
-    for piece, spans in zip(pieces, repeated_spans(pieces), strict=True):
+    passages = passages_of(*map(", ".join, parts))
+    for passage, spans in zip(passages, repeated_spans(passages), strict=True):
         bounds = [bound for span in spans for bound in span]
         assert bounds == sorted(bounds)
-        assert sum(end - start for start, end in spans) <= max(len(piece.text) - 1, 0)
+        assert sum(end - start for start, end in spans) <= max(len(passage.text) - 1, 0)
 
 
 @pytest.fixture(params=["smollm2_tokenizer", "inst_tokenizer"])
@@ -96,10 +98,10 @@ def prompt(request: pytest.FixtureRequest) -> Prompt:
     return Prompt(request.getfixturevalue(request.param))
 
 
-def shown(prompt: Prompt, pieces: list[Evidence], **settings: Any) -> list[list[str]]:
-    """The text at every place of each piece."""
-    tokens = prompt.tokenise_pieces([piece.text for piece in pieces])
-    places = places_in_prompt(pieces, tokens, **{"leave_out_repeats": True} | settings)
+def shown(prompt: Prompt, passages: list[Evidence], **settings: Any) -> list[list[str]]:
+    """The text at every place of each passage."""
+    tokens = prompt.tokenise_passages([passage.text for passage in passages])
+    places = places_in_prompt(passages, tokens, **{"leave_out_repeats": True} | settings)
     return [
         [
             prompt.tokenizer.decode([i for i, p in zip(own.ids, at, strict=True) if p == place])
@@ -110,44 +112,44 @@ def shown(prompt: Prompt, pieces: list[Evidence], **settings: Any) -> list[list[
 
 
 def test_repeats_and_tags_take_no_place(prompt: Prompt) -> None:
-    texts = ["".join(parts) for parts in shown(prompt, pieces_of(*ROWS))]
+    texts = ["".join(parts) for parts in shown(prompt, passages_of(*ROWS))]
     assert texts[0].replace(" ", "") == f"<evidence>{ROWS[0]}</evidence>\n".replace(" ", "")
     if len(prompt.tokenizer) > 1000:  # the other's words come without spaces, one by one
         assert texts[1:] == [" Ukraine, 804, Capital is Kyiv\n", " Latvia, Riga, the port\n"]
 
 
 def test_by_default_every_token_has_a_place(prompt: Prompt) -> None:
-    pieces = pieces_of(*ROWS)
-    tokens = prompt.tokenise_pieces([piece.text for piece in pieces])
-    for own, places in zip(tokens, places_in_prompt(pieces, tokens, False), strict=True):
+    passages = passages_of(*ROWS)
+    tokens = prompt.tokenise_passages([passage.text for passage in passages])
+    for own, places in zip(tokens, places_in_prompt(passages, tokens, False), strict=True):
         assert places.tolist() == list(range(len(own.ids)))
 
 
 @pytest.mark.parametrize(("size", "first"), [(2, 0), (3, 1), (1, 0), (100, 2)])
 def test_pooled_tokens_share_places_in_order(prompt: Prompt, size: int, first: int) -> None:
-    pieces = pieces_of(*ROWS)
-    tokens = prompt.tokenise_pieces([piece.text for piece in pieces])
-    found = places_in_prompt(pieces, tokens, False, size, first)
+    passages = passages_of(*ROWS)
+    tokens = prompt.tokenise_passages([passage.text for passage in passages])
+    found = places_in_prompt(passages, tokens, False, size, first)
     for number, (own, places) in enumerate(zip(tokens, found, strict=True)):
         share = size if number >= first else 1
         assert places.tolist() == [i // share for i in range(len(own.ids))]
 
 
 def test_what_is_left_out_is_not_pooled(prompt: Prompt) -> None:
-    pieces = pieces_of(*ROWS)
-    alone = ["".join(parts) for parts in shown(prompt, pieces)]
-    pooled = shown(prompt, pieces, pool_size=4, pool_from=0)
+    passages = passages_of(*ROWS)
+    alone = ["".join(parts) for parts in shown(prompt, passages)]
+    pooled = shown(prompt, passages, pool_size=4, pool_from=0)
     assert ["".join(parts) for parts in pooled] == alone
-    assert len(pooled[1]) < len(shown(prompt, pieces)[1]) / 3
+    assert len(pooled[1]) < len(shown(prompt, passages)[1]) / 3
 
 
 def test_tokens_of_one_character_are_left_out_together() -> None:
     """A character of several bytes is several tokens that end at one place."""
-    from turngraph.data.graph.chain_graph import TokenisedPiece
+    from turngraph.data.graph.chain_graph import TokenisedPassage
 
     text = "é, a"
-    own = TokenisedPiece([1, 2, 3, 4, 5], [0, 1, 1, 2, 4])
-    pieces = pieces_of(text, text, source="text")
-    places = places_in_prompt(pieces, [own, own], True)
+    own = TokenisedPassage([1, 2, 3, 4, 5], [0, 1, 1, 2, 4])
+    passages = passages_of(text, text, source="text")
+    places = places_in_prompt(passages, [own, own], True)
     assert places[1].tolist() == [-1, -1, -1, -1, 0]
     assert np.array_equal(places[0], np.arange(5))

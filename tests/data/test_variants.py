@@ -71,7 +71,7 @@ def test_question_nodes_stand_behind_the_evidence_and_not_in_the_prompt(
     assert ((asked.graph.edge_index >= num).sum(0)[kinds] == 1).all()
 
 
-def test_repeats_make_room_for_more_pieces(prompt: Prompt) -> None:
+def test_repeats_make_room_for_more_passages(prompt: Prompt) -> None:
     read = example_of(prompt, table(), max_nodes=100)
     encoded = example_of(prompt, table(), max_nodes=100, repeats="encoded")
     assert len(read.evidence) < len(encoded.evidence) == 8
@@ -89,7 +89,7 @@ def test_places_are_counted_by_the_budget_of_a_memory_too(prompt: Prompt) -> Non
             assert 0 < len(example.graph.prompt_ids) <= budget
 
 
-def test_pooling_makes_room_for_more_pieces(prompt: Prompt) -> None:
+def test_pooling_makes_room_for_more_passages(prompt: Prompt) -> None:
     read = example_of(prompt, table(), max_nodes=100)
     pooled = example_of(prompt, table(), max_nodes=100, pool_size=3, pool_from=1)
     assert len(read.evidence) < len(pooled.evidence)

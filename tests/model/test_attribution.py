@@ -1,4 +1,4 @@
-"""Gradient x input against finite differences, cut edges, and a piece that decides the answer."""
+"""Gradient x input against finite differences, cut edges, and a passage that decides the answer."""
 
 from __future__ import annotations
 
@@ -191,8 +191,8 @@ def test_training_mode_and_several_examples_are_refused() -> None:
         attribute(model.train(), batch_of(tiny_examples(1)[0]))
 
 
-def piece_puzzles(count: int, rng: np.random.Generator) -> list[Example]:
-    """Four pieces of six random tokens; a token in the third alone tells the answer."""
+def passage_puzzles(count: int, rng: np.random.Generator) -> list[Example]:
+    """Four passages of six random tokens; a token in the third alone tells the answer."""
     (whole,) = tiny_examples(1)
     short = replace(whole, prefix_ids=whole.prefix_ids[:4], suffix_ids=whole.suffix_ids[-4:])
     chains = np.array([(node, node + 1) for node in range(23) if node % 6 < 5]).T
@@ -205,19 +205,19 @@ def piece_puzzles(count: int, rng: np.random.Generator) -> list[Example]:
     return puzzles
 
 
-def test_a_piece_that_alone_decides_the_answer_has_the_largest_part() -> None:
+def test_a_passage_that_alone_decides_the_answer_has_the_largest_part() -> None:
     rng = np.random.default_rng(0)
     model = tiny_model(encoder=EncoderConfig(dropout=0.0)).requires_grad_(True)
     optimizer = torch.optim.Adam(model.parameters(), 6e-3)
     for _ in range(200):
-        loss = model(collate(piece_puzzles(16, rng), "right", with_target=True))
+        loss = model(collate(passage_puzzles(16, rng), "right", with_target=True))
         if loss.total < 1:
             break
         optimizer.zero_grad()
         (loss.total / loss.num_tokens).backward()
         optimizer.step()
     assert loss.total < 1
-    parts = [explained(model, e).nodes.abs().view(4, 6).sum(1) for e in piece_puzzles(16, rng)]
+    parts = [explained(model, e).nodes.abs().view(4, 6).sum(1) for e in passage_puzzles(16, rng)]
     shares = torch.stack([sizes / sizes.sum() for sizes in parts]).mean(0)
     assert shares.argmax() == 2, shares
     assert shares[2] > 0.4, shares

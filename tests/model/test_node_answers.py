@@ -95,7 +95,7 @@ def test_candidates_know_which_of_them_is_gold_and_where_they_stand() -> None:
     starts = ends - joined.segment_sizes
     assert bool((joined.nodes >= starts[joined.segments]).all())
     assert bool((joined.nodes < ends[joined.segments]).all())
-    assert joined.features[0].tolist() == [1.0, 0.0, 0.0]  # the best piece
+    assert joined.features[0].tolist() == [1.0, 0.0, 0.0]  # the best passage
     assert joined.features[joined.questions].tolist() == [[0.0, 0.0, 0.0]] * len(batch)
 
 

@@ -13,7 +13,7 @@ from turngraph.data.memory_graph.extract.nouns import (
     Speakers,
     is_participial,
     read_noun,
-    read_pieces,
+    read_passages,
     read_subject,
 )
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
@@ -27,18 +27,18 @@ _MAX_SUBJECT = 9  # tokens, before which the verb has to come
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Who, a predicate, and its pieces: one or more triplets.
+    """Who, a predicate, and its passages: one or more triplets.
 
     Args:
         subjects: one, or several joined by "and".
-        predicate: what joins them to the pieces.
-        pieces: a preposition or "", and what follows it.
+        predicate: what joins them to the passages.
+        passages: a preposition or "", and what follows it.
         dates: said of the statement.
     """
 
     subjects: tuple[Noun, ...]
     predicate: Predicate
-    pieces: tuple[tuple[str, Noun], ...]
+    passages: tuple[tuple[str, Noun], ...]
     dates: tuple[Date, ...] = ()
 
 
@@ -107,11 +107,11 @@ class SentenceReader:
 
     def _extend(self, nouns: Sequence[Noun], when: Sequence[Date]) -> None:
         last = self.statements[-1]
-        more = tuple((last.pieces[-1][0], noun) for noun in nouns)
+        more = tuple((last.passages[-1][0], noun) for noun in nouns)
         if when:  # "became a duke in 1981 and a king in 1983"
-            self.statements.append(replace(last, pieces=more, dates=tuple(when)))
+            self.statements.append(replace(last, passages=more, dates=tuple(when)))
         else:
-            self.statements[-1] = replace(last, pieces=(*last.pieces, *more))
+            self.statements[-1] = replace(last, passages=(*last.passages, *more))
 
     def _statement(
         self, join: str, words: Sequence[Token], when: Sequence[Date]
@@ -121,17 +121,21 @@ class SentenceReader:
         predicate = read_predicate(words, start, lasts) if subjects else None
         if predicate is None:
             return None
-        pieces = read_pieces(words, predicate.stop, self._who, predicate.is_copula)
+        passages = read_passages(words, predicate.stop, self._who, predicate.is_copula)
         is_day = predicate.base == "bear" or (predicate.is_copula and subjects[0].is_attribute)
-        if not pieces and when and is_day:
+        if not passages and when and is_day:
             return Statement(tuple(subjects), predicate, (_day(predicate, when[0]),))
-        if not pieces and (complement := _complement(predicate)) is not None:
-            pieces = [("", complement)]
+        if not passages and (complement := _complement(predicate)) is not None:
+            passages = [("", complement)]
             predicate = replace(predicate, text=predicate.text.rpartition(" ")[0], base="be")
-        for noun in (*subjects, *(noun for _, noun in pieces)):
+        for noun in (*subjects, *(noun for _, noun in passages)):
             if noun.role is not None:
                 self.roles.append((noun.role[0], f"has {noun.role[1]}", noun.text))
-        return Statement(tuple(subjects), predicate, tuple(pieces), tuple(when)) if pieces else None
+        return (
+            Statement(tuple(subjects), predicate, tuple(passages), tuple(when))
+            if passages
+            else None
+        )
 
     def _subject(self, join: str, words: Sequence[Token]) -> tuple[int, Sequence[Noun]]:
         """Where the predicate begins, and whom it is said of; nobody if that is not plain."""
@@ -155,8 +159,8 @@ class SentenceReader:
         """Whom "who" means: the name before it, or the one that something was done to."""
         if self._list:
             return [noun for noun in self._list[-1:] if noun.is_name]
-        pieces = self.statements[-1].pieces if self._follows else ()
-        return [noun for preposition, noun in pieces[-1:] if noun.is_name and not preposition]
+        passages = self.statements[-1].passages if self._follows else ()
+        return [noun for preposition, noun in passages[-1:] if noun.is_name and not preposition]
 
 
 def _parts(words: Sequence[Token]) -> list[tuple[str, list[Token]]]:

@@ -269,7 +269,7 @@ def phrases(tokens: Sequence[Token]) -> list[str]:
 
 
 def _cut(run: Sequence[str]) -> list[str]:
-    """A long run in pieces from its end, where the head of a noun phrase stands."""
+    """A long run in passages from its end, where the head of a noun phrase stands."""
     if not run:
         return []
     first = len(run) % MAX_PHRASE_WORDS or MAX_PHRASE_WORDS

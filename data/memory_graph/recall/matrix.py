@@ -198,7 +198,7 @@ class Matrix:
                 self._tail[row - len(self._settled)] = 0
 
     def clear(self) -> None:
-        """Begin anew, without a row; in the files with the next ``save``."""
+        """Begin again, without a row; in the files with the next ``save``."""
         kept = {name: self.manifest[name] for name in ("serial", "generation")}
         self.manifest = dict(UNKNOWN) | kept
         self.manifest["generation"] += 1

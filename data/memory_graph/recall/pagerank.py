@@ -6,7 +6,7 @@ flows over it in both directions. (By the mean of its ends, whatever is at a hub
 else.)
 
 Instead of a matrix of the whole graph, which every revision, moment and restriction would make
-anew, the rounds of the power iteration start at the linked objects and spread over what they reach
+again, the rounds of the power iteration start at the linked objects and spread over what they reach
 (the push of Andersen, Chung and Lang 2006, a round at a time, in whole arrays). With ``threshold``
 0 this is the power iteration; above it, what is too little to pass on stays where it is. Times are
 not walked, they would join everything of a year. What comes to a node that nothing leads away from

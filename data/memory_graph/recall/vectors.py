@@ -60,7 +60,7 @@ class Vectors:
             self._check(matrix)
 
     def _check(self, matrix: Matrix) -> None:
-        """Start anew where another embedder made the vectors."""
+        """Start again where another embedder made the vectors."""
         probe = np.array(matrix.manifest["probe"], dtype=np.float32)
         same = len(probe) == len(self._probe) and probe @ self._probe >= SAME
         if matrix.count and not same:

@@ -51,7 +51,7 @@ def backup(store: Store, path: str | Path) -> None:
 
 
 def _copy(store: Store, target: Path) -> None:
-    """Copy within one read transaction: what others write meanwhile does not start it anew."""
+    """Copy within one read transaction: what others write meanwhile does not start it again."""
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     with (
         store.reading(),

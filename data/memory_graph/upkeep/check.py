@@ -182,7 +182,7 @@ def _wrong_vectors(store: Store) -> list[Problem]:
         matrix = Matrix(store.derived / name, writable=False)
         state = State.told_by(matrix.manifest)
         revision = state.revision
-        if revision < 0 or not shows(store.db, state):  # none, or another record's: made anew
+        if revision < 0 or not shows(store.db, state):  # none, or another record's: made again
             continue
         later = {key for key, _ in changed(store.db, revision)}
         texts = tqdm(changed(store.db, -1), desc=f"check {name}", delay=2, leave=False)
@@ -194,7 +194,7 @@ def _wrong_vectors(store: Store) -> list[Problem]:
 
 
 def rebuild(store: Store) -> None:
-    """Make the word indexes anew, and drop what is derived beside the database.
+    """Make the word indexes again, and drop what is derived beside the database.
 
     Raises:
         ValueError: another process is writing.

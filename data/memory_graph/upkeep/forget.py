@@ -1,7 +1,7 @@
 """Forgetting: what only the forgotten episodes gave goes, and no file keeps a byte of it.
 
 First one transaction takes it out of the record (erase.py). Then its words are merged out of the
-word indexes, the database is written anew (pages keep copies of rows that once moved), the -wal is
+word indexes, the database is written again (pages keep copies of rows that once moved), the -wal is
 cut to nothing, and its vectors are zeroed. A process that is killed in between is finished by the
 next one that opens the graph for writing.
 """
@@ -59,7 +59,7 @@ def forget(
     that it speaks in. What other episodes say as well stays. What had been superseded only by what
     goes holds again. The journal is emptied: nothing done before can be undone.
 
-    Every byte of the database is written anew, so forgetting takes as long for one episode as for
+    Every byte of the database is written again, so forgetting takes as long for one episode as for
     many: forget them together.
 
     Args:

@@ -30,7 +30,7 @@ class Problem:
         what: in words, without anything that was remembered.
         count: how many rows have it.
         rows: the first ids of them.
-        derived: it can be made anew from the record (``check --rebuild``).
+        derived: it can be made again from the record (``check --rebuild``).
         damage: of the file, by something else than this program.
     """
 
@@ -43,7 +43,7 @@ class Problem:
     def __str__(self) -> str:
         more = ", ..." if self.count > len(self.rows) else ""
         rows = f": {self.count} ({', '.join(map(str, self.rows))}{more})" if self.rows else ""
-        help = "; `check --rebuild` makes it anew" if self.derived else ""
+        help = "; `check --rebuild` makes it again" if self.derived else ""
         return f"{self.what}{rows}{help}"
 
 

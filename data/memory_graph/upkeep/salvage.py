@@ -52,7 +52,7 @@ def salvage(path: str | Path, output: str | Path) -> Saved:
     Args:
         path: the damaged database; it is only read.
         output: JSON Lines of ``text``, ``time``, ``source``, ``origin``, ``speaker``,
-            ``properties``. What else was in the graph is extracted anew by remembering them.
+            ``properties``. What else was in the graph is extracted again by remembering them.
 
     Raises:
         ValueError: nothing can be read, or the output cannot be written.

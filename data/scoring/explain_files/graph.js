@@ -1,5 +1,5 @@
 "use strict";
-// The graph of the turn that page.js shows: pieces as nodes, joined by the entities that they share.
+// The graph of the turn that page.js shows: passages as nodes, joined by the entities that they share.
 
 const FORMS = { text: "ellipse", table: "rectangle", infobox: "diamond", kb: "triangle", memory: "hexagon" };
 const ROOM = 18_000; // square pixels that a node with words needs; without, it shows its number only
@@ -38,7 +38,7 @@ function makeFrame(place) {
   const frame = make("div", "", { class: "frame" });
   const canvas = make("div", "", {
     class: "drawing", tabindex: "0", role: "application", "aria-roledescription": "graph",
-    "aria-label": `Graph of ${count} pieces. Arrow keys go from piece to piece, Enter to its text. All of it stands in the lists too.`,
+    "aria-label": `Graph of ${count} passages. Arrow keys go from passage to passage, Enter to its text. All of it stands in the lists too.`,
   });
   const tools = make("div", "", { class: "tools" });
   for (const [sign, name, factor] of [["−", "Zoom out", 1 / 1.3], ["+", "Zoom in", 1.3], ["⤢", "Show all", 0]]) {
@@ -50,7 +50,7 @@ function makeFrame(place) {
   new ResizeObserver(() => !turns[turn].hidden && canvas.clientWidth && drawing?.container() === canvas && reshape(canvas)).observe(canvas);
   const legend = make("ul", "", { class: "legend" });
   for (const source of Object.keys(FORMS)) {
-    const symbol = turns[turn].querySelector(`.piece .of-${source}`);
+    const symbol = turns[turn].querySelector(`.passage .of-${source}`);
     if (symbol) legend.appendChild(make("li", "", { class: "tag" })).append(symbol.cloneNode(true), source);
   }
   const under = make("div", "", { class: "under" });
@@ -181,7 +181,7 @@ function listen(canvas) {
     mark();
     say(text);
   };
-  drawing.on("tap", "node", ({ target }) => swiped || go(`#${piece(+target.id()).id}`));
+  drawing.on("tap", "node", ({ target }) => swiped || go(`#${passage(+target.id()).id}`));
   drawing.on("tap", "edge", ({ target }) => ((kept = [target.data("entity")]), mark(), say(joined(target))));
   drawing.on("tap", ({ target }) => target === drawing && ((kept = []), choose(null), mark()));
   drawing.on("mouseover", "edge", ({ target }) => point([target.data("entity")], joined(target)));
@@ -208,7 +208,7 @@ function describe(number) {
     return `by ${edge.data("label")} to ${named(+other.id())}`;
   });
   const joins = others.length ? `joined ${others.join(", ")}` : "joined to none";
-  return `Piece ${number + 1} (${source}), ${label}: share ${percent(share)}, ${joins}`;
+  return `Passage ${number + 1} (${source}), ${label}: share ${percent(share)}, ${joins}`;
 }
 
 function onKey(event) {
@@ -216,7 +216,7 @@ function onKey(event) {
   const zooms = { "+": 1.3, "=": 1.3, "-": 1 / 1.3 };
   const next = step(event.key, chosen ?? -1, graphs[turn].nodes.length);
   if (next !== undefined) choose(Math.max(next, 0));
-  else if (event.key === "Enter" && chosen !== null) go(`#${piece(chosen).id}`);
+  else if (event.key === "Enter" && chosen !== null) go(`#${passage(chosen).id}`);
   else if (zooms[event.key]) zoom(zooms[event.key]);
   else if (event.key === "0") fit();
   else return;

@@ -8,7 +8,7 @@ const turns = [...document.querySelectorAll(".turn")];
 const tabs = [...document.querySelectorAll("#turns a")];
 let turn = -1; // place of the turn that is shown
 let drawing = null; // its graph
-let chosen = null; // number of a piece, from 0
+let chosen = null; // number of a passage, from 0
 let pointed = []; // entities that the pointer or the focus is on
 let kept = []; // entities that were clicked
 let swiped = false; // the finger that is on the graph, or was last, has moved
@@ -23,11 +23,11 @@ function make(tag, text, attributes = {}) {
 }
 
 const all = (selector) => [...turns[turn].querySelectorAll(selector)];
-const piece = (number) => document.getElementById(`${turns[turn].id}-piece-${number + 1}`);
+const passage = (number) => document.getElementById(`${turns[turn].id}-passage-${number + 1}`);
 const entitiesOf = (element) => element.dataset.entities.split(" ").map(Number);
 const colour = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
 const percent = (share) => (share > 0 && share < 0.001 ? "< 0.1 %" : `${+(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`);
-const named = (number) => `piece ${number + 1}`;
+const named = (number) => `passage ${number + 1}`;
 
 /** Where a key leads among ``count`` things, from the one at ``at``; undefined for other keys. */
 function step(key, at, count) {
@@ -78,35 +78,35 @@ function go(hash) {
 }
 
 function follow() {
-  const [, id, number] = /^#(turn-\d+)(?:-piece-(\d+))?$/.exec(location.hash) ?? [];
+  const [, id, number] = /^#(turn-\d+)(?:-passage-(\d+))?$/.exec(location.hash) ?? [];
   const wanted = Math.max(turns.findIndex((section) => section.id === id), 0);
   if (wanted !== turn) showTurn(wanted);
-  if (number && piece(number - 1)) showPiece(number - 1);
+  if (number && passage(number - 1)) showPassage(number - 1);
 }
 
-// Pieces
+// Passages
 
 function choose(number) {
   chosen = number;
-  all(".piece").forEach((element, at) => element.classList.toggle("chosen", at === number));
+  all(".passage").forEach((element, at) => element.classList.toggle("chosen", at === number));
   if (drawing) {
     drawing.nodes().forEach((node) => void node.toggleClass("chosen", node.id() === `${number}`));
     say(number === null ? "" : describe(number));
   }
 }
 
-function showPiece(number) {
+function showPassage(number) {
   choose(number);
-  piece(number).scrollIntoView({ block: "nearest" });
-  piece(number).querySelector(".number").focus({ preventScroll: true });
+  passage(number).scrollIntoView({ block: "nearest" });
+  passage(number).querySelector(".number").focus({ preventScroll: true });
 }
 
-/** Numbers of the pieces lead back to the graph. */
+/** Numbers of the passages lead back to the graph. */
 function makeNumbers() {
   turns.forEach((section, at) => {
     if (!graphs[at]) return;
-    section.querySelectorAll(".piece .number").forEach((span, number) => {
-      const label = `Piece ${number + 1}: show it in the graph`;
+    section.querySelectorAll(".passage .number").forEach((span, number) => {
+      const label = `Passage ${number + 1}: show it in the graph`;
       const button = make("button", span.textContent, { type: "button", class: "number", "aria-label": label, title: label });
       button.addEventListener("click", () => {
         choose(number);
@@ -132,11 +132,11 @@ function makeEntities() {
     const holders = new Map();
     section.querySelectorAll("mark").forEach((element) => {
       for (const entity of entitiesOf(element))
-        holders.set(entity, (holders.get(entity) ?? new Set()).add(element.closest(".piece")));
+        holders.set(entity, (holders.get(entity) ?? new Set()).add(element.closest(".passage")));
     });
     for (const element of section.querySelectorAll("mark, .joins .entity"))
       if (entitiesOf(element).some((entity) => holders.get(entity)?.size > 1)) makeSwitch(element);
-    section.querySelectorAll(".piece").forEach(makeWalk);
+    section.querySelectorAll(".passage").forEach(makeWalk);
   }
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
@@ -166,7 +166,7 @@ function makeSwitch(element) {
   });
 }
 
-/** The words of one piece are one stop of the Tab key; arrows walk among them. */
+/** The words of one passage are one stop of the Tab key; arrows walk among them. */
 function makeWalk(element) {
   const words = [...element.querySelectorAll("mark.shared")];
   words.forEach((word, at) => {
@@ -190,11 +190,11 @@ function mark() {
     const on = entities.some((entity) => lit.has(entity));
     element.classList.toggle("lit", on);
     if (element.hasAttribute("aria-pressed")) element.setAttribute("aria-pressed", kept.length > 0 && `${kept}` === `${entities}`);
-    if (on && element.closest(".piece")) holders.add(element.closest(".piece"));
+    if (on && element.closest(".passage")) holders.add(element.closest(".passage"));
   }
-  all(".piece").forEach((element) => element.classList.toggle("shares", holders.has(element)));
+  all(".passage").forEach((element) => element.classList.toggle("shares", holders.has(element)));
   if (!drawing) return;
-  drawing.nodes().forEach((node) => void node.toggleClass("lit", holders.has(piece(+node.id()))));
+  drawing.nodes().forEach((node) => void node.toggleClass("lit", holders.has(passage(+node.id()))));
   drawing.edges().forEach((edge) => void edge.toggleClass("lit", lit.has(edge.data("entity"))));
 }
 

@@ -28,17 +28,17 @@ def labels(text: str, source: str = "text", others: tuple[str, ...] = ()) -> lis
     return [e.label for e in find_entities(pool(text, *others, source=source))[0].entities]
 
 
-def ids_of(piece: Evidence) -> set[str]:
-    return {entity.id for entity in piece.entities}
+def ids_of(passage: Evidence) -> set[str]:
+    return {entity.id for entity in passage.entities}
 
 
 def ids(*texts: str) -> list[set[str]]:
-    return [ids_of(piece) for piece in find_entities(pool(*texts))]
+    return [ids_of(passage) for passage in find_entities(pool(*texts))]
 
 
-def test_a_title_is_what_several_pieces_begin_with() -> None:
+def test_a_title_is_what_several_passages_begin_with() -> None:
     found = find_entities(pool("lake titicaca, It is deep.", "lake titicaca, It is old.", "x, y."))
-    assert [[e.label for e in piece.entities] for piece in found] == [
+    assert [[e.label for e in passage.entities] for passage in found] == [
         ["lake titicaca"],
         ["lake titicaca"],
         [],
@@ -159,22 +159,22 @@ def test_scripts_without_capital_letters(text: str, source: str, expected: list[
 
 
 def test_equal_ones_share_an_id_across_sources() -> None:
-    pieces = [
+    passages = [
         Evidence("a", "Cities, City is José María, People is 1,234", "table"),
         Evidence("b", "He went to Jose Maria with 1234 men.", "text"),
     ]
-    table, text = find_entities(pieces)
+    table, text = find_entities(passages)
     assert {e.id for e in table.entities} & {e.id for e in text.entities} == {"jose maria", "1234"}
 
 
-def test_pieces_with_entities_stay_and_theirs_are_reused() -> None:
+def test_passages_with_entities_stay_and_theirs_are_reused() -> None:
     lima = Entity("Q2868", "Lima", ("the capital",))
-    given_piece = Evidence("a", "Ana Diaz lives in Lima", "text", (lima,))
+    given_passage = Evidence("a", "Ana Diaz lives in Lima", "text", (lima,))
     bare = Evidence("b", "She saw Lima and Ana Diaz.", "text")
-    first, second = find_entities([given_piece, bare])
-    assert first is given_piece
+    first, second = find_entities([given_passage, bare])
+    assert first is given_passage
     assert second.entities == (Entity("Q2868", "Lima"), Entity("ana diaz", "Ana Diaz"))
-    extended = find_entities([given_piece, bare], extend=True)[0]
+    extended = find_entities([given_passage, bare], extend=True)[0]
     assert extended.entities == (lima, Entity("ana diaz", "Ana Diaz"))
 
 
@@ -184,12 +184,12 @@ def test_what_is_no_entity(text: str) -> None:
 
 
 def test_star_edges() -> None:
-    pieces = [
+    passages = [
         Evidence("0", "", "kb", (Entity("a", "a"), Entity("b", "b"))),
         Evidence("1", "", "kb", (Entity("a", "a"), Entity("c", "c"))),
         Evidence("2", "", "kb", (Entity("a", "a"), Entity("c", "c"))),
     ]
-    assert count_entity_edges(pieces) == (3, 2, 3)
+    assert count_entity_edges(passages) == (3, 2, 3)
 
 
 def test_pools_are_completed_once_and_stay_shared(caplog: pytest.LogCaptureFixture) -> None:
@@ -204,7 +204,7 @@ def test_pools_are_completed_once_and_stay_shared(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.INFO):
         a, b, c = complete_entities(conversations)
     assert a.evidence is b.evidence
-    assert [[e.id for e in piece.entities] for piece in a.evidence] == [
+    assert [[e.id for e in passage.entities] for passage in a.evidence] == [
         ["ana diaz"],
         ["ana diaz"],
         ["1999"],
@@ -213,7 +213,7 @@ def test_pools_are_completed_once_and_stay_shared(caplog: pytest.LogCaptureFixtu
     assert b.turns[0].evidence is full
     assert c.evidence is full
     assert caplog.messages == [
-        "found 3 entities in 4 pieces; 1 entities occur in at least two pieces, "
+        "found 3 entities in 4 passages; 1 entities occur in at least two passages, "
         "giving up to 1 entity edges"
     ]
     caplog.clear()
@@ -233,11 +233,11 @@ def test_pools_are_completed_once_and_stay_shared(caplog: pytest.LogCaptureFixtu
         max_size=4,
     )
 )
-def test_whatever_is_found_stands_in_the_text(pieces: list[Evidence]) -> None:
-    found = find_entities(pieces)
-    assert [replace(piece, entities=()) for piece in found] == pieces
-    for piece in found:
-        names = [entity.id for entity in piece.entities]
+def test_whatever_is_found_stands_in_the_text(passages: list[Evidence]) -> None:
+    found = find_entities(passages)
+    assert [replace(passage, entities=()) for passage in found] == passages
+    for passage in found:
+        names = [entity.id for entity in passage.entities]
         assert len(set(names)) == len(names)
-        for entity in piece.entities:
-            assert any(fold(m) in fold(piece.text) for m in (entity.label, *entity.mentions))
+        for entity in passage.entities:
+            assert any(fold(m) in fold(passage.text) for m in (entity.label, *entity.mentions))

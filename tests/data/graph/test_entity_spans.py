@@ -15,13 +15,13 @@ def entity(name: str, id_: str | None = None, *mentions: str) -> Entity:
     return Entity(id_ or name, name, mentions)
 
 
-def piece(text: str, *entities: Entity) -> Evidence:
+def passage(text: str, *entities: Entity) -> Evidence:
     return Evidence(text, text, "text", entities)
 
 
 def spans_of(text: str, *labels: str) -> list[tuple[str, str]]:
-    """(entity, the characters of its span) in a piece that lists entities of these labels."""
-    (found,) = entity_spans([piece(text, *map(entity, labels))])
+    """(entity, the characters of its span) in a passage that lists entities of these labels."""
+    (found,) = entity_spans([passage(text, *map(entity, labels))])
     return [(span.entity, text[span.start : span.end]) for span in found]
 
 
@@ -75,7 +75,7 @@ def test_unicode_with_offsets_in_the_text_as_it_stands(
 
 def test_offsets_stay_right_behind_characters_that_fold_to_more_or_fewer() -> None:
     text = "ß ﬁ İ e\u0301 ½ 日本 😀  — Lima, Perú."
-    (found,) = entity_spans([piece(text, entity("Lima"), entity("Peru"))])
+    (found,) = entity_spans([passage(text, entity("Lima"), entity("Peru"))])
     assert [text[s.start : s.end] for s in found] == ["Lima", "Perú"]
 
 
@@ -94,22 +94,22 @@ def test_longest_first_and_nothing_overlaps() -> None:
 
 
 def test_mentions_find_the_entity_too() -> None:
-    (found,) = entity_spans([piece("NYC is big", entity("New York", "Q60", "NYC", "Big Apple"))])
+    (found,) = entity_spans([passage("NYC is big", entity("New York", "Q60", "NYC", "Big Apple"))])
     assert [(s.entity, s.start, s.end) for s in found] == [("Q60", 0, 3)]
 
 
-def test_every_piece_is_searched_for_the_entities_of_all() -> None:
-    sentence = piece("Thom Yorke sings on Kid A.")
-    row = piece("Kid A | 2000", entity("Kid A"), entity("2000"))
+def test_every_passage_is_searched_for_the_entities_of_all() -> None:
+    sentence = passage("Thom Yorke sings on Kid A.")
+    row = passage("Kid A | 2000", entity("Kid A"), entity("2000"))
     found = entity_spans([sentence, row])
     assert [s.entity for s in found[0]] == ["Kid A"]
     assert [s.entity for s in found[1]] == ["Kid A", "2000"]
 
 
-def test_an_ambiguous_mention_is_the_pieces_own_else_the_best_ranked() -> None:
+def test_an_ambiguous_mention_is_the_passages_own_else_the_best_ranked() -> None:
     album, letter = entity("Kid A", "album"), entity("Kid A", "song")
-    pieces = [piece("Kid A, 2000", album), piece("song Kid A", letter), piece("on Kid A")]
-    assert [[s.entity for s in found] for found in entity_spans(pieces)] == [
+    passages = [passage("Kid A, 2000", album), passage("song Kid A", letter), passage("on Kid A")]
+    assert [[s.entity for s in found] for found in entity_spans(passages)] == [
         ["album"],
         ["song"],
         ["album"],
@@ -121,7 +121,7 @@ def test_an_ambiguous_mention_is_the_pieces_own_else_the_best_ranked() -> None:
     [("12", False), ("US", False), ("123", False), ("1967", True), ("Oslo", True), ("東", True)],
 )
 def test_a_short_mention_is_believed_only_where_it_is_listed(label: str, elsewhere: bool) -> None:
-    row, other = piece(f"rank {label} x", entity(label)), piece(f"some {label} there")
+    row, other = passage(f"rank {label} x", entity(label)), passage(f"some {label} there")
     found = entity_spans([row, other])
     assert len(found[0]) == 1
     assert len(found[1]) == elsewhere
@@ -129,8 +129,8 @@ def test_a_short_mention_is_believed_only_where_it_is_listed(label: str, elsewhe
 
 def test_no_entities_and_empty_labels() -> None:
     assert entity_spans([]) == []
-    assert entity_spans([piece("Lima"), piece("")]) == [[], []]
-    assert entity_spans([piece("Lima  x", entity("", "e"), entity("\u0301", "a"))]) == [[]]
+    assert entity_spans([passage("Lima"), passage("")]) == [[], []]
+    assert entity_spans([passage("Lima  x", entity("", "e"), entity("\u0301", "a"))]) == [[]]
 
 
 LABELS = st.lists(
@@ -143,8 +143,8 @@ LABELS = st.lists(
 def test_every_span_reads_as_a_name_of_its_entity(labels: list[str], between: list[str]) -> None:
     texts = ["".join(a + b for a, b in zip(labels, between, strict=False)), " ".join(labels)]
     entities = [entity(label) for label in dict.fromkeys(labels)]
-    pieces = [piece(texts[0], *entities[:2]), piece(texts[1], *entities[2:])]
-    for item, found in zip(pieces, entity_spans(pieces), strict=True):
+    passages = [passage(texts[0], *entities[:2]), passage(texts[1], *entities[2:])]
+    for item, found in zip(passages, entity_spans(passages), strict=True):
         end = 0
         for span in found:
             assert end <= span.start < span.end <= len(item.text)
@@ -155,5 +155,5 @@ def test_every_span_reads_as_a_name_of_its_entity(labels: list[str], between: li
 @given(LABELS)
 def test_a_listed_label_that_stands_alone_is_found(labels: list[str]) -> None:
     label = "x" + "".join(labels)
-    (found,) = entity_spans([piece(f". {label} .", entity(label))])
+    (found,) = entity_spans([passage(f". {label} .", entity(label))])
     assert [span.start for span in found] == [2]

@@ -8,7 +8,7 @@ import pytest
 from turngraph.configs.schema import EDGE_TYPES
 from turngraph.data.graph.chain_graph import (
     ChainGraph,
-    TokenisedPiece,
+    TokenisedPassage,
     TypedEdges,
     chain_graph,
     cut_edges,
@@ -18,17 +18,17 @@ from turngraph.data.graph.graph_edges import content_words, more_edges, question
 from turngraph.data.types import Evidence, Source
 
 
-def letters(text: str) -> TokenisedPiece:
+def letters(text: str) -> TokenisedPassage:
     """One token for each character."""
-    return TokenisedPiece(list(map(ord, text)), list(range(1, len(text) + 1)))
+    return TokenisedPassage(list(map(ord, text)), list(range(1, len(text) + 1)))
 
 
 def graph_of(
     *texts: str, source: Source = "text"
-) -> tuple[list[Evidence], list[TokenisedPiece], str]:
-    """Pieces, their tokens, and all their characters in one text, a node each."""
-    pieces = [Evidence(str(number), text, source) for number, text in enumerate(texts)]
-    return pieces, [letters(text) for text in texts], "".join(texts)
+) -> tuple[list[Evidence], list[TokenisedPassage], str]:
+    """Passages, their tokens, and all their characters in one text, a node each."""
+    passages = [Evidence(str(number), text, source) for number, text in enumerate(texts)]
+    return passages, [letters(text) for text in texts], "".join(texts)
 
 
 def joined(edges: TypedEdges, text: str) -> list[tuple[str, str]]:
@@ -44,8 +44,8 @@ def test_content_words_are_folded_singular_and_no_function_words() -> None:
 
 
 def test_same_words_join_question_and_evidence_both_ways() -> None:
-    pieces, tokens, text = graph_of("in Lima rain", "its Lima", " Is Lima a Port rains")
-    kind, edges = question_edges(pieces, tokens, [[], [], []])
+    passages, tokens, text = graph_of("in Lima rain", "its Lima", " Is Lima a Port rains")
+    kind, edges = question_edges(passages, tokens, [[], [], []])
     assert kind == "question"
     asked = len("in Lima rainits Lima")
     pairs = edges.T.tolist()
@@ -57,25 +57,25 @@ def test_same_words_join_question_and_evidence_both_ways() -> None:
 
 
 def test_same_entities_join_question_and_evidence() -> None:
-    pieces, tokens, _ = graph_of("the gap", "its hole?")
+    passages, tokens, _ = graph_of("the gap", "its hole?")
     spans = [[EntitySpan("Q1", 4, 7)], [EntitySpan("Q1", 4, 8)]]
-    assert question_edges(pieces, tokens, spans)[1].T.tolist() == [[14, 6], [6, 14]]
+    assert question_edges(passages, tokens, spans)[1].T.tolist() == [[14, 6], [6, 14]]
 
 
 def test_the_question_is_joined_to_a_title_only_once() -> None:
-    pieces, tokens, _ = graph_of("Peru, It rains", "Peru, Lima", "Peru?")
-    assert question_edges(pieces, tokens, [[], [], []])[1].T.tolist() == [[27, 3], [3, 27]]
+    passages, tokens, _ = graph_of("Peru, It rains", "Peru, Lima", "Peru?")
+    assert question_edges(passages, tokens, [[], [], []])[1].T.tolist() == [[27, 3], [3, 27]]
 
 
 def test_a_word_that_was_cut_off_has_no_edge() -> None:
-    pieces, tokens, _ = graph_of("the Lima", "Lima")
-    cut = TokenisedPiece(tokens[0].ids[:6], tokens[0].ends[:6], 2)
-    assert question_edges(pieces, [cut, tokens[1]], [[], []])[1].shape == (2, 0)
+    passages, tokens, _ = graph_of("the Lima", "Lima")
+    cut = TokenisedPassage(tokens[0].ids[:6], tokens[0].ends[:6], 2)
+    assert question_edges(passages, [cut, tokens[1]], [[], []])[1].shape == (2, 0)
 
 
 def test_headers_reach_every_token_of_their_cells() -> None:
-    pieces, tokens, text = graph_of("T, Ab is xy", source="table")
-    headers, rows, columns = table_edges(pieces, tokens)
+    passages, tokens, text = graph_of("T, Ab is xy", source="table")
+    headers, rows, columns = table_edges(passages, tokens)
     found = {(text[a], text[b]) for a, b in headers[1].T.tolist()}
     assert headers[0] == "header"
     assert found == {(a, b) for a in " Ab" for b in " xy"}
@@ -84,8 +84,8 @@ def test_headers_reach_every_token_of_their_cells() -> None:
 
 def test_rows_and_columns() -> None:
     texts = ("T, A is 1, B is 2, C is 3", "T, A is 4, C is 6")
-    pieces, tokens, text = graph_of(*texts, source="table")
-    _, rows, columns = table_edges(pieces, tokens)
+    passages, tokens, text = graph_of(*texts, source="table")
+    _, rows, columns = table_edges(passages, tokens)
     assert {(text[a], text[b]) for a, b in rows[1].T.tolist()} == {
         ("1", "2"), ("1", "3"), ("4", "6"), ("2", "1"), ("3", "1"), ("6", "4"),
     }  # fmt: skip
@@ -95,32 +95,34 @@ def test_rows_and_columns() -> None:
 
 
 def test_sentences_have_no_table_edges() -> None:
-    pieces, tokens, _ = graph_of("T, A is 1, B is 2", source="text")
-    assert all(edges.shape == (2, 0) for _, edges in table_edges(pieces, tokens))
+    passages, tokens, _ = graph_of("T, A is 1, B is 2", source="text")
+    assert all(edges.shape == (2, 0) for _, edges in table_edges(passages, tokens))
 
 
 def test_sources_and_years() -> None:
     texts = ("In 1999 and 1999", "Of 11999 or 1999", "For 2001")
-    pieces, tokens, text = graph_of(*texts)
-    named = dict(more_edges(pieces, tokens, [[], [], []], "all", with_question=False))
+    passages, tokens, text = graph_of(*texts)
+    named = dict(more_edges(passages, tokens, [[], [], []], "all", with_question=False))
     assert sorted(map(tuple, named["source"].T.tolist())) == [(0, 16), (16, 0), (16, 32), (32, 16)]
     assert sorted(map(tuple, named["time"].T.tolist())) == [(6, 31), (31, 6)]
     assert text[31] == "9"
 
 
 @pytest.mark.parametrize("structure", ["none", "table", "all"])
-def test_the_question_is_no_piece_of_evidence(structure: str) -> None:
-    pieces, tokens, _ = graph_of("T, A is 1999", "T, A is 7, B is 8", "A is 1999?", source="table")
-    edges = more_edges(pieces, tokens, [[], [], []], structure, with_question=True)
+def test_the_question_is_no_passage_of_evidence(structure: str) -> None:
+    passages, tokens, _ = graph_of(
+        "T, A is 1999", "T, A is 7, B is 8", "A is 1999?", source="table"
+    )
+    edges = more_edges(passages, tokens, [[], [], []], structure, with_question=True)
     question = len("T, A is 1999T, A is 7, B is 8")
     for name, pairs in edges:
         assert (pairs.max(initial=0) >= question) == (name == "question"), name
 
 
 def test_edge_types_say_what_each_edge_is_and_are_cut_with_it() -> None:
-    pieces, tokens, _ = graph_of("a Lima", "b Lima", "c", "Lima?")
+    passages, tokens, _ = graph_of("a Lima", "b Lima", "c", "Lima?")
     spans = [[EntitySpan("Q", 2, 6)], [EntitySpan("Q", 2, 6)], [], []]
-    more = more_edges(pieces, tokens, spans, "none", with_question=True)
+    more = more_edges(passages, tokens, spans, "none", with_question=True)
     graph = chain_graph(tokens, spans, "both", more_edges=more)
     names = [EDGE_TYPES[kind] for kind in graph.edge_types]
     assert names == ["forward"] * 14 + ["backward"] * 14 + ["question"] * 4 + ["entity"] * 2
@@ -129,7 +131,7 @@ def test_edge_types_say_what_each_edge_is_and_are_cut_with_it() -> None:
     assert cut_edges(graph, "all").edge_types.shape == (0,)
 
 
-def test_places_of_all_pieces_stand_in_one_row() -> None:
+def test_places_of_all_passages_stand_in_one_row() -> None:
     tokens = [letters("abc"), letters("de"), letters("f")]
     places = [np.array([-1, 0, 0]), np.array([-1, -1]), np.array([0])]
     graph = chain_graph(tokens, [[], [], []], places=places)

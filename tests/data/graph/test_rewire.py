@@ -1,4 +1,4 @@
-"""Shuffled entity edges: every piece keeps its number, the partners are others."""
+"""Shuffled entity edges: every passage keeps its number, the partners are others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngraph.data.graph.chain_graph import ChainGraph, TokenisedPiece, chain_graph, node_starts
+from turngraph.data.graph.chain_graph import ChainGraph, TokenisedPassage, chain_graph, node_starts
 from turngraph.data.graph.entity_spans import EntitySpan
 from turngraph.data.graph.rewire import shuffle_entity_edges
 from turngraph.tests.tiny import tiny_builder, tiny_conversation
@@ -22,14 +22,14 @@ def entity_pairs(graph: ChainGraph) -> Pairs:
     return set(zip(*index.tolist(), strict=True))
 
 
-def graph_of(places: dict[str, list[int]], num_pieces: int) -> tuple[ChainGraph, np.ndarray]:
-    """Pieces of four tokens; the entity named by the number i ends with each piece's token i."""
-    pieces = [TokenisedPiece([7] * SIZE, [1, 2, 3, 4]) for _ in range(num_pieces)]
-    spans: list[list[EntitySpan]] = [[] for _ in pieces]
+def graph_of(places: dict[str, list[int]], num_passages: int) -> tuple[ChainGraph, np.ndarray]:
+    """Passages of four tokens; the entity named i ends with each passage's token i."""
+    passages = [TokenisedPassage([7] * SIZE, [1, 2, 3, 4]) for _ in range(num_passages)]
+    spans: list[list[EntitySpan]] = [[] for _ in passages]
     for number, (name, found) in enumerate(places.items()):
-        for piece in found:
-            spans[piece].append(EntitySpan(name, number % SIZE, number % SIZE + 1))
-    return chain_graph(pieces, spans, max_entity_share=1.0), node_starts(pieces)
+        for passage in found:
+            spans[passage].append(EntitySpan(name, number % SIZE, number % SIZE + 1))
+    return chain_graph(passages, spans, max_entity_share=1.0), node_starts(passages)
 
 
 def check(graph: ChainGraph, shuffled: ChainGraph) -> None:
@@ -50,7 +50,7 @@ def check(graph: ChainGraph, shuffled: ChainGraph) -> None:
     ),
     st.integers(0, 3),
 )
-def test_every_piece_keeps_its_number_of_edges(places: dict[str, list[int]], seed: int) -> None:
+def test_every_passage_keeps_its_number_of_edges(places: dict[str, list[int]], seed: int) -> None:
     graph, starts = graph_of(places, 8)
     check(graph, shuffle_entity_edges(graph, starts, seed))
 

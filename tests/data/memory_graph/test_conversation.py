@@ -32,13 +32,13 @@ def conversation(number: int = 0, num_turns: int = 3) -> Conversation:
         (f"And who taught {name}?", "Mira", f"{name} was a pupil of Mira."),
     )
     turns = tuple(
-        Turn(str(i), question, (Answer(answer),), evidence=(_piece(name, i, text),))
+        Turn(str(i), question, (Answer(answer),), evidence=(_passage(name, i, text),))
         for i, (question, answer, text) in enumerate(asked[:num_turns])
     )
     return Conversation(f"c{number}", "", turns)
 
 
-def _piece(name: str, turn: int, text: str) -> Evidence:
+def _passage(name: str, turn: int, text: str) -> Evidence:
     entities = (Entity(f"Q-{name}", name),) if name in text else ()
     return Evidence(f"e{turn}", text, "text", entities)
 
@@ -99,7 +99,7 @@ def test_no_answer_leaks_from_this_turn_or_a_later_one(turn: int, prompt: Prompt
     told = tuple(
         replace(
             t, question=t.question if i == turn else f"Ada, Oslo? {i}", answers=secret,
-            evidence=t.evidence if i == turn else (_piece("Ada", i, "A secret of Ada in Oslo."),),
+            evidence=t.evidence if i == turn else (_passage("Ada", i, "A secret of Ada in Oslo."),),
         )
         if i >= turn else t
         for i, t in enumerate(known.turns)
@@ -143,7 +143,7 @@ def test_turns_that_are_left_out_are_remembered_all_the_same(prompt: Prompt) -> 
 
 
 def test_recalled_facts_keep_to_their_share_and_the_budget(prompt: Prompt) -> None:
-    pool = tuple(_piece("Ada", i, f"Ada met person number {i} in Oslo.") for i in range(12))
+    pool = tuple(_passage("Ada", i, f"Ada met person number {i} in Oslo.") for i in range(12))
     asked = tuple(Turn(str(i), "Whom did Ada meet?", (Answer(str(i)),)) for i in range(4))
     long = Conversation("c", "", asked, pool)
     for share, most in ((0.0, 0), (0.25, 2), (0.5, 4)):

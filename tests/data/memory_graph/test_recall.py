@@ -130,11 +130,11 @@ def test_facts_are_unique_by_text(graph: MemoryGraph) -> None:
 
 def test_they_become_evidence(graph: MemoryGraph) -> None:
     found = graph.ask("What does Bruno have?")
-    pieces = found.evidence()
-    assert [piece.text for piece in pieces] == texts(found)
-    assert {piece.source for piece in pieces} == {"memory"}
-    assert len({piece.id for piece in pieces}) == len(pieces)
-    cat = next(piece for piece in pieces if piece.text == CAT)
+    passages = found.evidence()
+    assert [passage.text for passage in passages] == texts(found)
+    assert {passage.source for passage in passages} == {"memory"}
+    assert len({passage.id for passage in passages}) == len(passages)
+    cat = next(passage for passage in passages if passage.text == CAT)
     assert set(cat.entities) >= {Entity("bruno", "Bruno"), Entity("blue cat", "blue cat")}
 
 
@@ -146,7 +146,7 @@ def test_namesakes_are_different_entities(graph: MemoryGraph) -> None:
     graph.split(anna, "Anna", episodes=episodes)
     found = graph.ask("Where does Anna live?")
     assert len(found.entities) == 2
-    ids = {e.id for piece in found.evidence() for e in piece.entities if e.label == "Anna"}
+    ids = {e.id for passage in found.evidence() for e in passage.entities if e.label == "Anna"}
     assert ids == {f"anna #{entity.node}" for entity in found.entities}
 
 

@@ -75,9 +75,9 @@ def test_lines_of_a_dialogue_have_speakers() -> None:
 
 def test_a_long_text_without_a_full_stop_is_cut_between_words() -> None:
     text = "word " * 1000
-    pieces = [thesis.text for thesis in extract(text).theses]
-    assert all(len(piece) <= MAX_SENTENCE_CHARS for piece in pieces)
-    assert " ".join(pieces).split() == text.split()
+    passages = [thesis.text for thesis in extract(text).theses]
+    assert all(len(passage) <= MAX_SENTENCE_CHARS for passage in passages)
+    assert " ".join(passages).split() == text.split()
 
 
 @pytest.mark.parametrize(

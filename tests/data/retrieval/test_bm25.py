@@ -42,7 +42,7 @@ def test_both_libraries_score_and_rank_alike(texts: list[str], query: str) -> No
 def test_best_first_ties_by_position_and_no_more_than_top_k(
     texts: list[str], query: str, top_k: int
 ) -> None:
-    pool = make_pool(texts + texts)  # every piece ties with its copy
+    pool = make_pool(texts + texts)  # every passage ties with its copy
     index = EvidenceIndex(pool)
     scores = index.scores(query)
     found = index.rank(query, top_k, turn=3)
@@ -54,7 +54,7 @@ def test_best_first_ties_by_position_and_no_more_than_top_k(
 
 
 def test_a_hand_computed_score() -> None:
-    # N 2, mean length 2; "lima" occurs once, in the piece of length 3: idf ln((2 + 1) / 1)
+    # N 2, mean length 2; "lima" occurs once, in the passage of length 3: idf ln((2 + 1) / 1)
     index = EvidenceIndex(make_pool(["lima in peru", "chad"]))
     length = 1.5 * (1 - 0.75 + 0.75 * 3 / 2)
     expected = np.log(3) * (1 + 2.5 / (1 + length))
@@ -97,7 +97,7 @@ def test_pools_with_nothing_to_count(ranker: Ranker, texts: list[str]) -> None:
         ("１９６７", "in 1967"),
     ],
 )
-def test_any_script_finds_its_piece(query: str, text: str) -> None:
+def test_any_script_finds_its_passage(query: str, text: str) -> None:
     assert ranked(["lima in peru", "the kitab", text], query)[0] == "e2"
 
 

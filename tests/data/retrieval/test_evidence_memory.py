@@ -80,7 +80,7 @@ def test_the_memory_holds_what_bm25_gave_and_not_what_was_merged() -> None:
     assert [item.from_turn for item in merged[-2:]] == [0, 1]
 
 
-def test_a_piece_keeps_the_turn_that_found_it_first() -> None:
+def test_a_passage_keeps_the_turn_that_found_it_first() -> None:
     filled = memory("rerank", "m")
     filled.add(found("m", "n", turn=1))
     assert len(filled) == 2
@@ -88,14 +88,14 @@ def test_a_piece_keeps_the_turn_that_found_it_first() -> None:
 
 
 @pytest.mark.parametrize("mode", ["rerank", "random"])
-def test_no_piece_twice(mode: str) -> None:
+def test_no_passage_twice(mode: str) -> None:
     merged = memory(mode, "a", "b").merge(found("a", "b", "c", turn=1), "Q", always)
     assert names(merged) == ["a", "b", "c"]
     merged = memory(mode, "a", "b", "c").merge(found("a", "b", "c", turn=1), "Q", always)
     assert sorted(names(merged)) == ["a", "b", "c"]
 
 
-def test_pieces_of_different_turns_that_share_an_id_are_different() -> None:
+def test_passages_of_different_turns_that_share_an_id_are_different() -> None:
     first, second = Evidence("0", "of turn 0", "text"), Evidence("0", "of turn 1", "text")
     filled = EvidenceMemory("rerank", embed=Embedder(), share=0.5)
     filled.add([Retrieved(first, 1.0, 0)])
@@ -103,14 +103,14 @@ def test_pieces_of_different_turns_that_share_an_id_are_different() -> None:
     assert names(merged) == ["of turn 1", "of turn 0"]
 
 
-def test_the_same_text_under_another_id_is_the_same_piece() -> None:
+def test_the_same_text_under_another_id_is_the_same_passage() -> None:
     filled = EvidenceMemory("rerank", embed=Embedder(), share=0.5)
     filled.add([Retrieved(Evidence("old", "text", "kb"), 1.0, 0)])
     retrieved = [Retrieved(Evidence("new", "text", "kb"), 1.0, 1), *found("b", turn=1)]
     assert names(filled.merge(retrieved, "Q", always)) == ["text", "b"]
 
 
-def test_each_piece_is_embedded_once_in_a_conversation() -> None:
+def test_each_passage_is_embedded_once_in_a_conversation() -> None:
     embed = Embedder()
     filled = memory("rerank", "m1", "m2", "m3", embed=cached(embed))
     for turn in range(1, 6):
@@ -151,7 +151,7 @@ def test_random_depends_on_the_seed_and_never_on_the_question() -> None:
     assert random_names("0/c1", "Q")[:6] == [f"e{i}" for i in range(6)]
 
 
-def test_random_draws_any_piece_of_memory_and_embeds_nothing() -> None:
+def test_random_draws_any_passage_of_memory_and_embeds_nothing() -> None:
     embed, drawn = Embedder(), set()
     for seed in range(40):
         made = memory("random", "m1", "m2", "m3", "m4", embed=embed, seed=seed)
@@ -165,7 +165,7 @@ def test_rerank_without_an_embedder_is_an_error() -> None:
         EvidenceMemory("rerank")
 
 
-def test_a_remembered_piece_that_does_not_fit_gives_its_place_to_the_next() -> None:
+def test_a_remembered_passage_that_does_not_fit_gives_its_place_to_the_next() -> None:
     def fits(items: list[Retrieved]) -> bool:
         return sum(len(item.evidence.text) for item in items) <= 6
 
@@ -181,7 +181,7 @@ def test_a_remembered_piece_that_does_not_fit_gives_its_place_to_the_next() -> N
     st.lists(st.sampled_from("abcdefgh"), unique=True),
     st.sampled_from(["rerank", "random"]),
 )
-def test_merged_is_as_many_distinct_pieces_with_the_best_kept(
+def test_merged_is_as_many_distinct_passages_with_the_best_kept(
     retrieved: list[str], remembered: list[str], mode: str
 ) -> None:
     merged = names(memory(mode, *remembered).merge(found(*retrieved, turn=1), "Q", always))

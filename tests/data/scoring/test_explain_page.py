@@ -19,12 +19,12 @@ from selectolax.lexbor import LexborHTMLParser
 
 from turngraph.data.scoring.explain_page import explain_page, write_explain_page
 from turngraph.data.scoring.explanation import (
-    DroppedPiece,
-    ExplainedPiece,
+    DroppedPassage,
+    ExplainedPassage,
     ExplainedTurn,
     Explanation,
     MarkedSpan,
-    PieceEdge,
+    PassageEdge,
 )
 
 HOSTILE = (
@@ -40,38 +40,38 @@ def span(text: str, word: str, entity: str) -> MarkedSpan:
     return MarkedSpan(text.index(word), text.index(word) + len(word), entity, f"label {entity}")
 
 
-def piece(id_: str, text: str, share: float, signed: float, *words: str) -> ExplainedPiece:
+def passage(id_: str, text: str, share: float, signed: float, *words: str) -> ExplainedPassage:
     spans = tuple(span(text, word, word) for word in words)
-    return ExplainedPiece(id_, "table", text, 12.5, 0, "new", share, signed, 0.25, spans)
+    return ExplainedPassage(id_, "table", text, 12.5, 0, "new", share, signed, 0.25, spans)
 
 
 @pytest.fixture
 def record() -> Explanation:
-    """Two turns, each with two pieces that Oslo joins and one that is alone."""
-    pieces = (
-        piece("t1", "Norway, capital is Oslo", 0.25, 0.125, "Norway", "Oslo"),
-        piece("t2", "Oslo lies by a fjord", 0.7, -0.5, "Oslo"),
-        piece("t3", "Bergen", 0.05, 0.01, "Bergen"),
+    """Two turns, each with two passages that Oslo joins and one that is alone."""
+    passages = (
+        passage("t1", "Norway, capital is Oslo", 0.25, 0.125, "Norway", "Oslo"),
+        passage("t2", "Oslo lies by a fjord", 0.7, -0.5, "Oslo"),
+        passage("t3", "Bergen", 0.05, 0.01, "Bergen"),
     )
-    kept = replace(pieces[2], origin="memory", from_turn=0, source="text")
-    remembered = replace(pieces[2], origin="remembered", source="memory", from_turn=1)
-    edges = (PieceEdge(0, 1, "Oslo", "label Oslo", 1.0, 0.25, 0.5),)
-    left = (DroppedPiece("t9", "kb", "Left out", 3.25, "budget"),)
-    first = ExplainedTurn("a", 0, "Where?", "oslo", ("Oslo",), -0.5, pieces, edges, left)
+    kept = replace(passages[2], origin="memory", from_turn=0, source="text")
+    remembered = replace(passages[2], origin="remembered", source="memory", from_turn=1)
+    edges = (PassageEdge(0, 1, "Oslo", "label Oslo", 1.0, 0.25, 0.5),)
+    left = (DroppedPassage("t9", "kb", "Left out", 3.25, "budget"),)
+    first = ExplainedTurn("a", 0, "Where?", "oslo", ("Oslo",), -0.5, passages, edges, left)
     second = replace(first, id="b", number=3, question="And then?", answer="Bergen")
-    second = replace(second, pieces=(*pieces[:2], kept, remembered), dropped=())
+    second = replace(second, passages=(*passages[:2], kept, remembered), dropped=())
     return Explanation("c1", "places", "demo", "graph", "gold", "rerank", (first, second))
 
 
 def hostile(record: Explanation, text: str) -> Explanation:
     """The record with a text in every place that holds one."""
     spans = (MarkedSpan(0, 3, text, text), MarkedSpan(4, len(text), "b", text))
-    first = replace(record.turns[0].pieces[0], id=text, text=text, spans=spans)
+    first = replace(record.turns[0].passages[0], id=text, text=text, spans=spans)
     edge = replace(record.turns[0].edges[0], entity=text, label=text)
     dropped = replace(record.turns[0].dropped[0], id=text, text=text)
     turn = replace(record.turns[0], question=text, answer=text, gold=(text,), id=text)
     turn = replace(
-        turn, pieces=(first, *turn.pieces[1:]), edges=(edge, *turn.edges), dropped=(dropped,)
+        turn, passages=(first, *turn.passages[1:]), edges=(edge, *turn.edges), dropped=(dropped,)
     )
     return Explanation(text, text, text, "graph", "gold", "rerank", (turn,))
 
@@ -88,10 +88,10 @@ def test_what_is_said_of_a_turn(record: Explanation) -> None:
     first, second = read(record).css("section.turn")
     assert words(first, "h2") == ["Where?"]
     assert words(first, "dd")[:3] == ["oslo ✓ right", "Oslo", "61 % (logarithm −0.500)"]
-    assert words(first, "dd")[3] == "3 pieces of evidence: 3 found for this question; 1 left out"
-    assert words(first, ".piece .share") == ["70 %", "25 %", "5.0 %"]
-    assert words(first, ".piece .text")[0] == "Oslo lies by a fjord"
-    assert words(first, ".piece .facts")[0].startswith(
+    assert words(first, "dd")[3] == "3 passages: 3 found for this question; 1 left out"
+    assert words(first, ".passage .share") == ["70 %", "25 %", "5.0 %"]
+    assert words(first, ".passage .text")[0] == "Oslo lies by a fjord"
+    assert words(first, ".passage .facts")[0].startswith(
         "against the answer −0.500 · attention 25 % · place 2 in the prompt · BM25 12.5 · t2"
     )
     bars = [(bar.attributes["class"], bar.attributes["width"]) for bar in first.css(".bar rect")]
@@ -100,7 +100,7 @@ def test_what_is_said_of_a_turn(record: Explanation) -> None:
         "kb did not fit into the prompt · BM25 3.25 · t9 Left out"
     ]
     assert words(second, "dd")[0] == "Bergen ✗ wrong"
-    assert words(second, ".piece .tag:last-child")[2:] == ["from turn 1", "remembered"]
+    assert words(second, ".passage .tag:last-child")[2:] == ["from turn 1", "remembered"]
     assert second.attributes["id"] == "turn-4"
 
 
@@ -108,17 +108,17 @@ def test_what_is_said_of_a_turn(record: Explanation) -> None:
 def test_only_a_memory_that_reranks_scores_by_similarity(
     record: Explanation, memory: Any, score: str
 ) -> None:
-    facts = words(read(replace(record, memory=memory)).css("section")[1], ".piece .facts")
+    facts = words(read(replace(record, memory=memory)).css("section")[1], ".passage .facts")
     assert [fact.split(" · ")[-2] for fact in facts] == ["BM25 12.5"] * 2 + [
         f"{score} 12.5",
         "score 12.5",
     ]
 
 
-def test_what_joins_pieces_stands_in_the_list_and_in_the_graph(record: Explanation) -> None:
+def test_what_joins_passages_stands_in_the_list_and_in_the_graph(record: Explanation) -> None:
     page = read(record)
     section = page.css_first("section")
-    assert words(section, ".joins li") == ["label Oslo share 100 % · pieces 1, 2"]
+    assert words(section, ".joins li") == ["label Oslo share 100 % · passages 1, 2"]
     graph = json.loads(page.css_first("#graphs").text())[0]
     labels = [node["label"] for node in graph["nodes"]]
     assert labels == ["Oslo lies by a fjord", "Norway", "Bergen"]
@@ -131,13 +131,13 @@ def test_what_joins_pieces_stands_in_the_list_and_in_the_graph(record: Explanati
 
 def test_where_nothing_joins_no_graph_is_drawn(record: Explanation) -> None:
     turn = replace(record.turns[0], edges=())
-    plain = tuple(replace(piece, attention=None) for piece in turn.pieces)
-    bare = replace(turn, number=1, pieces=(), edges=(), dropped=(), gold=(), answer="")
-    read_as_text = replace(record, evidence="text", turns=(replace(turn, pieces=plain), bare))
+    plain = tuple(replace(passage, attention=None) for passage in turn.passages)
+    bare = replace(turn, number=1, passages=(), edges=(), dropped=(), gold=(), answer="")
+    read_as_text = replace(record, evidence="text", turns=(replace(turn, passages=plain), bare))
     page = read(read_as_text)
     assert json.loads(page.css_first("#graphs").text()) == [None, None]
     assert page.css(".graph") == []
-    assert "attention" not in page.css_first(".pieces").text()
+    assert "attention" not in page.css_first(".passages").text()
     assert words(page.css("section")[1], "dd")[0] == "(empty)"
     assert "No entity joins" in read(replace(record, turns=(turn,))).css_first(".side").text()
 
@@ -150,8 +150,8 @@ def test_nothing_of_the_record_is_code(record: Explanation, text: str) -> None:
     assert tags == ours
     assert page.css_first("title").text() == f"Why these answers: {text}"
     assert page.css_first("section h2").text() == text
-    assert page.css_first(".piece:nth-child(2) .text").text() == text
-    assert page.css_first(".piece:nth-child(2) mark").attributes["title"] == text
+    assert page.css_first(".passage:nth-child(2) .text").text() == text
+    assert page.css_first(".passage:nth-child(2) mark").attributes["title"] == text
     assert json.loads(page.css_first("#graphs").text())[0]["edges"][0]["label"] == text
 
 
@@ -213,10 +213,10 @@ def test_marks_leave_the_text_as_it_is(text: str, found: list[tuple[int, int, st
         for start, length, entity in found
         if start < len(text)
     ]
-    one = ExplainedPiece("1", "kb", text, 1.0, 0, "new", 1.0, 1.0, 1.0, tuple(marked))
+    one = ExplainedPassage("1", "kb", text, 1.0, 0, "new", 1.0, 1.0, 1.0, tuple(marked))
     turn = ExplainedTurn("a", 0, "q", "a", (), -1.0, (one,), (), ())
     page = read(Explanation("c", "", "", "graph", "gold", "rerank", (turn,)))
-    assert page.css_first(".piece .text").text() == text
+    assert page.css_first(".passage .text").text() == text
     covered = {at for s in marked for at in range(s.start, s.end)}
     assert sum(len(mark.text()) for mark in page.css("mark")) == len(covered)
 
@@ -236,9 +236,9 @@ def test_the_file_is_whole_or_not_there_and_the_same_each_time(
 
 def test_ten_long_turns_are_less_than_a_megabyte(record: Explanation) -> None:
     text = "Oslo " + "and a row of a table with cells " * 8
-    long = tuple(piece(f"t{n}", text, 0.05, 0.1, "Oslo", "table", "cells") for n in range(20))
-    edges = tuple(PieceEdge(0, n, "Oslo", "Oslo", 0.05, 0.1, 0.1) for n in range(1, 20))
-    dropped = tuple(DroppedPiece(p.id, p.source, text, 1.0, "budget") for p in long[:10])
-    turn = replace(record.turns[0], pieces=long, edges=edges, dropped=dropped)
+    long = tuple(passage(f"t{n}", text, 0.05, 0.1, "Oslo", "table", "cells") for n in range(20))
+    edges = tuple(PassageEdge(0, n, "Oslo", "Oslo", 0.05, 0.1, 0.1) for n in range(1, 20))
+    dropped = tuple(DroppedPassage(p.id, p.source, text, 1.0, "budget") for p in long[:10])
+    turn = replace(record.turns[0], passages=long, edges=edges, dropped=dropped)
     turns = tuple(replace(turn, number=number) for number in range(10))
     assert len(explain_page(replace(record, turns=turns)).encode()) < 1_000_000

@@ -24,7 +24,7 @@ from turngraph.data.scoring.metrics import (
 from turngraph.data.types import Answer, Entity, Evidence
 
 
-def piece(*labels: str, text: str = "", source: str = "kb", id_: str = "e") -> Evidence:
+def passage(*labels: str, text: str = "", source: str = "kb", id_: str = "e") -> Evidence:
     return Evidence(id_, text, source, tuple(Entity(f"Q-{label}", label) for label in labels))
 
 
@@ -32,31 +32,31 @@ def gold(*labels: str) -> list[Answer]:
     return [Answer(label) for label in labels]
 
 
-CAPITALS = [piece("Lima", "Peru"), piece("Bogotá", "Colombia"), piece("La Paz", "Bolivia")]
+CAPITALS = [passage("Lima", "Peru"), passage("Bogotá", "Colombia"), passage("La Paz", "Bolivia")]
 
 
 # Nearest entities
 
 
 def test_nearest_entities_by_plain_distance_on_normalised_labels():
-    pieces = [piece("dog", "Sitting", "mitten"), piece("KITTENS", "kitchen", "elephants")]
-    found = nearest_entities("Kitten.", pieces)
+    passages = [passage("dog", "Sitting", "mitten"), passage("KITTENS", "kitchen", "elephants")]
+    found = nearest_entities("Kitten.", passages)
     # distances to "kitten": mitten 1, kittens 1, kitchen 2, sitting 3, dog 6, elephants 7
     assert [e.label for e in found] == ["mitten", "KITTENS", "kitchen", "Sitting", "dog"]
 
 
 def test_ties_go_to_the_entity_that_the_evidence_names_first():
-    pieces = [piece("cat"), piece("bat"), piece("rat", "cat")]
-    assert [e.label for e in nearest_entities("hat", pieces)] == ["cat", "bat", "rat"]
-    assert [e.label for e in nearest_entities("hat", pieces[::-1])] == ["rat", "cat", "bat"]
+    passages = [passage("cat"), passage("bat"), passage("rat", "cat")]
+    assert [e.label for e in nearest_entities("hat", passages)] == ["cat", "bat", "rat"]
+    assert [e.label for e in nearest_entities("hat", passages[::-1])] == ["rat", "cat", "bat"]
 
 
 def test_nearest_entities_are_distinct_by_id_and_take_their_nearest_label():
-    pieces = [
+    passages = [
         Evidence("0", "", "kb", (Entity("Q30", "United States of America"), Entity("Q16", "Ural"))),
         Evidence("1", "", "kb", (Entity("Q30", "USA"), Entity("Q31", "USA"))),
     ]
-    found = nearest_entities("usa", pieces)
+    found = nearest_entities("usa", passages)
     assert [(e.id, e.label) for e in found] == [("Q30", "USA"), ("Q31", "USA"), ("Q16", "Ural")]
 
 
@@ -69,18 +69,18 @@ def test_an_empty_answer_has_no_nearest_entity(answer: str):
 
 def test_without_evidence_there_is_no_candidate():
     assert nearest_entities("Lima", []) == []
-    assert nearest_entities("Lima", [piece(text="Lima is a city.")]) == []
+    assert nearest_entities("Lima", [passage(text="Lima is a city.")]) == []
 
 
 def test_k_candidates_for_each_element_of_a_list():
-    found = nearest_entities("kitten; hat", [piece("mitten", "bat", "bitten", "cat")], k=2)
+    found = nearest_entities("kitten; hat", [passage("mitten", "bat", "bitten", "cat")], k=2)
     assert [e.label for e in found] == ["mitten", "bat", "bitten", "cat"]
 
 
 def test_dates_and_numbers_are_near_in_any_spelling():
-    pieces = [piece("3 October 2000", "1235"), piece("2000-10-02", "1,234")]
-    assert nearest_entities("October 2, 2000", pieces)[0].label == "2000-10-02"
-    assert nearest_entities("1234.0", pieces)[0].label == "1,234"
+    passages = [passage("3 October 2000", "1235"), passage("2000-10-02", "1,234")]
+    assert nearest_entities("October 2, 2000", passages)[0].label == "2000-10-02"
+    assert nearest_entities("1234.0", passages)[0].label == "1,234"
 
 
 def test_the_gold_answer_cannot_be_seen():
@@ -92,7 +92,7 @@ LABELS = st.lists(st.text("abc ;2é", min_size=1, max_size=6), min_size=1, max_s
 
 @given(st.text("abc ;2é", max_size=8), LABELS, st.integers(1, 6))
 def test_nearest_entities_equal_a_plain_sort(answer: str, labels: list[str], k: int):
-    pieces = [piece(label) for label in labels]
+    passages = [passage(label) for label in labels]
     elements = split_answer(answer)
     expected = [
         sorted(
@@ -101,13 +101,13 @@ def test_nearest_entities_equal_a_plain_sort(answer: str, labels: list[str], k: 
         )[:k]
         for element in elements
     ]
-    found = [e.label for e in nearest_entities(answer, pieces, k)]
+    found = [e.label for e in nearest_entities(answer, passages, k)]
     assert [found[i :: len(elements)] for i in range(len(elements))] == expected
 
 
 @given(st.text("ab; ", max_size=8), st.lists(st.text("ab ", max_size=3), max_size=3), LABELS)
 def test_metrics_are_ordered(answer: str, labels: list[str], names: list[str]):
-    answers, candidates = gold(*labels), nearest_entities(answer, [piece(*names)])
+    answers, candidates = gold(*labels), nearest_entities(answer, [passage(*names)])
     exact = exact_match(answer, answers)
     at_1, at_5 = (hit(answer, candidates, answers, k) for k in (1, 5))
     assert exact <= at_1 <= at_5
@@ -274,10 +274,10 @@ def test_substring_as_whole_words(answer: str, labels: list[str], right: bool):
 
 
 E_T = [
-    piece("Lima", text="Peru capital Lima", source="kb", id_="0"),
-    piece(text="Lima was founded on January 18, 1535 .", source="text", id_="1"),
-    piece("10,092,000", text="Population: 10,092,000", source="infobox", id_="2"),
-    piece("Q", text="Quito | 2,850", source="table", id_="3"),
+    passage("Lima", text="Peru capital Lima", source="kb", id_="0"),
+    passage(text="Lima was founded on January 18, 1535 .", source="text", id_="1"),
+    passage("10,092,000", text="Population: 10,092,000", source="infobox", id_="2"),
+    passage("Q", text="Quito | 2,850", source="table", id_="3"),
 ]
 
 
@@ -304,14 +304,14 @@ def test_answer_in_evidence_names_the_sources(answers: list[Answer], sources: li
 
 def test_metrics_are_fast_enough_to_run_at_every_question():
     labels = [f"Entity number {i} of many" for i in range(500)]
-    pieces = [
-        Evidence(str(i), "Lima is a city of Peru. " * 10, "text", piece(*labels[i::30]).entities)
+    passages = [
+        Evidence(str(i), "Lima is a city of Peru. " * 10, "text", passage(*labels[i::30]).entities)
         for i in range(30)
     ]
-    nearest_entities("Entity 17", pieces)
-    answer_in_evidence(gold("x"), pieces)
+    nearest_entities("Entity 17", passages)
+    answer_in_evidence(gold("x"), passages)
     start = time.perf_counter()
     for i in range(20):
-        nearest_entities(f"Entity 17 {i}", pieces)
-        answer_in_evidence(gold(f"Quito {i}"), pieces)
+        nearest_entities(f"Entity 17 {i}", passages)
+        answer_in_evidence(gold(f"Quito {i}"), passages)
     assert (time.perf_counter() - start) / 20 < 0.02  # ten times what it takes on an idle core

@@ -15,7 +15,7 @@ from turngraph.data.sources.convmix import (
     decode_escapes,
     iter_records,
     main,
-    parse_piece,
+    parse_passage,
     read_convmix,
 )
 from turngraph.data.types import Answer, Entity
@@ -34,7 +34,7 @@ def question(number: int, turn: int = 0, **fields: Any) -> dict[str, Any]:
     } | fields
 
 
-def piece(text: str = "Peru, capital, Lima", **fields: Any) -> dict[str, Any]:
+def passage(text: str = "Peru, capital, Lima", **fields: Any) -> dict[str, Any]:
     return {
         "evidence_text": text,
         "source": "kb",
@@ -98,12 +98,12 @@ def test_escapes_are_decoded() -> None:
 
 
 def test_labels_mentions_and_text_are_decoded(tmp_path: Path) -> None:
-    raw = piece(
+    raw = passage(
         "Jos\\u00E9 S\\u00E1nchez-Gavito, occupation, composer",
         wikidata_entities=[{"id": "Q1", "label": "Jos\\u00E9 S\\u00E1nchez-Gavito"}],
         disambiguations=[["Jos\\u00E9", "Q1"]],
     )
-    evidence = parse_piece(raw, PLACE)
+    evidence = parse_passage(raw, PLACE)
     assert evidence.text == "José Sánchez-Gavito, occupation, composer"
     assert evidence.entities == (Entity("Q1", "José Sánchez-Gavito", ("José",)),)
     answers = [{"id": "Q104770", "label": "1. FC K\\u00F6ln"}]
@@ -112,7 +112,7 @@ def test_labels_mentions_and_text_are_decoded(tmp_path: Path) -> None:
 
 
 def test_dates_and_numbers_lose_their_quotes_in_id_label_and_text(tmp_path: Path) -> None:
-    raw = piece(
+    raw = passage(
         'Town, end time, 23 May "1949, people, "+3000", song, "Heroes"',
         wikidata_entities=[
             {"id": '"1949-05-23T00:00:00Z"', "label": '23 May "1949'},
@@ -122,7 +122,7 @@ def test_dates_and_numbers_lose_their_quotes_in_id_label_and_text(tmp_path: Path
         ],
         disambiguations=[['23 May "1949', '"1949-05-23T00:00:00Z"']],
     )
-    evidence = parse_piece(raw | {"retrieved_for_entity": None}, PLACE)
+    evidence = parse_passage(raw | {"retrieved_for_entity": None}, PLACE)
     assert evidence.text == 'Town, end time, 23 May 1949, people, 3000, song, "Heroes"'
     assert evidence.entities == (
         Entity("1949-05-23T00:00:00Z", "23 May 1949"),
@@ -137,7 +137,7 @@ def test_dates_and_numbers_lose_their_quotes_in_id_label_and_text(tmp_path: Path
 
 
 def test_mentions_come_from_disambiguations() -> None:
-    raw = piece(
+    raw = passage(
         "Amarillo, Texas, The town is large",
         wikidata_entities=[{"id": "Q1", "label": "Amarillo"}, {"id": "Q7", "label": "Q7"}],
         disambiguations=[
@@ -150,7 +150,7 @@ def test_mentions_come_from_disambiguations() -> None:
             ["town", "Q7"],
         ],
     )
-    assert parse_piece(raw, PLACE).entities[:3] == (
+    assert parse_passage(raw, PLACE).entities[:3] == (
         Entity("Q1", "Amarillo", ("The town",)),
         Entity("Q7", "town"),
         Entity("Q1439", "Texas"),
@@ -166,29 +166,29 @@ def test_mentions_come_from_disambiguations() -> None:
     ],
 )
 def test_retrieved_for_is_an_object_or_a_list(value: object) -> None:
-    raw = piece("Henry VIII, He wrote books", wikidata_entities=[], disambiguations=[])
-    evidence = parse_piece(raw | {"retrieved_for_entity": value}, PLACE)
+    raw = passage("Henry VIII, He wrote books", wikidata_entities=[], disambiguations=[])
+    evidence = parse_passage(raw | {"retrieved_for_entity": value}, PLACE)
     assert evidence.entities == (Entity("Q38370", "Henry VIII"),)
 
 
 @pytest.mark.parametrize("value", [{"id": "Q419"}, None, []])
 def test_retrieved_for_may_say_nothing(value: object) -> None:
-    raw = piece(retrieved_for_entity=value)
-    assert [e.id for e in parse_piece(raw, PLACE).entities] == ["Q419", "Q2868"]
+    raw = passage(retrieved_for_entity=value)
+    assert [e.id for e in parse_passage(raw, PLACE).entities] == ["Q419", "Q2868"]
 
 
 @pytest.mark.parametrize(("name", "source"), [("info", "infobox"), ("infobox", "infobox")])
 def test_info_is_infobox(name: str, source: str) -> None:
-    assert parse_piece(piece(source=name), PLACE).source == source
+    assert parse_passage(passage(source=name), PLACE).source == source
 
 
 def with_evidence(name: str) -> list[dict[str, Any]]:
-    first = question(1, **{name: [piece(), piece("Peru, area, large", source="info")]})
-    return [CONVERSATION | {"questions": [first, question(2, turn=1, **{name: [piece()]})]}]
+    first = question(1, **{name: [passage(), passage("Peru, area, large", source="info")]})
+    return [CONVERSATION | {"questions": [first, question(2, turn=1, **{name: [passage()]})]}]
 
 
-BY_ID = {"1-1": [piece(), piece("Peru, area, large", source="info")], "1-2": [piece()]}
-AS_LINES = [{"question_id": id_, "top_evidences": pieces} for id_, pieces in BY_ID.items()]
+BY_ID = {"1-1": [passage(), passage("Peru, area, large", source="info")], "1-2": [passage()]}
+AS_LINES = [{"question_id": id_, "top_evidences": passages} for id_, passages in BY_ID.items()]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ AS_LINES = [{"question_id": id_, "top_evidences": pieces} for id_, pieces in BY_
         (with_evidence("top_evidence"), True),
         (BY_ID, False),
         ([BY_ID], True),
-        ([{id_: pieces} for id_, pieces in BY_ID.items()], True),
+        ([{id_: passages} for id_, passages in BY_ID.items()], True),
         (AS_LINES, True),
         (AS_LINES, False),
     ],
@@ -225,11 +225,11 @@ def test_evidence_in_the_questions_file_is_read(tmp_path: Path) -> None:
     assert [len(turn.evidence) for turn in conversation.turns] == [2, 1]
 
 
-def test_several_files_are_joined_and_repeated_pieces_merged(tmp_path: Path) -> None:
+def test_several_files_are_joined_and_repeated_passages_merged(tmp_path: Path) -> None:
     questions = save(tmp_path / "q.json", [CONVERSATION])
-    one = save(tmp_path / "a.json", {"1-1": [piece(), piece("b")]})
-    extra = piece(wikidata_entities=[{"id": "Q5", "label": "Lima city"}], disambiguations=[])
-    other = save(tmp_path / "b.json", {"1-1": [extra, piece("c", id="own")]})
+    one = save(tmp_path / "a.json", {"1-1": [passage(), passage("b")]})
+    extra = passage(wikidata_entities=[{"id": "Q5", "label": "Lima city"}], disambiguations=[])
+    other = save(tmp_path / "b.json", {"1-1": [extra, passage("c", id="own")]})
     evidence = read_convmix(questions, [one, other])[0].turns[0].evidence
     assert [(p.id, p.text) for p in evidence] == [
         ("0", "Peru, capital, Lima"),
@@ -243,40 +243,40 @@ def test_what_does_not_match_is_counted_and_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     questions = save(tmp_path / "q.json", [question(i) for i in range(10)])
-    others = {f"x-{i}": [piece()] for i in range(7)}
-    evidence = save(tmp_path / "e.json", {"1-0": [piece()], "1-1": []} | others)
+    others = {f"x-{i}": [passage()] for i in range(7)}
+    evidence = save(tmp_path / "e.json", {"1-0": [passage()], "1-1": []} | others)
     with caplog.at_level(logging.INFO):
         read_convmix(questions, [evidence])
     assert "10 conversations, 10 questions" in caplog.text
-    assert "1 pieces of evidence (1 kb)" in caplog.text
+    assert "1 passages (1 kb)" in caplog.text
     assert "9 questions without evidence: 1-1, 1-2, 1-3, 1-4, 1-5, ..." in caplog.text
     assert "7 questions in the evidence that are not among the questions: x-0, x-1" in caplog.text
 
 
 def test_evidence_for_other_questions_only_is_an_error(tmp_path: Path) -> None:
     questions = save(tmp_path / "q.json", [question(1)])
-    evidence = save(tmp_path / "e.json", {"9-9": [piece()]})
+    evidence = save(tmp_path / "e.json", {"9-9": [passage()]})
     with pytest.raises(ValueError, match=r"e\.json: none of its questions \(9-9\) is in .*q\.json"):
         read_convmix(questions, [evidence])
 
 
 @pytest.mark.parametrize("name", ["candidate_evidences", "top_evidences"])
 def test_a_file_without_evidence_is_an_error(name: str, tmp_path: Path) -> None:
-    questions = save(tmp_path / "q.json", [question(1, evidences=[piece()])])
+    questions = save(tmp_path / "q.json", [question(1, evidences=[passage()])])
     evidence = save(tmp_path / "e.json", [question(1, **{name: []})])
-    with pytest.raises(ValueError, match=r"e\.json: no piece of evidence in it, in a field top_ev"):
+    with pytest.raises(ValueError, match=r"e\.json: no passage in it, in a field top_ev"):
         read_convmix(questions, [evidence])
 
 
-def test_the_field_that_has_pieces_is_read(tmp_path: Path) -> None:
-    asked = question(1, top_evidences=[], evidences=[piece()])
+def test_the_field_that_has_passages_is_read(tmp_path: Path) -> None:
+    asked = question(1, top_evidences=[], evidences=[passage()])
     (conversation,) = read_convmix(save(tmp_path / "q.json", [asked]))
     assert len(conversation.turns[0].evidence) == 1
 
 
 def test_names_of_no_words_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     answers = [{"id": "Q1", "label": " "}, {"id": "Q2", "label": "Lima"}]
-    bare = piece(wikidata_entities=[{"id": "Q3", "label": " "}], disambiguations=[])
+    bare = passage(wikidata_entities=[{"id": "Q3", "label": " "}], disambiguations=[])
     asked = question(1, answers=answers, evidences=[bare])
     (conversation,) = read_convmix(save(tmp_path / "q.json", [asked]))
     assert [answer.label for answer in conversation.turns[0].answers] == ["Lima"]
@@ -291,25 +291,28 @@ def test_repeated_ids_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert "2 question ids that occur more than once: 1-1, 1-2" in caplog.text
 
 
-BAD_PIECES = {
-    "source": (piece(source="wiki"), "field source: must be one of kb, .*, info, not 'wiki'"),
+BAD_PASSAGES = {
+    "source": (passage(source="wiki"), "field source: must be one of kb, .*, info, not 'wiki'"),
     "no source": ({"evidence_text": "x"}, "field source: missing"),
-    "no text": (piece(evidence_text=None), "field evidence_text: missing"),
-    "mention": (piece(disambiguations=[["Lima"]]), r"field disambiguations\[0\]: must be \[men"),
+    "no text": (passage(evidence_text=None), "field evidence_text: missing"),
+    "mention": (passage(disambiguations=[["Lima"]]), r"field disambiguations\[0\]: must be \[men"),
     "mention id": (
-        piece(disambiguations=[["a", 1.5]]),
+        passage(disambiguations=[["a", 1.5]]),
         r"disambiguations\[0\].id: must be a string, not 1.5",
     ),
-    "entity": (piece(wikidata_entities=["Q1"]), r"field wikidata_entities\[0\]: must be an object"),
-    "no label": (piece(wikidata_entities=[{}]), r"wikidata_entities\[0\].label: missing"),
-    "retrieved": (piece(retrieved_for_entity="Q1"), "retrieved_for_entity: must be a list"),
+    "entity": (
+        passage(wikidata_entities=["Q1"]),
+        r"field wikidata_entities\[0\]: must be an object",
+    ),
+    "no label": (passage(wikidata_entities=[{}]), r"wikidata_entities\[0\].label: missing"),
+    "retrieved": (passage(retrieved_for_entity="Q1"), "retrieved_for_entity: must be a list"),
 }
 
 
-@pytest.mark.parametrize(("raw", "message"), BAD_PIECES.values(), ids=BAD_PIECES.keys())
-def test_a_malformed_piece_is_named(raw: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(("raw", "message"), BAD_PASSAGES.values(), ids=BAD_PASSAGES.keys())
+def test_a_malformed_passage_is_named(raw: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as error:
-        parse_piece(raw, PLACE)
+        parse_passage(raw, PLACE)
     assert str(error.value).startswith("file.json, ")
 
 
@@ -365,10 +368,10 @@ def test_lines_are_read_one_by_one(tmp_path: Path) -> None:
         next(records)
 
 
-def test_bare_pieces_are_no_evidence_file(tmp_path: Path) -> None:
+def test_bare_passages_are_no_evidence_file(tmp_path: Path) -> None:
     questions = save(tmp_path / "q.json", [question(1)])
-    evidence = save(tmp_path / "e.json", [piece()])
-    with pytest.raises(ValueError, match=r"\[0\].question_id: missing: a piece of evidence"):
+    evidence = save(tmp_path / "e.json", [passage()])
+    with pytest.raises(ValueError, match=r"\[0\].question_id: missing: a passage"):
         read_convmix(questions, [evidence])
 
 
@@ -406,17 +409,17 @@ def test_the_real_questions(convmix_folder: Path, tmp_path: Path) -> None:
     assert not any("\\u" in label for label in labels)
 
 
-def test_the_real_pieces(convmix_folder: Path) -> None:
+def test_the_real_passages(convmix_folder: Path) -> None:
     path = convmix_folder / "convinse_evidence_sample.json"
-    pieces = [parse_piece(record, place) for place, record in iter_records(path)]
-    assert Counter(p.source for p in pieces) == {"text": 57, "kb": 22, "table": 12, "infobox": 9}
-    entities = [entity for p in pieces for entity in p.entities]
+    passages = [parse_passage(record, place) for place, record in iter_records(path)]
+    assert Counter(p.source for p in passages) == {"text": 57, "kb": 22, "table": 12, "infobox": 9}
+    entities = [entity for p in passages for entity in p.entities]
     assert all('"' not in entity.id for entity in entities)
     assert not any("\\u" in text for e in entities for text in (e.label, *e.mentions))
-    twilight = pieces[0]
+    twilight = passages[0]
     assert twilight.entities[0] == Entity(
         "Q4571012", "1962–63 United States network television schedule", ("4 (1963)",)
     )
-    (mergentheim,) = (p for p in pieces if p.text.startswith("Bad Mergentheim"))
+    (mergentheim,) = (p for p in passages if p.text.startswith("Bad Mergentheim"))
     assert mergentheim.text.endswith("end time, 23 May 1949, start time, 21 April 1945")
     assert Entity("1949-05-23T00:00:00Z", "23 May 1949") in mergentheim.entities

@@ -81,21 +81,23 @@ def save(folder: Path, **files: str | bytes) -> Path:
     return folder
 
 
-def texts(pieces: list[Evidence]) -> list[tuple[str, str]]:
-    return [(piece.source, piece.text) for piece in pieces]
+def texts(passages: list[Evidence]) -> list[tuple[str, str]]:
+    return [(passage.source, passage.text) for passage in passages]
 
 
-def ids(piece: Evidence) -> set[str]:
-    return {entity.id for entity in piece.entities}
+def ids(passage: Evidence) -> set[str]:
+    return {entity.id for entity in passage.entities}
 
 
 def test_markdown(tmp_path: Path) -> None:
-    pieces = read_folder(save(tmp_path, sub__peru_md=MARKDOWN))
-    assert texts(pieces) == MARKDOWN_TEXTS
-    assert [piece.id for piece in pieces] == [f"sub/peru.md#{i}" for i in range(len(pieces))]
-    assert ids(pieces[2]) == {"peru", "lima", "1535-01-18", "francisco pizarro"}
-    assert ids(pieces[9]) == {"peru", "lima", "10151000", "1535-01-18"}
-    assert "amazon" in ids(pieces[14])
+    passages = read_folder(save(tmp_path, sub__peru_md=MARKDOWN))
+    assert texts(passages) == MARKDOWN_TEXTS
+    assert [passage.id for passage in passages] == [
+        f"sub/peru.md#{i}" for i in range(len(passages))
+    ]
+    assert ids(passages[2]) == {"peru", "lima", "1535-01-18", "francisco pizarro"}
+    assert ids(passages[9]) == {"peru", "lima", "10151000", "1535-01-18"}
+    assert "amazon" in ids(passages[14])
 
 
 @pytest.mark.parametrize(
@@ -143,10 +145,10 @@ def test_markdown_that_is_easily_lost(tmp_path: Path, text: str, expected: list[
     assert [found_text.removeprefix("a, ") for _, found_text in found] == expected
 
 
-def test_lines_without_full_stops_are_pieces_of_their_own(tmp_path: Path) -> None:
+def test_lines_without_full_stops_are_passages_of_their_own(tmp_path: Path) -> None:
     lines = [f"{n}: we met in room {n}" for n in range(60)]
-    pieces = read_folder(save(tmp_path, chat_txt="\n".join(lines)))
-    assert [piece.text for piece in pieces] == [f"chat, {line}" for line in lines]
+    passages = read_folder(save(tmp_path, chat_txt="\n".join(lines)))
+    assert [passage.text for passage in passages] == [f"chat, {line}" for line in lines]
     wrapped = "Lima is the capital of Peru and\nits largest city."
     assert len(read_folder(save(tmp_path / "other", a_txt=wrapped))) == 1
 
@@ -161,8 +163,8 @@ def test_lines_without_full_stops_are_pieces_of_their_own(tmp_path: Path) -> Non
     ],
 )
 def test_what_parts_the_cells_of_a_csv(tmp_path: Path, text: str, expected: str) -> None:
-    [piece] = read_folder(save(tmp_path, p_csv=text))
-    assert piece.text == f"p, {expected}"
+    [passage] = read_folder(save(tmp_path, p_csv=text))
+    assert passage.text == f"p, {expected}"
 
 
 def test_plain_text(tmp_path: Path) -> None:
@@ -184,17 +186,17 @@ def test_html(tmp_path: Path) -> None:
         "</body></html>"
     )
     headed = page.replace("<body>", "<body><h1>Lima</h1>")
-    pieces = read_folder(save(tmp_path, a_html=page, b_htm=headed, c_md="He saw Cusco."))
-    assert texts(pieces[:3]) == [
+    passages = read_folder(save(tmp_path, a_html=page, b_htm=headed, c_md="He saw Cusco."))
+    assert texts(passages[:3]) == [
         ("text", "A page, Lima is the capital of Peru."),
         ("text", "A page, It is old."),
         ("table", "A page, City is Cusco, People is 428,450"),
     ]
-    assert pieces[3].text == "Lima, Lima is the capital of Peru."
-    assert pieces[3].id == "b.htm#0"
-    assert {"peru", "lima"} <= ids(pieces[0])
-    assert {"cusco", "428450"} <= ids(pieces[2])
-    assert "cusco" in ids(pieces[-1])
+    assert passages[3].text == "Lima, Lima is the capital of Peru."
+    assert passages[3].id == "b.htm#0"
+    assert {"peru", "lima"} <= ids(passages[0])
+    assert {"cusco", "428450"} <= ids(passages[2])
+    assert "cusco" in ids(passages[-1])
 
 
 @pytest.mark.parametrize(
@@ -211,15 +213,15 @@ def test_html(tmp_path: Path) -> None:
 def test_csv(tmp_path: Path, name: str, text: str) -> None:
     if ";" in text:
         text = text.replace("People, all", "People").replace(", ", " ")
-    pieces = read_folder(save(tmp_path, **{name: text}))
-    assert [piece.source for piece in pieces] == ["table", "table"]
-    assert pieces[0].text.startswith("cities, City is Lima")
-    assert pieces[1].text.endswith("is 12")
-    assert {"lima peru", "10151000", "cities"} <= ids(pieces[0])
+    passages = read_folder(save(tmp_path, **{name: text}))
+    assert [passage.source for passage in passages] == ["table", "table"]
+    assert passages[0].text.startswith("cities, City is Lima")
+    assert passages[1].text.endswith("is 12")
+    assert {"lima peru", "10151000", "cities"} <= ids(passages[0])
 
 
 def test_equal_names_in_different_files_are_one_entity(tmp_path: Path) -> None:
-    pieces = read_folder(
+    passages = read_folder(
         save(
             tmp_path,
             a_csv="City,Day\nLima,1535-01-18\n",
@@ -227,7 +229,7 @@ def test_equal_names_in_different_files_are_one_entity(tmp_path: Path) -> None:
             c_html="<title>Lima</title><p>It is from 18 January 1535.</p>",
         )
     )
-    assert set.intersection(*map(ids, pieces)) == {"lima", "1535-01-18"}
+    assert set.intersection(*map(ids, passages)) == {"lima", "1535-01-18"}
 
 
 def test_files_come_in_order_and_others_are_named(
@@ -235,14 +237,14 @@ def test_files_come_in_order_and_others_are_named(
 ) -> None:
     save(tmp_path, two_txt="Two.", a__one_txt="One.", x_bin=b"\xff", sub__y_pdf="", e_md="\n")
     with caplog.at_level(logging.INFO):
-        pieces = read_folder(tmp_path)
-    assert [piece.id for piece in pieces] == ["a/one.txt#0", "two.txt#0"]
+        passages = read_folder(tmp_path)
+    assert [passage.id for passage in passages] == ["a/one.txt#0", "two.txt#0"]
     for message in (
         "2 files of other kinds not read: sub/y.pdf, x.bin",
         "1 files have nothing to read in them: e.md",
         "3 files: 1 .md, 2 .txt",
-        "2 pieces of evidence: 2 text",
-        "found 2 entities in 2 pieces",
+        "2 passages: 2 text",
+        "found 2 entities in 2 passages",
     ):
         assert message in caplog.text
 

@@ -64,7 +64,7 @@ def test_conversations_with_their_page(folder):
     assert [turn.question for turn in first.turns] == ["which cities?", "who was first?"]
     assert [turn.source for turn in first.turns] == ["table", "table"]
     assert first.evidence is second.evidence
-    assert [piece.text for piece in first.evidence] == [
+    assert [passage.text for passage in first.evidence] == [
         "Climbers, Ann Müller was born in Oslo.",
         "Climbers, Other is thing",
         "Climbers, Name is Ann Müller, City is Oslo",
@@ -78,7 +78,7 @@ def test_answers_are_the_cells_of_the_page_each_once(folder):
     assert labels(first) == [["Oslo", "Rome"], ["Ann Müller"]]
     assert [answer.id for answer in first.turns[0].answers] == ["Oslo", "value:rome"]
     assert labels(second) == [["Bjørn", "歩"]]
-    ids = {entity.id for piece in second.evidence for entity in piece.entities}
+    ids = {entity.id for passage in second.evidence for entity in passage.entities}
     assert {answer.id for answer in second.turns[0].answers} <= ids
 
 
@@ -102,7 +102,7 @@ def test_hidden_gold_table(folder, caplog):
         conversations = convert(folder, "--hide_gold_table")
     assert [c.id for c in conversations] == ["nt-1_0"]
     assert labels(conversations[0]) == [["Ann Müller"]]
-    assert [piece.text for piece in conversations[0].evidence] == [
+    assert [passage.text for passage in conversations[0].evidence] == [
         "Climbers, Ann Müller was born in Oslo.",
         "Climbers, Other is thing",
     ]
@@ -128,7 +128,7 @@ def test_a_page_without_the_gold_table_takes_its_csv_rows(folder, caplog):
     html = "<p>Nothing here.</p>"
     (folder / "page/200-page/1.html").write_text(html, encoding="utf-8")
     first, _ = convert(folder)
-    assert [piece.text for piece in first.evidence][:2] == [
+    assert [passage.text for passage in first.evidence][:2] == [
         "Climbers, Nothing here.",
         "Climbers, Name is Ann Muller, City is Oslo",
     ]
@@ -160,7 +160,7 @@ def test_the_table_with_the_rows_counts_more_than_its_number(folder):
     about = json.dumps({"title": "Climbers", "tableIndex": 0})
     (folder / "page/200-page/1.json").write_text(about, encoding="utf-8")
     conversations = convert(folder, "--hide_gold_table")
-    assert [piece.id for piece in conversations[0].evidence] == ["s0", "t0r1"]
+    assert [passage.id for passage in conversations[0].evidence] == ["s0", "t0r1"]
 
 
 @pytest.mark.parametrize(
@@ -233,14 +233,14 @@ def real_page(sqa_folder, table, hide=False):
 
 
 def test_real_rows_read_exactly(sqa_folder):
-    texts = {piece.id: piece.text for piece in real_page(sqa_folder, "203_149").evidence}
+    texts = {passage.id: passage.text for passage in real_page(sqa_folder, "203_149").evidence}
     assert texts["t1r2"] == (
         "1989 Major League Baseball Draft, First round selections, Pick is 2, "
         "Player is Tyler Houston, Team is Atlanta Braves, Position is C, "
         "School is Valley HS (Las Vegas, NV)"
     )
     assert texts["i0r2"] == "1989 Major League Baseball Draft, First round selections, 30"
-    texts = {piece.id: piece.text for piece in real_page(sqa_folder, "200_22").evidence}
+    texts = {passage.id: passage.text for passage in real_page(sqa_folder, "200_22").evidence}
     assert "Mick Jagger, Born, 26 July 1943, Dartford, Kent, England" in texts.values()
     assert (
         'Mick Jagger, Singles, Year is 1985, Single is "Lucky in Love", '
@@ -254,7 +254,9 @@ def test_real_gold_tables_are_found_whole(sqa_folder, table):
     page, rest = real_page(sqa_folder, table), real_page(sqa_folder, table, hide=True)
     assert not any(page.counts[what] for what in page.counts if "could not" in what)
     assert page.counts["rows of gold tables that their page lacks"] == 0
-    gold = {piece.id for piece in page.evidence} - {piece.id for piece in rest.evidence}
+    gold = {passage.id for passage in page.evidence} - {passage.id for passage in rest.evidence}
     lines = (sqa_folder / "table_csv" / f"{table}.csv").read_text().count("\n")
     assert lines - 3 <= len(gold) <= lines + 3
-    assert len({piece.id.partition("r")[0] for piece in page.evidence if piece.id in gold}) == 1
+    assert (
+        len({passage.id.partition("r")[0] for passage in page.evidence if passage.id in gold}) == 1
+    )

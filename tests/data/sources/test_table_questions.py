@@ -19,7 +19,7 @@ from turngraph.data.sources.table_questions import (
     tables_of,
 )
 from turngraph.data.types import Answer, Conversation, Evidence, Turn
-from turngraph.tests.tables import CELLS, HEADERS, piece, pool
+from turngraph.tests.tables import CELLS, HEADERS, passage, pool
 
 
 def talk(key: str = "Team", row: int = 0) -> Talk:
@@ -36,8 +36,8 @@ def asked(kind: str, column: str, row: int = 0) -> tuple[str, str] | None:
 
 
 def test_tables_are_rows_side_by_side_with_like_headers() -> None:
-    other = [piece("League", 10 + n, [str(n), f"x{n}"], ["Rank", "Name"]) for n in range(4)]
-    few = [piece("Cup", n, ["a", "b"], ["Year", "Winner"]) for n in range(3)]
+    other = [passage("League", 10 + n, [str(n), f"x{n}"], ["Rank", "Name"]) for n in range(4)]
+    few = [passage("Cup", n, ["a", "b"], ["Year", "Winner"]) for n in range(3)]
     short = [*CELLS[:3], ["Whites", "9", "", ""], CELLS[4]]
     tables = tables_of([*pool(rows=short), *other, *few, *pool("Second")])
     assert [len(rows) for rows in tables] == [5, 4, 5]

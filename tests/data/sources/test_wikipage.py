@@ -260,4 +260,4 @@ def test_a_table_can_be_taken_out_before_entities_are_found():
     table = wikitable("<th>A</th><th>B</th>", "<td>1</td><td>Oslo</td>")
     raw = parse_page(table * 11, "Page", "page.html")
     raw.drop_table(raw.tables[1])
-    assert [p.id for p in raw.pieces] == [f"t{n}r1" for n in range(11) if n != 1]
+    assert [p.id for p in raw.passages] == [f"t{n}r1" for n in range(11) if n != 1]

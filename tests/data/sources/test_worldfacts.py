@@ -46,8 +46,8 @@ def everything(parts: Parts) -> list[tuple[Conversation, list[Asked]]]:
     return [pair for pairs in parts.values() for pair in pairs]
 
 
-def places(pieces: tuple[Evidence, ...]) -> set[str]:
-    return {e.id for p in pieces for e in p.entities if e.id.startswith(("country:", "city:"))}
+def places(passages: tuple[Evidence, ...]) -> set[str]:
+    return {e.id for p in passages for e in p.entities if e.id.startswith(("country:", "city:"))}
 
 
 def names_entity(text: str, entity: Entity) -> bool:
@@ -153,29 +153,32 @@ def test_every_answer_stands_in_the_pool(everything: list) -> None:
             assert turn.answers
             for answer in turn.answers:
                 stated = [
-                    piece
-                    for piece in conversation.evidence
-                    if any(e.id == answer.id and e.label == answer.label for e in piece.entities)
-                    and names_entity(piece.text, Entity("", answer.label))
+                    passage
+                    for passage in conversation.evidence
+                    if any(e.id == answer.id and e.label == answer.label for e in passage.entities)
+                    and names_entity(passage.text, Entity("", answer.label))
                 ]
-                assert turn.source in {piece.source for piece in stated}, (turn, conversation.id)
+                assert turn.source in {passage.source for passage in stated}, (
+                    turn,
+                    conversation.id,
+                )
 
 
-def test_every_entity_is_named_in_its_piece(everything: list) -> None:
+def test_every_entity_is_named_in_its_passage(everything: list) -> None:
     for conversation, _ in everything:
-        for piece in conversation.evidence:
-            assert len({e.id for e in piece.entities}) == len(piece.entities) >= 2
-            for entity in piece.entities:
-                assert names_entity(piece.text, entity), piece
+        for passage in conversation.evidence:
+            assert len({e.id for e in passage.entities}) == len(passage.entities) >= 2
+            for entity in passage.entities:
+                assert names_entity(passage.text, entity), passage
 
 
 def test_official_names_occur_so_that_mentions_are_needed(everything: list) -> None:
     by_mention = [
         entity.label
         for conversation, _ in everything
-        for piece in conversation.evidence
-        for entity in piece.entities
-        if fold(entity.label) not in fold(piece.text)
+        for passage in conversation.evidence
+        for entity in passage.entities
+        if fold(entity.label) not in fold(passage.text)
     ]
     assert len(set(by_mention)) >= 3
 
@@ -191,12 +194,12 @@ def test_all_sources_occur_in_pools_and_as_answers(parts: Parts) -> None:
 
 def test_some_facts_have_one_form_and_some_two() -> None:
     facts = [fact for country in load_world().values() for fact in country.facts.values()]
-    forms = Counter(len({piece.source for piece in render(fact, 0)}) for fact in facts)
+    forms = Counter(len({passage.source for passage in render(fact, 0)}) for fact in facts)
     assert set(forms) == {1, 2}
     assert min(forms.values()) > 0.25 * len(facts)
 
 
-def test_a_third_of_the_questions_need_two_pieces(parts: Parts) -> None:
+def test_a_third_of_the_questions_need_two_passages(parts: Parts) -> None:
     for pairs in parts.values():
         asked = [a for _, dialogue in pairs for a in dialogue]
         joined = [a for a in asked if len(a.facts) == 2]
@@ -204,29 +207,29 @@ def test_a_third_of_the_questions_need_two_pieces(parts: Parts) -> None:
         assert all((a.anchor is not None) == (len(a.facts) == 2) for a in asked)
 
 
-def test_no_piece_alone_names_anchor_and_answer_of_a_joined_question(everything: list) -> None:
+def test_no_passage_alone_names_anchor_and_answer_of_a_joined_question(everything: list) -> None:
     for conversation, dialogue in everything:
         for asked in dialogue:
             if asked.anchor is None:
                 continue
             answers = {value.id for value in asked.facts[-1].values}
-            for piece in conversation.evidence:
-                ids = {entity.id for entity in piece.entities}
-                assert not (asked.anchor.id in ids and answers & ids), (asked, piece)
+            for passage in conversation.evidence:
+                ids = {entity.id for entity in passage.entities}
+                assert not (asked.anchor.id in ids and answers & ids), (asked, passage)
 
 
-def test_two_pieces_of_a_joined_question_share_an_entity_and_are_in_the_pool(
+def test_two_passages_of_a_joined_question_share_an_entity_and_are_in_the_pool(
     everything: list,
 ) -> None:
     for conversation, dialogue in everything:
         for asked in dialogue:
-            pieces = [
+            passages = [
                 [p for p in conversation.evidence if p.id.startswith(f"{fact.key}/")]
                 for fact in asked.facts
             ]
-            assert all(pieces)
+            assert all(passages)
             if len(asked.facts) == 2:
-                first, second = ({e.id for e in group[0].entities} for group in pieces)
+                first, second = ({e.id for e in group[0].entities} for group in passages)
                 assert asked.anchor.id in first
                 assert first & second
 
@@ -270,7 +273,7 @@ def test_lists_and_every_way_of_asking_occur(everything: list) -> None:
 
 def test_distractors_state_the_same_relation_of_others(everything: list) -> None:
     for conversation, dialogue in everything:
-        keys = {piece.id.rsplit("/", 1)[0] for piece in conversation.evidence}
+        keys = {passage.id.rsplit("/", 1)[0] for passage in conversation.evidence}
         for asked in dialogue:
             relation = asked.facts[-1].relation
             others = {k for k in keys if k.endswith(f"/{relation}")} - {asked.facts[-1].key}
@@ -280,8 +283,10 @@ def test_distractors_state_the_same_relation_of_others(everything: list) -> None
 def test_pools_are_of_the_promised_size_and_short(everything: list) -> None:
     for conversation, _ in everything:
         assert 40 <= len(conversation.evidence) <= 60
-        assert len({piece.id for piece in conversation.evidence}) == len(conversation.evidence)
-        assert len({piece.text for piece in conversation.evidence}) == len(conversation.evidence)
+        assert len({passage.id for passage in conversation.evidence}) == len(conversation.evidence)
+        assert len({passage.text for passage in conversation.evidence}) == len(
+            conversation.evidence
+        )
     words = [len(p.text.split()) for c, _ in everything for p in c.evidence]
     assert sum(words) / len(words) < 12
 
@@ -363,10 +368,10 @@ def test_a_pool_that_would_give_a_joined_answer_away_is_not_made() -> None:
     countries = split_countries(load_world(), 0)["train"]
     country = next(c for c in countries.values() if len(c.cities) > 2 and "capital" in c.facts)
     capital = country.facts["capital"]
-    piece = next(p for p in render(capital, 0))
+    passage = next(p for p in render(capital, 0))
     asked = Asked("?", (capital, capital), anchor=country.entity)
-    assert worldfacts._gives_away(piece, [asked])
-    assert not worldfacts._gives_away(piece, [Asked("?", (capital,))])
+    assert worldfacts._gives_away(passage, [asked])
+    assert not worldfacts._gives_away(passage, [Asked("?", (capital,))])
 
 
 def test_pronouns_mean_what_was_said_before(everything: list) -> None:

@@ -1,6 +1,6 @@
 "use strict";
 // Draws on one canvas. While it moves on a slow machine the last picture is moved and scaled, and
-// drawn anew when it rests, so that it stays fluid without a graphics card.
+// drawn again when it rests, so that it stays fluid without a graphics card.
 
 const SLOW = 40; // milliseconds between two frames
 const REST = 140; // milliseconds without a movement
@@ -103,7 +103,7 @@ class Drawing {
     this.ask();
   }
 
-  /** Draw anew: the view rests, or the graph looks different. */
+  /** Draw again: the view rests, or the graph looks different. */
   redraw() {
     this.stale = true;
     this.moving = false;
@@ -119,9 +119,9 @@ class Drawing {
   frame(now) {
     this.asked = undefined;
     if (this.moving && this.crisp && now - this.crisp > SLOW) this.slow = true;
-    const anew = this.stale || (this.moving && !this.slow);
-    if (anew) this.paint();
-    this.crisp = anew && this.moving ? now : undefined;
+    const again = this.stale || (this.moving && !this.slow);
+    if (again) this.paint();
+    this.crisp = again && this.moving ? now : undefined;
     this.stale = false;
     this.copy();
     this.overlay();
