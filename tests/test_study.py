@@ -527,7 +527,9 @@ def convmix_files(folder: Path) -> dict[str, Path]:
                 evidence[id_] = [
                     {"evidence_text": passage.text,
                      "source": "info" if passage.source == "infobox" else passage.source,
-                     "wikidata_entities": [{"id": e.id, "label": e.label} for e in passage.entities],
+                     "wikidata_entities": [
+                         {"id": e.id, "label": e.label} for e in passage.entities
+                     ],
                      "disambiguations": [[e.label, e.id] for e in passage.entities]}
                     for passage in made.evidence
                 ]  # fmt: skip
