@@ -1,261 +1,376 @@
-"""A memory graph on the command line: remember, ask, look at, put right, forget, keep safe."""
+"""Command line of a memory graph: remember, ask, inspect, edit, forget, back up, export.
+
+    turngraph memory remember --db my.db --input notes.txt
+    turngraph memory ask --db my.db "Where does Anna live?"
+
+Here alone the memory graph meets a model: a local LM that extracts, a sentence encoder that ranks.
+"""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
-import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from turngraph.data.cli import EXIT_GO_ON, CommandParser, StopRequest, run_cli
-from turngraph.data.memory_graph.graph import MemoryGraph
-from turngraph.data.memory_graph.memory_types import Episode, Extractor
-from turngraph.inference.memory_commands import (
-    Args,
-    add_edits,
-    add_keeping,
-    add_looking,
-    command,
-    moment,
-    positive,
-)
-from turngraph.inference.memory_printing import (
-    print_facts,
-    print_json,
-    recollection_json,
-    remembered_line,
-)
+from turngraph.data.cli import CommandParser, run_cli
+from turngraph.data.memory_graph.times import parse_time
+from turngraph.inference import memory_commands
 
-logger = logging.getLogger("memory_graph")
+if TYPE_CHECKING:  # loaded where they are used, so that --help answers at once
+    from turngraph.data.embedding import Embed
+    from turngraph.data.memory_graph.memory_types import Episode, Extractor
+    from turngraph.data.memory_graph.recall.recall import NodeLetter
 
-MAKING = ("remember", "import")
-"""Commands that make a graph where there is none."""
+    Subparsers = argparse._SubParsersAction[CommandParser]
+
+CREATING = ("remember", "import")
+"""Commands that create a graph where there is none."""
 EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
 LANGUAGE_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
-SERVER = {
-    "base_url": "the server, up to the version: http://localhost:8000/v1",
-    "api_key_variable": "environment variable with the key",
-    "max_tokens": "longest reply",
-    "token_limit": "the field that carries it: max_tokens or max_completion_tokens",
-    "response_format": "json_schema, json_object or none",
-    "concurrency": "requests under way at once",
-    "retries": "further attempts after a failed one",
-    "timeout": "of one request, in seconds",
-    "budget": "tokens of prompts and replies together; never exceeded",
-    "prompt_price": "per million tokens",
-    "completion_price": "per million tokens",
+SERVER_OPTIONS: dict[str, tuple[type, str]] = {
+    "base_url": (str, "URL up to the version: http://localhost:8000/v1"),
+    "api_key_variable": (str, "environment variable that holds the key"),
+    "max_tokens": (int, "maximum tokens of a reply"),
+    "token_limit": (str, "request field for it: max_tokens or max_completion_tokens"),
+    "response_format": (str, "json_schema, json_object or none"),
+    "concurrency": (int, "maximum requests at the same time"),
+    "retries": (int, "retries of a failed request"),
+    "timeout": (float, "seconds for one request"),
+    "budget": (int, "limit on the tokens of prompts and replies together"),
+    "prompt_price": (float, "price of a million tokens"),
+    "completion_price": (float, "price of a million tokens"),
 }
 """Options of ``--extractor endpoint``: fields of ``endpoint.EndpointSettings``."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Parse the command line and run one of the commands."""
-    parser = CommandParser(prog="turngraph memory", description=__doc__)
+    """Parse the command line and run one command."""
+    description = (__doc__ or "").partition("\n")[0]
+    parser = CommandParser(prog="turngraph memory", description=description)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add_remember(commands)
     add_ask(commands)
-    add_looking(commands)
+    add_inspection(commands)
     add_edits(commands)
-    add_keeping(commands)
-    args = parser.parse_args(argv)
-    check_files(args)
-    args.run(args)
+    add_files(commands)
+    options = vars(parser.parse_args(argv))
+    command, run = options.pop("command"), options.pop("run")
+    check_paths(command, options)
+    run(**options)
 
 
-def check_files(args: Args) -> None:
-    """Whether there is a graph to work on, which no output takes the place of.
+def check_paths(command: str, options: dict[str, Any]) -> None:
+    """Check that the graph exists and that no output overwrites it.
 
     Raises:
-        ValueError: a command that makes none names one that is not there, or writes over it.
+        ValueError: a command that creates no graph names a missing one, or an output is the graph.
     """
-    graph = Path(args.db)
-    if args.command not in MAKING and not graph.exists():
+    graph = Path(options["db"])
+    if command not in CREATING and not graph.exists():
         raise ValueError(f"{graph}: no such memory graph")
     for name in ("output", "jsonl", "graphml", "html", "damaged"):
-        path = getattr(args, name, None)
+        path = options.get(name)
         if path is not None and Path(path).resolve() == graph.resolve():
             raise ValueError(f"--{name}: {path} is the memory graph itself")
+
+
+def add_command(
+    commands: Subparsers, name: str, help: str, run: Callable[..., None]
+) -> CommandParser:
+    """Add a command; ``run`` gets its options as keyword arguments."""
+    added = commands.add_parser(name, help=help, description=help)
+    added.add_argument("--db", required=True, metavar="my.db", help="the memory graph")
+    added.set_defaults(run=run)
+    return added
+
+
+# Types of options
+
+
+def positive(text: str) -> int:
+    """Parse a whole number from 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} given, must be a whole number from 1")
+    return int(text)
+
+
+def row_id(text: str) -> int:
+    """Parse the id of an episode or the key of a fact, also in its printed form: "#8"."""
+    found = int(text.removeprefix("#"))
+    if not 0 <= found < 2**63:
+        raise argparse.ArgumentTypeError(f"{text!r} given, nothing has such a number")
+    return found
+
+
+def time_option(text: str) -> str:
+    """Parse a time."""
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} given: {error}") from None
 
 
 # Remembering
 
 
-def add_remember(commands: Any) -> None:
-    """``remember`` and what each extractor wants to know."""
-    added = command(commands, "remember", "remember what files say", remember_command)
+def add_remember(commands: Subparsers) -> None:
+    """Add ``remember`` and the options of every extractor."""
+    added = add_command(commands, "remember", "remember the texts of files", remember)
     added.add_argument(
         "--input",
+        dest="inputs",
         nargs="+",
         required=True,
         metavar="FILE",
-        help="plain text, whose paragraphs become episodes; or .jsonl: texts or conversations",
+        help="plain text, one episode a paragraph; or .jsonl: texts or conversations",
     )
     added.add_argument(
-        "--extractor", choices=("rules", "lm", "endpoint", "given"), default="rules",
+        "--extractor",
+        choices=("rules", "lm", "endpoint", "given"),
+        default="rules",
         help="rules: no model; lm: a local model; endpoint: a server; given: .jsonl with triplets",
-    )  # fmt: skip
-    added.add_argument("--source", help="what the texts belong to; else their file's name")
-    added.add_argument("--time", type=moment, help="when the texts without a time were said")
-    added.add_argument("--speaker", help="who said the texts that name nobody")
-    added.add_argument("--batch", type=positive, help="episodes in one commit; 200, with models 8")
-    added.add_argument("--max_minutes", type=float, help="stop after so long; run again to go on")
-    added.add_argument("--model", help=f"of lm and endpoint; lm: {LANGUAGE_MODEL}")
-    added.add_argument("--device", default="cpu", help="of lm")
-    for name, help in SERVER.items():
-        added.add_argument(f"--{name}", help=f"of endpoint: {help}", type=server_type(name))
+    )
+    added.add_argument("--source", help="what the texts belong to; default: the file's name")
+    added.add_argument("--time", type=time_option, help="time of the texts that have none")
+    added.add_argument("--speaker", help="speaker of the texts that name none")
+    added.add_argument("--batch", type=positive, help="episodes in a commit; 200, with models 8")
+    added.add_argument(
+        "--max_minutes", type=float, help="stop after so many minutes; the same command resumes"
+    )
+    added.add_argument("--model", help=f"for lm (default {LANGUAGE_MODEL}) and endpoint")
+    added.add_argument("--device", default="cpu", help="for lm")
+    for name, (type_, help) in SERVER_OPTIONS.items():
+        added.add_argument(f"--{name}", help=f"for endpoint: {help}", type=type_)
 
 
-def server_type(name: str) -> Callable[[str], Any]:
-    """What turns an option of a server into its value."""
-    if name in ("max_tokens", "concurrency", "retries", "budget"):
-        return int
-    return float if name in ("timeout", "prompt_price", "completion_price") else str
+def remember(
+    *,
+    db: str,
+    inputs: Sequence[str],
+    extractor: Literal["rules", "lm", "endpoint", "given"],
+    source: str | None,
+    time: str | None,
+    speaker: str | None,
+    batch: int | None,
+    max_minutes: float | None,
+    model: str | None,
+    device: str,
+    **server: str | float | None,
+) -> None:
+    """Remember files with one of the extractors."""
+    from turngraph.data.memory_graph.inputs import read_episodes
 
+    read: Callable[[str], Iterable[Episode]] = read_episodes
+    chosen: Extractor
+    if extractor == "given":
+        from turngraph.data.memory_graph.extract.given import GivenExtractor
 
-def remember_command(args: Args) -> None:
-    """``remember``: what is committed stays; the same command goes on where it stopped."""
-    extractor, read = make_extractor(args)
-    batch = args.batch or (200 if args.extractor in ("rules", "given") else 8)
-    with StopRequest(args.max_minutes) as stop:
-        episodes = until(stop, (episode for path in args.input for episode in read(path)))
-        with MemoryGraph.open(args.db, extractor=extractor) as graph:
-            named = (with_defaults(episode, args) for episode in episodes)
-            done = graph.remember_many(named, progress=True, batch=batch)
-    print(remembered_line(done))
-    if stop:
-        logger.info("stopped (%s); the same command goes on", stop.reason)
-        raise SystemExit(EXIT_GO_ON)
+        chosen = given = GivenExtractor()
+        read = given.read
+    elif extractor == "lm":
+        chosen = local_model(model or LANGUAGE_MODEL, device)
+    elif extractor == "endpoint":
+        chosen = server_model(model, server)
+    else:
+        from turngraph.data.memory_graph.turns import TurnExtractor
 
-
-def until(stop: StopRequest, episodes: Iterable[Episode]) -> Iterator[Episode]:
-    """The episodes up to a request to stop."""
-    for episode in episodes:
-        if stop:
-            return
-        yield episode
-
-
-def with_defaults(episode: Episode, args: Args) -> Episode:
-    """An episode with what the command line says of all."""
-    return dataclasses.replace(
-        episode,
-        source=args.source or episode.source,
-        time=episode.time or args.time,
-        speaker=episode.speaker or args.speaker,
+        chosen = TurnExtractor()
+    episodes = (
+        dataclasses.replace(
+            episode,
+            source=source or episode.source,
+            time=episode.time or time,
+            speaker=episode.speaker or speaker,
+        )
+        for path in inputs
+        for episode in read(path)
+    )
+    memory_commands.remember(
+        db,
+        episodes,
+        extractor=chosen,
+        batch=batch or (8 if extractor in ("lm", "endpoint") else 200),
+        max_minutes=max_minutes,
     )
 
 
-def make_extractor(args: Args) -> tuple[Extractor, Callable[[str], Iterable[Episode]]]:
-    """The extractor that was chosen, and what reads its files.
-
-    Raises:
-        ValueError: an option is missing or wrong, or a model cannot be loaded.
-    """
-    from turngraph.data.memory_graph.inputs import read_episodes
-
-    if args.extractor == "given":
-        from turngraph.data.memory_graph.extract.given import GivenExtractor
-
-        given = GivenExtractor()
-        return given, given.read
-    if args.extractor == "lm":
-        return local_model(args), read_episodes
-    if args.extractor == "endpoint":
-        return server(args), read_episodes
-    from turngraph.data.memory_graph.turns import TurnExtractor
-
-    return TurnExtractor(), read_episodes
-
-
-def local_model(args: Args) -> Extractor:
-    """A local LM; the only way from here to ``model`` and torch."""
+def local_model(name: str, device: str) -> Extractor:
+    """Load a local LM that extracts; imports torch."""
     from turngraph.data.memory_graph.extract.lm import LmExtractor
     from turngraph.model.constrained import ConstrainedLM
 
-    name = args.model or LANGUAGE_MODEL
-    return LmExtractor(ConstrainedLM(name, device=args.device).generate, f"lm:{name}")
+    return LmExtractor(ConstrainedLM(name, device=device).generate, f"lm:{name}")
 
 
-def server(args: Args) -> Extractor:
-    """A server that speaks the OpenAI chat API."""
+def server_model(model: str | None, options: dict[str, str | float | None]) -> Extractor:
+    """Return an extractor that asks a server of the OpenAI chat API.
+
+    Raises:
+        ValueError: an option is missing or wrong.
+    """
     from turngraph.data.memory_graph.extract.endpoint import EndpointExtractor, EndpointSettings
 
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     for name in ("base_url", "model"):
-        if not getattr(args, name):
+        if not (given | {"model": model}).get(name):
             raise ValueError(f"--extractor endpoint needs --{name}")
-    given = {name: getattr(args, name) for name in SERVER if getattr(args, name) is not None}
-    return EndpointExtractor(EndpointSettings(model=args.model, **given))
+    return EndpointExtractor(EndpointSettings(model=model or "", **given))
 
 
 # Asking
 
 
-def add_ask(commands: Any) -> None:
-    """``ask`` and the settings of recall."""
-    added = command(commands, "ask", "the facts that may answer a question", ask_command)
-    added.add_argument("question", nargs="?", help="else one a line from standard input")
+def add_ask(commands: Subparsers) -> None:
+    """Add ``ask`` and the settings of recall."""
+    added = add_command(commands, "ask", "print the facts that may answer a question", ask)
+    added.add_argument("question", nargs="?", help="default: one a line from standard input")
     added.add_argument(
-        "--as_of", type=moment, metavar="TIME", help="what held then: 2019, 2019-05-03"
+        "--as_of", type=time_option, metavar="TIME", help="facts that held then: 2019, 2019-05-03"
     )
-    added.add_argument("--num_facts", type=positive, default=10, help="facts at most")
+    added.add_argument("--num_facts", type=positive, default=10, help="maximum number of facts")
     added.add_argument(
         "--mixture",
         default="BeamSearch + WaterCircles",
-        help="of BeamSearch, A*, WaterCircles, flat and ppr, joined by +",
+        help="one or more of BeamSearch, A*, WaterCircles, flat and ppr, joined by +",
     )
     added.add_argument(
-        "--forbidden", action="append", default=[], choices=("E", "T", "O"),
-        help="not walked to: episodes, theses or objects; may be given more than once",
-    )  # fmt: skip
-    added.add_argument("--min_similarity", type=float, default=0.0, help="cosine from which on")
+        "--forbidden",
+        action="append",
+        default=[],
+        choices=("E", "T", "O"),
+        help="do not walk to episodes, theses or objects; may be repeated",
+    )
+    added.add_argument("--min_similarity", type=float, default=0.0, help="least cosine of a fact")
     added.add_argument("--embedder", default=EMBEDDER, help="sentence encoder")
-    added.add_argument("--no_embed", action="store_true", help="no model: compare by words")
-    added.add_argument("--json", action="store_true", help="one JSON object a question")
+    added.add_argument("--no_embed", action="store_true", help="no model: compare words")
+    added.add_argument(
+        "--json", dest="as_json", action="store_true", help="print one JSON object a question"
+    )
 
 
-def ask_command(args: Args) -> None:
-    """``ask``: facts with scores and provenance, or "no answer"."""
+def ask(
+    *,
+    db: str,
+    question: str | None,
+    as_of: str | None,
+    num_facts: int,
+    mixture: str,
+    forbidden: Sequence[NodeLetter],
+    min_similarity: float,
+    embedder: str,
+    no_embed: bool,
+    as_json: bool,
+) -> None:
+    """Answer the question of the command line, or those of standard input."""
     from turngraph.data.memory_graph.recall.recall import RecallSettings
-    from turngraph.data.memory_graph.recall.traverse import Traversal
-    from turngraph.data.memory_graph.turns import TurnExtractor
+    from turngraph.data.memory_graph.recall.traverse_settings import Traversal
 
     settings = RecallSettings(
-        Traversal(args.mixture), tuple(args.forbidden), args.num_facts,
-        min_similarity=args.min_similarity,
-    )  # fmt: skip
-    # vectors by words are made in no time, and must not take the place of the encoder's
-    with MemoryGraph.open(
-        args.db, embedder(args), TurnExtractor(), read_only=args.no_embed
-    ) as graph:
-        for question in questions(args):
-            found = graph.ask(question, args.as_of, settings)
-            if args.json:
-                print_json(recollection_json(found, args.as_of))
-            elif found.no_answer:
-                print("no answer")
-            else:
-                print_facts(found.facts, score=True)
+        traversal=Traversal(mixture),
+        forbidden=tuple(forbidden),
+        num_facts=num_facts,
+        min_similarity=min_similarity,
+    )
+    memory_commands.ask(
+        db,
+        questions() if question is None else [question],
+        embed=make_embed(None if no_embed else embedder),
+        settings=settings,
+        as_of=as_of,
+        # vectors of words are fast to make and must not replace the encoder's on disk
+        read_only=no_embed,
+        as_json=as_json,
+    )
 
 
-def embedder(args: Args) -> Callable[[Sequence[str]], Any]:
-    """What makes vectors of texts."""
-    if args.no_embed:
+def make_embed(embedder: str | None) -> Embed:
+    """Load a sentence encoder; None: compare words, without a model."""
+    if embedder is None:
         from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 
         return word_vectors
     from turngraph.configs.models import sentence_encoder
 
-    return sentence_encoder(args.embedder)
+    return sentence_encoder(embedder)
 
 
-def questions(args: Args) -> Iterator[str]:
-    """The question of the command line, or those of standard input."""
-    if args.question is not None:
-        yield args.question
-        return
+def questions() -> Iterator[str]:
+    """Yield the lines of standard input that are not blank."""
     yield from filter(None, map(str.strip, sys.stdin))
+
+
+# Commands without a model
+
+
+def add_inspection(commands: Subparsers) -> None:
+    """Add ``show``, ``history`` and ``stats``."""
+    for name, help, run in (
+        ("show", "print an object's names and the facts that hold now", memory_commands.show),
+        ("history", "print every fact of an object in order of time", memory_commands.history),
+    ):
+        added = add_command(commands, name, help, run)
+        added.add_argument("entity", metavar="ENTITY", help='a name, or an id: "#12"')
+        added.add_argument("--json", dest="as_json", action="store_true")
+    added = add_command(commands, "stats", "print counts and file sizes", memory_commands.stats)
+    added.add_argument("--json", dest="as_json", action="store_true")
+
+
+def add_edits(commands: Subparsers) -> None:
+    """Add ``merge``, ``split``, ``rename``, ``undo`` and ``forget``."""
+    added = add_command(commands, "merge", "make one object of two", memory_commands.merge)
+    added.add_argument("keep", metavar="KEEP")
+    added.add_argument("other", metavar="OTHER", help="becomes part of KEEP")
+    added = add_command(commands, "split", "make two objects of one", memory_commands.split)
+    added.add_argument("entity", metavar="ENTITY")
+    added.add_argument("--name", required=True, help="name of the new object")
+    added.add_argument(
+        "--episode", dest="episodes", nargs="+", type=row_id, default=[],
+        help="episodes that mean the new object",
+    )  # fmt: skip
+    added.add_argument(
+        "--fact", dest="facts", nargs="+", type=row_id, default=[],
+        help="facts about the new object",
+    )  # fmt: skip
+    added = add_command(
+        commands, "rename", "rename an object; the old name stays an alias", memory_commands.rename
+    )
+    added.add_argument("entity", metavar="ENTITY")
+    added.add_argument("name", metavar="NAME")
+    add_command(commands, "undo", "undo the last merge, split or rename", memory_commands.undo)
+    added = add_command(commands, "forget", "delete without a trace", memory_commands.forget)
+    chosen = added.add_mutually_exclusive_group(required=True)
+    chosen.add_argument("--episode", nargs="+", type=row_id, help="ids, as show prints them")
+    chosen.add_argument("--entity", help="an object, and every episode that mentions it")
+    chosen.add_argument("--source", help="every episode of a source")
+    added.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+
+
+def add_files(commands: Subparsers) -> None:
+    """Add ``check``, ``backup``, ``import`` and ``export``."""
+    added = add_command(
+        commands, "check", "check the graph; exit code 1: problems", memory_commands.check
+    )
+    added.add_argument("--rebuild", action="store_true", help="rebuild derived data first")
+    added = add_command(
+        commands, "backup", "copy the graph, also while it is in use", memory_commands.backup
+    )
+    added.add_argument("--output", required=True, metavar="FILE")
+    added = add_command(
+        commands, "import", "fill a new graph from an export", memory_commands.import_file
+    )
+    added.add_argument("--input", dest="path", required=True, metavar="FILE.jsonl")
+    added = add_command(
+        commands, "export", "write the whole graph to a file", memory_commands.export
+    )
+    kinds = added.add_mutually_exclusive_group(required=True)
+    kinds.add_argument("--jsonl", metavar="FILE", help="for import")
+    kinds.add_argument("--graphml", metavar="FILE", help="for networkx, Gephi and others")
+    kinds.add_argument("--html", metavar="FILE", help="one page to look at and search")
+    kinds.add_argument("--damaged", metavar="FILE", help="readable episodes of a damaged graph")
+    added.add_argument("--max_nodes", type=positive, default=5000, help="limit for the HTML page")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the command line shows: tables on a terminal, tab-separated lines and JSON elsewhere."""
+"""Output of the memory commands: tables on a terminal, tab-separated lines and JSON elsewhere."""
 
 from __future__ import annotations
 
@@ -7,11 +7,6 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from turngraph.data.memory_graph.memory_types import Fact, Provenance
 
@@ -24,26 +19,31 @@ KINDS = {"simple": "triplet", "thesis": "thesis", "episodic": "episode"}
 
 
 def clean_line(text: str) -> str:
-    """A text on one line; what would steer a terminal becomes U+FFFD."""
+    """Put a text on one line; control characters become U+FFFD."""
     return "".join(c if c.isprintable() else "\ufffd" for c in " ".join(text.split()))
 
 
 def print_rows(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows, as a table for a person or with tabs between for a program.
+    """Print rows as a table on a terminal, else as tab-separated lines.
 
     Args:
-        headers: of the columns; numbers stand to the right.
-        rows: as many values each; None is blank.
+        headers: of the columns; columns of numbers are right-aligned.
+        rows: one value for each column; None is blank.
     """
     lines = [["" if v is None else clean_line(str(v)) for v in row] for row in rows]
     if not sys.stdout.isatty():
         for line in lines:
             print("\t".join(line))
         return
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=SIMPLE_HEAD)
-    for place, header in enumerate(headers):
-        number = all(isinstance(row[place], int | float) for row in rows)
-        table.add_column(header, justify="right" if number else "left", overflow="fold")
+    for column, header in enumerate(headers):
+        numeric = all(isinstance(row[column], int | float) for row in rows)
+        table.add_column(header, justify="right" if numeric else "left", overflow="fold")
     for line in lines:
         table.add_row(*map(Text, line))
     Console().print(table)
@@ -55,22 +55,22 @@ def print_json(value: object) -> None:
 
 
 def print_facts(facts: Sequence[Fact], score: bool = False) -> None:
-    """Print facts, one a line: number, closeness if asked for, kind, text, validity, source."""
+    """Print facts, one a line: key, score if wanted, kind, text, validity, provenance."""
     headers = ["fact", *(["score"] if score else []), "kind", "text", "holds", "said"]
     print_rows(headers, [_fact_row(fact, score) for fact in facts])
 
 
 def _fact_row(fact: Fact, score: bool) -> list[object]:
     text = f"{fact.text} (a hypothesis)" if fact.hypothesis else fact.text
-    told = [said(place) for place in fact.provenance[:3]]
+    origins = [origin(entry) for entry in fact.provenance[:3]]
     if len(fact.provenance) > 3:
-        told.append(f"and {len(fact.provenance) - 3} more")
-    start = [fact.key, round(fact.score, 3)] if score else [fact.key]
-    return [*start, KINDS[fact.type], text, validity(fact), "; ".join(told)]
+        origins.append(f"and {len(fact.provenance) - 3} more")
+    first = [fact.key, round(fact.score, 3)] if score else [fact.key]
+    return [*first, KINDS[fact.type], text, validity(fact), "; ".join(origins)]
 
 
 def validity(fact: Fact) -> str:
-    """When a fact holds, in words; "" where nothing is known of it."""
+    """Describe when a fact holds; "" if unknown."""
     if fact.valid_from is None and fact.valid_to is None:
         return ""
     if fact.valid_to is None:
@@ -79,14 +79,14 @@ def validity(fact: Fact) -> str:
     return until if fact.valid_from is None else f"from {fact.valid_from} {until}"
 
 
-def said(place: Provenance) -> str:
-    """An episode's number, time, speaker and source."""
-    parts = (place.said, place.speaker, place.source)
-    return " ".join([f"#{place.episode}", *(part for part in parts if part)])
+def origin(entry: Provenance) -> str:
+    """Describe an episode by its id, time, speaker and source."""
+    parts = (entry.said, entry.speaker, entry.source)
+    return " ".join([f"#{entry.episode}", *(part for part in parts if part)])
 
 
 def fact_json(fact: Fact) -> Json:
-    """A fact as JSON."""
+    """Return a fact as a JSON object."""
     found = dataclasses.asdict(fact)
     found["entities"] = [{"node": node, "name": name} for node, name in fact.entities]
     if fact.ends is not None:
@@ -96,7 +96,7 @@ def fact_json(fact: Fact) -> Json:
 
 
 def recollection_json(found: Recollection, as_of: str | None) -> Json:
-    """What was recalled, as JSON."""
+    """Return recalled facts as a JSON object."""
     return {
         "question": found.question,
         "as_of": as_of,
@@ -109,19 +109,19 @@ def recollection_json(found: Recollection, as_of: str | None) -> Json:
 
 
 def remembered_line(done: Remembered) -> str:
-    """What remembering added and cost, in one line."""
+    """Describe in one line what was added and what it cost."""
     known = f" ({done.skipped} known already)" if done.skipped else ""
     cost = "".join(f", {name} {value:g}" for name, value in _spent(done.cost))
     return (
-        f"{amount(done.episodes, 'episode')}{known}: {amount(done.objects, 'new object')}, "
-        f"{amount(done.theses, 'thesis', 'theses')}, {amount(done.triplets, 'triplet')}, "
+        f"{plural(done.episodes, 'episode')}{known}: {plural(done.objects, 'new object')}, "
+        f"{plural(done.theses, 'thesis', 'theses')}, {plural(done.triplets, 'triplet')}, "
         f"{done.superseded} superseded; {done.seconds:.1f} s{cost}"
     )
 
 
-def amount(number: int, one: str, many: str | None = None) -> str:
-    """A number of things, in words."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """Return a count with its noun."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def _spent(cost: Mapping[str, float]) -> list[tuple[str, float]]:

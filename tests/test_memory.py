@@ -59,7 +59,7 @@ def lines(text: str) -> list[list[str]]:
 def test_a_user_remembers_asks_and_reads_plain_lines(folder: Path) -> None:
     """In processes of their own; neither remembering nor counting loads torch."""
     code = (
-        "import sys; from data.cli import run_cli; from data.memory_graph.__main__ import main;"
+        "import sys; from turngraph.data.cli import run_cli; from turngraph.memory import main;"
         "run_cli(main); sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
 
@@ -76,6 +76,17 @@ def test_a_user_remembers_asks_and_reads_plain_lines(folder: Path) -> None:
     found = python("-m", "turngraph.memory", "ask", *db, "--no_embed", "Where does Anna live?")
     assert "Anna lives in Paris" in found.splitlines()[0]
     assert "\x1b" not in found
+
+
+def test_help_loads_no_library_that_takes_long() -> None:
+    code = (
+        "import sys; from turngraph.memory import main\n"
+        "try: main(['ask', '--help'])\n"
+        "finally: sys.exit(sorted(sys.modules.keys() & {'torch', 'numpy', 'bm25s', 'rich'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("usage: turngraph memory ask")
+    assert done.stderr.strip() == "[]"
 
 
 def test_the_same_file_again_adds_nothing_and_a_grown_one_what_is_new(

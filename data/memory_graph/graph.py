@@ -8,7 +8,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.memory_types import Episode, Extractor, Fact
 from turngraph.data.memory_graph.record.ingest import BATCH, Remembered, remember_many
 from turngraph.data.memory_graph.record.store import WAIT_SECONDS, Store
@@ -16,7 +15,8 @@ from turngraph.data.memory_graph.upkeep import edit, journal
 from turngraph.data.memory_graph.upkeep.forget import Forgotten, finish, forget
 from turngraph.data.memory_graph.upkeep.show import Shown, history, show
 
-if TYPE_CHECKING:  # what only some need is loaded where it is needed
+if TYPE_CHECKING:  # what few commands need is imported where it is used
+    from turngraph.data.embedding import Embed
     from turngraph.data.memory_graph.recall.recall import Recall, RecallSettings, Recollection
     from turngraph.data.memory_graph.upkeep.check import Problem
     from turngraph.data.memory_graph.upkeep.stats import Stats

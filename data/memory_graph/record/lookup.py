@@ -6,8 +6,6 @@ import heapq
 import re
 import sqlite3
 
-from rapidfuzz import fuzz
-
 from turngraph.data.memory_graph.memory_types import OBJECT
 from turngraph.data.memory_graph.names import alias, well_formed
 
@@ -58,6 +56,8 @@ def describe(db: sqlite3.Connection, node: int) -> str:
 
 
 def _near_names(db: sqlite3.Connection, wanted: str) -> str:
+    from rapidfuzz import fuzz
+
     rows = db.execute("SELECT alias, spelling, node FROM aliases")
     scored = ((fuzz.ratio(wanted, row[0], score_cutoff=NEAR), *row[1:]) for row in rows)
     best = heapq.nlargest(NEAR_NAMES, (row for row in scored if row[0]))
