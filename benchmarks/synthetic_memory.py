@@ -31,7 +31,7 @@ from turngraph.data.memory_graph.recall.matrix import Matrix, Row
 from turngraph.data.memory_graph.recall.vectors import FACTS, NAMES, digest
 from turngraph.data.memory_graph.record.facts import index_words
 from turngraph.data.memory_graph.record.store import Store
-from turngraph.data.memory_graph.record.texts import changed_facts
+from turngraph.data.memory_graph.record.fact_texts import changed_facts
 
 WIDTH = 384
 NODE_SHARES = {OBJECT: 0.45, THESIS: 0.40, EPISODIC: 0.14, TIME: 0.01}

@@ -143,3 +143,40 @@ def test_house_style(path: Path) -> None:
             assert function.returns is not None, place
     for node in ast.walk(tree_of(path)):
         assert not (isinstance(node, ast.ExceptHandler) and node.type is None), name_of(path)
+
+
+MEMORY_LAYERS = (
+    {"memory_types", "names", "times"},
+    {"record", "extract"},
+    {"recall", "turns"},
+    {"upkeep", "inputs"},
+    {"graph"},
+    {"conversation"},
+)
+"""Rooms and modules of the memory graph, lowest first. Those of one layer do not know each other,
+but ``names``, which needs the types."""
+
+
+def test_inside_the_memory_graph_arrows_go_down() -> None:
+    room = ROOT / "data" / "memory_graph"
+    layer_of = {name: number for number, names in enumerate(MEMORY_LAYERS) for name in names}
+    for path in room.rglob("*.py"):
+        own = path.relative_to(room).with_suffix("").parts[0]
+        if own == "__init__":
+            continue
+        for name in imports(path):
+            assert name != "turngraph.data.memory_graph", f"{name_of(path)}: name the module"
+            other = name.removeprefix("turngraph.data.memory_graph.").partition(".")[0]
+            if other == name.partition(".")[0] or other == own:  # from elsewhere, or its own room
+                continue
+            below = layer_of[other] < layer_of[own] or (own, other) == ("names", "memory_types")
+            assert below, f"{name_of(path)} imports {name}"
+
+
+def test_the_memory_graph_is_a_library() -> None:
+    allowed = ("turngraph.data.", "turngraph.configs.")
+    for path in (ROOT / "data" / "memory_graph").rglob("*.py"):
+        ours = {name for name in imports(path) if name.startswith("turngraph")}
+        wrong = {n for n in ours if not n.startswith(allowed) or n == "turngraph.data.cli"}
+        assert not wrong, name_of(path)
+        assert not packages(path) & {"argparse", "rich"}, name_of(path)

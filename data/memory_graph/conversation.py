@@ -16,7 +16,7 @@ from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.traverse import Traversal
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
-from turngraph.data.memory_graph.record.mentioned import episodes_of_origins
+from turngraph.data.memory_graph.record.select_episodes import episodes_of_origins
 from turngraph.data.memory_graph.times import now
 from turngraph.data.memory_graph.turns import TurnExtractor, turn_episode
 from turngraph.data.types import Entity, Evidence, Interaction, Retrieved, query

@@ -167,26 +167,26 @@ class Fact:
     score: float = 0.0
 
 
-class Known(Sequence[Fact]):
-    """Facts of the record, read when they are first looked at.
+class LazyFacts(Sequence[Fact]):
+    """Facts of the record that are read on first use.
 
     Args:
-        find: gives their keys.
-        tell: what facts of some keys read as, without their times, and their ends.
-        load: the facts of some keys.
+        find: returns their keys.
+        read_texts: returns the texts, without times, and the ends of facts by key.
+        load: returns facts by key.
     """
 
     def __init__(
         self,
         find: Callable[[], Iterable[int]],
-        tell: Callable[[Sequence[int]], Iterable[tuple[str, Ends | None]]],
+        read_texts: Callable[[Sequence[int]], Iterable[tuple[str, Ends | None]]],
         load: Callable[[Sequence[int]], Sequence[Fact]],
     ) -> None:
-        self._find, self._tell, self._load = find, tell, load
+        self._find, self._read_texts, self._load = find, read_texts, load
 
     @cached_property
     def keys(self) -> tuple[int, ...]:
-        """Of the facts, in their order, each once."""
+        """Keys of the facts in order, each once."""
         return tuple(dict.fromkeys(self._find()))
 
     @cached_property
@@ -194,20 +194,20 @@ class Known(Sequence[Fact]):
         return self._load(self.keys)
 
     def where(self, test: Callable[[str, Ends | None], bool]) -> Sequence[Fact]:
-        """The facts whose text and ends pass a test; the others are not read whole."""
-        told = zip(self.keys, self._tell(self.keys), strict=True)
-        keys = [key for key, (text, ends) in told if test(text, ends)]
+        """Return the facts whose text and ends pass a test; no other fact is loaded."""
+        read = zip(self.keys, self._read_texts(self.keys), strict=True)
+        keys = [key for key, (text, ends) in read if test(text, ends)]
         return self._load(keys) if keys else ()
 
     def __len__(self) -> int:
         return len(self.keys)
 
     @overload
-    def __getitem__(self, place: int) -> Fact: ...
+    def __getitem__(self, index: int) -> Fact: ...
     @overload
-    def __getitem__(self, place: slice) -> Sequence[Fact]: ...
-    def __getitem__(self, place: int | slice) -> Fact | Sequence[Fact]:
-        return self._facts[place]
+    def __getitem__(self, index: slice) -> Sequence[Fact]: ...
+    def __getitem__(self, index: int | slice) -> Fact | Sequence[Fact]:
+        return self._facts[index]
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ class Update:
         Args:
             test: of a text, which may have the fact's time in front, and of a triplet's ends.
         """
-        if isinstance(self.known, Known):
+        if isinstance(self.known, LazyFacts):
             return self.known.where(test)
         return [fact for fact in self.known if test(fact.text, fact.ends)]
 

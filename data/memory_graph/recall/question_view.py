@@ -20,7 +20,7 @@ from turngraph.data.memory_graph.recall.matrix import Matrix
 from turngraph.data.memory_graph.recall.ranking import least, rounded
 from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity
-from turngraph.data.memory_graph.record.texts import fact_text, node_texts
+from turngraph.data.memory_graph.record.fact_texts import fact_text, node_texts
 from turngraph.data.normalise import words
 
 WORDED = """SELECT n.id, -f.rank FROM fact_words f JOIN nodes n ON n.id = f.rowid / 2

@@ -24,7 +24,7 @@ from turngraph.data.memory_graph.recall.traverse import Traversal, traverse
 from turngraph.data.memory_graph.recall.traverse_settings import Restart
 from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity
-from turngraph.data.memory_graph.record.texts import fact_texts
+from turngraph.data.memory_graph.record.fact_texts import fact_texts
 from turngraph.data.memory_graph.times import end, now, parse_time, start
 from turngraph.data.types import Entity, Evidence
 

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.recall.derived import State, record_state, shows
 from turngraph.data.memory_graph.recall.matrix import Matrix, Row
-from turngraph.data.memory_graph.record.texts import changed_facts, changed_names
+from turngraph.data.memory_graph.record.fact_texts import changed_facts, changed_names
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from turngraph.data.memory_graph.memory_types import (
     node_key,
 )
 from turngraph.data.memory_graph.names import text_hash
-from turngraph.data.memory_graph.record.batch import thesis_times
+from turngraph.data.memory_graph.record.episode_writer import thesis_times
 from turngraph.data.memory_graph.record.facts import index_aliases, index_facts
 from turngraph.data.memory_graph.record.supersede import own_times, release, settle
 

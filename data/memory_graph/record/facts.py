@@ -20,7 +20,7 @@ from turngraph.data.memory_graph.memory_types import (
     edge_key,
     node_key,
 )
-from turngraph.data.memory_graph.record.texts import simple_text
+from turngraph.data.memory_graph.record.fact_texts import simple_text
 from turngraph.data.normalise import words
 
 _SIMPLE = f"""

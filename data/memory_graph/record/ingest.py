@@ -13,8 +13,8 @@ from itertools import islice
 from tqdm import tqdm
 
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Extractor
-from turngraph.data.memory_graph.record.batch import Batch
 from turngraph.data.memory_graph.record.clean import clean_episode, clean_extraction
+from turngraph.data.memory_graph.record.episode_writer import EpisodeWriter
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import now
 
@@ -73,7 +73,7 @@ def remember_many(
             committed before stays), or the graph cannot be written.
     """
     counts: Counter[str] = Counter()
-    seconds, cost = 0.0, Counter()
+    seconds, cost = 0.0, Counter[str]()
     bar = tqdm(desc="remember", unit="episode", delay=1, leave=False, disable=not progress)
     with bar:
         for part in remember_batches(store, extractor, episodes, batch):
@@ -163,17 +163,17 @@ def _write(
     done, skipped = 0, 0
     with store.writing() as revision:
         begun = time.monotonic()
-        batch = Batch(store, extractor, revision, now())
-        batch.objects.look_up(name for _, found in pending for name in found.names())
+        writer = EpisodeWriter(store.db, extractor, revision, now())
+        writer.objects.look_up(name for _, found in pending for name in found.names())
         for episode, extraction in pending:
             # another process may have remembered it since it was looked for
             if episode.origin is not None and _is_known(store, episode.origin):
                 skipped += 1
             else:
-                batch.write(episode, extraction)
+                writer.write(episode, extraction)
             done += 1
             if time.monotonic() - begun > MAX_SECONDS:
                 break
-        batch.rows.flush()
+        writer.rows.flush()
     del pending[:done]
-    return batch.counts + Counter(skipped=skipped, objects=batch.objects.num_new)
+    return writer.counts + Counter(skipped=skipped, objects=writer.objects.num_new)

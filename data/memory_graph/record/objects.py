@@ -1,4 +1,4 @@
-"""Which object a name means while episodes are written, and which node a time has."""
+"""Objects by name and time nodes by text, while episodes are written."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from collections.abc import Iterable, Sequence
 
 from turngraph.data.memory_graph.memory_types import OBJECT, TIME
 from turngraph.data.memory_graph.names import alias, text_hash
-from turngraph.data.memory_graph.record.rows import Rows
+from turngraph.data.memory_graph.record.new_rows import NewRows
 
 RECENT_SIGHTINGS = 1000
 _SPELLINGS = """
 SELECT a.node, a.id, a.alias, a.spelling, n.text FROM aliases a JOIN nodes n ON n.id = a.node
 WHERE a.alias IN ({})"""
-AT_ONCE = 500
+NAMES_PER_QUERY = 500
 _LAST_SEEN = """
 SELECT r.episode FROM (SELECT episode FROM sightings WHERE alias = ? ORDER BY episode DESC LIMIT ?)
 AS r JOIN episodes e ON e.node = r.episode AND e.source IS ? ORDER BY r.episode DESC LIMIT 1"""
 
 
 class Objects:
-    """Objects by name and times by text: those of the record, and new ones.
+    """Finds the object of a name and the node of a time, and adds those that are missing.
 
-    A name that several objects have (after a ``split``) means the one that was seen last under it
-    in the same source, among the last 1,000 sightings of each spelling; else the oldest.
+    A name of several objects (after a ``split``) means the object that was last seen under it in
+    the same source, among the last 1,000 sightings of each spelling; else the oldest.
 
     Args:
         rows: of the transaction.
     """
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: NewRows) -> None:
         self.rows = rows
         self._found: dict[tuple[str, str | None], tuple[int, int]] = {}
         self._spellings: dict[str, dict[tuple[int, str], int]] = {}
@@ -37,35 +37,35 @@ class Objects:
         self.num_new = 0
 
     def look_up(self, names: Iterable[str]) -> None:
-        """Read at once what names mean that ``find`` will be asked for."""
+        """Read the objects of many names at once, for ``find``."""
         forms = {alias(name) for name in names}
         self._read_spellings(sorted(forms - self._spellings.keys()))
 
     def find(self, name: str, source: str | None) -> tuple[int, int]:
-        """The object of a name, a new one if need be, and the id of the alias in this spelling."""
-        place = name, source
-        if place not in self._found:
+        """Return a name's object, added if missing, and the alias id of this spelling."""
+        key = name, source
+        if key not in self._found:
             form = alias(name)
             known = self._known_spellings(form)
             node = self._choose(known, source) if known else self._new(name)
             if (node, name) not in known:
                 known[node, name] = self.rows.alias(form, name, node)
-            self._found[place] = node, known[node, name]
-        return self._found[place]
+            self._found[key] = node, known[node, name]
+        return self._found[key]
 
     def _known_spellings(self, form: str) -> dict[tuple[int, str], int]:
-        """Alias ids by node and spelling of all that one form finds, oldest node first."""
+        """Return alias ids by node and spelling for a normalised name, oldest node first."""
         if form not in self._spellings:
             self._read_spellings([form])
         return self._spellings[form]
 
     def _read_spellings(self, forms: Sequence[str]) -> None:
         self._spellings |= {form: {} for form in forms}
-        for first in range(0, len(forms), AT_ONCE):
-            part = forms[first : first + AT_ONCE]
+        for first in range(0, len(forms), NAMES_PER_QUERY):
+            part = forms[first : first + NAMES_PER_QUERY]
             sql = _SPELLINGS.format(", ".join("?" * len(part)))
-            for node, number, form, spelling, text in sorted(self.rows.db.execute(sql, part)):
-                self._spellings[form][node, spelling] = number
+            for node, alias_id, form, spelling, text in sorted(self.rows.db.execute(sql, part)):
+                self._spellings[form][node, spelling] = alias_id
                 self._texts[node] = text
 
     def _choose(self, known: dict[tuple[int, str], int], source: str | None) -> int:
@@ -73,11 +73,11 @@ class Objects:
         if len(last) == 1:
             return next(iter(last))
         self.rows.flush()
-        for (node, _), number in known.items():
-            values = number, RECENT_SIGHTINGS, source
+        for (node, _), alias_id in known.items():
+            values = alias_id, RECENT_SIGHTINGS, source
             seen = self.rows.db.execute(_LAST_SEEN, values).fetchone()
             last[node] = max(last[node], seen[0] if seen else 0)
-        return max(last, key=lambda node: last[node])  # of equal ones the first
+        return max(last, key=lambda node: last[node])  # the first of equal ones
 
     def _new(self, name: str) -> int:
         node = self.rows.node(OBJECT, name)
@@ -86,14 +86,14 @@ class Objects:
         return node
 
     def name(self, node: int) -> str:
-        """The name of an object."""
+        """Return the name of an object."""
         if node not in self._texts:
             sql = "SELECT text FROM nodes WHERE id = ?"
             self._texts[node] = self.rows.db.execute(sql, (node,)).fetchone()[0]
         return self._texts[node]
 
     def time(self, iso: str) -> int:
-        """The node of a time, a new one if need be."""
+        """Return the node of a time, added if missing."""
         if iso not in self._times:
             sql = f"SELECT id FROM nodes WHERE hash = ? AND type = {TIME} AND text = ?"
             row = self.rows.db.execute(sql, (text_hash(TIME, iso), iso)).fetchone()

@@ -19,9 +19,9 @@ from turngraph.data.memory_graph.recall.csr import GONE, TYPE, read_columns
 from turngraph.data.memory_graph.recall.derived import State, locked, shows
 from turngraph.data.memory_graph.recall.matrix import Matrix
 from turngraph.data.memory_graph.recall.vectors import FACTS, NAMES, digest
+from turngraph.data.memory_graph.record.fact_texts import changed_facts, changed_names
 from turngraph.data.memory_graph.record.facts import index_rows, index_words
 from turngraph.data.memory_graph.record.store import Store
-from turngraph.data.memory_graph.record.texts import changed_facts, changed_names
 from turngraph.data.memory_graph.times import start
 from turngraph.data.memory_graph.upkeep.integrity import SHOWN, Problem, broken_rules
 from turngraph.data.memory_graph.upkeep.salvage import what_can_be_saved

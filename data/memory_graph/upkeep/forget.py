@@ -18,7 +18,10 @@ from turngraph.data.memory_graph.memory_types import EPISODIC
 from turngraph.data.memory_graph.names import well_formed
 from turngraph.data.memory_graph.record.erase import Eraser
 from turngraph.data.memory_graph.record.lookup import find_object
-from turngraph.data.memory_graph.record.mentioned import episodes_of_entity, episodes_of_source
+from turngraph.data.memory_graph.record.select_episodes import (
+    episodes_of_entity,
+    episodes_of_source,
+)
 from turngraph.data.memory_graph.record.store import Store
 
 

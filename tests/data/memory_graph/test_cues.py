@@ -10,7 +10,14 @@ from turngraph.data.memory_graph.extract.aspect_words import ASPECTS, ENDINGS, L
 from turngraph.data.memory_graph.extract.aspects import claims, find_replaced
 from turngraph.data.memory_graph.extract.statements import read_sentence
 from turngraph.data.memory_graph.extract.words import VERB_FORMS
-from turngraph.data.memory_graph.memory_types import Episode, Fact, Known, Thesis, Triplet, Update
+from turngraph.data.memory_graph.memory_types import (
+    Episode,
+    Fact,
+    LazyFacts,
+    Thesis,
+    Triplet,
+    Update,
+)
 
 MOVED = Triplet("Eva", "moved to", "Milan")
 
@@ -59,6 +66,6 @@ def test_what_cannot_be_replaced_is_not_read_whole(new: Triplet | Thesis) -> Non
         asked.extend(keys)
         return [Fact(key, "simple", *told[key]) for key in keys]
 
-    known = Known(lambda: range(4), lambda keys: [told[key] for key in keys], load)
+    known = LazyFacts(lambda: range(4), lambda keys: [told[key] for key in keys], load)
     found = find_replaced(Update(new, Episode("Eva moved to Milan."), known), [MOVED])
     assert list(found) == asked == ([0] if isinstance(new, Triplet) else [1])

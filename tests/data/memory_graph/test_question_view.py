@@ -18,7 +18,7 @@ from turngraph.data.memory_graph.recall.question_view import QuestionView, Score
 from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity, View
-from turngraph.data.memory_graph.record.texts import fact_texts
+from turngraph.data.memory_graph.record.fact_texts import fact_texts
 from turngraph.data.memory_graph.times import start
 from turngraph.data.normalise import words
 from turngraph.tests.data.memory_graph.hashing import Hashing

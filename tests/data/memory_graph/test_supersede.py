@@ -17,7 +17,7 @@ from turngraph.data.memory_graph.memory_types import (
     Triplet,
     Update,
 )
-from turngraph.data.memory_graph.record import known
+from turngraph.data.memory_graph.record import open_facts
 from turngraph.tests.data.memory_graph.scripted import Scripted, nothing, same_relation
 
 Held = tuple[str, str | None, str | None]
@@ -164,9 +164,11 @@ def test_an_old_fact_of_a_hub_is_still_in_sight(
 ) -> None:
     for name, value in (("MAX_KNOWN", 3), ("LOOK_BACK", 5)):
         for query in ("_SAME", "_AT_END", "_THESES"):
-            text = getattr(known, query).replace(f"LIMIT {getattr(known, name)}", f"LIMIT {value}")
-            monkeypatch.setattr(known, query, text)
-        monkeypatch.setattr(known, name, value)
+            text = getattr(open_facts, query).replace(
+                f"LIMIT {getattr(open_facts, name)}", f"LIMIT {value}"
+            )
+            monkeypatch.setattr(open_facts, query, text)
+        monkeypatch.setattr(open_facts, name, value)
     graph.extractor.judge = nothing
     graph.remember("Anna inhabits Paris")
     graph.remember("Anna likes Rome")
@@ -248,6 +250,6 @@ def test_known_facts_are_read_only_when_looked_at(
         def replaced(self, updates: list[Update]) -> list[tuple[int, ...]]:
             return [() for _ in updates]
 
-    monkeypatch.setattr(known, "load_facts", never)
+    monkeypatch.setattr(open_facts, "load_facts", never)
     graph.extractor = Incurious()
     assert graph.remember_many([Episode("Anna likes Paris"), Episode("Anna likes Rome")]).triplets

@@ -11,7 +11,7 @@ import pytest
 from turngraph.data.memory_graph.memory_types import OBJECT, SIMPLE, THESIS
 from turngraph.data.memory_graph.recall import vectors as module
 from turngraph.data.memory_graph.recall.vectors import PROBE, Vectors, purge
-from turngraph.data.memory_graph.record.texts import fact_texts
+from turngraph.data.memory_graph.record.fact_texts import fact_texts
 from turngraph.tests.data.memory_graph.hashing import Hashing
 from turngraph.tests.data.memory_graph.random_record import RandomRecord
 

@@ -1,4 +1,4 @@
-"""The rows that a transaction adds, kept until something reads them, then written together."""
+"""Buffer of a transaction's new rows: written together, or before something reads them."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ INSERTS = {
     "name_words": "INSERT INTO name_words (rowid, words) VALUES (?, ?)",
     "fact_words": "INSERT INTO fact_words (rowid, words) VALUES (?, ?)",
 }
-OF_FACTS = ("nodes", "edges", "episodes", "aliases", "provenance")
-"""What is read to find the facts around a new one."""
+FACT_TABLES = ("nodes", "edges", "episodes", "aliases", "provenance")
+"""Tables that are read to find the facts around a new one."""
 Held = tuple[str | None, str | None, str | None, bool]
 """said, valid_from, valid_to, hypothesis."""
 UNTIMED: Held = (None, None, None, False)
 
 
-class Rows:
-    """New rows of one transaction. Ids are given here, as no one else writes meanwhile.
+class NewRows:
+    """New rows of one transaction; gives their ids, as nobody else writes meanwhile.
 
     Args:
         db: inside a write.
@@ -42,12 +42,12 @@ class Rows:
     def __init__(self, db: sqlite3.Connection, revision: int) -> None:
         self.db, self.revision = db, revision
         self._new: dict[str, list[tuple[Any, ...]]] = {table: [] for table in INSERTS}
-        last = dict(db.execute("SELECT name, seq FROM sqlite_sequence"))
+        last: dict[str, int] = dict(db.execute("SELECT name, seq FROM sqlite_sequence"))
         self._last = {table: last.get(table, 0) for table in ("nodes", "edges", "aliases")}
         self.first_node = self.next_id("nodes")
 
     def next_id(self, table: str) -> int:
-        """The id that the next row will have."""
+        """Return the id of the table's next row."""
         return self._last[table] + 1
 
     def _id(self, table: str) -> int:
@@ -55,49 +55,49 @@ class Rows:
         return self._last[table]
 
     def node(self, type: int, text: str, held: Held = UNTIMED) -> int:
-        """A new node."""
-        number = self._id("nodes")
-        row = (number, type, text_hash(type, text), *held, self.revision, text)
+        """Add a node and return its id."""
+        node = self._id("nodes")
+        row = (node, type, text_hash(type, text), *held, self.revision, text)
         self._new["nodes"].append(row)
-        return number
+        return node
 
     def edge(
         self, type: int, source: int, target: int, relation: str | None = None,
         held: Held = UNTIMED,
     ) -> int:  # fmt: skip
-        """A new edge."""
-        number = self._id("edges")
-        row = (number, type, source, target, relation, *held, self.revision)
+        """Add an edge and return its id."""
+        edge = self._id("edges")
+        row = (edge, type, source, target, relation, *held, self.revision)
         self._new["edges"].append(row)
-        return number
+        return edge
 
     def alias(self, alias: str, spelling: str, node: int) -> int:
-        """A new name of an object, which can be searched by its words."""
-        number = self._id("aliases")
-        self._new["aliases"].append((number, alias, spelling, node))
-        self._new["name_words"].append((number, index_words(spelling)))
-        return number
+        """Add a name of an object, indexed by its words, and return its id."""
+        alias_id = self._id("aliases")
+        self._new["aliases"].append((alias_id, alias, spelling, node))
+        self._new["name_words"].append((alias_id, index_words(spelling)))
+        return alias_id
 
     def episode(self, node: int, episode: Episode, extractor: str) -> None:
-        """What is known of an episode beside its text."""
+        """Add the fields of an episode other than its text."""
         properties = json.dumps(dict(episode.properties), ensure_ascii=False)
         row = (node, episode.source, episode.origin, episode.speaker, extractor, properties)
         self._new["episodes"].append(row)
 
     def sighting(self, alias: int, episode: int) -> None:
-        """A name was seen in an episode."""
+        """Add an episode to those where a name was seen."""
         self._new["sightings"].append((alias, episode))
 
     def provenance(self, fact: int, episode: int, start: int, stop: int) -> None:
-        """A fact was said in an episode."""
+        """Add a span of an episode that says a fact."""
         self._new["provenance"].append((fact, episode, start, stop))
 
     def words(self, fact: int, text: str) -> None:
-        """What a fact is found by."""
+        """Index the words of a fact."""
         self._new["fact_words"].append((fact, index_words(text)))
 
     def flush(self, tables: Iterable[str] = INSERTS) -> None:
-        """Write what is not written yet, to all tables or to those that are read next."""
+        """Write the buffered rows of these tables."""
         for table in tables:
             if rows := self._new[table]:
                 if table.endswith("_words"):

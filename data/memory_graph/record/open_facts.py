@@ -1,4 +1,4 @@
-"""The open facts around a new statement, of which an extractor says which it replaces."""
+"""Open facts around a new statement, which it may replace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turngraph.data.memory_graph.memory_types import (
     SIMPLE,
     THESIS,
     Ends,
-    Known,
+    LazyFacts,
     Replaced,
     edge_key,
     node_key,
@@ -20,12 +20,12 @@ from turngraph.data.memory_graph.names import alias, text_hash
 from turngraph.data.memory_graph.record.facts import load_facts, plain_texts
 
 MAX_KNOWN = 40
-"""Facts of one kind that a new statement is laid beside: a hub has more than can be looked at."""
+"""Maximum facts of one kind that a new statement is compared with: hubs have many more."""
 LOOK_BACK = 160
-"""Edges of an entity, newest first, among which those that hold are looked for."""
+"""Newest edges of an entity that are searched for open facts."""
 MAX_RELATIONS = 120
 _OPEN = "(valid_to IS NULL OR valid_to > :moment)"
-# without statistics SQLite would rather go through all edges of a hub
+# without statistics SQLite would scan all edges of a hub
 _OF_SUBJECT = f"edges INDEXED BY simple_edges WHERE type = {SIMPLE} AND source = :subject"
 _SAME = f"""
 SELECT id FROM {_OF_SUBJECT} AND relation = :relation AND valid_to IS NULL AND id < :edge
@@ -63,22 +63,22 @@ _NAMED_THESIS = f"""
 SELECT id FROM nodes WHERE hash = :hash AND type = {THESIS} AND id < :thesis AND {_OPEN}"""
 
 
-class Facts:
-    """Facts as one write lays them beside what is new; what they read as is read once.
+class FactCache:
+    """Cache of the texts and ends of facts during one write.
 
     Args:
-        db: inside a write, in which a fact's words stay as they are.
+        db: inside a write, which does not change the words of a fact.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._texts: dict[int, tuple[str, Ends | None]] = {}
 
-    def known(self, find: Callable[[], Iterable[int]]) -> Known:
-        """Facts that are read when they are first looked at, of the keys that will be found."""
-        return Known(find, self._tell, lambda keys: load_facts(self._db, keys))
+    def lazy(self, find: Callable[[], Iterable[int]]) -> LazyFacts:
+        """Return facts whose keys ``find`` gives; nothing is read before they are used."""
+        return LazyFacts(find, self._read_texts, lambda keys: load_facts(self._db, keys))
 
-    def _tell(self, keys: Sequence[int]) -> list[tuple[str, Ends | None]]:
+    def _read_texts(self, keys: Sequence[int]) -> list[tuple[str, Ends | None]]:
         missing = [key for key in keys if key not in self._texts]
         if missing:
             self._texts.update(plain_texts(self._db, missing))
@@ -88,14 +88,14 @@ class Facts:
 def around_triplet(
     db: sqlite3.Connection, key: int, ends: tuple[int, str, int], moment: str
 ) -> Iterator[int]:
-    """Keys of the simple triplets around both ends of a new one, that hold at a moment.
+    """Yield keys of the simple triplets around both ends of a new one that hold at a moment.
 
-    Those of its subject and relation; the newest at either end; and, so that an old fact of a hub
-    is not out of sight, one for each other relation of its subject.
+    First those of its subject and relation, then the newest at either end, then one for each other
+    relation of its subject, so that old facts of a hub are found too.
 
     Args:
         db: the record.
-        key: of the new triplet; what was said later is not looked at.
+        key: of the new triplet; later ones are excluded.
         ends: its subject's node, its relation, its object's node.
         moment: ISO time.
     """
@@ -115,16 +115,16 @@ def around_triplet(
 def around_thesis(
     db: sqlite3.Connection, key: int, entities: Iterable[int], closed: Iterable[int], moment: str
 ) -> Iterator[int]:
-    """Keys of the theses around a new one's entities, that hold at a moment.
+    """Yield keys of the theses around a new one's entities that hold at a moment.
 
-    Those that said the triplets which this sentence's triplets replace, then those that share most
-    entities, then the newest.
+    First those of the sentences whose triplets this sentence's triplets replace, then those that
+    share most entities, then the newest.
 
     Args:
         db: the record.
-        key: of the new thesis; what was said later is not looked at.
+        key: of the new thesis; later ones are excluded.
         entities: object nodes.
-        closed: keys of triplets that were replaced where the thesis was said.
+        closed: keys of the triplets that the thesis's span replaces.
         moment: ISO time.
     """
     values = {"thesis": key >> 1, "moment": moment}
@@ -142,12 +142,12 @@ def around_thesis(
 def named(
     db: sqlite3.Connection, what: Replaced, before: tuple[int, int], moment: str
 ) -> Iterator[int]:
-    """Keys of the open facts that a user names; a relation and a thesis in any case.
+    """Yield keys of the open facts that a user names; relations and theses match in any case.
 
     Args:
         db: the record.
         what: names them.
-        before: the edge and the thesis from which on everything is too new to be meant.
+        before: exclusive limits of the edge ids and the thesis ids.
         moment: ISO time.
     """
     values: dict[str, object] = {"edge": before[0], "thesis": before[1], "moment": moment}
