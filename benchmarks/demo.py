@@ -37,7 +37,9 @@ logger = logging.getLogger("demo")
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the demo from start to end; ``--seed`` repeats it with other data and weights."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", default="runs/demo", help="folder for data and checkpoints")
     parser.add_argument("--num_questions", type=int, default=100, help="questions to score on")

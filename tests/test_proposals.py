@@ -13,7 +13,7 @@ import torch
 import turngraph.inference.answer
 import turngraph.inference.propose
 from turngraph import infer
-from turngraph.benchmarks import proposal_weight
+from turngraph.benchmarks.quality import proposal_weight
 from turngraph.data.batches.collate import collate
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.scoring.predictions import read_proposals, unfinished

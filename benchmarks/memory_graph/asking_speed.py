@@ -1,0 +1,206 @@
+"""Asking a synthetic memory graph: ours, and the same neighbours by plain SQL and networkx."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from turngraph.benchmarks.memory_graph.synthetic_graph import (
+    WIDTH,
+    Clusters,
+    Question,
+    Shape,
+    make_graph,
+    make_questions,
+    make_vectors,
+)
+from turngraph.data.memory_graph.extract.rules import RulesExtractor
+from turngraph.data.memory_graph.memory_types import Episode
+from turngraph.data.memory_graph.recall.adjacency import Adjacency, Moment
+from turngraph.data.memory_graph.recall.recall import Recall, RecallSettings
+from turngraph.data.memory_graph.recall.traverse import Traversal
+from turngraph.data.memory_graph.recall.vectors import PROBE
+from turngraph.data.memory_graph.record.ingest import remember_many
+from turngraph.data.memory_graph.record.store import Store
+
+Json = dict[str, Any]
+NOW = int(time.time())
+PERCENTILES = (50, 95)
+
+
+class Given:
+    """An embedder and an extractor that know their questions: their cost is not what is measured.
+
+    Args:
+        shape: of the graph; a text that is not known is near a topic of its own.
+    """
+
+    name = "given"
+
+    def __init__(self, shape: Shape) -> None:
+        self.clusters, self.shape = Clusters(shape), shape
+        self.vectors: dict[str, np.ndarray] = {}
+        self.names: dict[str, tuple[str, ...]] = {}
+
+    def know(self, questions: Sequence[Question]) -> None:
+        """Take over what is given with questions."""
+        for question in questions:
+            self.vectors |= question.vectors
+            self.names[question.text] = question.names
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """A unit vector for each text."""
+        unknown = [text for text in texts if text not in self.vectors]
+        topics = np.array([len(text) % self.shape.num_topics for text in unknown], dtype=np.int64)
+        drawn = dict(zip(unknown, self.clusters.draw(topics), strict=True))
+        return np.stack([self.vectors.get(text, drawn.get(text)) for text in texts])
+
+    def entities(self, question: str) -> list[str]:
+        """The names that a question mentions."""
+        return list(self.names[question])
+
+
+def probe() -> np.ndarray:
+    """What ``Given`` answers for the text by which embedders are recognised."""
+    return np.eye(1, WIDTH, dtype=np.float32)[0]
+
+
+def make(path: Path, shape: Shape, index: bool = False) -> Json:
+    """Write a graph, its vectors and its adjacency; seconds of each."""
+    seconds: Json = {}
+    began = time.perf_counter()
+    make_graph(path, shape)
+    seconds["graph"] = time.perf_counter() - began
+    with Store(path) as store:
+        began = time.perf_counter()
+        make_vectors(store, shape, probe(), index)
+        seconds["vectors"] = time.perf_counter() - began
+        began = time.perf_counter()
+        Adjacency(store.db, store.derived).refresh()
+        seconds["adjacency"] = time.perf_counter() - began
+    return seconds
+
+
+def measure(
+    path: Path, shape: Shape, count: int, misspelt: float, hub: float, mixture: str
+) -> Json:
+    """Opening, asking, asking with remembering in between, walking, and the memory taken."""
+    given = Given(shape)
+    given.vectors[PROBE] = probe()
+    with Store(path) as store:
+        questions = make_questions(store.db, shape, count, misspelt, hub)
+        given.know(questions)
+    settings = RecallSettings(traversal=Traversal(mixture=mixture))
+    with Store(path) as store:
+        began = time.perf_counter()
+        recall = Recall(store, given.embed, given)
+        recall.refresh()
+        found: Json = {"opening_s": time.perf_counter() - began}
+        recall.ask(questions[0].text, settings=settings)
+        asked = [_timed(recall, q, settings) for q in tqdm(questions, desc="asking")]
+        found["asking"] = percentiles([total for total, _ in asked])
+        found["stages_ms"] = _stages([stages for _, stages in asked])
+        found["facts"] = float(np.mean([stages["facts"] for _, stages in asked]))
+        found["resident_mb"] = resident_mb()
+        moment = Moment(NOW)
+        walk = lambda nodes: recall.adjacency.around_all(nodes, moment)[2]  # noqa: E731
+        found |= hops(walk, questions[:50])
+        late = _remembering(store, recall, questions, settings)
+        found["remembering"] = percentiles(late)
+        found["resident_late_mb"] = resident_mb()
+    return found
+
+
+def _timed(
+    recall: Recall, question: Question, settings: RecallSettings
+) -> tuple[float, dict[str, float]]:
+    began = time.perf_counter()
+    answer = recall.ask(question.text, settings=settings)
+    total = 1000 * (time.perf_counter() - began)
+    return total, answer.milliseconds | {"facts": len(answer.facts)}
+
+
+def _stages(asked: Sequence[dict[str, float]]) -> dict[str, list[float]]:
+    return {name: percentiles([a[name] for a in asked]) for name in asked[0] if name != "facts"}
+
+
+def percentiles(milliseconds: Sequence[float]) -> list[float]:
+    """p50 and p95."""
+    return [float(value) for value in np.percentile(milliseconds, PERCENTILES)]
+
+
+def resident_mb() -> float:
+    """Resident memory of this process, mapped pages included."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise OSError("/proc/self/status has no VmRSS")
+
+
+def hops(walk: Callable[[np.ndarray], np.ndarray], questions: Sequence[Question]) -> Json:
+    """Milliseconds to the neighbours of a question's objects, and to theirs."""
+    one, two = [], []
+    for question in tqdm(questions, desc="hops"):
+        began = time.perf_counter()
+        near = np.unique(walk(np.array(sorted(set(question.nodes)))))
+        one.append(1000 * (time.perf_counter() - began))
+        walk(near)
+        two.append(1000 * (time.perf_counter() - began))
+    return {"one_hop": percentiles(one), "two_hops": percentiles(two)}
+
+
+def _remembering(
+    store: Store, recall: Recall, questions: Sequence[Question], settings: RecallSettings
+) -> list[float]:
+    """Milliseconds of each question when something was remembered just before it."""
+    extractor, found = RulesExtractor(), []
+    for number, question in enumerate(tqdm(questions, desc="remembering, asking")):
+        name = question.names[0]
+        text = f"{name} met Visitor {number}. {name} likes blue cars. Visitor {number} left."
+        remember_many(store, extractor, [Episode(text, time="2024-05-01")])
+        found.append(_timed(recall, question, settings)[0])
+    return found
+
+
+def measure_sql(path: Path, shape: Shape, count: int, hub: float) -> Json:
+    """The same neighbours by plain SQL."""
+    sql = """SELECT target FROM edges WHERE source = ?1
+        UNION ALL SELECT source FROM edges WHERE target = ?1"""
+    began = time.perf_counter()
+    with Store(path, read_only=True) as store:
+        found: Json = {"opening_s": time.perf_counter() - began}
+
+        def walk(nodes: np.ndarray) -> np.ndarray:
+            rows = (row for node in nodes.tolist() for row in store.db.execute(sql, (node,)))
+            return np.fromiter((other for (other,) in rows), dtype=np.int64)
+
+        found |= hops(walk, make_questions(store.db, shape, count, 0, hub))
+    return found | {"resident_mb": resident_mb()}
+
+
+def measure_networkx(path: Path, shape: Shape, count: int, hub: float) -> Json:
+    """The same neighbours by networkx, whose graph is made of the record."""
+    import networkx  # a peer, needed nowhere else
+
+    with Store(path, read_only=True) as store:
+        questions = make_questions(store.db, shape, count, 0, hub)
+        began = time.perf_counter()
+        graph = networkx.MultiGraph()
+        graph.add_edges_from(store.db.execute("SELECT source, target, id FROM edges"))
+        found: Json = {"opening_s": time.perf_counter() - began}
+
+    def walk(nodes: np.ndarray) -> np.ndarray:
+        around = (
+            other
+            for node in nodes.tolist()
+            for other, between in graph.adj[node].items()
+            for _ in between
+        )
+        return np.fromiter(around, dtype=np.int64)
+
+    return found | hops(walk, questions) | {"resident_mb": resident_mb()}

@@ -1,0 +1,280 @@
+"""Measures how well the memory graph retrieves, beside BM25, dense retrieval and their fusion.
+
+    python -m turngraph.benchmarks.memory_graph.memory_retrieval --data FOLDER
+
+MuSiQue-100 and HotpotQA-500 (passages as episodes) and LoCoMo (turns as episodes) are remembered
+and then queried. Rows: BM25, dense and their RRF over the same texts; each traversal, scored by the
+episodes that its facts come from; and ``ask_episodes``, also over shuffled edges. Settings are
+chosen on one half of the questions and reported on the other, both ways. All rows share one
+embedder.
+
+Prints Markdown tables; ``--output`` writes JSON. Vectors are kept in the user's cache folder: the
+first run computes about 150,000 (an hour on one core), later runs none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from turngraph.benchmarks.memory_graph.embedding_cache import EmbeddingCache
+from turngraph.benchmarks.memory_graph.retrieval_data import FILES, Collection, Question, read
+from turngraph.benchmarks.memory_graph.retrievers import (
+    MIXTURES,
+    Filling,
+    Ranking,
+    episodes_ranking,
+    fill,
+    flat_rankings,
+    mixture_ranking,
+    settings_grid,
+    shuffle,
+)
+from turngraph.configs.models import cache_folder, sentence_encoder
+from turngraph.data.cli import run_cli
+from turngraph.data.embedding import Embed
+from turngraph.data.jsonlines import whole_file
+from turngraph.data.memory_graph.recall.traverse_settings import PPR, Restart
+from turngraph.data.scoring.score import bootstrap
+
+Json = dict[str, Any]
+MODULE = "turngraph.benchmarks.memory_graph.memory_retrieval"
+DEPTHS = (2, 5, 10)
+MAIN_DEPTH = {"musique": 5, "hotpotqa": 5, "locomo": 10}
+FILLINGS: dict[str, tuple[Filling, ...]] = {
+    "musique": ("given", "rules", "given + rules"),
+    "hotpotqa": ("rules",),
+    "locomo": ("rules",),
+}
+OURS, SHUFFLED = "ask_episodes", "ask_episodes, edges shuffled"
+EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure, print the tables, write the JSON."""
+    args = parse(argv)
+    path = cache_folder() / "embeddings" / f"{args.embedder.replace('/', '--')}.db"
+    embed = EmbeddingCache(path, sentence_encoder(args.embedder))
+    reports = []
+    for name in args.benchmarks:
+        collections = read(name, Path(args.data))
+        for filling in FILLINGS[name]:
+            reports.append(measure(name, filling, collections, embed, args.seed))
+            print(markdown(reports[-1]), flush=True)
+    if args.output:
+        command = shlex.join(["python", "-m", MODULE, *(argv or sys.argv[1:])])
+        with whole_file(args.output) as file:
+            json.dump({"command": command, "reports": reports}, file, indent=1)
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--data", required=True, help="folder below which the benchmarks' files are")
+    add("--benchmarks", nargs="+", choices=sorted(FILES), default=list(FILES))
+    add("--embedder", default=EMBEDDER, help="sentence encoder")
+    add("--seed", type=int, default=0, help="of the halves and of shuffling")
+    add("--output", help="JSON file")
+    return parser.parse_args(argv)
+
+
+def measure(
+    name: str, filling: Filling, collections: Sequence[Collection], embed: Embed, seed: int
+) -> Json:
+    """All rows of one benchmark, filled in one way.
+
+    Args:
+        name: of the benchmark.
+        filling: who extracts.
+        collections: of the benchmark.
+        embed: texts to unit vectors.
+        seed: of the halves and of shuffling.
+    """
+    questions = [question for collection in collections for question in collection.questions]
+    rows = {row: [ranking] for row, ranking in flat_rankings(collections, embed).items()}
+    if collections[0].dated:
+        for row, ranking in flat_rankings(collections, embed, dated=True).items():
+            rows[f"{row}, dated"] = [ranking]
+    baselines = list(rows)
+    grid = settings_grid(collections[0].episodes[0].source is not None)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        paths = [Path(folder) / f"{collection.name}.db" for collection in collections]
+        graphs = [
+            stack.enter_context(fill(one, filling, path, embed))
+            for one, path in zip(collections, paths, strict=True)
+        ]
+        for mixture in MIXTURES:
+            rows[mixture] = [mixture_ranking(graphs, collections, mixture, embed)]
+        rows[OURS] = [episodes_ranking(graphs, collections, one) for one in grid]
+        which = choose(rows[OURS], questions, MAIN_DEPTH[name], seed)
+        for graph in graphs:
+            shuffle(graph, seed)
+        again = {n: episodes_ranking(graphs, collections, grid[n]) for n in set(which.tolist())}
+        rows[SHUFFLED] = [picked(again, which)]
+    found = {"benchmark": name, "filling": filling, "settings": [described(one) for one in grid]}
+    return found | score(rows, questions, baselines, MAIN_DEPTH[name], seed)
+
+
+def described(ppr: PPR) -> str:
+    """What is tried out in a setting."""
+    restart = ppr.restart or Restart()
+    return (
+        f"damping {ppr.damping}, num_facts {restart.num_facts}, episodes {restart.episodes}, "
+        f"beside {restart.beside}"
+    )
+
+
+def score(
+    rows: dict[str, list[Ranking]],
+    questions: Sequence[Question],
+    baselines: Sequence[str],
+    depth: int,
+    seed: int,
+) -> Json:
+    """Recall of every row, its settings found on the other half of the questions.
+
+    Args:
+        rows: the rankings of each, one for every setting.
+        questions: all of them; those without gold only tell when nothing should be found.
+        baselines: the rows of flat retrieval.
+        depth: at which settings are chosen and rows compared.
+        seed: of the halves.
+    """
+    asked = [i for i, question in enumerate(questions) if question.gold]
+    column = DEPTHS.index(depth)
+    recalls, chosen, times = {}, {}, {}
+    for row, rankings in rows.items():
+        which = choose(rankings, questions, depth, seed)
+        used = picked(dict(enumerate(rankings)), which)
+        recalls[row] = np.array([_recalls(used.episodes[i], questions[i].gold) for i in asked])
+        chosen[row] = list(dict.fromkeys(which.tolist()))
+        times[row] = float(np.median([used.milliseconds[i] for i in asked]))
+    base = max(baselines, key=lambda row: recalls[row][:, column].mean())
+    gains = [values[:, column] - recalls[base][:, column] for values in recalls.values()]
+    ids = [str(i) for i in asked]
+    table = np.concatenate([np.stack(gains, 1), *recalls.values()], axis=1)
+    estimates = bootstrap(table, ids)
+    report: Json = {"questions": len(asked), "baseline": base, "depth": depth, "rows": {}}
+    for number, row in enumerate(recalls):
+        first = len(recalls) + len(DEPTHS) * number
+        report["rows"][row] = {
+            "recall": {d: list(e) for d, e in zip(DEPTHS, estimates[first:], strict=False)},
+            "gain": list(estimates[number]),
+            "milliseconds": times[row],
+            "chosen": chosen[row],
+        }
+    if len(asked) < len(questions):
+        report["no_answer"] = {
+            row: no_answer(rows[row][0].closeness, questions, halves(len(questions), seed))
+            for row in MIXTURES
+            if row in rows
+        }
+    return report
+
+
+def halves(count: int, seed: int) -> np.ndarray:
+    """0 or 1 for every question, as many of each as can be."""
+    return np.random.default_rng(seed).permutation(count) % 2
+
+
+def choose(
+    rankings: Sequence[Ranking], questions: Sequence[Question], depth: int, seed: int
+) -> np.ndarray:
+    """For every question the number of the setting that does best on the other half."""
+    half = halves(len(questions), seed)
+    best = []
+    for other in (1, 0):
+        part = [i for i, one in enumerate(questions) if one.gold and half[i] == other]
+        recall = [
+            sum(_recalls(r.episodes[i], questions[i].gold)[DEPTHS.index(depth)] for i in part)
+            for r in rankings
+        ]
+        best.append(int(np.argmax(recall)))
+    return np.array(best)[half]
+
+
+def picked(rankings: Mapping[int, Ranking], which: Sequence[int]) -> Ranking:
+    """Every question's part of the ranking by its setting."""
+    each = [(rankings[number], i) for i, number in enumerate(which)]
+    return Ranking(
+        [ranking.episodes[i] for ranking, i in each],
+        [ranking.milliseconds[i] for ranking, i in each],
+    )
+
+
+def _recalls(found: Sequence[str], gold: frozenset[str]) -> list[float]:
+    return [len(gold.intersection(found[:depth])) / len(gold) for depth in DEPTHS]
+
+
+def no_answer(closeness: Sequence[float], questions: Sequence[Question], half: np.ndarray) -> Json:
+    """How often nothing is found with ``min_similarity`` at a threshold of the other half.
+
+    The threshold is where the two rates are farthest apart.
+
+    Args:
+        closeness: of the closest fact to each question.
+        questions: those without gold should find nothing.
+        half: of each question.
+    """
+    close = np.array(closeness)
+    should = np.array([not question.gold for question in questions])
+    thresholds = np.arange(0, 1, 0.01)
+    silent = close < thresholds[:, None]
+    best = []
+    for other in (1, 0):
+        part = half == other
+        gap = silent[:, part & should].mean(1) - silent[:, part & ~should].mean(1)
+        best.append(int(gap.argmax()))
+    decided = silent[np.array(best)[half], np.arange(len(questions))]
+    return {
+        "thresholds": [round(float(thresholds[i]), 2) for i in best],
+        "rightly": float(decided[should].mean()),
+        "wrongly": float(decided[~should].mean()),
+    }
+
+
+def markdown(report: Json) -> str:
+    """The table of one benchmark."""
+    depth = report["depth"]
+    heads = [f"recall@{d}" for d in DEPTHS] + [f"@{depth} beside {report['baseline']}", "ms"]
+    lines = [
+        f"### {report['benchmark']}, filled by {report['filling']}, "
+        f"{report['questions']} questions",
+        "",
+        "| | " + " | ".join(heads) + " |",
+        "|---" * (len(heads) + 1) + "|",
+    ]
+    for row, found in report["rows"].items():
+        cells = [_interval(found["recall"][d]) for d in DEPTHS]
+        cells += [_interval(found["gain"], "+"), f"{found['milliseconds']:.1f}"]
+        lines.append(f"| {row} | " + " | ".join(cells) + " |")
+    for number in report["rows"][OURS]["chosen"]:
+        lines += ["", f"{OURS}: {report['settings'][number]}"]
+    if "no_answer" in report:
+        lines += ["", "| no answer | min_similarity | to what was never said | to the rest |"]
+        lines += ["|---" * 4 + "|"]
+        for row, found in report["no_answer"].items():
+            rates = f"{found['rightly']:.1%} | {found['wrongly']:.1%}"
+            lines.append(f"| {row} | {' and '.join(map(str, found['thresholds']))} | {rates} |")
+    return "\n".join(lines) + "\n"
+
+
+def _interval(estimate: Sequence[float], sign: str = "") -> str:
+    mean, low, high = estimate
+    return f"{mean:{sign}.3f} ({low:{sign}.3f} to {high:{sign}.3f})"
+
+
+if __name__ == "__main__":
+    run_cli(main)

@@ -1,0 +1,181 @@
+"""Measures speed and memory of a large memory graph, beside networkx and plain SQL.
+
+    python -m turngraph.benchmarks.memory_graph.memory_speed [--nodes 100000 ...]
+
+Filling: sentences per second by rules, without embedding, from an empty graph to ``--nodes`` and
+into synthetic graphs of ``--fill_nodes``; embedding in batches is measured separately. Asking:
+synthetic power-law graphs with one hub and clustered vectors, written straight into SQL; opening,
+asking, asking while remembering, and memory; networkx and plain SQL walk to the same neighbours.
+
+Prints Markdown tables; ``--output`` writes JSON. The full measurement is ``--nodes 1000000
+--fill_nodes 30000 100000 300000 1000000 --ask_nodes 100000 1000000`` (about an hour on 2 cores,
+20 GB of memory for networkx).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from turngraph.benchmarks.memory_graph import asking_speed, filling_speed
+from turngraph.benchmarks.memory_graph.synthetic_graph import Shape
+from turngraph.data.cli import run_cli
+from turngraph.data.jsonlines import whole_file
+
+Json = dict[str, Any]
+EDGES_PER_NODE = 5
+MIN_HUB = 100_000
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure, print the tables, write the JSON."""
+    args = parse(argv)
+    result: Json = {"facts": facts(args), "filling": [], "into": [], "asking": []}
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        if args.nodes:
+            path = Path(folder) / "filled.db"
+            result["filling"] = filling_speed.measure(path, args.nodes, args.seed)
+        for nodes in args.fill_nodes:
+            result["into"].append(fill(Path(folder), shape_of(nodes, args.seed), args.keep))
+        if args.embedder and (args.nodes or args.fill_nodes):
+            result["embedding"] = filling_speed.measure_embedding(args.embedder, args.seed)
+        for nodes in args.ask_nodes:
+            folder_kept = Path(args.keep or folder)
+            result["asking"].append(ask(folder_kept, shape_of(nodes, args.seed), args))
+    if args.output:
+        with whole_file(args.output) as file:
+            json.dump(result, file, indent=1)
+    print(markdown(result))
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--nodes", type=int, default=50_000, help="fill until there are so many; 0: do not")
+    add("--fill_nodes", type=int, nargs="*", default=[], help="sizes of graphs to fill into")
+    add("--ask_nodes", type=int, nargs="*", default=[100_000], help="sizes of the graphs asked")
+    add("--questions", type=int, default=200, help="of each size")
+    add("--mixture", default="BeamSearch + WaterCircles")
+    add("--hub", type=float, default=0.1, help="share of the questions that name the hub")
+    add("--misspelt", type=float, default=0.2, help="share of the names that are no alias")
+    encoder = "sentence-transformers/all-MiniLM-L6-v2"
+    add("--embedder", default=encoder, help="measured beside filling; an empty name: it is not")
+    add("--index", action="store_true", help="index all vectors too; a millisecond each")
+    add("--no_peers", action="store_true", help="without networkx and plain SQL")
+    add("--folder", help="where the databases are made; default: the system's for such files")
+    add("--keep", help="a folder in which the graphs that are asked stay, and are found again")
+    add("--seed", type=int, default=0)
+    add("--output", help="JSON file")
+    return parser.parse_args(argv)
+
+
+def shape_of(nodes: int, seed: int) -> Shape:
+    """The graph of a size that is asked and filled into."""
+    return Shape(nodes, EDGES_PER_NODE * nodes, min(MIN_HUB, nodes), seed)
+
+
+def fill(folder: Path, shape: Shape, kept: str | None) -> Json:
+    """One graph, made or copied from a kept one that is asked, filled in a process of its own."""
+    name = f"{shape.nodes}-{shape.edges}-{shape.seed}.db"
+    made = Path(kept or folder) / f"asked-{name}"
+    path = folder / f"into-{name}"
+    row = alone(filling_speed.measure_into, path, shape, made if made.exists() else None)
+    path.unlink()
+    return row
+
+
+def ask(folder: Path, shape: Shape, args: argparse.Namespace) -> Json:
+    """One graph: made in one process, measured in others, so that each one's memory is its own."""
+    path = folder / f"asked-{shape.nodes}-{shape.edges}-{shape.seed}.db"
+    found: Json = {"nodes": shape.nodes, "edges": shape.edges, "mixture": args.mixture}
+    if not path.exists():
+        found["making_s"] = alone(asking_speed.make, path, shape, args.index)
+    asked = (path, shape, args.questions, args.misspelt, args.hub, args.mixture)
+    found["ours"] = alone(asking_speed.measure, *asked)
+    if not args.no_peers:
+        few = (path, shape, min(args.questions, 50), args.hub)
+        found["sql"] = alone(asking_speed.measure_sql, *few)
+        found["networkx"] = alone(asking_speed.measure_networkx, *few)
+    return found
+
+
+def alone(function: Any, *args: Any) -> Any:
+    """What a function returns in a process of its own."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(function, *args).result()
+
+
+def facts(args: argparse.Namespace) -> Json:
+    """What a reader has to know of the run."""
+    head = ["git", "rev-parse", "HEAD"]
+    commit = subprocess.run(head, capture_output=True, text=True, check=False)
+    return {
+        "command": shlex.join(["python", *sys.argv]),
+        "commit": commit.stdout.strip(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
+        "numpy": np.__version__,
+        "seed": args.seed,
+        "at": time.strftime("%Y-%m-%d"),
+    }
+
+
+def markdown(result: Json) -> str:
+    """The tables."""
+    lines = []
+    for name, rows in (("From empty", result["filling"]), ("Into made-up", result["into"])):
+        lines += _filled(name, rows) if rows else []
+    if "embedding" in result:
+        lines += ["", f"Embedding in batches: {result['embedding']:,.0f} sentences/s beside it."]
+    for row in result["asking"]:
+        lines += ["", f"{row['nodes']:,} nodes, {row['edges']:,} edges, {row['mixture']}:", ""]
+        lines += ["| | p50 ms | p95 ms | opening s | resident MB |", "|---|---:|---:|---:|---:|"]
+        for name, values in _rows(row):
+            cells = [f"{v:,.2f}" if v is not None else "" for v in values]
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _filled(name: str, rows: Sequence[Json]) -> list[str]:
+    head = ("nodes", "edges", "sentences/s", "a CPU second", "file MB")
+    lines = ["", f"{name}:", "", f"| {' | '.join(head)} |", "|---:" * len(head) + "|"]
+    for row in rows:
+        lines.append(
+            f"| {row['nodes']:,} | {row['edges']:,} | {row['per_second']:,.0f}"
+            f" | {row['per_cpu_second']:,.0f} | {row['megabytes']:,.0f} |"
+        )
+    return lines
+
+
+def _rows(row: Json) -> list[tuple[str, list[float | None]]]:
+    ours = row["ours"]
+    rows = [
+        ("asking", [*ours["asking"], ours["opening_s"], ours["resident_mb"]]),
+        ("asking, remembering in between", [*ours["remembering"], None, ours["resident_late_mb"]]),
+    ]
+    for name in ("ours", "sql", "networkx"):
+        if name in row:
+            opening, memory = row[name]["opening_s"], row[name]["resident_mb"]
+            rows.append((f"one hop, {name}", [*row[name]["one_hop"], opening, memory]))
+            rows.append((f"two hops, {name}", [*row[name]["two_hops"], None, None]))
+    return rows
+
+
+if __name__ == "__main__":
+    run_cli(main)

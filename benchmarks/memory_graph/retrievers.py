@@ -1,0 +1,230 @@
+"""The retrievers that ``memory_retrieval`` compares: each ranks episodes for every question."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from typing import Literal
+
+import bm25s
+import numpy as np
+from tqdm import tqdm
+
+from turngraph.benchmarks.memory_graph.retrieval_data import Collection
+from turngraph.data.embedding import Embed
+from turngraph.data.memory_graph.extract.given import GivenExtractor
+from turngraph.data.memory_graph.extract.rules import RulesExtractor
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import Fact
+from turngraph.data.memory_graph.recall.filter import STOPWORDS
+from turngraph.data.memory_graph.recall.recall import RecallSettings
+from turngraph.data.memory_graph.recall.traverse_settings import PPR, Restart, Traversal
+from turngraph.data.normalise import words
+
+Filling = Literal["rules", "given", "given + rules"]
+RRF = 60
+DEPTH = 10
+MIXTURES = (
+    "flat",
+    "ppr",
+    "BeamSearch",
+    "A*",
+    "WaterCircles",
+    "BeamSearch + WaterCircles",
+    "BeamSearch + WaterCircles + flat",
+)
+GRID = {"num_facts": (0, 3), "episodes": (0.05, 0.2), "damping": (0.5, 0.7)}
+GRID_BESIDE = {"num_facts": (0, 3), "episodes": (0.2, 1.0), "beside": (0.0, 0.3)}
+
+
+@dataclass
+class Ranking:
+    """What one retriever with one setting brings, question by question.
+
+    Args:
+        episodes: origins, best first, at most ``DEPTH``.
+        milliseconds: that it took, the question's vector given.
+        closeness: of the closest fact that was found; 0 where none was, or none is known.
+    """
+
+    episodes: list[list[str]] = field(default_factory=list)
+    milliseconds: list[float] = field(default_factory=list)
+    closeness: list[float] = field(default_factory=list)
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Count what is done meanwhile."""
+        begun = time.perf_counter()
+        yield
+        self.milliseconds.append(1000 * (time.perf_counter() - begun))
+
+
+def flat_rankings(
+    collections: Sequence[Collection], embed: Embed, dated: bool = False
+) -> dict[str, Ranking]:
+    """BM25 (stop words removed), dense, and their reciprocal-rank fusion over the same texts.
+
+    Args:
+        collections: what is asked.
+        embed: texts to unit vectors.
+        dated: rank the texts with their times in front.
+    """
+    rows = {name: Ranking() for name in ("BM25", "dense", "RRF")}
+    for collection in collections:
+        texts = [episode.text for episode in collection.episodes]
+        texts = list(collection.dated or texts) if dated else texts
+        asked = embed([question.text for question in collection.questions])
+        vectors = embed(texts)
+        index = bm25s.BM25()
+        index.index([_terms(text) for text in texts], show_progress=False)
+        for question, vector in zip(collection.questions, asked, strict=True):
+            with rows["BM25"].timed():
+                known = [term for term in _terms(question.text) if term in index.vocab_dict]
+                sparse = _order(index.get_scores(known) if known else np.zeros(len(texts)))
+            with rows["dense"].timed():
+                dense = _order(vectors @ vector)
+            with rows["RRF"].timed():
+                fused = np.zeros(len(texts))
+                for order in (sparse, dense):
+                    fused[order] += 1 / (RRF + 1 + np.arange(len(texts)))
+                both = _order(fused)
+            rows["RRF"].milliseconds[-1] += sum(rows[n].milliseconds[-1] for n in ("BM25", "dense"))
+            for name, order in (("BM25", sparse), ("dense", dense), ("RRF", both)):
+                rows[name].episodes.append([str(i) for i in order[:DEPTH]])
+    return rows
+
+
+def _terms(text: str) -> list[str]:
+    return [word for word in words(text) if word not in STOPWORDS]
+
+
+def _order(scores: np.ndarray) -> np.ndarray:
+    return np.argsort(-scores, kind="stable")
+
+
+def fill(collection: Collection, filling: Filling, path: Path, embed: Embed) -> MemoryGraph:
+    """A new memory graph of a collection, its vectors made.
+
+    Args:
+        collection: what is remembered.
+        filling: rules, what was given, or what was given with the theses of the rules.
+        path: of the database.
+        embed: texts to unit vectors.
+    """
+    rules = RulesExtractor()
+    if filling == "rules":
+        graph = MemoryGraph.open(path, embed, rules)
+        graph.remember_many(collection.episodes, progress=True)
+    else:
+        given = GivenExtractor()
+        graph = MemoryGraph.open(path, embed, given)
+        theirs = collection.given or ()
+        if filling == "given + rules":
+            ours = rules.extract(collection.episodes)
+            pairs = zip(theirs, ours, strict=True)
+            theirs = [replace(one, theses=(*one.theses, *own.theses)) for one, own in pairs]
+        held = zip(collection.episodes, theirs, strict=True)
+        graph.remember_many([given.hold(*pair) for pair in held], progress=True)
+    graph.ask(collection.questions[0].text)  # which makes the vectors
+    return graph
+
+
+def mixture_ranking(
+    graphs: Sequence[MemoryGraph], collections: Sequence[Collection], mixture: str, embed: Embed
+) -> Ranking:
+    """``ask``'s facts by one mixture, and the episodes where they were said, in their order."""
+    settings = RecallSettings(Traversal(mixture))
+
+    def find(graph: MemoryGraph, question: str) -> tuple[list[int], Sequence[Fact]]:
+        facts = graph.ask(question, settings=settings).facts
+        return [place.episode for fact in facts for place in fact.provenance], facts
+
+    return _ranking(graphs, collections, mixture, find, embed)
+
+
+def episodes_ranking(
+    graphs: Sequence[MemoryGraph], collections: Sequence[Collection], ppr: PPR
+) -> Ranking:
+    """What ``ask_episodes`` brings with one setting."""
+    settings = RecallSettings(Traversal(ppr=ppr))
+
+    def find(graph: MemoryGraph, question: str) -> tuple[list[int], Sequence[Fact]]:
+        return [fact.key // 2 for fact in graph.ask_episodes(question, settings=settings)], ()
+
+    return _ranking(graphs, collections, "episodes", find)
+
+
+Find = Callable[[MemoryGraph, str], tuple[list[int], Sequence[Fact]]]
+
+
+def _ranking(
+    graphs: Sequence[MemoryGraph],
+    collections: Sequence[Collection],
+    name: str,
+    find: Find,
+    embed: Embed | None = None,
+) -> Ranking:
+    """All questions, each asked of its collection's graph."""
+    ranking = Ranking()
+    asked = [(g, q.text) for g, c in zip(graphs, collections, strict=True) for q in c.questions]
+    origins = {id(graph): _origins(graph.store.db) for graph in graphs}
+    for graph, question in tqdm(asked, desc=name, leave=False, delay=2):
+        with ranking.timed():
+            nodes, facts = find(graph, question)
+        places = origins[id(graph)]
+        ranking.episodes.append([places[node] for node in dict.fromkeys(nodes)][:DEPTH])
+        if embed is not None and facts:
+            vectors = embed([question, *(fact.text for fact in facts)])
+            ranking.closeness.append(float((vectors[1:] @ vectors[0]).max()))
+        else:
+            ranking.closeness.append(0.0)
+    return ranking
+
+
+def _origins(db: sqlite3.Connection) -> dict[int, str]:
+    return dict(db.execute("SELECT node, origin FROM episodes"))
+
+
+def settings_grid(has_sources: bool) -> list[PPR]:
+    """What ``ask_episodes`` is tried with; the order of episodes only where it says something."""
+    grid = GRID_BESIDE if has_sources else GRID
+    found = []
+    for values in product(*grid.values()):
+        chosen = dict(zip(grid, values, strict=True))
+        damping = chosen.pop("damping", 0.5)
+        found.append(PPR(top_k=DEPTH, damping=damping, restart=Restart(**chosen)))
+    return found
+
+
+def shuffle(graph: MemoryGraph, seed: int) -> None:
+    """Make every edge start at a random other edge's start, and episodes neighbours at random.
+
+    Degrees, texts, vectors and words stay: what is lost is what the graph knows. Only the arrays
+    change, and the sources in the database.
+
+    Args:
+        graph: of its arrays.
+        seed: of the permutations.
+    """
+    rng = np.random.default_rng(seed)
+    rows = graph.store.db.execute("SELECT node, source FROM episodes").fetchall()
+    moved = rng.permutation(len(rows))
+    with graph.store.writing():
+        graph.store.db.executemany(
+            "UPDATE episodes SET source = ? WHERE node = ?",
+            [(rows[i][1], node) for i, (node, _) in zip(moved, rows, strict=True)],
+        )
+    recall = graph._recall
+    recall.refresh()
+    edges = recall.adjacency.edges
+    numbers = np.arange(len(edges["flags"]))
+    kinds = 10 * recall.adjacency.types(numbers) + recall.adjacency.node_types[edges["source"]]
+    for kind in np.unique(kinds):
+        places = np.flatnonzero(kinds == kind)
+        edges["source"][places] = edges["source"][rng.permutation(places)]
+    recall.adjacency.fold()

@@ -1,0 +1,1 @@
+"""Quality of trained checkpoints and of retrieval, measured more finely than by hits."""

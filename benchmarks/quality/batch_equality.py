@@ -1,0 +1,146 @@
+"""Checks whether batches give the same answers as one question at a time.
+
+    python -m turngraph.benchmarks.quality.batch_equality --checkpoint FOLDER --input FILE
+
+In float32 no answer differs. In bfloat16 some do, because sums are rounded in another order. Each
+difference is printed with the first two tokens that differ and the gap between their logits: in
+bfloat16 steps of the larger logit, and relative to the spread of all logits at that position.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from tqdm import tqdm
+
+from turngraph.data.batches.collate import collate
+from turngraph.data.cli import run_cli
+from turngraph.data.examples import Example, choose_questions
+from turngraph.data.graph.entities import complete_entities
+from turngraph.data.jsonlines import read_conversations
+from turngraph.infer import positive
+from turngraph.inference.answer_batches import Batching, prompt_length
+from turngraph.inference.load import check_writes, load
+from turngraph.inference.questions import DRAW_SEED
+from turngraph.model.graph_lm import GraphLM
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where two answers to one question part.
+
+    Args:
+        key: conversation and turn.
+        position: of the first token that differs, from 0.
+        tokens: the two ids; one by one, in a batch.
+        gap: between their logits, computed one by one.
+        bf16_steps: the gap in steps of bfloat16 at the larger logit.
+        spread: standard deviation of all logits there.
+    """
+
+    key: tuple[str, str]
+    position: int
+    tokens: tuple[int, int]
+    gap: float
+    bf16_steps: float
+    spread: float
+
+
+def generate(
+    model: GraphLM, examples: Sequence[Example], batch_size: int, max_new_tokens: int, end_id: int
+) -> list[list[int]]:
+    """Generated ids of each example up to its end, in batches of like length."""
+    ends, answers = set(model.end_ids(end_id)), {}
+    batches = Batching(max_new_tokens, None, batch_size).pack(list(map(prompt_length, examples)))
+    for numbers in tqdm(batches, desc=f"in batches of {batch_size}"):
+        batch = collate([examples[i] for i in numbers], "left", with_target=False)
+        found = model.generate(batch.to(model.device), max_new_tokens, end_id).ids.tolist()
+        for number, ids in zip(numbers, found, strict=True):
+            stop = next((i for i, token in enumerate(ids) if token in ends), len(ids))
+            answers[number] = ids[: stop + 1]
+    return [answers[number] for number in range(len(examples))]
+
+
+def differences(
+    model: GraphLM,
+    examples: Sequence[Example],
+    alone: Sequence[list[int]],
+    together: Sequence[list[int]],
+) -> Iterator[Difference]:
+    """Every question whose answers differ, with the logits where they part."""
+    for example, one, other in zip(examples, alone, together, strict=True):
+        if one == other:
+            continue
+        pairs = enumerate(zip(one, other, strict=False))
+        position = next(place for place, (a, b) in pairs if a != b)
+        yield difference(model, example, one[:position], (one[position], other[position]))
+
+
+@torch.no_grad()
+def difference(
+    model: GraphLM, example: Example, before: list[int], tokens: tuple[int, int]
+) -> Difference:
+    """The logits of two tokens behind an answer's first tokens."""
+    longer = replace(example, suffix_ids=[*example.suffix_ids, *before], target_ids=[])
+    batch = collate([longer], "left", with_target=False).to(model.device)
+    logits = model.logits(batch, 1)[0, -1].float()
+    a, b = (logits[token].item() for token in tokens)
+    step = 2.0 ** (math.floor(math.log2(max(abs(a), abs(b), 1e-30))) - 7)  # 8 bits of precision
+    return Difference(
+        example.key, len(before), tokens, abs(a - b), abs(a - b) / step, logits.std().item()
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Answer some questions one by one and in batches, and print every difference."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--checkpoint", required=True)
+    parser.add_argument("--input", required=True, help="conversations, JSON Lines")
+    parser.add_argument("--max_questions", type=positive, default=100)
+    parser.add_argument("--batch_sizes", type=positive, nargs="+", default=[3, 16])
+    parser.add_argument("--max_new_tokens", type=positive, default=24)
+    parser.add_argument("--base_model")
+    parser.add_argument("--device")
+    args = parser.parse_args(argv, argparse.Namespace(quantization=None))
+    check_writes(args.checkpoint)
+    conversations = complete_entities(read_conversations(args.input))
+    chosen = choose_questions(conversations, args.max_questions, False, DRAW_SEED)
+    model, builder = load(args)
+    examples = [
+        e for n, turns in chosen.items() for e in builder.conversation(conversations[n], turns)
+    ]
+    console, decode = Console(), builder.prompt.tokenizer.decode
+    sizes = (args.max_new_tokens, builder.prompt.end_id)
+    alone = generate(model, examples, 1, *sizes)
+    table = Table(title=f"{len(examples)} questions, {model.config.dtype}")
+    for name in ("batch size", "differ", "largest gap", "in bf16 steps", "in spreads"):
+        table.add_column(name, justify="right")
+    for batch_size in args.batch_sizes:
+        found = list(
+            differences(model, examples, alone, generate(model, examples, batch_size, *sizes))
+        )
+        for one in found:
+            words = " or ".join(repr(decode([token])) for token in one.tokens)
+            console.print(f"batch of {batch_size}: {one}: {words}", highlight=False)
+        largest = [
+            max(map(value, found), default=0.0)
+            for value in (
+                lambda d: d.gap,
+                lambda d: d.bf16_steps,
+                lambda d: d.gap / d.spread,
+            )
+        ]
+        table.add_row(str(batch_size), str(len(found)), *(f"{value:.3f}" for value in largest))
+    console.print(table)
+
+
+if __name__ == "__main__":
+    run_cli(main)

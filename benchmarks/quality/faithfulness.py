@@ -1,0 +1,242 @@
+"""Measures whether the shares of passages in an explanation are faithful to the answer.
+
+    python -m turngraph.benchmarks.quality.faithfulness --checkpoint runs/sqa/graph_memory/best \
+        --input runs/data/sqa/dev.jsonl --records runs/faithfulness.jsonl
+
+Comprehensiveness is the log-probability that the answer loses when the k selected passages are
+removed; sufficiency is what it loses when only they are kept (DeYoung et al., 2020). The prompt is
+built again each time, as if the other passages had never been retrieved. Measurements are appended
+to ``--records``; the same command resumes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from turngraph.benchmarks.quality.records import open_records
+from turngraph.benchmarks.study.row_scores import cell
+from turngraph.data.batches.collate import collate
+from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
+from turngraph.data.examples import Example, ExampleBuilder, choose_questions
+from turngraph.data.graph.entities import complete_entities
+from turngraph.data.jsonlines import Json, dump, read_conversations
+from turngraph.data.scoring.score import bootstrap
+from turngraph.data.types import Conversation, gold_interaction
+from turngraph.infer import add_model_options
+from turngraph.inference.explain import evidence_parts
+from turngraph.inference.load import check_writes, device_of, load
+from turngraph.model.checkpoint import checkpoint_hash, file_hash
+from turngraph.model.graph_lm import GraphLM
+
+logger = logging.getLogger("faithfulness")
+SELECTIONS = ("share", "attention", "rank", "random", "leave_one_out")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure questions that are not measured yet, and print the table of all."""
+    args = parse(argv)
+    check_writes(args.checkpoint)
+    conversations = read_conversations(args.input)
+    chosen = choose_questions(conversations, args.num_questions, False, args.seed)
+    wanted = {key(conversations[number], t) for number, turns in chosen.items() for t in turns}
+    with (
+        StopRequest(args.max_minutes) as stop,
+        open_records(args.records, settings_of(args)) as (done, file),
+    ):
+        done = [record for record in done if (record["conversation"], record["turn"]) in wanted]
+        keys = {(record["conversation"], record["turn"]) for record in done}
+        left = {
+            number: turns
+            for number, all_turns in chosen.items()
+            if (turns := [t for t in all_turns if key(conversations[number], t) not in keys])
+        }
+        measured = measure_all(conversations, left, args) if left else iter(())
+        for record in measured:
+            done.append(record)
+            file.write(dump(record) + "\n")
+            file.flush()
+            if stop:
+                break
+    print(table(done, args.sizes))
+    if missing := len(wanted) - len(done):
+        logger.info("%d questions are left; the same command goes on", missing)
+        raise SystemExit(EXIT_GO_ON)
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_model_options(parser)
+    parser.add_argument("--input", required=True, help="conversations with gold answers")
+    parser.add_argument("--records", required=True, help="what is measured, JSON Lines")
+    parser.add_argument("--num_questions", type=int, default=100, help="a fixed draw of so many")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 3, 5], help="k")
+    parser.add_argument("--selections", nargs="+", default=SELECTIONS, choices=SELECTIONS)
+    parser.add_argument("--draws", type=int, default=3, help="random selections of each size")
+    parser.add_argument("--seed", type=int, default=0, help="of the questions and random draws")
+    parser.add_argument("--max_minutes", type=float, help="stop after so long; exit code 75")
+    return parser.parse_args(argv)
+
+
+def settings_of(args: argparse.Namespace) -> Json:
+    """What must stay the same from one start to the next."""
+    names = ("sizes", "selections", "draws", "seed", "max_new_tokens", "base_model", "quantization")
+    return {
+        "checkpoint": checkpoint_hash(args.checkpoint),
+        "input": file_hash(args.input),
+        "device": device_of(args).partition(":")[0],
+        **{name: getattr(args, name) for name in names},
+    }
+
+
+def key(conversation: Conversation, turn: int) -> tuple[str, str]:
+    """Conversation id and turn id."""
+    return conversation.id, conversation.turns[turn].id
+
+
+def measure_all(
+    conversations: Sequence[Conversation], chosen: dict[int, list[int]], args: argparse.Namespace
+) -> Iterator[Json]:
+    """A record for each chosen question, in an order drawn by the seed."""
+    model, builder = load(args)
+    model.eval()
+    questions = [(number, turn) for number, turns in chosen.items() for turn in turns]
+    random.Random(f"order {args.seed}").shuffle(questions)
+    for number, turn in tqdm(questions, desc="questions"):
+        (conversation,) = complete_entities([conversations[number]])
+        (example,) = builder.conversation(conversation, [turn])
+        yield measure(Ablation(model, builder, example, args.max_new_tokens), args)
+
+
+class Ablation:
+    """One question's answer, under any choice of its passages.
+
+    Args:
+        model: in evaluation mode.
+        builder: that built the example.
+        example: with gold history.
+        max_new_tokens: longest answer.
+    """
+
+    def __init__(
+        self, model: GraphLM, builder: ExampleBuilder, example: Example, max_new_tokens: int
+    ) -> None:
+        self.model, self.builder = model, builder
+        prompt = builder.prompt
+        batch = collate([example], "left", with_target=False).to(model.device)
+        ids = model.generate(batch, max_new_tokens, prompt.end_id).ids[0].tolist()
+        self.answer = prompt.answer_text(ids)
+        self.example = replace(example, target_ids=prompt.target_ids(self.answer))
+        self.num_passages = len(example.evidence)
+        conversation, turn = example.conversation, example.turn
+        q_t, _ = builder.retrieve(conversation, turn, gold_interaction(conversation, turn))
+        self.encoded_question = builder.encoded_question(conversation.turns[turn].question, q_t)
+        self._known: dict[tuple[int, ...], float] = {}
+        self.full = self.logprob(range(self.num_passages))
+
+    @torch.no_grad()
+    def logprob(self, kept: Sequence[int]) -> float:
+        """The answer's log-probability where only some passages were retrieved, in their order."""
+        places = tuple(sorted(kept))
+        if places not in self._known:
+            passages = [self.example.evidence[place].evidence for place in places]
+            graph = self.builder.graph(passages, self.encoded_question)
+            example = replace(self.example, graph=graph)
+            batch = collate([example], "right", with_target=True).to(self.model.device)
+            self._known[places] = -self.model(batch).total.item()
+        return self._known[places]
+
+    def losses(self, order: Sequence[int], size: int) -> list[float]:
+        """Comprehensiveness and sufficiency of the first passages of an order."""
+        return [self.full - self.logprob(order[size:]), self.full - self.logprob(order[:size])]
+
+    def losses_alone(self) -> list[float]:
+        """What is lost without each passage alone."""
+        passages = range(self.num_passages)
+        return [
+            self.full - self.logprob([p for p in passages if p != passage]) for passage in passages
+        ]
+
+
+def measure(question: Ablation, args: argparse.Namespace) -> Json:
+    """The record of one question: for each selection and size both measures."""
+    example, num_passages = question.example, question.num_passages
+    parts = evidence_parts(question.model, question.builder, example)
+    values = {
+        "share": parts.passages,
+        "attention": parts.attention,
+        "rank": [-place for place in range(num_passages)],
+    }
+    if "leave_one_out" in args.selections:
+        values["leave_one_out"] = question.losses_alone()
+    orders = {name: [best_first(values[name])] for name in args.selections if name in values}
+    if "random" in args.selections:
+        rng = random.Random(f"{args.seed} {example.key}")
+        draws = [rng.sample(range(num_passages), num_passages) for _ in range(args.draws)]
+        orders["random"] = draws
+    return {
+        "conversation": example.key[0],
+        "turn": example.key[1],
+        "answer": question.answer,
+        "logprob": question.full,
+        "num_passages": num_passages,
+        "parts": {name: [round(float(v), 5) for v in values[name]] for name in values},
+        "losses": {
+            name: {
+                str(size): np.mean([question.losses(o, size) for o in some], axis=0).tolist()
+                for size in args.sizes
+            }
+            for name, some in orders.items()
+        },
+    }
+
+
+def best_first(values: Sequence[float]) -> list[int]:
+    """Places by value, the highest first; of equal values the first."""
+    return np.argsort(-np.asarray(values, float), kind="stable").tolist()
+
+
+def table(records: Sequence[Json], sizes: Sequence[int]) -> str:
+    """Both measures of every selection, and how much more the shares' takes away, in Markdown."""
+    lines = []
+    for size in sizes:
+        some = [record for record in records if record["num_passages"] > size]
+        if not some:
+            continue
+        lines += [
+            f"k = {size}, {len(some)} questions with more passages than that",
+            "",
+            "| selection | comprehensiveness | sufficiency | share's comprehensiveness minus it |",
+            "|---|---|---|---|",
+            *(f"| {name} | {row} |" for name, row in _rows(some, str(size))),
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def _rows(records: Sequence[Json], size: str) -> Iterator[tuple[str, str]]:
+    """Name and cells of each selection, with 95 % intervals over conversations."""
+    names = list(records[0]["losses"])
+    losses = np.array([[r["losses"][name][size] for name in names] for r in records])  # [Q, S, 2]
+    share = losses[:, [names.index("share")], 0] if "share" in names else np.nan
+    values = np.concatenate([losses[..., 0], losses[..., 1], share - losses[..., 0]], axis=1)
+    cells = bootstrap(values, [record["conversation"] for record in records])
+    for place, name in enumerate(names):
+        of_name = cells[place :: len(names)]
+        shown = [cell(estimate, "+") for estimate in of_name]
+        yield name.replace("_", " "), " | ".join([*shown[:2], "" if name == "share" else shown[2]])
+
+
+if __name__ == "__main__":
+    run_cli(main)

@@ -1,0 +1,45 @@
+"""Resumable JSON Lines records of a long measurement, one line per question."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from turngraph.data.jsonlines import Json, dump, iter_lines
+
+
+@contextmanager
+def open_records(path: str | Path, settings: Json) -> Iterator[tuple[list[Json], IO[str]]]:
+    """What is measured already, and the file to append to; a line cut off by a kill is dropped.
+
+    Args:
+        path: JSON Lines; the first one has the settings.
+        settings: what all records were measured with, as JSON.
+
+    Raises:
+        ValueError: the file was written with other settings.
+    """
+    path, settings = Path(path), json.loads(json.dumps(settings))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not whole_lines(path):
+        path.write_text(dump({"settings": settings}) + "\n", encoding="utf-8")
+    head, *done = (record for _, record in iter_lines(path))
+    for name, value in settings.items():
+        if (was := head["settings"].get(name)) != value:
+            raise ValueError(f"{path}: measured with {name}={was}, now {value}: take another file")
+    with path.open("a", encoding="utf-8") as file:
+        yield done, file
+
+
+def whole_lines(path: Path) -> int:
+    """How many lines of a file are whole; what is behind them is cut off, and nothing else lost."""
+    if not path.is_file():
+        return 0
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    os.truncate(path, len(whole))
+    return whole.count(b"\n")

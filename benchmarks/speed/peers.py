@@ -1,0 +1,361 @@
+"""The systems that ``train_speed.py`` measures: our loop, TRL's SFTTrainer, PyG's GRetriever.
+
+Each is given the same examples, base model, LoRA, Adam and clipping, and trains on batches that
+are the same for all. What is around that is each system's own way.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import sys
+import tempfile
+import warnings
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from itertools import permutations
+from typing import Any, NamedTuple, Protocol
+from unittest.mock import patch
+
+import torch
+from datasets import Dataset
+from huggingface_hub import constants
+from torch import nn
+from torch.nn.utils import clip_grad_norm_
+from torch_geometric.data import Batch as PygBatch
+from torch_geometric.data import Data
+from torch_geometric.llm.models import LLM, GRetriever
+from torch_geometric.llm.models import llm as pyg_llm
+from torch_geometric.nn.models import GAT
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    TrainerCallback,
+)
+from transformers.trainer_callback import PrinterCallback
+from trl import SFTConfig, SFTTrainer
+
+from turngraph.benchmarks.speed.operations import VARLEN_ATTENTION, LmShape, clock, lm_shape
+from turngraph.configs.schema import Config, LoraConfig
+from turngraph.data.batches.collate import Batch, collate
+from turngraph.data.batches.prefetch import Step, steps
+from turngraph.data.embedding import Embed
+from turngraph.data.examples import Example
+from turngraph.model.base_model import cast_adapter_inputs
+from turngraph.model.graph_lm import GraphLM
+from turngraph.training.optimizer import make_optimizer
+
+LORA = LoraConfig(r=8, lora_alpha=16, lora_dropout=0.05, target_modules=("q_proj", "v_proj"))
+"""What GRetriever fixes; so all take it."""
+GNN_WIDTH, GNN_LAYERS, GNN_HEADS = 1024, 4, 4  # of PyG's own G-Retriever example
+
+
+class Round(NamedTuple):
+    """Seconds of one pass over some batches, and the mean of their losses."""
+
+    seconds: float
+    loss: float
+
+
+class System(Protocol):
+    """Something that trains on batches of examples.
+
+    Args:
+        module: all its weights.
+        optimizer: of those that it trains.
+        shape: to count its LM's operations by; None where they are not counted.
+    """
+
+    module: nn.Module
+    optimizer: torch.optim.Optimizer
+    shape: LmShape | None
+
+    def train(self, batches: Sequence[Sequence[Example]]) -> Round:
+        """One optimizer step a batch."""
+
+    def num_tokens(self, example: Example) -> int:
+        """Tokens of an example that are no padding, as the system itself makes them."""
+
+    def packs(self, batch_size: int) -> bool:
+        """Whether a batch of that size is one row without padding."""
+
+
+class Given(NamedTuple):
+    """Batches in a fixed order, one a step, as ``data.steps`` asks a schedule for them."""
+
+    batches: list[list[int]]
+
+    def step(self, number: int) -> list[list[int]]:
+        """The batches of one step, as numbers of examples."""
+        return [self.batches[number]]
+
+
+class Ours:
+    """Our loop's step, as ``train.py`` takes it: batch made ahead, loss, backward, clip, Adam.
+
+    Args:
+        model: text or graph.
+        config: learning rates, clipping, packing.
+    """
+
+    def __init__(self, model: GraphLM, config: Config) -> None:
+        self.module, self.config = model, config
+        self.optimizer = make_optimizer(model, config.training)
+        self.shape = lm_shape(model.lm)
+
+    def train(self, batches: Sequence[Sequence[Example]]) -> Round:
+        """One optimizer step a batch."""
+        numbers = iter(range(sum(map(len, batches))))
+        schedule = Given([[next(numbers) for _ in batch] for batch in batches])
+        examples = [example for batch in batches for example in batch]
+        packed = self.config.training.packing
+        self.module.train()
+        began = clock(self.module.device)
+        taken = steps(examples, schedule, range(len(batches)), packed=packed)
+        losses = [self.step(step) for step in taken]
+        return Round(clock(self.module.device) - began, sum(losses) / len(losses))
+
+    def step(self, step: Step) -> float:
+        """The mean loss of one batch, before its step."""
+        (batch,) = step.batches
+        loss = self.module(batch.to(self.module.device)).total / step.answer_tokens
+        loss.backward()
+        _clip_and_step(self.module, self.optimizer, self.config.training.max_grad_norm)
+        return float(loss.detach())
+
+    def tensors(self, batch: Sequence[Example]) -> Batch:
+        """A batch on the model's device."""
+        packed = self.config.training.packing
+        return collate(batch, "right", with_target=True, packed=packed).to(self.module.device)
+
+    def encode(self, tensors: Batch) -> None:
+        """The encoder's two passes over a batch, without the LM's."""
+        model = self.module
+        low = self.config.model.dtype == "bfloat16"
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=low):
+            known = tensors.node_ids
+            node_ids = tensors.input_ids[tensors.node_mask] if known is None else known
+            states = model.encoder(node_ids, tensors.edge_index, tensors.edge_types)
+        states.sum().backward()
+        self.optimizer.zero_grad()
+
+    def num_tokens(self, example: Example) -> int:
+        """Prompt, evidence and answer; node states count as the tokens that they stand for."""
+        return example.num_tokens
+
+    def packs(self, batch_size: int) -> bool:
+        """As the config says."""
+        return self.config.training.packing
+
+
+def _clip_and_step(module: nn.Module, optimizer: torch.optim.Optimizer, max_norm: float) -> None:
+    norm = clip_grad_norm_(module.parameters(), max_norm)
+    if not torch.isfinite(norm):
+        raise ValueError(f"gradient norm {float(norm)}")
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+class Trl:
+    """TRL's SFTTrainer on our token ids and labels, in our batches and our Adam.
+
+    Its own loop is timed from the start of its epoch to the end: data loader, collator, loss on
+    the answer tokens, clipping, callbacks. What would slow it down is off (progress bar, logs,
+    checkpoints); batches are padding-free where the attention computes none of what that masks.
+
+    Args:
+        model: a text model; its LM is trained.
+        config: learning rates, clipping, attention.
+        tokenizer: for its padding.
+    """
+
+    def __init__(self, model: GraphLM, config: Config, tokenizer: PreTrainedTokenizerFast) -> None:
+        constants.HF_HUB_DISABLE_TELEMETRY = True  # TRL reports every run to its makers
+        self.module, self.config, self.tokenizer = model, config, tokenizer
+        cast_adapter_inputs(model.lm, True)  # as PEFT leaves them
+        self.optimizer = make_optimizer(model, config.training)
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: 1.0)
+        self.shape = lm_shape(model.lm)
+
+    def train(self, batches: Sequence[Sequence[Example]]) -> Round:
+        """One optimizer step a batch; all batches but the last are of one size."""
+        rows = [self.row(example) for batch in batches for example in batch]
+        timer = EpochTimer(self.module.device)
+        with tempfile.TemporaryDirectory() as folder:
+            trainer = SFTTrainer(
+                model=self.module.lm,
+                args=self.arguments(len(batches[0]), folder),
+                train_dataset=Dataset.from_list(rows),
+                processing_class=self.tokenizer,
+                optimizers=(self.optimizer, self.scheduler),
+                callbacks=[timer],
+            )
+            trainer.remove_callback(PrinterCallback)
+            try:
+                loss = trainer.train().training_loss
+            finally:  # else the next round's trainer would wrap the wrapped model
+                trainer.accelerator.unwrap_model(self.module.lm, keep_fp32_wrapper=False)
+        return Round(timer.seconds, loss)
+
+    def arguments(self, batch_size: int, folder: str) -> SFTConfig:
+        """TRL's arguments for a batch size."""
+        model = self.config.model
+        return SFTConfig(
+            output_dir=folder,
+            num_train_epochs=1,
+            per_device_train_batch_size=batch_size,
+            max_grad_norm=self.config.training.max_grad_norm,
+            bf16=model.dtype == "bfloat16",
+            use_cpu=self.module.device.type == "cpu",
+            padding_free=self.packs(batch_size),
+            gradient_checkpointing=model.gradient_checkpointing,
+            torch_compile=model.compile,
+            train_sampling_strategy="sequential",  # the batches are already grouped by length
+            max_length=None,
+            logging_strategy="no",
+            logging_nan_inf_filter=False,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+        )
+
+    def num_tokens(self, example: Example) -> int:
+        """Length of the row that TRL is given."""
+        return len(self.row(example)["input_ids"])
+
+    def row(self, example: Example) -> dict[str, list[int]]:
+        """One example as TRL takes it, from the tensors that our loop trains on."""
+        batch = collate([example], "right", with_target=True)
+        return {"input_ids": batch.input_ids[0].tolist(), "labels": batch.labels[0].tolist()}
+
+    def packs(self, batch_size: int) -> bool:
+        """Where the attention computes nothing of what separates the examples."""
+        return batch_size > 1 and self.config.model.attn_implementation in VARLEN_ATTENTION
+
+
+class EpochTimer(TrainerCallback):
+    """Seconds of an epoch of transformers' trainer, first batch to last step."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.seconds = device, math.nan
+
+    def on_epoch_begin(self, *args: Any, **options: Any) -> None:
+        """Start."""
+        self.seconds = -clock(self.device)
+
+    def on_epoch_end(self, *args: Any, **options: Any) -> None:
+        """Stop."""
+        self.seconds += clock(self.device)
+
+
+class Pyg:
+    """GRetriever as PyG has it, around our base model: its prompt, its graph token, its loss.
+
+    Its graph holds the passages of E_t, joined where they name the same entity, as its data sets
+    hold entities; node features come precomputed from a sentence encoder, as there, or, since speed
+    does not depend on them, are drawn at random in its example's width. The words are ours:
+    instruction and evidence as its context, interaction and question as its question. Three things
+    are set that it does not offer to set: its context may be longer than 512 tokens (it would cut
+    the evidence), base model and tokenizer are handed over where it would load them by name, and on
+    CPU it computes in the type of all others, where it would take float32.
+
+    Args:
+        base: a base model of its own, on its device.
+        tokenizer: of the base model.
+        config: learning rate, type, clipping.
+        embed: the sentence encoder; None draws the features.
+    """
+
+    def __init__(
+        self,
+        base: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerFast,
+        config: Config,
+        embed: Embed | None = None,
+    ) -> None:
+        self.config, self.tokenizer, self.embed = config, tokenizer, embed
+        self.device = base.device
+        llm = _pyg_llm(base, tokenizer, config.model.dtype)
+        width = GNN_WIDTH if embed is None else embed(["width"]).shape[1]
+        gnn = GAT(width, GNN_WIDTH, GNN_LAYERS, GNN_WIDTH, heads=GNN_HEADS)
+        self.module = GRetriever(llm=llm, gnn=gnn, use_lora=True)
+        trained = [p for p in self.module.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.Adam(trained, config.training.learning_rate, fused=True)
+        self.graphs: dict[int, tuple[Example, Data]] = {}
+        self.shape = None  # other operations than ours: all logits, weights cast in every layer
+
+    def train(self, batches: Sequence[Sequence[Example]]) -> Round:
+        """One optimizer step a batch, as in PyG's example."""
+        graphs = [[self.graph(example) for example in batch] for batch in batches]
+        self.module.train()
+        began = clock(self.device)
+        losses = [self.step(batch) for batch in graphs]
+        return Round(clock(self.device) - began, sum(losses) / len(losses))
+
+    def step(self, graphs: list[Data]) -> float:
+        """The loss of one batch, before its step."""
+        batch = PygBatch.from_data_list(graphs)
+        loss = self.module(
+            batch.question, batch.x, batch.edge_index, batch.batch, batch.label, None, batch.desc
+        )
+        loss.backward()
+        _clip_and_step(self.module, self.optimizer, self.config.training.max_grad_norm)
+        return float(loss.detach())
+
+    def graph(self, example: Example) -> Data:
+        """An example as PyG's data sets hold it, made once."""
+        if id(example) not in self.graphs:
+            self.graphs[id(example)] = example, self._graph(example)  # kept alive, so is its id
+        return self.graphs[id(example)][1]
+
+    def _graph(self, example: Example) -> Data:
+        def text(ids: Sequence[int]) -> str:
+            return self.tokenizer.decode(ids, skip_special_tokens=True)
+
+        nodes = example.graph.node_ids.tolist()
+        entities = [{e.id for e in item.evidence.entities} for item in example.evidence]
+        pairs = permutations(range(len(entities)), 2)
+        edges = [(i, j) for i, j in pairs if entities[i] & entities[j]]
+        return Data(
+            x=self._features([item.evidence.text for item in example.evidence]),
+            edge_index=torch.tensor(edges, dtype=torch.long).reshape(-1, 2).T.contiguous(),
+            desc=text(example.prefix_ids) + text(nodes),
+            question=text(example.suffix_ids),
+            label=text(example.target_ids),
+        )
+
+    def _features(self, texts: Sequence[str]) -> torch.Tensor:
+        if self.embed is None:
+            return torch.randn(len(texts), GNN_WIDTH)
+        return torch.from_numpy(self.embed(texts)).float()
+
+    @torch.no_grad()
+    def num_tokens(self, example: Example) -> int:
+        """What its attention mask counts: its prompt's tokens and the graph token."""
+        data, llm = self.graph(example), self.module.llm
+        graph_token = [torch.zeros(1, llm.word_embedding.embedding_dim, device=self.device)]
+        mask = llm._get_embeds([data.question], [data.desc], graph_token, [data.label])[1]
+        return int(mask.sum())
+
+    def packs(self, batch_size: int) -> bool:
+        """It pads."""
+        return False
+
+
+def _pyg_llm(base: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, dtype: str) -> LLM:
+    """PyG's wrapper around a model and a tokenizer that are already there."""
+    pyg_llm.MAX_TXT_LEN = 1_000_000
+    warnings.filterwarnings("ignore", message="HuggingFace model .* is not using a chat template")
+    plain = copy.deepcopy(tokenizer)
+    plain.chat_template = None  # then its own prompt, which tokenises a whole batch at once
+    with (
+        redirect_stdout(sys.stderr),  # it prints its settings
+        patch.object(AutoModelForCausalLM, "from_pretrained", return_value=base),
+        patch.object(AutoTokenizer, "from_pretrained", return_value=plain),
+    ):
+        llm = LLM(base.name_or_path, n_gpus=int(base.device.type == "cuda"), dtype=base.dtype)
+    low = dtype == "bfloat16"
+    llm.autocast_context = torch.autocast(base.device.type, torch.bfloat16, enabled=low)
+    return llm

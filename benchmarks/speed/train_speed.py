@@ -1,0 +1,397 @@
+"""Measures training speed beside TRL and PyG's GRetriever.
+
+    python -m turngraph.benchmarks.speed.train_speed [--device cuda] [...]
+
+One run, one LM, the same questions and evidence: our loop (graph, text), TRL's SFTTrainer (text)
+and PyG's GRetriever (its graph and text). In every round each system trains once on all questions
+at each batch size, systems in turn; medians of the rounds are reported. Batches hold examples of
+similar length; the largest size is also measured with batches in random order. Every other option
+is a config field, as for ``turngraph train`` (``--model.dtype float32``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import logging
+import math
+import platform
+import random
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from turngraph.benchmarks.speed.base_models import load_base, load_tokenizer, random_base
+from turngraph.benchmarks.speed.operations import (
+    clock,
+    executed,
+    matmul_ceiling,
+    operations,
+    peak_bytes,
+    resident_bytes,
+    useful,
+)
+from turngraph.benchmarks.speed.peers import LORA, Ours, Pyg, System, Trl
+from turngraph.benchmarks.speed.train_table import (
+    SYSTEMS,
+    Cell,
+    Cells,
+    Json,
+    Setting,
+    best,
+    markdown,
+    report,
+)
+from turngraph.configs.models import sentence_encoder
+from turngraph.configs.parse import read_config
+from turngraph.configs.schema import Config, ModelConfig
+from turngraph.data.cli import run_cli
+from turngraph.data.embedding import cached
+from turngraph.data.examples import Example, ExampleBuilder, choose_questions
+from turngraph.data.graph.entities import complete_entities
+from turngraph.data.jsonlines import read_conversations
+from turngraph.data.prompt import Prompt
+from turngraph.data.sources import worldfacts
+from turngraph.data.types import Conversation
+from turngraph.infer import positive
+from turngraph.model.checkpoint import commit
+from turngraph.model.graph_lm import GraphLM
+
+logger = logging.getLogger("train_speed")
+CONFIG = Path(__file__).resolve().parents[2] / "configs" / "demo.yaml"
+Batches = list[list[Example]]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure, print the tables, write the JSON."""
+    args, rest = parse(sys.argv[1:] if argv is None else argv)
+    config = load(args, rest)
+    run = Run(args, config)
+    try:
+        run.measure()
+    finally:
+        result = report(run.cells, run.facts())
+        if args.output:
+            Path(args.output).write_text(json.dumps(result, indent=1), encoding="utf-8")
+    print(markdown(result))
+
+
+def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Own options, and the rest, which are fields of a config.
+
+    Raises:
+        ValueError: there is no GPU, or a round would end with a smaller batch.
+    """
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    common_options(parser)
+    add = parser.add_argument
+    add("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
+    add("--batch_sizes", nargs="+", type=positive, default=[1, 2, 4, 8])
+    add("--packing", action="store_true", help="ours trains without padding")
+    args, rest = parser.parse_known_args(argv)
+    for size in args.batch_sizes:
+        if args.num_questions % size:
+            raise ValueError(f"--num_questions {args.num_questions}: no multiple of {size}")
+    check_device_option(args)
+    return args, rest
+
+
+def common_options(parser: argparse.ArgumentParser) -> None:
+    """What a speed measurement is told of questions, model, device and time."""
+    add = parser.add_argument
+    add(
+        "--config", help="data, evidence, encoder; without it the sample benchmark, made on the fly"
+    )
+    add("--base_model", help="instead of the config's")
+    add("--random_weights", action="store_true", help="the architecture alone, nothing is loaded")
+    add("--device", choices=("cpu", "cuda"), default="cpu")
+    add("--num_questions", type=positive, default=32, help="of a round")
+    add("--rounds", type=positive, default=3)
+    add("--max_minutes", type=float, default=math.inf, help="then stop with what was measured")
+    add("--seed", type=int, default=0)
+    add("--output", help="JSON file")
+
+
+def check_device_option(args: argparse.Namespace) -> None:
+    """Whether the device is there.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if args.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device cuda: torch finds no GPU")
+
+
+def load(args: argparse.Namespace, rest: Sequence[str]) -> Config:
+    """The config, with LoRA as GRetriever fixes it."""
+    options = list(rest)
+    if args.base_model:
+        options.append(f"--model.base_model={args.base_model}")
+    if args.packing:
+        options.append("--training.packing=true")
+    config = read_config(args.config or CONFIG, *options)
+    return replace(config, model=replace(config.model, lora=LORA))
+
+
+def load_examples(args: argparse.Namespace, config: Config, prompt: Prompt) -> list[Example]:
+    """Questions with their evidence: the config's, or the sample benchmark's.
+
+    Raises:
+        ValueError: there are fewer than were asked for.
+    """
+    conversations, chosen = load_questions(args, config)
+    rerank = config.evidence.memory == "rerank"
+    embed = cached(sentence_encoder(config.evidence.embedder)) if rerank else None
+    examples = build_examples(ExampleBuilder(prompt, config.evidence, embed), conversations, chosen)
+    if len(examples) < args.num_questions:
+        raise ValueError(f"--num_questions {args.num_questions}: there are only {len(examples)}")
+    return examples
+
+
+def load_questions(
+    args: argparse.Namespace, config: Config
+) -> tuple[list[Conversation], dict[int, list[int]]]:
+    """Conversations, and for some of them, by number, the turns whose questions are taken."""
+    if args.config:
+        conversations = complete_entities(read_conversations(str(config.data.train)))
+    else:
+        conversations = worldfacts.build_worldfacts(args.seed, args.num_questions, 1, 1)["train"]
+    single = config.data.single_answers_only
+    return conversations, choose_questions(conversations, args.num_questions, single, args.seed)
+
+
+def build_examples(
+    builder: ExampleBuilder, conversations: Sequence[Conversation], chosen: dict[int, list[int]]
+) -> list[Example]:
+    """The examples of the chosen turns."""
+    return [
+        example
+        for number, turns in tqdm(chosen.items(), desc="graphs")
+        for example in builder.conversation(conversations[number], turns)
+    ]
+
+
+def make_batches(examples: Sequence[Example], setting: Setting, seed: int) -> Batches:
+    """All examples once: of like length, the batches then shuffled; or in random order."""
+    rng, size = random.Random(seed), setting.batch_size
+    ordered = sorted(examples, key=lambda example: example.num_tokens)
+    if not setting.grouped:
+        rng.shuffle(ordered)
+    batches = [ordered[i : i + size] for i in range(0, len(ordered), size)]
+    rng.shuffle(batches)
+    return batches
+
+
+def lm_operations(system: System, batches: Batches, model: ModelConfig) -> dict[str, float]:
+    """The LM's operations on some batches: as they are executed, and without padding."""
+    packed = system.packs(len(batches[0]))
+    total = {"executed": 0.0, "useful": 0.0}
+    for batch in batches:
+        lengths = [example.num_tokens for example in batch]
+        answers = sum(len(example.target_ids) for example in batch)
+        work = {
+            "executed": executed(lengths, answers, packed, model.attn_implementation),
+            "useful": useful(lengths, answers),
+        }
+        for kind in total:
+            total[kind] += operations(system.shape, work[kind], model.gradient_checkpointing)
+    return total
+
+
+class Run:
+    """One measurement: what is measured, and what is known so far.
+
+    Args:
+        args: the command line.
+        config: data, evidence, model.
+    """
+
+    def __init__(self, args: argparse.Namespace, config: Config) -> None:
+        self.args, self.config = args, config
+        self.device = torch.device(args.device)
+        self.deadline = time.monotonic() + 60 * args.max_minutes
+        self.tokenizer = load_tokenizer(config.model.base_model, args.random_weights)
+        self.examples = load_examples(args, config, Prompt(self.tokenizer))
+        settings = [Setting(size, True) for size in sorted(set(args.batch_sizes))]
+        self.settings = [*settings, Setting(max(args.batch_sizes), False)]
+        self.cells: Cells = {(name, s): Cell() for name in args.systems for s in self.settings}
+        self.encoder: Json | None = None
+        self.ceiling: float | None = None
+        self.interleaved, self.complete = self.fit_together(), False
+
+    def fit_together(self) -> bool:
+        """Whether the device holds all systems at once, with half of it left to compute in."""
+        if self.device.type == "cpu":
+            return True
+        base = random_base(replace(self.config.model, quantization="none"), torch.device("meta"))
+        weights = sum(p.numel() for p in base.parameters())  # GRetriever makes them float32
+        needed = sum(weights * (4 if name == "pyg" else 2) for name in self.args.systems)
+        return needed < torch.cuda.mem_get_info(self.device)[0] / 2
+
+    def measure(self) -> None:
+        """All rounds; systems take turns where they fit on the device together."""
+        if self.device.type == "cuda":
+            self.ceiling = matmul_ceiling(self.device)
+        names = self.args.systems
+        groups = [names] if self.interleaved else [[name] for name in names]
+        with tqdm(total=self.args.rounds * len(self.cells), desc="rounds") as bar:
+            for group in groups:
+                if not self.measure_group(group, bar):
+                    logger.warning("--max_minutes %g: stopped", self.args.max_minutes)
+                    return
+                self.free()
+        self.complete = True
+
+    def measure_group(self, names: Sequence[str], bar: tqdm[Any]) -> bool:
+        """Rounds of systems that are on the device together; False where time runs out."""
+        systems = {name: self.build(name) for name in names}
+        for name, system in systems.items():
+            if self.late():
+                return False
+            self.warm_up(name, system)
+        for number in range(self.args.rounds):
+            shift = number % len(names)  # none is always the first
+            for setting in self.settings:
+                batches = make_batches(self.examples, setting, self.args.seed + number)
+                for name in [*names[shift:], *names[:shift]]:
+                    if self.late():
+                        return False
+                    self.measure_round(systems[name], self.cells[name, setting], batches)
+                    bar.update()
+        if "graph" in systems:
+            self.encoder = self.measure_encoder(systems["graph"])
+        return True
+
+    def late(self) -> bool:
+        """Whether the time that was given is over."""
+        return time.monotonic() > self.deadline
+
+    def build(self, name: str) -> System:
+        """A system with a base model and fresh LoRA of its own, on the device."""
+        config = self.config
+        torch.manual_seed(self.args.seed)
+        base = load_base(config.model, self.device, self.args.random_weights)
+        if name == "pyg":
+            return Pyg(base, self.tokenizer, config)
+        evidence = "graph" if name == "graph" else "text"
+        model = GraphLM(replace(config.model, evidence=evidence), base).to(self.device)
+        return Trl(model, config, self.tokenizer) if name == "trl" else Ours(model, config)
+
+    def warm_up(self, name: str, system: System) -> None:
+        """Count tokens, make Adam's state, find each setting's peak on its largest batch."""
+        num_tokens = sum(system.num_tokens(example) for example in self.examples)
+        cells = [self.cells[name, setting] for setting in self.settings]
+        with self.note_out_of_memory(system, *cells):
+            system.train([self.examples[:1]])
+        for setting, cell in tqdm(
+            list(zip(self.settings, cells, strict=True)),
+            desc=f"warm up {SYSTEMS[name]}",
+            leave=False,
+        ):
+            cell.num_examples, cell.num_tokens = len(self.examples), num_tokens
+            batches = make_batches(self.examples, setting, self.args.seed)
+            largest = [max(batches, key=lambda batch: max(e.num_tokens for e in batch))]
+            with self.note_out_of_memory(system, cell):
+                needed = peak_bytes(lambda one=largest: system.train(one), self.device)
+                cell.peak_bytes = resident_bytes(system.module, system.optimizer) + needed
+
+    def measure_round(self, system: System, cell: Cell, batches: Batches) -> None:
+        """One pass over all questions."""
+        if cell.error:
+            return
+        with self.note_out_of_memory(system, cell):
+            seconds, loss = system.train(batches)
+            if not math.isfinite(loss):
+                raise ValueError(f"{type(system).__name__}, batches of {len(batches[0])}: {loss}")
+            cell.seconds.append(seconds)
+            cell.losses.append(loss)
+            if system.shape is not None:
+                total = lm_operations(system, batches, self.config.model)
+                cell.executed.append(total["executed"] / seconds)
+                cell.useful.append(total["useful"] / seconds)
+
+    @contextmanager
+    def note_out_of_memory(self, system: System, *cells: Cell) -> Iterator[None]:
+        """A setting that the GPU is too small for is reported as that, and not tried again."""
+        try:
+            yield
+            return
+        except torch.OutOfMemoryError:
+            for cell in cells:
+                cell.error = "out of memory"
+        system.optimizer.zero_grad()
+        self.free()
+
+    def free(self) -> None:
+        """Give memory of systems that are gone back to the device."""
+        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def measure_encoder(self, system: Ours) -> Json | None:
+        """The encoder's part of a step at the best batch size: its two passes run alone."""
+        setting = best(self.cells, "graph")
+        if setting is None:
+            return None
+        batches = make_batches(self.examples, setting, self.args.seed)
+        inputs = [system.tensors(batch) for batch in batches]
+        rounds = []
+        for _ in range(self.args.rounds + 1):
+            began = clock(self.device)
+            for tensors in inputs:
+                system.encode(tensors)
+            rounds.append(clock(self.device) - began)
+        largest = max(inputs, key=lambda tensors: int(tensors.node_mask.sum()))
+        held = resident_bytes(system.module.encoder, system.optimizer)
+        cell = self.cells["graph", setting]
+        memory = held + peak_bytes(lambda: system.encode(largest), self.device)
+        return {
+            "batch_size": setting.batch_size,
+            "time_share": statistics.median(rounds[1:]) / statistics.median(cell.seconds),
+            "memory_share": memory / cell.peak_bytes,
+        }
+
+    def facts(self) -> Json:
+        """What a reader has to know of the run."""
+        args, config = self.args, self.config
+        cuda = self.device.type == "cuda"
+        named = config.model.base_model + ", random weights" * args.random_weights
+        libraries = ("torch", "transformers", "peft", "trl", "torch-geometric")
+        return {
+            "command": shlex.join(["python", *sys.argv]),
+            "commit": commit(),
+            "versions": {name: version(name) for name in libraries},
+            "device": torch.cuda.get_device_name() if cuda else f"CPU ({platform.machine()})",
+            "num_threads": torch.get_num_threads(),
+            "model": named,
+            "dtype": config.model.dtype,
+            "attention": config.model.attn_implementation,
+            "packing": config.training.packing,
+            "seed": args.seed,
+            "rounds": args.rounds,
+            "num_questions": args.num_questions,
+            "tokens_per_example": statistics.mean(e.num_tokens for e in self.examples),
+            "interleaved": self.interleaved,
+            "complete": self.complete,
+            "ceiling": self.ceiling,
+            "encoder": self.encoder,
+        }
+
+
+if __name__ == "__main__":
+    run_cli(main)

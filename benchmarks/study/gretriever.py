@@ -1,0 +1,291 @@
+"""Trains PyG's GRetriever on our evidence, and answers with it.
+
+    python -m turngraph.benchmarks.study.gretriever train|answer ...
+
+It trains on the same questions in the same batches and steps, with the same Adam, clipping and
+schedule, and reads the same passages of E_t. The rest is its own, as ``speed/peers.py`` builds it:
+prompt, LoRA (rank 8 on q_proj and v_proj), and a GAT over one node per passage with features from a
+sentence encoder. This file has its training loop, checkpoints and answers, which resume;
+``turngraph score`` reads the answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from accelerate.utils import set_seed
+from safetensors.torch import load_file, save_file
+from torch.nn.utils import clip_grad_norm_
+from torch_geometric.data import Batch as PygBatch
+from tqdm import tqdm
+
+from turngraph.benchmarks.speed.peers import Pyg
+from turngraph.benchmarks.study.runs import PEER_WEIGHTS as WEIGHTS
+from turngraph.configs.models import sentence_encoder
+from turngraph.configs.parse import differences, read_config, write_config
+from turngraph.configs.schema import Config
+from turngraph.data.batches.prefetch import fingerprint
+from turngraph.data.batches.schedule import BatchSchedule
+from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
+from turngraph.data.embedding import cached
+from turngraph.data.examples import Example, ExampleBuilder, choose_questions
+from turngraph.data.graph.entities import complete_entities
+from turngraph.data.jsonlines import Json, read_conversations
+from turngraph.data.scoring.predictions import prediction_record
+from turngraph.inference.load import load_builder
+from turngraph.inference.output import AnswerFile
+from turngraph.inference.questions import DRAW_SEED
+from turngraph.model.base_model import load_base_model
+from turngraph.model.checkpoint import commit, file_hash
+from turngraph.train import due, load_train_and_tune
+from turngraph.training.optimizer import set_rates
+from turngraph.training.run_folder import FREE, locked
+from turngraph.training.run_log import RunLog
+from turngraph.training.trainer_state import (
+    load_optimizer,
+    optimizer_tensors,
+    random_states,
+    read_optimizer,
+    read_progress,
+    read_random,
+    set_random_states,
+    write_trainer_state,
+)
+
+logger = logging.getLogger("gretriever")
+END_OF_ANSWER = "[/s]"  # what PyG writes behind every label
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parse the command line; train or answer."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    train = commands.add_parser("train", help="train as the config says; checkpoint: last")
+    train.add_argument("--config", required=True)
+    train.set_defaults(run=train_command)
+    answer = commands.add_parser("answer", help="answer a file of conversations, gold history")
+    for name in ("checkpoint", "input", "output"):
+        answer.add_argument(f"--{name}", required=True, type=Path)
+    answer.add_argument("--single_answers_only", action="store_true")
+    answer.add_argument("--max_questions", type=int)
+    answer.add_argument("--batch_size", type=int, default=8)
+    answer.add_argument("--max_new_tokens", type=int, default=48)
+    answer.add_argument("--fresh", action="store_true", help="forget what --output holds")
+    answer.set_defaults(run=answer_command)
+    args = parser.parse_args(argv)
+    args.run(args)
+
+
+def train_command(args: argparse.Namespace) -> None:
+    """Train, from where the folder's checkpoint stands."""
+    config = read_config(args.config)
+    with StopRequest(config.training.max_minutes) as stop, locked(Path(config.training.output)):
+        set_seed(config.training.seed)
+        builder = load_builder(config)
+        examples, _ = load_train_and_tune(config, builder)
+        system = make_system(config, builder)
+        train(system, config, examples, stop)
+
+
+def make_system(config: Config, builder: ExampleBuilder) -> Pyg:
+    """GRetriever around a base model of its own; greedy when it answers."""
+    model = config.model
+    base = load_base_model(model.base_model, model.dtype, model.attn_implementation)
+    base.to("cuda" if torch.cuda.is_available() else "cpu")
+    base.generation_config.update(do_sample=False, temperature=None, top_p=None, top_k=None)
+    embed = cached(sentence_encoder(config.evidence.embedder))
+    return Pyg(base, builder.prompt.tokenizer, config, embed)
+
+
+def make_optimizer(system: Pyg, config: Config) -> torch.optim.Adam:
+    """Adam with our rates: LoRA's for its LoRA, our encoder's for its GNN and projector."""
+    rates = config.training.learning_rate, config.training.encoder_learning_rate
+    named = [(n, p) for n, p in system.module.named_parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for n, p in named if ("lora_" in n) == lora], "lr": rate, "full_lr": rate}
+        for lora, rate in zip((True, False), rates, strict=True)
+    ]
+    return torch.optim.Adam(groups, fused=True)
+
+
+def train(system: Pyg, config: Config, examples: Sequence[Example], stop: StopRequest) -> None:
+    """The loop: step, log, save, stop.
+
+    Raises:
+        ValueError: the checkpoint in the folder is of other data or of another config.
+    """
+    settings, output = config.training, Path(config.training.output)
+    schedule, optimizer = BatchSchedule(examples, settings), make_optimizer(system, config)
+    data = fingerprint(examples)
+    first = resume(system, optimizer, output, config, data)
+    system.module.train()
+    log, began = RunLog(output, first, num_lines=first), time.monotonic()
+    numbers = range(first, schedule.num_steps)
+    for number in tqdm(numbers, initial=first, total=schedule.num_steps, desc="train"):
+        set_rates(optimizer, settings, number, schedule.num_steps)
+        batches = [[examples[i] for i in batch] for batch in schedule.step(number)]
+        loss = take_step(system, optimizer, batches, settings.max_grad_norm)
+        log.write(number + 1, time.monotonic() - began, {"loss": loss})
+        if stop or due(number + 1, settings.save_every) or number + 1 == schedule.num_steps:
+            save(system, optimizer, config, number + 1, data)
+        if stop and number + 1 < schedule.num_steps:
+            raise SystemExit(EXIT_GO_ON)
+    log.close()
+
+
+def take_step(
+    system: Pyg, optimizer: torch.optim.Optimizer, batches: list[list[Example]], max_norm: float
+) -> float:
+    """One optimizer step; batches weigh by their answer tokens, as in our loop.
+
+    Raises:
+        ValueError: loss or gradient is not finite.
+    """
+    tokens = [sum(len(example.target_ids) for example in batch) for batch in batches]
+    total = 0.0
+    for batch, count in zip(batches, tokens, strict=True):
+        graphs = PygBatch.from_data_list([system.graph(example) for example in batch])
+        loss = system.module(
+            *(graphs.question, graphs.x, graphs.edge_index, graphs.batch, graphs.label),
+            None,
+            graphs.desc,
+        )
+        (loss * count / sum(tokens)).backward()
+        total += float(loss.detach()) * count / sum(tokens)
+    norm = float(clip_grad_norm_(system.module.parameters(), max_norm))
+    if not math.isfinite(total) or not math.isfinite(norm):
+        raise ValueError(f"loss {total}, gradient norm {norm}")
+    optimizer.step()
+    optimizer.zero_grad()
+    return total
+
+
+def save(
+    system: Pyg, optimizer: torch.optim.Optimizer, config: Config, step: int, data: str
+) -> None:
+    """Write ``last``; until it is whole, the one before it stays."""
+    last = Path(config.training.output) / "last"
+    new, old = last.with_name("last.new"), last.with_name("last.old")
+    for folder in (new, old) if last.exists() else (new,):
+        shutil.rmtree(folder, ignore_errors=True)
+    new.mkdir(parents=True)
+    (new / "config.yaml").write_text(write_config(config), encoding="utf-8")
+    save_file(trained(system), new / WEIGHTS, metadata={"commit": commit() or ""})
+    progress = {"step": step, "data": data}
+    tensors = optimizer_tensors(system.module, optimizer)
+    write_trainer_state(new, tensors, [random_states()], progress)
+    if last.exists():
+        last.rename(old)
+    new.rename(last)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def trained(system: Pyg) -> dict[str, torch.Tensor]:
+    """The weights that are trained, by name."""
+    named = system.module.named_parameters()
+    return {n: p.detach().cpu().contiguous() for n, p in named if p.requires_grad}
+
+
+def resume(
+    system: Pyg, optimizer: torch.optim.Optimizer, output: Path, config: Config, data: str
+) -> int:
+    """Go to where the folder's checkpoint stands; the step it is at, 0 where there is none."""
+    found = [folder for name in ("last", "last.old") if (folder := output / name).is_dir()]
+    if not found:
+        return 0
+    changed = differences(read_config(found[0] / "config.yaml"), config).keys() - FREE
+    if changed:
+        raise ValueError(f"{found[0]}: a checkpoint of another config: {', '.join(changed)}")
+    progress = read_progress(found[0])
+    if progress["data"] != data:
+        raise ValueError(f"{found[0]}: trained on other data")
+    load_weights(system, found[0])
+    load_optimizer(system.module, optimizer, read_optimizer(found[0]))
+    set_random_states(read_random(found[0], 0))
+    return progress["step"]
+
+
+def load_weights(system: Pyg, folder: Path) -> None:
+    """Put a checkpoint's weights into a fresh model."""
+    weights = load_file(folder / WEIGHTS)
+    missing, unknown = system.module.load_state_dict(weights, strict=False)
+    trains = {name for name, p in system.module.named_parameters() if p.requires_grad}
+    if unknown or trains & set(missing):
+        raise ValueError(f"{folder / WEIGHTS}: not the weights of this model")
+
+
+def answer_command(args: argparse.Namespace) -> None:
+    """Answer a file's questions, but for those that the output has from an earlier start.
+
+    Raises:
+        ValueError: the output is of another checkpoint, input or options, or cannot be written.
+    """
+    config = read_config(args.checkpoint / "config.yaml")
+    builder = load_builder(config)
+    conversations = complete_entities(read_conversations(args.input))
+    num, single = args.max_questions, args.single_answers_only
+    chosen = choose_questions(conversations, num, single, DRAW_SEED)
+    size = sum(map(len, chosen.values()))
+    output = AnswerFile(args.output, settings_of(args), size, args.fresh)
+    if output.whole:
+        return
+    examples = [
+        example
+        for number, turns in tqdm(chosen.items(), desc="graphs")
+        for example in builder.conversation(conversations[number], turns)
+    ]
+    system = make_system(config, builder)
+    load_weights(system, args.checkpoint)
+    system.module.eval()
+    with output, tqdm(total=size, desc="answers") as bar:
+        output.begin()
+        for start in range(0, size, args.batch_size):
+            batch = {n: examples[n] for n in range(size)[start : start + args.batch_size]}
+            if not batch.keys() <= output.known.keys():
+                records = answer_batch(system, list(batch.values()), args.max_new_tokens)
+                output.add(dict(zip(batch, records, strict=True)))
+            bar.update(len(batch))
+        output.finish()
+
+
+def settings_of(args: argparse.Namespace) -> Json:
+    """All that shapes the answers."""
+    names = ("single_answers_only", "max_questions", "batch_size", "max_new_tokens")
+    return {
+        "checkpoint": file_hash(args.checkpoint / WEIGHTS),
+        "input": file_hash(args.input),
+        **{name: getattr(args, name) for name in names},
+    }
+
+
+def answer_batch(system: Pyg, batch: Sequence[Example], max_new_tokens: int) -> Iterator[Json]:
+    """Prediction records, without a log-probability, which GRetriever does not give."""
+    began = time.monotonic()
+    graphs = PygBatch.from_data_list([system.graph(example) for example in batch])
+    texts = system.module.inference(
+        *(graphs.question, graphs.x, graphs.edge_index, graphs.batch, None, graphs.desc),
+        max_new_tokens,
+    )
+    milliseconds = 1000 * (time.monotonic() - began) / len(batch)
+    for example, text in zip(batch, texts, strict=True):
+        record = prediction_record(example, answer_text(text), 0.0, milliseconds)
+        del record["logprob"]
+        yield record
+
+
+def answer_text(text: str) -> str:
+    """A generated text as an answer: up to its end or that of the line, as ours are."""
+    return text.partition(END_OF_ANSWER)[0].strip().split("\n")[0].strip()
+
+
+if __name__ == "__main__":
+    run_cli(main)

@@ -1,0 +1,156 @@
+"""Writes which questions each row of a study answered correctly, and compares rows by them.
+
+    python -m turngraph.benchmarks.study.hits docs/study/sqa_cpu/hits.csv \\
+        runs/study/sqa_cpu/hits.csv --than text
+
+A study writes ``hits.csv`` beside its report. The file holds no question and no answer, so that it
+can be shared, and rows are compared question by question without their predictions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from turngraph.benchmarks.study.row_scores import (
+    Key,
+    RowScores,
+    cell,
+    minus,
+    over_conversations_and_seeds,
+    sign_flip_test,
+    values_of,
+)
+from turngraph.data.cli import run_cli
+from turngraph.data.jsonlines import whole_file
+
+QUESTION = ("conversation", "turn")
+PLACES = {"1": (1.0, 1.0), "5": (0.0, 1.0), "0": (0.0, 0.0)}
+"""What a question's entry says -> H@1 and H@5: right, right among five, wrong."""
+ANY = "any"
+"""The seed of a row that is not trained: it stands for every one."""
+Hits = dict[Key, str]
+Rows = dict[str, dict[str, Hits]]
+"""Row -> seed -> question -> entry."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the rows of some files, and how they differ from one of them."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
+    parser.add_argument("files", nargs="+", help="hits.csv; of a seed in several, the first counts")
+    parser.add_argument("--than", default="text", help="the row that others are compared with")
+    parser.add_argument("--rows", nargs="+", help="only these")
+    args = parser.parse_args(argv)
+    rows = read_hits(args.files)
+    for name in (args.than, *(args.rows or ())):
+        if name not in rows:
+            raise ValueError(f"{name!r} is no row of {', '.join(args.files)}: {', '.join(rows)}")
+    heads = ["row", "seeds", "H@1", "H@5", "compared", f"H@1 minus {args.than}", "p"]
+    heads += ["H@5 minus it", "p"]
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+    for name in args.rows or rows:
+        print(f"| {' | '.join([name, *cells(rows[name], rows[args.than])])} |", flush=True)
+
+
+def cells(row: Mapping[str, Hits], than: Mapping[str, Hits]) -> list[str]:
+    """A row's seeds, H@1 and H@5, and what it has more than another with the same seed.
+
+    Behind them the number of questions that are compared, those that both rows have; nothing where
+    there is none.
+    """
+    found = [
+        cell(over_conversations_and_seeds([numbers(hits, place) for hits in row.values()]))
+        for place in (0, 1)
+    ]
+    seeds = pairs(row, than)
+    common = next((row[a].keys() & than[b].keys() for a, b in seeds), set())
+    if row is than or not common:
+        return [str(len(row)), *found, *[""] * 5]
+    found.append(str(len(common)))
+    for place in (0, 1):
+        more = [minus(numbers(row[a], place), numbers(than[b], place)) for a, b in seeds]
+        p = sign_flip_test(more)
+        found += [
+            cell(over_conversations_and_seeds(more), "+"),
+            f"{p:.3f}" if p >= 0.001 else "< 0.001",
+        ]
+    return [str(len(row)), *found]
+
+
+def pairs(row: Mapping[str, Hits], than: Mapping[str, Hits]) -> list[tuple[str, str]]:
+    """The seeds to compare, the row's and the other's."""
+    if ANY in row:
+        return [(ANY, seed) for seed in than]
+    return [(seed, ANY if ANY in than else seed) for seed in row if {seed, ANY} & than.keys()]
+
+
+def numbers(hits: Hits, place: int) -> dict[Key, float]:
+    """H@1 (place 0) or H@5 (place 1) of every question."""
+    return {key: PLACES[entry][place] for key, entry in hits.items()}
+
+
+def write_hits(rows: Mapping[str, RowScores], path: Path) -> None:
+    """One line a question, one column a row and seed: 1 right, 5 right among five, 0 wrong."""
+    columns: dict[str, Hits] = {}
+    for name, row in rows.items():
+        for seed, scores in row.by_seed.items():
+            first, fifth = (values_of(scores, metric) for metric in ("hit_at_1", "hit_at_5"))
+            columns[f"{name}/{ANY if row.untrained else seed}"] = {
+                key: "1" if value else "5" if fifth[key] else "0" for key, value in first.items()
+            }
+    keys = dict.fromkeys(key for hits in columns.values() for key in hits)
+    with whole_file(path) as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow([*QUESTION, *columns])
+        for key in keys:
+            lines.writerow([*key, *(hits.get(key, "") for hits in columns.values())])
+
+
+def read_hits(paths: Sequence[str]) -> Rows:
+    """The rows of some files by name and seed.
+
+    Raises:
+        ValueError: a file is missing, a line is malformed, or two seeds of a row have answered
+            different questions; the message names the file.
+    """
+    rows: Rows = {}
+    for path in paths:
+        try:
+            with open(path, encoding="utf-8", newline="") as file:
+                lines = list(csv.reader(file))
+        except OSError as error:
+            raise ValueError(f"{path}: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}: not UTF-8 at byte {error.start + 1}") from None
+        for name, seed, hits in _columns(path, lines):
+            seeds = rows.setdefault(name, {})
+            for other, known in seeds.items():
+                if known.keys() != hits.keys():
+                    raise ValueError(
+                        f"{path}: {name}/{seed} has answered other questions ({len(hits)}) than "
+                        f"{name}/{other} ({len(known)})"
+                    )
+            seeds.setdefault(seed, hits)
+    return rows
+
+
+def _columns(path: str, lines: Sequence[Sequence[str]]) -> list[tuple[str, str, Hits]]:
+    head = lines[0] if lines else []
+    names = [column.rpartition("/") for column in head[2:]]
+    are_rows = all(name and (seed == ANY or seed.isdigit()) for name, _, seed in names)
+    if tuple(head[:2]) != QUESTION or not are_rows:
+        raise ValueError(f"{path}, line 1: must be {','.join(QUESTION)},ROW/SEED,...")
+    columns: list[tuple[str, str, Hits]] = [(name, seed, {}) for name, _, seed in names]
+    for number, line in enumerate(lines[1:], 2):
+        if len(line) != len(head) or not set(line[2:]) <= {*PLACES, ""}:
+            raise ValueError(f"{path}, line {number}: must be {len(head)} fields, entries 1, 5, 0")
+        for entry, (_, _, hits) in zip(line[2:], columns, strict=True):
+            if entry:
+                hits[line[0], line[1]] = entry
+    return columns
+
+
+if __name__ == "__main__":
+    run_cli(main)

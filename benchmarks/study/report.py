@@ -1,0 +1,253 @@
+"""The page of a study: tables, tests and figures from the answers that are there so far."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from turngraph.benchmarks.study.config import Row, Size, Study
+from turngraph.benchmarks.study.figures import Series, draw_bars, draw_lines, draw_rows, save
+from turngraph.benchmarks.study.hits import write_hits
+from turngraph.benchmarks.study.plan import power_text
+from turngraph.benchmarks.study.row_scores import (
+    Key,
+    RowScores,
+    cell,
+    difference,
+    load_rows,
+    row_estimate,
+)
+from turngraph.benchmarks.study.runs import Json, Run
+from turngraph.configs.schema import Config
+from turngraph.data.jsonlines import whole_file
+from turngraph.data.scoring.score import Estimate, group_of
+
+MIN_TURN = 10  # questions; the last turns with fewer are one group
+TITLES = {
+    "source": "By the source of the answer",
+    "held_by": "By the source of the passages of E_t that hold the answer",
+    "turn": "By turn",
+    "answer_type": "By type of answer",
+    "domain": "By domain",
+}
+Rows = dict[str, RowScores]
+
+
+def write_page(study: Study, size: Size, runs: Sequence[Run], output: Path, command: str) -> None:
+    """Write ``study.md``, its figures, ``study.json`` and ``hits.csv`` into the study's folder.
+
+    Args:
+        study: rows, claims, breakdowns.
+        size: for how small a difference it can show.
+        runs: all of the study's; those that are done are on the page.
+        output: the folder.
+        command: that makes it.
+    """
+    rows = load_rows(study, runs)
+    if not rows:
+        return
+    numbers = {name: _numbers(study, row, rows) for name, row in rows.items()}
+    made = f"Made by `{command}`.\n"
+    text = "\n".join([*_page(study, size, runs, rows, numbers, output), made])
+    for name, content in (
+        ("study.md", text),
+        ("study.json", json.dumps(_finite(numbers), indent=1) + "\n"),
+    ):
+        with whole_file(output / name) as file:
+            file.write(content)
+    write_hits(rows, output / "hits.csv")
+
+
+def _numbers(study: Study, row: RowScores, rows: Rows) -> Json:
+    """What the tables say of one row."""
+    compared = {}
+    for name in study.baselines:
+        if name in rows and name != row.row.name:
+            found = difference(rows[name], row, "hit_at_1")
+            compared[name] = None if found is None else {"estimate": found[0], "p": found[1]}
+    return {
+        "seeds": sorted(row.by_seed),
+        "hit_at_1": row_estimate(row, "hit_at_1"),
+        "hit_at_5": row_estimate(row, "hit_at_5"),
+        "answer_in_evidence": row_estimate(row, "answer_in_evidence"),
+        "minus": compared,
+    }
+
+
+def _page(
+    study: Study, size: Size, runs: Sequence[Run], rows: Rows, numbers: Json, output: Path
+) -> Iterator[str]:
+    folders = {run.folder: run for run in runs}.values()
+    done = sum(run.state["done"] for run in folders)
+    yield f"# {study.title}: the study\n"
+    yield from _settings(study, runs, rows)
+    yield f"{done} of {len(folders)} runs are done.\n"
+    yield (
+        "H@1 and H@5 as the paper counts them. Intervals are 95 % bootstrap intervals over "
+        "conversations and, where a row has several, seeds. p is that of a paired test (signs of "
+        "whole conversations flipped, two-sided, not corrected for their number). "
+        f"{power_text(study, size, runs)}\n"
+    )
+    yield from _claims(study, rows)
+    for title, holds in _SECTIONS.items():
+        yield from _table(title, study, {n: r for n, r in rows.items() if holds(r.row)}, numbers)
+    yield from _figures(study, rows, numbers, output)
+    yield from _runs(rows)
+
+
+_SECTIONS: dict[str, Callable[[Row], bool]] = {
+    "Core rows": lambda row: row.core,
+    "Rows that answer with another row's checkpoint": lambda row: (
+        not row.core and row.checkpoint_of is not None
+    ),
+    "Other rows": lambda row: not row.core and row.checkpoint_of is None,
+}
+
+
+def _settings(study: Study, runs: Sequence[Run], rows: Rows) -> Iterator[str]:
+    """What the rows read and are trained on; those of other settings below the first one's."""
+    first = next((run.config for run in runs if run.config.training.max_steps != 0), runs[0].config)
+    scores = next(iter(next(iter(rows.values())).by_seed.values()))
+    yield (
+        f"`{first.model.base_model}`, {len(scores.predictions)} questions of `{study.dev}`, gold "
+        f"history. {_setting(first)}."
+    )
+    others: dict[str, list[str]] = {}
+    for row in (row for row in rows.values() if row.row.checkpoint_of is None):
+        config = row.runs[-1].config
+        if config.training.max_steps != 0 and (setting := _setting(config)) != _setting(first):
+            others.setdefault(setting, []).append(row.row.label)
+    if others:
+        named = (f"- {'; '.join(labels)}: {setting}." for setting, labels in others.items())
+        yield "\n" + "\n".join(named) + "\n"
+
+
+def _setting(config: Config) -> str:
+    data, evidence, settings = config.data, config.evidence, config.training
+    repeated = f", each {data.train_repeats} times," if data.train_repeats > 1 else ""
+    made = f" and {data.table_questions:,} made from tables" if data.table_questions else ""
+    limit = "" if evidence.max_nodes is None else f" within {evidence.max_nodes} tokens"
+    return (
+        f"{data.max_train_questions or 'All'} training questions{repeated}{made} in steps of "
+        f"{settings.batch_size or settings.batch_tokens} x {settings.batches_per_step}, "
+        f"{settings.num_epochs:g} epoch(s); E_t of {evidence.top_k} passages{limit}"
+    )
+
+
+def _claims(study: Study, rows: Rows) -> Iterator[str]:
+    known = [c for c in study.claims if c.row in rows and c.than in rows]
+    if not known:
+        return
+    yield "## Claims, the paper's and our own\n"
+    yield "| claim | rows | difference in H@1 | p |\n|---|---|---|---|"
+    for claim in known:
+        found = difference(rows[claim.than], rows[claim.row], "hit_at_1")
+        if found is not None:
+            names = f"{rows[claim.row].row.label} − {rows[claim.than].row.label}"
+            yield f"| {claim.text} | {names} | {cell(found[0], '+')} | {_p(found[1])} |"
+    yield ""
+
+
+def _table(title: str, study: Study, rows: Rows, numbers: Json) -> Iterator[str]:
+    if not rows:
+        return
+    labels = {row.name: row.label for row in study.rows}
+    heads = [f"to {labels[name]}" for name in study.baselines]
+    yield f"## {title}\n"
+    yield f"| row | seeds | H@1 | H@5 | answer in E_t | {' | '.join(heads)} |"
+    yield "|---" * (5 + len(heads)) + "|"
+    for name, row in rows.items():
+        found = numbers[name]
+        cells = [row.row.label, str(len(found["seeds"])) if not row.untrained else "–"]
+        cells += [cell(found[m]) for m in ("hit_at_1", "hit_at_5")]
+        cells.append(f"{found['answer_in_evidence'].mean:.3f}")
+        cells += [_compared(found["minus"].get(name)) for name in study.baselines]
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+
+
+def _compared(found: Json | None) -> str:
+    return "" if found is None else f"{cell(found['estimate'], '+')}, p {_p(found['p'])}"
+
+
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _figures(study: Study, rows: Rows, numbers: Json, output: Path) -> Iterator[str]:
+    labels = [row.row.label for row in rows.values()]
+    first, fifth = ([numbers[n][m] for n in rows] for m in ("hit_at_1", "hit_at_5"))
+    save(draw_rows(labels, first, fifth), output / "rows.png")
+    yield "## Figures\n\n![H@1 and H@5 of all rows](rows.png)\n"
+    core = {name: row for name, row in rows.items() if row.row.core}
+    for by in study.by if core else ():
+        groups = question_groups(study, core, by)
+        names = list(dict.fromkeys(groups.values()))
+        series = [
+            Series(row.row.label, [_of_group(row, groups, name) for name in names])
+            for row in core.values()
+        ]
+        counts = [f"{name}\nn = {sum(g == name for g in groups.values())}" for name in names]
+        draw = draw_lines if by == "turn" else draw_bars
+        save(draw(counts, series), output / f"{by}.png")
+        yield f"{TITLES[by]}:\n\n![H@1 of the core rows, by {by}]({by}.png)\n"
+
+
+def _of_group(row: RowScores, groups: dict[Key, str], name: str) -> Estimate:
+    return row_estimate(row, "hit_at_1", lambda key: groups.get(key) == name)
+
+
+def question_groups(study: Study, rows: Rows, by: str) -> dict[Key, str]:
+    """The group of every question, the same for all rows, groups in their order.
+
+    Of what depends on a row, such as E_t, the first baseline's is taken. Of turns,
+    the last ones with fewer than ``MIN_TURN`` questions each are one group, which takes in the turn
+    before them where it would have fewer itself; a turn with few before one with enough stays.
+    """
+    name = next((name for name in study.baselines if name in rows), next(iter(rows)))
+    scores = next(iter(rows[name].by_seed.values()))
+    found = {(p.conversation, p.turn): group_of(p, by, scores.path) for p in scores.predictions}
+    in_order = dict(sorted(found.items(), key=lambda item: (item[1] == "nothing", item[1])))
+    if by != "turn":
+        return {key: str(group) for key, group in in_order.items()}
+    counts, first, joined = Counter(in_order.values()), math.inf, 0
+    for turn in sorted(counts, reverse=True):
+        if counts[turn] >= MIN_TURN and not 0 < joined < MIN_TURN:
+            break
+        first, joined = turn, joined + counts[turn]
+    return {k: f"turn {t}" if t < first else f"turn {first}+" for k, t in in_order.items()}
+
+
+def _runs(rows: Rows) -> Iterator[str]:
+    yield "## Runs\n"
+    yield "| run | minutes | gates, change of node states | commit | machine |"
+    yield "|---|---|---|---|---|"
+    for run in {run.folder: run for row in rows.values() for run in row.runs}.values():
+        state = run.state
+        commits = ", ".join(str(c)[:7] + "+" * str(c).endswith("+") for c in state["commits"])
+        cells = (run.name, f"{state['seconds'] / 60:.1f}", _gates(run), commits)
+        yield f"| {' | '.join(cells)} | {state.get('machine', '')} |"
+    yield ""
+
+
+def _gates(run: Run) -> str:
+    """What the encoder had become at the end of its training, from the log's last step."""
+    log = run.folder / "run" / "log.jsonl"
+    if not log.is_file():
+        return ""
+    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    last = next((line for line in reversed(lines) if "relative_change" in line), {})
+    gates = [f"{value:.3f}" for name, value in last.items() if name.startswith("gate_")]
+    return f"{', '.join(gates)}; {last['relative_change']:.3f}" if last else ""
+
+
+def _finite(value: object) -> object:
+    """The same with null for NaN, and estimates by name."""
+    if isinstance(value, Estimate):
+        return {k: None if math.isnan(v) else v for k, v in value._asdict().items()}
+    if isinstance(value, dict):
+        return {name: _finite(inner) for name, inner in value.items()}
+    return value

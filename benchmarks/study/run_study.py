@@ -1,0 +1,171 @@
+"""Runs a study, from rows to the page: ``turngraph study --config benchmarks/study/sqa.yaml``.
+
+Trains and answers every row of the study with its seeds, one run after the other; the same command
+goes on where it was stopped, ``--max_minutes`` stops it, and what is finished is never repeated.
+``--plan`` says what is left. Options such as ``--model.base_model`` override fields of all rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import shlex
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
+
+from turngraph.benchmarks.study.config import Size, Study, read_study
+from turngraph.benchmarks.study.plan import minutes_left, print_plan
+from turngraph.benchmarks.study.report import TITLES, write_page
+from turngraph.benchmarks.study.runs import (
+    Run,
+    check_finished,
+    chosen_runs,
+    execute,
+    missing_files,
+    study_runs,
+)
+from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
+
+logger = logging.getLogger("study")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run what is left of a study, and write its page."""
+    args, more = parse(argv)
+    with StopRequest(args.max_minutes) as stop:
+        study, size = chosen(args)
+        output = Path(args.output or f"runs/study/{Path(args.config).stem}_{args.size}")
+        if missing := missing_files(study):
+            raise ValueError("missing data; each file with its command: " + "; ".join(missing))
+        everything = study_runs(study, size, output, more)
+        check_finished(everything)
+        runs = chosen_runs(everything, args.rows, args.seeds)
+        if args.plan:
+            return print_plan(study, size, runs, everything)
+        with locked(output):
+            page = partial(write_page, study, size, everything, output, command_line(args, more))
+            failed, stopped = run_all(size, runs, everything, stop, page)
+    if failed:
+        raise ValueError(f"{len(failed)} run(s) failed: " + "; ".join(failed))
+    if stopped:
+        raise SystemExit(EXIT_GO_ON)
+
+
+def parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
+    """The options, and the overrides of config fields among them."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", required=True, help="a YAML of benchmarks/study/")
+    parser.add_argument("--size", default="cpu", help="one of the study's sizes")
+    parser.add_argument("--output", help="folder of all runs and the page")
+    parser.add_argument("--data", help="folder of the data, if not where the study says")
+    parser.add_argument("--max_minutes", type=float, help="stop after so long, and go on later")
+    parser.add_argument("--plan", action="store_true", help="say what is left, and run nothing")
+    parser.add_argument("--rows", nargs="+", default=[], help="only these rows")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[], help="only these seeds")
+    return parser.parse_known_args(argv)
+
+
+def command_line(args: argparse.Namespace, more: Sequence[str]) -> str:
+    """The command that makes the whole study, as it was given."""
+    given = {name: getattr(args, name) for name in ("config", "size", "data", "output")}
+    words = [word for name, value in given.items() if value for word in (f"--{name}", value)]
+    return shlex.join(["turngraph", "study", *words, *more])
+
+
+def chosen(args: argparse.Namespace) -> tuple[Study, Size]:
+    """The study of the options, and its size."""
+    study = read_study(args.config)
+    if args.data is not None:
+        study = replace(study, data=args.data)
+    if args.size not in study.sizes:
+        known = ", ".join(study.sizes)
+        raise ValueError(f"--size: {args.size!r} given, must be one of {known}")
+    if unknown := [name for name in study.by if name not in TITLES]:
+        known = ", ".join(TITLES)
+        raise ValueError(f"study {args.config}, field by: {unknown[0]!r}, must be of {known}")
+    return study, study.sizes[args.size]
+
+
+def locked(output: Path) -> FileLock:
+    """Keeps other studies out of a folder."""
+    output.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(output / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ValueError(f"--output: {output} is in use by another study") from None
+    return lock
+
+
+def run_all(
+    size: Size,
+    runs: Sequence[Run],
+    everything: Sequence[Run],
+    stop: StopRequest,
+    write: Callable[[], None],
+) -> tuple[list[str], bool]:
+    """Run what is left, one after the other.
+
+    Args:
+        size: for what starts a run, and how long it may take.
+        runs: in their order.
+        everything: all runs of the study, to know by how long others took.
+        stop: asked while a run goes on.
+        write: writes the page.
+
+    Returns:
+        What failed, and whether something is left because of the stop.
+    """
+    failed: dict[Path, str] = {}
+    stopped = False
+    left = [run for run in runs if not run.state["done"]]
+    bar = tqdm(total=len(runs), initial=len(runs) - len(left), desc="study", unit="run")
+    with logging_redirect_tqdm(), bar:
+        for run in left:
+            minutes = minutes_left(run, size, everything)
+            if not run.is_ready:
+                continue  # its training failed, or waits
+            if run.uninterruptible and minutes > (stop.max_minutes or math.inf):
+                failed[run.folder] = f"{run.name}: needs --max_minutes {minutes:.0f} or more"
+                continue
+            if stop or (run.uninterruptible and minutes > minutes_to(stop)):
+                stopped = True
+                continue
+            logger.info("%s, about %.0f min; log in %s", run.name, minutes, run.folder)
+            try:
+                outcome = execute(run, size, stop)
+            except ValueError as error:
+                failed[run.folder] = f"{run.name}: {error}"
+                continue
+            logger.info("%s: %s after %.1f min", run.name, outcome, run.state["seconds"] / 60)
+            if outcome == "failed":
+                failed[run.folder] = f"{run.name}: see {run.folder / 'log.txt'}"
+            stopped = stopped or outcome == "stopped"
+            bar.update(outcome == "done")
+            if run.kind == "answer" and outcome == "done":
+                write()
+    write()
+    return list(failed.values()), stopped
+
+
+def minutes_to(stop: StopRequest) -> float:
+    """Minutes until a stop by --max_minutes."""
+    if stop.max_minutes is None:
+        return math.inf
+    return stop.max_minutes - (time.monotonic() - stop.started) / 60
+
+
+if __name__ == "__main__":
+    run_cli(main)

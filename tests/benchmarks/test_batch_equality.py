@@ -1,0 +1,49 @@
+"""The command that compares batches with one by one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from turngraph.benchmarks.quality.batch_equality import difference, differences, generate
+from turngraph.model.graph_lm import GraphLM
+from turngraph.tests.tiny import END_ID, stir, tiny_examples, tiny_model
+
+EXAMPLES = tiny_examples(16)
+NEW = 48
+
+
+def model_of(dtype: str, seed: int = 0) -> GraphLM:
+    model = stir(tiny_model(dtype=dtype, lora=None, seed=seed), seed)
+    model.lm.to(getattr(torch, dtype))
+    return model
+
+
+@pytest.mark.parametrize("size", [3, 16])
+def test_in_float32_no_answer_differs(size: int) -> None:
+    model = model_of("float32")
+    alone, together = (generate(model, EXAMPLES, n, NEW, END_ID) for n in (1, size))
+    assert alone == together
+    assert list(differences(model, EXAMPLES, alone, together)) == []
+
+
+@pytest.mark.parametrize("seed", [3, 5])  # some answers differ on most machines
+def test_in_bfloat16_answers_part_where_two_logits_are_nearly_equal(seed: int) -> None:
+    model = model_of("bfloat16", seed)
+    alone, together = (generate(model, EXAMPLES, n, NEW, END_ID) for n in (1, 16))
+    found = list(differences(model, EXAMPLES, alone, together))
+    assert len(found) == sum(a != b for a, b in zip(alone, together, strict=True))
+    for one in found:
+        assert one.tokens[0] != one.tokens[1]
+        assert one.bf16_steps <= 4, one
+        assert one.gap < 0.1 * one.spread, one
+
+
+def test_a_difference_that_is_none_of_rounding_is_seen() -> None:
+    model = model_of("float32")
+    (ids,) = generate(model, EXAMPLES[:1], 1, NEW, END_ID)
+    wrong = [*ids[:2], (ids[2] + 7) % 480]
+    (found,) = differences(model, EXAMPLES[:1], [ids], [wrong])
+    assert (found.position, found.tokens) == (2, (ids[2], wrong[2]))
+    assert found == difference(model, EXAMPLES[0], ids[:2], (ids[2], wrong[2]))
+    assert found.gap > 0.1 * found.spread

@@ -1,0 +1,161 @@
+"""The benchmark of explanations: what is taken away, records that go on, the table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turngraph.benchmarks.quality import faithfulness
+from turngraph.benchmarks.quality.faithfulness import (
+    SELECTIONS,
+    Ablation,
+    best_first,
+    measure,
+    parse,
+    settings_of,
+    table,
+)
+from turngraph.configs.schema import (
+    Config,
+    EncoderConfig,
+    EvidenceConfig,
+    ModelConfig,
+    TrainingConfig,
+)
+from turngraph.data.batches.collate import collate
+from turngraph.data.cli import EXIT_GO_ON
+from turngraph.data.jsonlines import write_conversations
+from turngraph.model.checkpoint import save_checkpoint
+from turngraph.model.graph_lm import GraphLM
+from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_model
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def question() -> Ablation:
+    builder = tiny_builder(question_nodes="query")
+    example = builder.conversation(tiny_conversation(0))[1]
+    return Ablation(stir(tiny_model()), builder, example, 4)
+
+
+def options(**changes: Any) -> argparse.Namespace:
+    settings = {"selections": list(SELECTIONS), "sizes": [1, 3], "draws": 2, "seed": 0}
+    return argparse.Namespace(**settings | changes)
+
+
+def test_what_is_taken_away_is_gone_from_graph_and_prompt(question: Ablation) -> None:
+    kept = [0, 2, 3, 4]
+    passages = [question.example.evidence[place].evidence for place in kept]
+    graph = question.builder.graph(passages, question.encoded_question)
+    assert len(graph.node_ids) < len(question.example.graph.node_ids)
+    batch = collate([replace(question.example, graph=graph)], "right", with_target=True)
+    expected = -question.model(batch).total.item()
+    assert question.logprob([4, 0, 3, 2]) == pytest.approx(expected, abs=1e-5)
+    assert question.logprob(range(5)) == question.full != pytest.approx(expected, abs=1e-5)
+    assert "Peru" in question.encoded_question  # of the turn before: the query is encoded here
+
+
+def test_losses(question: Ablation) -> None:
+    assert question.losses([3, 1, 0, 2, 4], 0)[0] == 0
+    assert question.losses([3, 1, 0, 2, 4], 5)[1] == 0
+    without, only = question.losses([3, 1, 0, 2, 4], 2)
+    assert without == question.full - question.logprob([0, 2, 4])
+    assert only == question.full - question.logprob([1, 3])
+    assert question.losses_alone()[1] == question.losses([1, 0, 2, 3, 4], 1)[0]
+
+
+def test_a_record_has_both_losses_for_each_selection_and_size(question: Ablation) -> None:
+    record = measure(question, options())
+    assert set(record["losses"]) == set(SELECTIONS)
+    assert record["num_passages"] == 5
+    order = best_first(record["parts"]["share"])
+    assert record["losses"]["share"]["3"] == pytest.approx(question.losses(order, 3))
+    assert record["losses"]["rank"]["1"] == pytest.approx(question.losses([0, 1, 2, 3, 4], 1))
+    alone = record["parts"]["leave_one_out"]
+    assert record["losses"]["leave_one_out"]["1"][0] == pytest.approx(max(alone), abs=1e-4)
+    assert measure(question, options()) == record  # random draws are the question's own
+
+
+def test_best_first_is_stable() -> None:
+    assert best_first([0.5, 2.0, 0.5, 3.0]) == [3, 1, 0, 2]
+
+
+def test_the_table_leaves_out_questions_with_too_few_passages() -> None:
+    def record(number: int, passages: int, loss: float) -> Json:
+        losses = {"share": {"3": [loss, 0.5]}, "rank": {"3": [1.0, 0.25]}}
+        return {"conversation": str(number), "num_passages": passages, "losses": losses}
+
+    text = table([record(0, 5, 2.0), record(1, 5, 4.0), record(2, 3, 99.0)], [3])
+    assert "k = 3, 2 questions" in text
+    assert "| share | +3.000 [+2.000, +4.000] | +0.500 [+0.500, +0.500] |  |" in text
+    rank = "| rank | +1.000 [+1.000, +1.000] | +0.250 [+0.250, +0.250] | +2.000 [+1.000, +3.000] |"
+    assert rank in text
+
+
+def test_it_goes_on_where_it_was_stopped(
+    tiny_folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = Config(
+        evidence=EvidenceConfig(memory="random", top_k=5),
+        model=ModelConfig(
+            tiny_folder, lora=LORA, encoder=EncoderConfig(gate_init=0.5), dtype="float32"
+        ),
+        training=TrainingConfig(max_steps=0),
+    )
+    save_checkpoint(stir(GraphLM(config.model)), config, {}, tmp_path / "checkpoint")
+    write_conversations(tmp_path / "input.jsonl", [tiny_conversation(n) for n in range(2)])
+    records = tmp_path / "records.jsonl"
+    command = ["--checkpoint", tmp_path / "checkpoint", "--input", tmp_path / "input.jsonl"]
+    command += ["--records", records, "--num_questions", 4, "--max_new_tokens", 3, "--sizes", 1, 3]
+    command = [str(word) for word in command]
+    with pytest.raises(SystemExit) as stopped:
+        faithfulness.main([*command, "--max_minutes", "0"])
+    assert stopped.value.code == EXIT_GO_ON
+    head, first = records.read_text(encoding="utf-8").splitlines()
+    records.write_text(f'{head}\n{first}\n{{"conversation": "c', encoding="utf-8")  # killed
+    faithfulness.main(command)
+    lines = [json.loads(line) for line in records.read_text(encoding="utf-8").splitlines()]
+    assert lines[1] == json.loads(first)
+    assert len({(one["conversation"], one["turn"]) for one in lines[1:]}) == 4
+    assert "k = 3, 4 questions" in capsys.readouterr().out
+    whole = records.read_bytes()
+    faithfulness.main(command)
+    assert records.read_bytes() == whole
+    capsys.readouterr()
+    faithfulness.main([*command, "--num_questions", "2"])
+    assert "k = 3, 2 questions" in capsys.readouterr().out
+    assert records.read_bytes() == whole
+    with pytest.raises(ValueError, match="measured with seed=0, now 1"):
+        faithfulness.main([*command, "--seed", "1"])
+    with pytest.raises(ValueError, match="measured with base_model=None, now"):
+        faithfulness.main([*command, "--base_model", tiny_folder])
+    write_conversations(tmp_path / "input.jsonl", [tiny_conversation(n) for n in range(3)])
+    with pytest.raises(ValueError, match=r"measured with input=\w+, now \w+"):
+        faithfulness.main(command)
+
+
+def test_what_was_measured_with_another_checkpoint_or_device_is_not_gone_on_with(
+    graph_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faithfulness, "device_of", lambda args: args.device)  # there is no GPU
+    write_conversations(tmp_path / "input.jsonl", [tiny_conversation(0)])
+    command = ["--checkpoint", graph_checkpoint, "--input", str(tmp_path / "input.jsonl")]
+    command += ["--records", str(tmp_path / "records.jsonl")]
+    first = settings_of(parse([*command, "--device", "cpu"]))
+    assert first["quantization"] is None
+    copy = tmp_path / "copy"
+    shutil.copytree(graph_checkpoint, copy)
+    given = [*command, "--checkpoint", str(copy), "--device"]
+    assert settings_of(parse([*given, "cpu"])) == first
+    assert settings_of(parse([*given, "cuda:1"])) == first | {"device": "cuda"}
+    manifest = copy / "manifest.json"
+    values = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps(values | {"base_model_fingerprint": "another"}))
+    assert settings_of(parse([*given, "cpu"]))["checkpoint"] != first["checkpoint"]

@@ -1,0 +1,50 @@
+"""Records of a long measurement: what a kill leaves of them, and what they were measured with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from turngraph.benchmarks.quality.records import open_records, whole_lines
+
+HEAD = '{"settings": {"seed": 0}}\n'
+SETTINGS = {"seed": 0}
+
+
+@pytest.mark.parametrize("left", ["", HEAD[:9], HEAD[:-1]])
+def test_a_file_without_its_first_line_begins_anew(tmp_path: Path, left: str) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text(left)
+    with open_records(path, SETTINGS) as (done, file):
+        assert done == []
+        file.write('{"nats": 1}\n')
+    assert path.read_text() == HEAD + '{"nats": 1}\n'
+
+
+def test_a_line_that_was_cut_off_goes_and_the_others_are_never_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "folder" / "records.jsonl"
+    with open_records(path, SETTINGS) as (done, file):
+        file.write('{"nats": 1}\n{"na')
+    for name in ("write_bytes", "write_text"):
+        monkeypatch.setattr(Path, name, lambda *_, **__: pytest.fail("a kill here loses all"))
+    with open_records(path, SETTINGS) as (done, _):
+        assert done == [{"nats": 1}]
+    assert path.read_text() == HEAD + '{"nats": 1}\n'
+    with path.open("a") as file:
+        file.write("{")
+    assert whole_lines(path) == 2
+    assert path.read_text() == HEAD + '{"nats": 1}\n'
+
+
+def test_other_settings_need_another_file(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    with open_records(path, SETTINGS):
+        pass
+    with (
+        pytest.raises(ValueError, match="measured with seed=0, now 1: take another file"),
+        open_records(path, {"seed": 1}),
+    ):
+        pass

@@ -1,0 +1,592 @@
+"""The study: its rows, runs that are never repeated, its numbers, its page, the peers' rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from safetensors.torch import load_file
+
+from turngraph import infer, train
+from turngraph.benchmarks.study import convmix_study, gretriever, hits, run_study, runs
+from turngraph.benchmarks.study.config import Size, Study, read_study, row_config
+from turngraph.benchmarks.study.row_scores import cell
+from turngraph.benchmarks.study.runs import STATE, Run, chosen_runs
+from turngraph.benchmarks.study.runs import study_runs as runs_of
+from turngraph.configs.parse import write_config
+from turngraph.data.cli import EXIT_GO_ON
+from turngraph.data.jsonlines import write_conversations
+from turngraph.data.scoring.predictions import unfinished
+from turngraph.data.scoring.score import Estimate
+from turngraph.tests.runs import command, options
+from turngraph.tests.tiny import tiny_base, tiny_conversation, tiny_tokenizer
+
+STUDIES = sorted(Path(convmix_study.__file__).parent.glob("*.yaml"))
+MODULES = {
+    "turngraph.train": train.main,
+    "turngraph.infer": infer.main,
+    "turngraph.benchmarks.study.gretriever": gretriever.main,
+}
+Calls = list[list[str]]
+
+pytestmark = pytest.mark.usefixtures("fresh_accelerator")
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_every_row_of_every_size_is_a_config(path: Path) -> None:
+    found = read_study(path)
+    for size in found.sizes.values():
+        for row in found.rows:
+            if row.checkpoint_of is None:
+                config = row_config(found, size, row, 7)
+                assert config.training.seed == 7
+                assert config.data.tune is None
+    assert "#" in path.read_text(encoding="utf-8")
+
+
+def test_the_core_rows_are_the_papers_and_the_best_of_ours() -> None:
+    found = read_study("sqa")
+    core = [row.name for row in found.rows if row.core]
+    papers = ["text", "text_memory", "graph", "graph_memory", "zero_shot"]
+    assert core == [*papers, "nodes_made_same", "text_chosen_made"]
+    assert len(found.seeds) == 3
+    for size in found.sizes.values():
+        said = {
+            row.name: row_config(found, size, row, 0) for row in found.rows if not row.checkpoint_of
+        }
+        evidence = {name: config.model.evidence for name, config in said.items()}
+        assert evidence["text_memory"] == "text" != evidence["graph_memory"]
+        assert said["text_memory"].evidence == said["graph_memory"].evidence
+        assert len({config.training.max_new_tokens for config in said.values()}) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("title: x\n", "study"),
+        ("- a list\n", "study"),
+        ("{", "study"),
+    ],
+)
+def test_a_file_that_is_no_study_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_study(path)
+
+
+@pytest.fixture(scope="module")
+def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("study_data")
+    write_conversations(folder / "train.jsonl", [tiny_conversation(n) for n in range(4)])
+    write_conversations(folder / "dev.jsonl", [tiny_conversation(n) for n in (4, 5)])
+    return folder
+
+
+def write_study(folder: Path, base_model: str, data: Path, **changes: Any) -> Path:
+    """A study of five rows on a tiny model, and the config that they start from."""
+    folder.mkdir(exist_ok=True)
+    given = options(base_model, data, folder / "unused", data__tune="null")
+    config = train.parse_train_options(given)[1]
+    (folder / "base.yaml").write_text(write_config(config))
+    plain = {"model.evidence": "text"}
+    rows = [
+        {"name": "text", "label": "text", "core": True, "overrides": plain},
+        {"name": "graph", "label": "graph", "core": True},
+        {"name": "untrained", "label": "untrained", "core": True,
+         "overrides": plain | {"model.lora": None, "training.max_steps": 0}},
+        {"name": "shuffled", "label": "shuffled", "checkpoint_of": "graph",
+         "answer": {"cut_edges": "shuffle"}},
+    ]  # fmt: skip
+    values = {
+        "title": "Tiny",
+        "config": str(folder / "base.yaml"),
+        "data": str(data),
+        "make_data": "make {part} {output}",
+        "rows": rows,
+        "sizes": {"smoke": {"num_questions": 6, "overrides": {"training.max_steps": 2}}},
+        "seeds": [0, 1],
+        "baselines": ["text", "graph"],
+        "claims": [{"text": "the graph is better", "row": "graph", "than": "text"}],
+    }
+    path = folder / "study.yaml"
+    path.write_text(yaml.safe_dump(values | changes))
+    return path
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """Commands of the study, run in this process: what they were."""
+    found: Calls = []
+
+    def call(command: list[str], log: Path, stop: object) -> int:
+        found.append(command)
+        start = command.index("-m") + 1
+        MODULES[command[start]](command[start + 1 :])
+        return 0
+
+    monkeypatch.setattr(runs, "call", call)
+    return found
+
+
+def test_from_rows_to_the_page(
+    tiny_folder: str, small_data: Path, tmp_path: Path, calls: Calls, capsys: Any
+) -> None:
+    path, output = write_study(tmp_path / "s", tiny_folder, small_data), tmp_path / "out"
+    argv = ["--config", str(path), "--size", "smoke", "--output", str(output)]
+    run_study.main([*argv, "--plan"])
+    assert "0 of 11 runs are done" in capsys.readouterr().out
+    run_study.main(argv)
+    assert len(calls) == 11  # 2 rows x 2 seeds, the untrained, each answered; and the shuffled
+    page = (output / "study.md").read_text()
+    for words in (
+        "| text | 2 |",
+        "| untrained | – |",
+        "| shuffled | 1 |",
+        "| the graph is better |",
+    ):
+        assert words in page
+    assert f"--config {path} --size smoke --output {output}`" in page
+    numbers = json.loads((output / "study.json").read_text())
+    assert numbers["graph"]["answer_in_evidence"]["mean"] == pytest.approx(1.0)
+    assert set(numbers["shuffled"]["minus"]) == {"text", "graph"}
+    for name in ("rows", "source", "turn", "answer_type"):
+        assert (output / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    hits.main([str(output / "hits.csv"), "--rows", "shuffled"])
+    own, minus = (numbers["shuffled"][name] for name in ("hit_at_1", "minus"))
+    found = capsys.readouterr().out.strip().split("\n")[-1].split("|")
+    assert found[3].strip() == cell(Estimate(**own))
+    assert found[6].strip() == cell(Estimate(**minus["text"]["estimate"]), "+")
+    run_study.main(argv)
+    run_study.main([*argv, "--rows", "text", "--seeds", "1"])
+    assert len(calls) == 11  # nothing is repeated
+    assert (output / "study.md").read_text() == page
+    run_study.main([*argv, "--plan"])
+    assert "11 of 11 runs are done" in capsys.readouterr().out
+
+    # what is finished is no more what the study would make
+    config, graph = (next(output.glob(f"train/{row}-seed0*")) for row in ("text", "graph"))
+    before = (config / "config.yaml").read_text()
+    (config / "config.yaml").write_text(before.replace("max_grad_norm: 1.0", "max_grad_norm: 2.0"))
+    with pytest.raises(ValueError, match=r"text-seed0.*config.yaml: a default has changed"):
+        run_study.main(argv)
+    (config / "config.yaml").write_text(before)
+    shutil.rmtree(graph)
+    (config / "run" / "last").rename(tmp_path / "last")
+    run_study.main([*argv, "--plan"])  # a checkpoint that is gone says nothing against its answers
+    shutil.copytree(tmp_path / "last", config / "run" / "last")
+    other = next(output.glob("train/text-seed1*")) / "run" / "last"
+    shutil.rmtree(other)
+    shutil.copytree(tmp_path / "last", other)
+    with pytest.raises(ValueError, match=r"answers/text-seed1.*: answers of another checkpoint"):
+        run_study.main(argv)
+    assert len(calls) == 11
+
+
+NODES = {
+    "model.answers": "nodes",
+    "model.lora": None,
+    "model.scorer.width": 16,
+    "model.scorer.heads": 2,
+    "evidence.question_nodes": "query",
+}
+
+
+def test_a_row_that_chooses_among_what_another_one_proposes(
+    tiny_folder: str, small_data: Path, tmp_path: Path, calls: Calls
+) -> None:
+    rows: list[dict[str, Any]] = [
+        {"name": "text", "label": "text", "core": True, "overrides": {"model.evidence": "text"}},
+        {"name": "nodes", "label": "nodes", "overrides": NODES},
+        {"name": "cut", "label": "cut", "checkpoint_of": "nodes", "answer": {"cut_edges": "all"}},
+    ]
+    for name in ("nodes", "cut"):
+        chosen = {"name": f"of_{name}", "label": name, "checkpoint_of": "text"}
+        rows.append(chosen | {"proposals_of": name, "answer": {"proposal_weight": "0.5"}})
+    changes: dict[str, Any] = {"seeds": [0], "baselines": ["text"], "claims": []}
+    path = write_study(tmp_path / "s", tiny_folder, small_data, rows=rows, **changes)
+    output = tmp_path / "out"
+    argv = ["--config", str(path), "--size", "smoke", "--output", str(output)]
+    run_study.main([*argv, "--rows", "of_cut"])
+    folders = sorted(path.parent.name.split("-")[0] for path in output.glob(f"*/*/{STATE}"))
+    assert folders == ["cut", "nodes", "of_cut", "text"]  # text was trained and not asked
+    run_study.main(argv)
+    runs = runs_of(read_study(path), read_study(path).sizes["smoke"], output)
+    found = {run.row.name: run for run in runs if run.kind == "answer"}
+    for name in ("nodes", "cut"):
+        assert found[f"of_{name}"].proposals == found[name].folder
+        of_nodes, records = (
+            [json.loads(line) for line in found[row].predictions.read_text().splitlines()]
+            for row in (name, f"of_{name}")
+        )
+        for proposed, record in zip(of_nodes, records, strict=True):
+            given = {one["id"]: one["logprob"] for one in proposed["candidates"]}
+            assert {one["id"]: one["proposed"] for one in record["candidates"]} == given
+    (found["nodes"].folder / STATE).unlink()
+    assert [found[row].is_ready for row in ("of_nodes", "of_cut")] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "change", [{"proposals_of": "later"}, {"proposals_of": "graph", "core": True}]
+)
+def test_proposals_come_from_a_row_above(
+    change: dict[str, Any], tiny_folder: str, small_data: Path, tmp_path: Path
+) -> None:
+    rows = [{"name": name, "label": name} for name in ("text", "graph", "chosen", "later")]
+    rows[2] |= change
+    path = write_study(tmp_path / "s", tiny_folder, small_data, rows=rows)
+    with pytest.raises(ValueError, match="field rows: chosen: proposals_of"):
+        read_study(path)
+
+
+def test_hits_of_several_files_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [[f"c{n // 2}", str(n), "1" if n % 2 else "5", "1" if n else ""] for n in range(8)]
+    first, second = tmp_path / "a.csv", tmp_path / "b.csv"
+    for path, head, place in ((first, "a/0", 2), (second, "b/0", 3)):
+        rows = [["conversation", "turn", head], *([*line[:2], line[place]] for line in lines)]
+        path.write_text("".join(",".join(row) + "\n" for row in rows), encoding="utf-8")
+    hits.main([str(first), str(second), "--than", "a", "--rows", "b"])
+    found = capsys.readouterr().out.strip().split("\n")[-1].split("|")
+    assert [found[i].split()[0] for i in (3, 4, 5, 6)] == ["1.000", "1.000", "7", f"{3 / 7:+.3f}"]
+    assert hits.read_hits([str(first)])["a"]["0"]["c0", "0"] == "5"
+    with pytest.raises(ValueError, match="'c' is no row of"):
+        hits.main([str(first), "--than", "a", "--rows", "c"])
+
+    # another seed has to be of the same questions; a row of others is compared with nothing
+    second.write_text("conversation,turn,a/1\nc9,0,1\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"b.csv: a/1 has answered other questions \(1\) than a/0"):
+        hits.read_hits([str(first), str(second)])
+    second.write_text("conversation,turn,b/0\nc9,0,1\n", encoding="utf-8")
+    capsys.readouterr()
+    hits.main([str(first), str(second), "--than", "a", "--rows", "b"])
+    found = capsys.readouterr().out.strip().split("\n")[-1].split("|")
+    assert [cell.strip() for cell in found[5:10]] == [""] * 5
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1: must be conversation,turn"),
+        ("conversation,turn,a\n", "line 1"),
+        ("conversation,turn,a/0\nc,0,2\n", "line 2: must be 3 fields"),
+        ("conversation,turn,a/0\nc,0\n", "line 2"),
+    ],
+)
+def test_what_are_no_hits_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "hits.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        hits.read_hits([str(path)])
+
+
+def test_only_what_changes_a_result_makes_another_run(
+    tiny_folder: str, small_data: Path, tmp_path: Path
+) -> None:
+    path = write_study(tmp_path / "s", tiny_folder, small_data)
+    found = read_study(path)
+    size = found.sizes["smoke"]
+
+    def folders(more: tuple[str, ...] = (), study: Study = found, size: Size = size) -> list[str]:
+        return [run.folder.name for run in runs_of(study, size, tmp_path / "out", more=more)]
+
+    before = folders()
+    assert len(set(before)) == len(before) == 11
+    assert folders(("--training.save_every=7", "--data.num_workers=2")) == before
+    assert not set(folders(("--training.learning_rate=0.5",))) & set(before)
+    for run in runs_of(found, size, tmp_path / "out"):
+        text = json.dumps(run.identity, sort_keys=True, default=str)
+        assert run.folder.name.endswith(hashlib.sha256(text.encode()).hexdigest()[:12])
+    fewer = folders(size=Size(overrides=size.overrides, num_questions=3))
+    assert [a == b for a, b in zip(before, fewer, strict=True)] == [
+        run.kind == "train" for run in runs_of(found, size, tmp_path / "out")
+    ]
+
+
+def test_core_rows_come_first_seed_after_seed(
+    tiny_folder: str, small_data: Path, tmp_path: Path
+) -> None:
+    found = read_study(write_study(tmp_path / "s", tiny_folder, small_data))
+    runs = runs_of(found, found.sizes["smoke"], tmp_path / "out")
+    answers = [(run.row.name, run.seed) for run in runs if run.kind == "answer"]
+    core = [("text", 0), ("graph", 0), ("untrained", 0), ("text", 1), ("graph", 1)]
+    assert answers == [*core, ("shuffled", 0)]
+    only = chosen_runs(runs, ["shuffled"], [])
+    assert [(run.kind, run.row.name) for run in only] == [
+        ("train", "graph"),
+        ("answer", "shuffled"),
+    ]
+
+
+def test_a_failed_run_stops_only_what_needs_it(
+    tiny_folder: str, small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, output = write_study(tmp_path / "s", tiny_folder, small_data), tmp_path / "out"
+    seen: list[str] = []
+
+    def call(command: list[str], log: Path, stop: object) -> int:
+        seen.append(log.parent.name.split("-")[0])
+        return 1
+
+    monkeypatch.setattr(runs, "call", call)
+    argv = ["--config", str(path), "--size", "smoke", "--output", str(output), "--seeds", "0"]
+    with pytest.raises(ValueError, match=r"3 run\(s\) failed: train text, seed 0: see .*log.txt"):
+        run_study.main(argv)
+    assert seen == ["text", "graph", "untrained"]
+    assert json.loads(next(output.glob(f"train/text-*/{STATE}")).read_text())["failed"]
+
+
+def test_a_run_that_cannot_begin_stops_only_what_needs_it(
+    tiny_folder: str, small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def execute(run: Run, *_: object) -> None:
+        seen.append(run.row.name)
+        raise ValueError("config.yaml: a default has changed")
+
+    seen: list[str] = []
+    monkeypatch.setattr(run_study, "execute", execute)
+    path = write_study(tmp_path / "s", tiny_folder, small_data)
+    argv = ["--config", str(path), "--size", "smoke", "--output", str(tmp_path / "out")]
+    with pytest.raises(ValueError, match=r"3 run\(s\) failed: train text, seed 0: config.yaml: a"):
+        run_study.main([*argv, "--seeds", "0"])
+    assert seen == ["text", "graph", "untrained"]
+
+
+def test_answers_begin_anew_in_batches_that_fit(
+    tiny_folder: str, small_data: Path, tmp_path: Path
+) -> None:
+    found = read_study(write_study(tmp_path / "s", tiny_folder, small_data))
+    size = found.sizes["smoke"]
+
+    def command_line(batch_size: int) -> list[str]:
+        more = [f"--training.eval_batch_size={batch_size}"]
+        run = runs_of(found, size, tmp_path / "out", more)[1]
+        run.folder.mkdir(parents=True, exist_ok=True)
+        return runs.command_of(run, size)
+
+    assert "--fresh" not in command_line(64)
+    [folder] = (tmp_path / "out" / "answers").iterdir()
+    (folder / "predictions.jsonl.run.json").write_text('{"batch_size": 64}')
+    assert "--fresh" not in command_line(64)
+    assert command_line(16)[-2:] == ["--batch_size=16", "--fresh"]
+
+
+def test_a_breakdown_that_there_is_not_is_named(
+    tiny_folder: str, small_data: Path, tmp_path: Path, calls: Calls
+) -> None:
+    path = write_study(tmp_path / "s", tiny_folder, small_data, by=["sources"])
+    with pytest.raises(ValueError, match=r"field by: 'sources', must be of source, held_by"):
+        run_study.main(
+            ["--config", str(path), "--size", "smoke", "--output", str(tmp_path / "out")]
+        )
+    assert calls == []
+
+
+def test_a_stopped_run_is_gone_on_with(
+    tiny_folder: str, small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, output = write_study(tmp_path / "s", tiny_folder, small_data), tmp_path / "out"
+    codes = iter([0, EXIT_GO_ON, 0])
+    seen: Calls = []
+
+    def call(command: list[str], log: Path, stop: object) -> int:
+        seen.append(command)
+        return next(codes)
+
+    monkeypatch.setattr(runs, "call", call)
+    monkeypatch.setattr(run_study, "write_page", lambda *_: None)  # there are no answers
+    argv = ["--config", str(path), "--size", "smoke", "--output", str(output)]
+    argv += ["--seeds", "0", "--rows", "text"]
+    with pytest.raises(SystemExit) as stopped:
+        run_study.main(argv)
+    assert stopped.value.code == EXIT_GO_ON
+    run_study.main(argv)
+    assert len(seen) == 3
+    assert seen[1] == seen[2]
+
+
+def test_what_cannot_be_cut_waits_for_time_enough(
+    tiny_folder: str, small_data: Path, tmp_path: Path, calls: Calls
+) -> None:
+    row = {"name": "trl", "label": "TRL", "trainer": "trl", "overrides": {"model.evidence": "text"}}
+    sizes = {"smoke": {"train_minutes": 60, "overrides": {"training.max_steps": 2}}}
+    changes = {"rows": [row], "sizes": sizes, "baselines": [], "claims": []}
+    path = write_study(tmp_path / "s", tiny_folder, small_data, **changes)
+    argv = ["--config", str(path), "--size", "smoke", "--output", str(tmp_path / "out")]
+    with pytest.raises(ValueError, match="train trl, seed 0: needs --max_minutes 60 or more"):
+        run_study.main([*argv, "--max_minutes", "59"])
+    with pytest.raises(SystemExit):
+        run_study.main([*argv, "--max_minutes", "60"])  # some of it has passed
+    assert calls == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["--size", "huge"], "--size: 'huge' given"),
+        (["--rows", "txt"], "--rows: 'txt' given"),
+        (["--seeds", "9"], "--seeds: 9 given"),
+        (["--evidence.topk=3"], "row text: unknown option --evidence.topk; did you mean"),
+        (["--data", "nowhere"], r"train.jsonl: make train nowhere"),
+        (["--training.seed=5"], "--training.seed: the study itself sets it"),
+        (["--data.train", "other.jsonl"], "--data.train: the study itself sets it"),
+    ],
+)
+def test_mistakes_are_named_before_anything_runs(
+    tiny_folder: str,
+    small_data: Path,
+    tmp_path: Path,
+    calls: Calls,
+    changes: list[str],
+    message: str,
+) -> None:
+    path = write_study(tmp_path / "s", tiny_folder, small_data)
+    given = ["--config", str(path), "--output", str(tmp_path / "out"), "--size", "smoke", *changes]
+    with pytest.raises(ValueError, match=message):
+        run_study.main(given)
+    assert calls == []
+
+
+@pytest.mark.slow
+def test_as_a_user_runs_it(tiny_folder: str, small_data: Path, tmp_path: Path) -> None:
+    path, output = write_study(tmp_path / "s", tiny_folder, small_data), tmp_path / "out"
+    argv = [
+        "-m",
+        "turngraph.benchmarks.study",
+        "--config",
+        path,
+        "--size",
+        "smoke",
+        "--output",
+        output,
+    ]
+    command(*argv, "--rows", "text", "--seeds", "0")
+    assert "| text | 1 |" in (output / "study.md").read_text()
+
+
+def test_gretriever_goes_on_where_it_was_stopped(
+    tiny_folder: str, small_data: Path, tmp_path: Path
+) -> None:
+    changes = {"data__tune": "null", "model__evidence": "text", "training__save_every": 1}
+
+    def run(name: str, max_minutes: str) -> None:
+        given = options(tiny_folder, small_data, tmp_path / name, **changes)
+        config = train.parse_train_options([*given, f"--max_minutes={max_minutes}"])[1]
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(write_config(config))
+        gretriever.main(["train", "--config", str(path)])
+
+    run("whole", "null")
+    for _ in range(2):  # each stops after its first step
+        with pytest.raises(SystemExit):
+            run("cut", "0.0000001")
+    run("cut", "null")
+    losses = [
+        [json.loads(line) for line in (tmp_path / name / "log.jsonl").read_text().splitlines()]
+        for name in ("whole", "cut")
+    ]
+    assert [[line["step"] for line in log] for log in losses] == [[1, 2, 3]] * 2
+    # texts are embedded together with others, which changes the last bits
+    of_run = [[line["loss"] for line in log] for log in losses]
+    assert of_run[0] == pytest.approx(of_run[1], rel=1e-5)
+    weights = [load_file(tmp_path / n / "last" / gretriever.WEIGHTS) for n in ("whole", "cut")]
+    for name, weight in weights[0].items():
+        assert weights[1][name].numpy() == pytest.approx(weight.numpy(), abs=1e-4), name
+
+    argv = ["answer", "--checkpoint", str(tmp_path / "whole" / "last")]
+    argv += ["--input", str(small_data / "dev.jsonl"), "--max_new_tokens", "3"]
+    output = tmp_path / "answers.jsonl"
+    gretriever.main([*argv, "--output", str(output), "--batch_size", "2"])
+    first = output.read_text().splitlines()
+    assert len(first) == 6
+    journal = "".join(f"[{number}, {line}]\n" for number, line in enumerate(first[:4]))
+    unfinished(output).write_text(journal + "[4, " + first[4][:10])  # killed within a line
+    gretriever.main([*argv, "--output", str(output), "--batch_size", "2"])
+
+    def answers(lines: list[str]) -> list[tuple[str, str]]:
+        return [(record["question"], record["answer"]) for record in map(json.loads, lines)]
+
+    assert answers(output.read_text().splitlines()) == answers(first)
+    with pytest.raises(ValueError, match=r"begun with max_new_tokens 3, not 4"):
+        gretriever.main([*argv[:-1], "4", "--output", str(output), "--batch_size", "2"])
+
+
+def test_an_answer_of_gretriever_ends_with_its_line() -> None:
+    for text in (" Rome [/s] more", "Rome\n\nRome is a city", "\nRome \n"):
+        assert gretriever.answer_text(text) == "Rome"
+
+
+def convmix_files(folder: Path) -> dict[str, Path]:
+    """Downloaded files as they are: questions, and the passages that a tool retrieved for each."""
+    files = {}
+    for part, numbers in (("train", range(4)), ("test", (4, 5))):
+        conversations, evidence = [], {}
+        for number in numbers:
+            made = tiny_conversation(number)
+            asked = []
+            for turn in made.turns:
+                id_ = f"{number}-{turn.id}"
+                answers = [{"id": a.id, "label": a.label} for a in turn.answers]
+                asked.append(
+                    {"question_id": id_, "turn": int(turn.id), "question": turn.question,
+                     "answers": answers, "answer_src": turn.source}
+                )  # fmt: skip
+                evidence[id_] = [
+                    {"evidence_text": passage.text,
+                     "source": "info" if passage.source == "infobox" else passage.source,
+                     "wikidata_entities": [
+                         {"id": e.id, "label": e.label} for e in passage.entities
+                     ],
+                     "disambiguations": [[e.label, e.id] for e in passage.entities]}
+                    for passage in made.evidence
+                ]  # fmt: skip
+            conversations.append({"conv_id": number, "domain": "tiny", "questions": asked})
+        for name, value in (("questions", conversations), ("evidence", evidence)):
+            files[f"{part}_{name}"] = folder / f"{part}_{name}.json"
+            files[f"{part}_{name}"].write_text(json.dumps(value))
+    return files
+
+
+def run_convmix(files: dict[str, Path], tmp_path: Path, *rows: str) -> str:
+    """The page that ConvMix's command makes of downloaded files, on a random tiny Mistral."""
+    base, tokenizer = tmp_path / "mistral", tiny_tokenizer()
+    tiny_base("mistral", vocabulary=len(tokenizer)).save_pretrained(base)
+    tokenizer.save_pretrained(base)
+    argv = [text for name, path in files.items() for text in (f"--{name}", str(path))]
+    argv += ["--data", str(tmp_path / "data"), "--output", str(tmp_path / "out")]
+    argv += ["--size", "smoke", "--model.base_model", str(base), "--model.dtype", "float32"]
+    argv += ["--evidence.memory", "none", "--model.lora.r", "4", "--training.max_steps", "2"]
+    convmix_study.main([*argv, "--rows", *rows])
+    return (tmp_path / "out" / "study.md").read_text()
+
+
+def test_convmix_from_files_to_the_table(tmp_path: Path, calls: Calls) -> None:
+    page = run_convmix(convmix_files(tmp_path), tmp_path, "text", "graph", "cut_entity_edges")
+    for label in ("text", "graph", "entity edges cut"):
+        assert f"| {label} | 1 |" in page
+    assert "6 questions of `test.jsonl`" in page
+    trained = [command for command in calls if "turngraph.train" in command]
+    assert len(trained) == 2  # without memory the graph rows are one
+
+
+def test_convmix_with_its_real_questions_and_passages(
+    convmix_folder: Path, tmp_path: Path, calls: Calls
+) -> None:
+    conversations = json.loads((convmix_folder / "convmix_dev.json").read_text(encoding="utf-8"))
+    passages = json.loads((convmix_folder / "convinse_evidence_sample.json").read_text("utf-8"))
+    files = {}
+    for part, of_part in (("train", conversations[:4]), ("test", conversations[4:7])):
+        asked = [question for one in of_part for question in one["questions"]]
+        found = {q["question_id"]: passages[i : i + 20] for i, q in enumerate(asked)}
+        for name, value in (("questions", of_part), ("evidence", found)):
+            files[f"{part}_{name}"] = tmp_path / f"{part}_{name}.json"
+            files[f"{part}_{name}"].write_text(json.dumps(value))
+    page = run_convmix(files, tmp_path, "graph")
+    assert "| graph | 1 |" in page
+    assert "12 questions of `test.jsonl`" in page

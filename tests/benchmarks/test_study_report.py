@@ -1,0 +1,101 @@
+"""A study's page: groups of turns, the looks of rows, the command that makes it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from matplotlib import pyplot as plt
+
+from turngraph.benchmarks.study import report, run_study
+from turngraph.benchmarks.study.config import Row
+from turngraph.benchmarks.study.figures import Series, draw_bars, draw_lines, look_of
+from turngraph.benchmarks.study.report import question_groups
+from turngraph.configs.schema import Config, DataConfig, EvidenceConfig, TrainingConfig
+from turngraph.data.scoring.score import Estimate
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ([20, 15, 12, 10], {"1": 20, "2": 15, "3": 12, "4": 10}),
+        ([20, 15, 12, 6, 4], {"1": 20, "2": 15, "3": 12, "4+": 10}),
+        ([20, 15, 12, 5], {"1": 20, "2": 15, "3+": 17}),
+        ([20, 9, 40, 40], {"1": 20, "2": 9, "3": 40, "4": 40}),
+        ([20, 9, 40, 6, 3, 2], {"1": 20, "2": 9, "3": 40, "4+": 11}),
+        ([5, 3], {"1+": 8}),
+    ],
+)
+def test_the_last_turns_with_few_questions_are_one_group(
+    counts: list[int], expected: dict[str, int]
+) -> None:
+    asked = [
+        SimpleNamespace(conversation=str(number), turn=str(turn), turn_index=turn)
+        for turn, count in enumerate(counts)
+        for number in range(count)
+    ]
+    scores = SimpleNamespace(predictions=asked, path="predictions.jsonl")
+    rows: Any = {"text": SimpleNamespace(by_seed={0: scores})}
+    of_study: Any = SimpleNamespace(baselines=["text"])
+    found = Counter(question_groups(of_study, rows, "turn").values())
+    assert found == {f"turn {name}": count for name, count in expected.items()}
+
+
+def test_many_rows_can_be_drawn_and_told_apart() -> None:
+    rows = [Series(str(number), [Estimate(0.5, 0.4, 0.6)] * 2) for number in range(20)]
+    for draw in (draw_bars, draw_lines):
+        plt.close(draw(["first", "second"], rows))
+    looks = [look_of(number) for number in range(64)]
+    assert len({(colour, marker) for colour, marker, _ in looks}) == 64
+    assert len({(colour, hatch) for colour, _, hatch in looks}) == 64
+
+
+def test_the_command_on_the_page_names_what_was_given() -> None:
+    given = ["--config", "a.yaml", "--size", "gpu", "--data", "my data", "--output", "out"]
+    expected = "turngraph study --config a.yaml --size gpu --data 'my data' --output out"
+    assert (
+        run_study.command_line(*run_study.parse([*given, "--plan", "--rows", "text"])) == expected
+    )
+    fields = ["--training.max_steps", "2"]
+    short = run_study.command_line(*run_study.parse(["--config", "a.yaml", *fields]))
+    assert short == "turngraph study --config a.yaml --size cpu --training.max_steps 2"
+
+
+def test_rows_of_other_settings_are_named_with_them() -> None:
+    def run(training: dict[str, Any], data: dict[str, Any], evidence: dict[str, Any]) -> Any:
+        settings = TrainingConfig(batch_size=1, batches_per_step=4, num_epochs=1, **training)
+        return SimpleNamespace(
+            config=Config(
+                data=DataConfig(train="", **data),
+                evidence=EvidenceConfig(**evidence),
+                training=settings,
+            )
+        )
+
+    plain = run({}, {"max_train_questions": 400}, {"top_k": 20, "max_nodes": 448})
+    made = {"max_train_questions": 400, "table_questions": 8000, "train_repeats": 6}
+    nodes = run({}, made, {"top_k": 30, "max_nodes": None})
+    untrained = run({"max_steps": 0}, {}, {"top_k": 20, "max_nodes": 448})
+    scores = SimpleNamespace(predictions=[None] * 600)
+    rows: Any = {
+        name: SimpleNamespace(row=row, runs=(a_run,), by_seed={0: scores})
+        for name, a_run, row in (
+            ("zero", untrained, Row("zero", "zero")),
+            ("text", plain, Row("text", "text")),
+            ("nodes", nodes, Row("nodes", "nodes")),
+            ("more", nodes, Row("more", "more")),
+            ("cut", nodes, Row("cut", "cut", checkpoint_of="nodes")),
+        )
+    }
+    of_study: Any = SimpleNamespace(dev="dev.jsonl")
+    first, others = report._settings(of_study, [untrained, plain, nodes], rows)
+    assert first.endswith(
+        "600 questions of `dev.jsonl`, gold history. 400 training questions in steps of 1 x 4, "
+        "1 epoch(s); E_t of 20 passages within 448 tokens."
+    )
+    assert others == (
+        "\n- nodes; more: 400 training questions, each 6 times, and 8,000 made from tables in "
+        "steps of 1 x 4, 1 epoch(s); E_t of 30 passages.\n"
+    )
