@@ -118,7 +118,7 @@ def test_examples_are_built_without_loading_torch() -> None:
 
 
 def test_no_pickle_is_written_or_loaded() -> None:
-    for path in [*CODE, *(ROOT / "benchmarks").glob("*.py")]:
+    for path in [*CODE, *(ROOT / "benchmarks").rglob("*.py")]:
         assert not packages(path) & PICKLES, name_of(path)
         calls = {ast.unparse(n.func) for n in ast.walk(tree_of(path)) if isinstance(n, ast.Call)}
         assert not calls & {"torch.load", "torch.save"}, name_of(path)
