@@ -1,4 +1,4 @@
-"""Extraction by asking a language model, whichever it is: prompts, passages, what is replaced."""
+"""Extraction by asking a language model, whichever it is: prompts, excerpts, what is replaced."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turngraph.data.linearise import sentence_spans
 from turngraph.data.memory_graph.extract.replies import (
     ENTITIES,
     EXTRACTION,
-    Passage,
+    Excerpt,
     Reader,
     Schema,
     is_full,
@@ -28,7 +28,7 @@ from turngraph.data.memory_graph.extract.rules import RulesExtractor
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Fact, Span, Update
 from turngraph.data.normalise import fold
 
-PASSAGE_CHARACTERS = 800
+EXCERPT_CHARACTERS = 800
 """What is asked about at once; the paper's texts have up to 1,024."""
 BEFORE_CHARACTERS = 300
 CONTEXT_CHARACTERS = 200
@@ -66,9 +66,9 @@ Ask = Callable[[Sequence[Prompt]], Sequence[Reply]]
 class ModelExtractor:
     """Extraction by asking a language model.
 
-    A passage whose reply does not come to its own end, or fills a list or a text to its limit, is
+    An excerpt whose reply does not come to its own end, or fills a list or a text to its limit, is
     asked about again in parts. Where a single sentence is too much, or a reply copies the prompt's
-    example, the passage's sentences become theses by rules, beside what could be read of the reply.
+    example, the excerpt's sentences become theses by rules, beside what could be read of the reply.
 
     Args:
         name: recorded with every episode.
@@ -87,31 +87,31 @@ class ModelExtractor:
         """
         found: list[list[tuple[Span, Extraction]]] = [[] for _ in episodes]
         todo = [
-            Passage(number, episode, span)
+            Excerpt(number, episode, span)
             for number, episode in enumerate(episodes)
-            for span in passage_spans(episode.text, PASSAGE_CHARACTERS)
+            for span in excerpt_spans(episode.text, EXCERPT_CHARACTERS)
         ]
         while todo:
-            replies = self._ask([extraction_prompt(passage) for passage in todo])
-            again: list[Passage] = []
-            for passage, reply in zip(todo, replies, strict=True):
+            replies = self._ask([extraction_prompt(excerpt) for excerpt in todo])
+            again: list[Excerpt] = []
+            for excerpt, reply in zip(todo, replies, strict=True):
                 whole = reply.whole and not is_full(reply.value, EXTRACTION)
-                parts = [] if whole else parts_of(passage)
+                parts = [] if whole else split_excerpt(excerpt)
                 again += parts
-                self.counts["split_passages"] += bool(parts)
+                self.counts["split_excerpts"] += bool(parts)
                 if not parts:
-                    found[passage.number].append((passage.span, self._read(passage, reply, whole)))
+                    found[excerpt.number].append((excerpt.span, self._read(excerpt, reply, whole)))
             todo = again
         return [join([said for _, said in sorted(parts, key=_begin)]) for parts in found]
 
-    def _read(self, passage: Passage, reply: Reply, whole: bool) -> Extraction:
-        reader = Reader(passage, before(passage), self.counts)
+    def _read(self, excerpt: Excerpt, reply: Reply, whole: bool) -> Extraction:
+        reader = Reader(excerpt, before(excerpt), self.counts)
         said = Extraction() if reply.value is None else reader.extraction(reply.value)
         self.counts["copied_from_example"] += reader.copied
         if whole and not reader.copied:
             return said
-        self.counts["passages_by_rules"] += 1
-        return join([said, by_rules(passage)])
+        self.counts["excerpts_by_rules"] += 1
+        return join([said, by_rules(excerpt)])
 
     def replaced(self, updates: Sequence[Update]) -> list[tuple[int, ...]]:
         """For every update the keys of the known facts that the new statement replaces.
@@ -166,10 +166,10 @@ def _readable(reply: Reply) -> Any:
     return reply.value
 
 
-def passage_spans(text: str, most: int) -> list[Span]:
+def excerpt_spans(text: str, most: int) -> list[Span]:
     """Spans of whole sentences, together up to ``most`` characters, or of one longer sentence.
 
-    Only a sentence longer than ``PASSAGE_CHARACTERS`` is cut, between words where it has any.
+    Only a sentence longer than ``EXCERPT_CHARACTERS`` is cut, between words where it has any.
     """
     spans: list[Span] = []
     for sentence in sentence_spans(text):
@@ -184,29 +184,29 @@ def passage_spans(text: str, most: int) -> list[Span]:
 def _cut(text: str, span: Span) -> list[Span]:
     start, stop = span
     spans: list[Span] = []
-    while stop - start > PASSAGE_CHARACTERS:
-        space = text.rfind(" ", start + 1, start + PASSAGE_CHARACTERS)
-        end = space if space > 0 else start + PASSAGE_CHARACTERS
+    while stop - start > EXCERPT_CHARACTERS:
+        space = text.rfind(" ", start + 1, start + EXCERPT_CHARACTERS)
+        end = space if space > 0 else start + EXCERPT_CHARACTERS
         spans.append((start, end))
         start = end
     return [*spans, (start, stop)]
 
 
-def parts_of(passage: Passage) -> list[Passage]:
-    """A passage in about two parts; none if it is a single sentence."""
-    first = passage.span[0]
-    spans = passage_spans(passage.text, len(passage.text) // 2)
+def split_excerpt(excerpt: Excerpt) -> list[Excerpt]:
+    """An excerpt in about two parts; none if it is a single sentence."""
+    first = excerpt.span[0]
+    spans = excerpt_spans(excerpt.text, len(excerpt.text) // 2)
     parts = [
-        Passage(passage.number, passage.episode, (first + start, first + stop))
+        Excerpt(excerpt.number, excerpt.episode, (first + start, first + stop))
         for start, stop in spans
     ]
     return parts if len(parts) > 1 else []
 
 
-def by_rules(passage: Passage) -> Extraction:
-    """The theses and times of a passage as the rules find them."""
-    first = passage.span[0]
-    [said] = RulesExtractor().extract([replace(passage.episode, text=passage.text)])
+def by_rules(excerpt: Excerpt) -> Extraction:
+    """The theses and times of an excerpt as the rules find them."""
+    first = excerpt.span[0]
+    [said] = RulesExtractor().extract([replace(excerpt.episode, text=excerpt.text)])
     theses = [
         replace(thesis, span=(first + thesis.span[0], first + thesis.span[1]))
         for thesis in said.theses
@@ -242,22 +242,22 @@ def place_of(episode: Episode) -> str:
     return f"the episode {episode.origin}"
 
 
-def before(passage: Passage) -> str:
-    """The end of what stands before a passage in its episode."""
-    start = passage.span[0]
-    text = passage.episode.text[max(start - BEFORE_CHARACTERS, 0) : start]
+def before(excerpt: Excerpt) -> str:
+    """The end of what stands before an excerpt in its episode."""
+    start = excerpt.span[0]
+    text = excerpt.episode.text[max(start - BEFORE_CHARACTERS, 0) : start]
     return one_line(text.partition(" ")[2] if start > BEFORE_CHARACTERS else text)
 
 
-def extraction_prompt(passage: Passage) -> Prompt:
-    """What a passage says: theses, triplets, times."""
-    episode = passage.episode
+def extraction_prompt(excerpt: Excerpt) -> Prompt:
+    """What an excerpt says: theses, triplets, times."""
+    episode = excerpt.episode
     text = prompt_text(
         "extract",
         speaker=one_line(episode.speaker or "") or "unknown",
         said=episode.time or "unknown",
-        before=before(passage) or "nothing",
-        passage=one_line(passage.text),
+        before=before(excerpt) or "nothing",
+        passage=one_line(excerpt.text),
     )
     return Prompt(text, EXTRACTION, place_of(episode))
 

@@ -18,7 +18,7 @@ from turngraph.data.memory_graph.extract.words import (
 
 MAX_WORDS = 7
 """Of an atomic end of a triplet (PersonalAI, arXiv 2506.17001)."""
-MAX_PASSAGES = 3
+MAX_COMPLEMENTS = 3
 
 ENDS = frozenset(", ; : — – ( ) . ! ? / … । 。".split())
 JOINS = frozenset(
@@ -314,34 +314,34 @@ def _fits(text: str) -> bool:
     return len(text.split()) <= MAX_WORDS
 
 
-def read_passages(
+def read_complements(
     words: Sequence[Token], start: int, who: Speakers, is_copula: bool
 ) -> list[tuple[str, Noun]]:
-    """What follows a predicate: at most three (preposition, noun phrase) passages."""
-    passages: list[tuple[str, Noun]] = []
+    """What follows a predicate: at most three (preposition, noun phrase) complements."""
+    complements: list[tuple[str, Noun]] = []
     index = start
-    while index < len(words) and len(passages) < MAX_PASSAGES:
+    while index < len(words) and len(complements) < MAX_COMPLEMENTS:
         preposition = ""
-        while index < len(words) and words[index].lower in ADVERBS and not passages:
+        while index < len(words) and words[index].lower in ADVERBS and not complements:
             index += 1
         is_after_date = index < len(words) and words[index].kind == "date"
         while index < len(words) and words[index].kind == "date":
             index += 1
         if index < len(words) and words[index].lower in _PREPOSITIONS:
             preposition, index = words[index].lower, index + 1
-        elif passages and is_copula and is_participial(words, index):
+        elif complements and is_copula and is_participial(words, index):
             preposition = f"{words[index].lower} {words[index + 1].lower}"
             index += 2
-        stop = _passage_end(words, index, is_copula)
+        stop = _complement_end(words, index, is_copula)
         noun = None if _is_clause(words, index, preposition) else read_noun(words[index:stop], who)
         if noun is None or (is_after_date and not preposition) or _is_doing(noun, is_copula):
             break
-        passages.append((preposition, noun))
+        complements.append((preposition, noun))
         index = stop
-    return passages
+    return complements
 
 
-def _passage_end(words: Sequence[Token], index: int, is_copula: bool) -> int:
+def _complement_end(words: Sequence[Token], index: int, is_copula: bool) -> int:
     """Where a noun phrase ends: at a preposition, a date, or a verb after a name."""
     stop = index
     while stop < len(words):

@@ -90,7 +90,7 @@ def is_full(value: Any, schema: Schema) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class Excerpt:
     """A part of an episode that is asked about at once.
 
     Args:
@@ -115,23 +115,23 @@ def one_line(text: str) -> str:
 
 
 class Reader:
-    """Reads the replies about one passage into triplets, theses and times.
+    """Reads the replies about one excerpt into triplets, theses and times.
 
     A fact that names who occurs in the prompt's example only is left out, and ``copied`` tells how
-    many. Names that are not found in the passage are kept, and dates that are none leave the time
+    many. Names that are not found in the excerpt are kept, and dates that are none leave the time
     open; both are counted. (A triplet whose ends are too long becomes a thesis in ``clean.py``.)
 
     Args:
-        passage: what was asked about.
+        excerpt: what was asked about.
         before: text that was given with it.
         counts: where to count.
     """
 
-    def __init__(self, passage: Passage, before: str, counts: Counter[str]) -> None:
-        self.passage, self.counts, self.copied = passage, counts, 0
-        self.sentences = sentence_spans(passage.text)
-        episode = passage.episode
-        given = (passage.text, before, episode.speaker or "", episode.time or "")
+    def __init__(self, excerpt: Excerpt, before: str, counts: Counter[str]) -> None:
+        self.excerpt, self.counts, self.copied = excerpt, counts, 0
+        self.sentences = sentence_spans(excerpt.text)
+        episode = excerpt.episode
+        given = (excerpt.text, before, episode.speaker or "", episode.time or "")
         self.given = fold("\n".join(given))
 
     def extraction(self, value: Any) -> Extraction:
@@ -189,15 +189,15 @@ class Reader:
 
         A single name says too little for that.
         """
-        first, stop = self.passage.span
+        first, stop = self.excerpt.span
         words = r"\s+".join(map(re.escape, statement.rstrip(".").split()))
-        if match := re.search(words, self.passage.text, re.IGNORECASE):
+        if match := re.search(words, self.excerpt.text, re.IGNORECASE):
             return first + match.start(), first + match.end()
         for left, right in self.sentences:
-            sentence = fold(self.passage.text[left:right])
+            sentence = fold(self.excerpt.text[left:right])
             if len(names) > 1 and all(fold(name) in sentence for name in names):
                 return first + left, first + right
-        return None if stop - first == len(self.passage.episode.text) else (first, stop)
+        return None if stop - first == len(self.excerpt.episode.text) else (first, stop)
 
 
 def names_of(fact: Triplet | Thesis) -> tuple[str, ...]:

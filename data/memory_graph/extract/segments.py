@@ -12,8 +12,8 @@ from turngraph.data.memory_graph.extract.nouns import (
     Noun,
     Speakers,
     is_participial,
+    read_complements,
     read_noun,
-    read_passages,
     read_subject,
 )
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
@@ -27,18 +27,18 @@ _MAX_SUBJECT = 9  # tokens, before which the verb has to come
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Who, a predicate, and its passages: one or more triplets.
+    """Who, a predicate, and its complements: one or more triplets.
 
     Args:
         subjects: one, or several joined by "and".
-        predicate: what joins them to the passages.
-        passages: a preposition or "", and what follows it.
+        predicate: what joins them to the complements.
+        complements: a preposition or "", and what follows it.
         dates: said of the statement.
     """
 
     subjects: tuple[Noun, ...]
     predicate: Predicate
-    passages: tuple[tuple[str, Noun], ...]
+    complements: tuple[tuple[str, Noun], ...]
     dates: tuple[Date, ...] = ()
 
 
@@ -107,11 +107,11 @@ class SentenceReader:
 
     def _extend(self, nouns: Sequence[Noun], when: Sequence[Date]) -> None:
         last = self.statements[-1]
-        more = tuple((last.passages[-1][0], noun) for noun in nouns)
+        more = tuple((last.complements[-1][0], noun) for noun in nouns)
         if when:  # "became a duke in 1981 and a king in 1983"
-            self.statements.append(replace(last, passages=more, dates=tuple(when)))
+            self.statements.append(replace(last, complements=more, dates=tuple(when)))
         else:
-            self.statements[-1] = replace(last, passages=(*last.passages, *more))
+            self.statements[-1] = replace(last, complements=(*last.complements, *more))
 
     def _statement(
         self, join: str, words: Sequence[Token], when: Sequence[Date]
@@ -121,19 +121,19 @@ class SentenceReader:
         predicate = read_predicate(words, start, lasts) if subjects else None
         if predicate is None:
             return None
-        passages = read_passages(words, predicate.stop, self._who, predicate.is_copula)
+        complements = read_complements(words, predicate.stop, self._who, predicate.is_copula)
         is_day = predicate.base == "bear" or (predicate.is_copula and subjects[0].is_attribute)
-        if not passages and when and is_day:
+        if not complements and when and is_day:
             return Statement(tuple(subjects), predicate, (_day(predicate, when[0]),))
-        if not passages and (complement := _complement(predicate)) is not None:
-            passages = [("", complement)]
+        if not complements and (complement := _participle(predicate)) is not None:
+            complements = [("", complement)]
             predicate = replace(predicate, text=predicate.text.rpartition(" ")[0], base="be")
-        for noun in (*subjects, *(noun for _, noun in passages)):
+        for noun in (*subjects, *(noun for _, noun in complements)):
             if noun.role is not None:
                 self.roles.append((noun.role[0], f"has {noun.role[1]}", noun.text))
         return (
-            Statement(tuple(subjects), predicate, tuple(passages), tuple(when))
-            if passages
+            Statement(tuple(subjects), predicate, tuple(complements), tuple(when))
+            if complements
             else None
         )
 
@@ -159,8 +159,8 @@ class SentenceReader:
         """Whom "who" means: the name before it, or the one that something was done to."""
         if self._list:
             return [noun for noun in self._list[-1:] if noun.is_name]
-        passages = self.statements[-1].passages if self._follows else ()
-        return [noun for preposition, noun in passages[-1:] if noun.is_name and not preposition]
+        complements = self.statements[-1].complements if self._follows else ()
+        return [noun for preposition, noun in complements[-1:] if noun.is_name and not preposition]
 
 
 def _parts(words: Sequence[Token]) -> list[tuple[str, list[Token]]]:
@@ -183,7 +183,7 @@ def _day(predicate: Predicate, date: Date) -> tuple[str, Noun]:
     return preposition, Noun(name_date(date.first), False, is_value=True)
 
 
-def _complement(predicate: Predicate) -> Noun | None:
+def _participle(predicate: Predicate) -> Noun | None:
     """ "is divorced" reads as a participle without an object: it is a plain complement."""
     be, _, participle = predicate.text.rpartition(" ")
     if predicate.is_copula or be.split(" ")[0] not in ("is", "was") or participle.endswith("ing"):

@@ -269,7 +269,7 @@ def phrases(tokens: Sequence[Token]) -> list[str]:
 
 
 def _cut(run: Sequence[str]) -> list[str]:
-    """A long run in passages from its end, where the head of a noun phrase stands."""
+    """Cut a long run into phrases from its end, where the head of a noun phrase is."""
     if not run:
         return []
     first = len(run) % MAX_PHRASE_WORDS or MAX_PHRASE_WORDS

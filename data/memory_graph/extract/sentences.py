@@ -47,7 +47,7 @@ def split_episode(episode: Episode) -> list[Sentence]:
         if speaker is None and (match := _speaker(text, first, last)):
             speaker, first = match[1], match.end()
         for at, end in sentence_spans(text[first:last]):
-            for span in _passages(text, first + at, first + end):
+            for span in _parts(text, first + at, first + end):
                 sentences.append(Sentence(span, text[slice(*span)], speaker, topic))
     return sentences
 
@@ -99,7 +99,7 @@ def _speaker(text: str, first: int, last: int) -> re.Match[str] | None:
     return None if word in OPENERS or word in NOT_NAMES else match
 
 
-def _passages(text: str, start: int, stop: int) -> Iterator[Span]:
+def _parts(text: str, start: int, stop: int) -> Iterator[Span]:
     """A sentence without the marks of a list before it, cut where it is too long."""
     if match := _MARKUP.match(text, start, stop):
         start = match.end()

@@ -1,8 +1,8 @@
 """Simple triplets of plain sentences: the copula, possession, and "X verb Y".
 
-A sentence is read from left to right in segments, the parts between marks and conjunctions: who,
-a predicate, and what follows it, in passages that prepositions begin. What is not understood gives
-no triplet; the thesis keeps it.
+A sentence is read from left to right in segments, the parts between marks and conjunctions. A
+segment has a subject, a predicate and complements, which may begin with a preposition. A segment
+that is not understood gives no triplet; the thesis keeps it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Reader:
         others = {
             noun.text
             for statement in statements
-            for preposition, noun in statement.passages
+            for preposition, noun in statement.complements
             if noun.is_name and not preposition and not statement.predicate.is_copula
         }
         is_sure = len(statements[0].subjects) == 1 and not others - {subject.text}
@@ -110,7 +110,7 @@ def _triplets(statement: Statement) -> list[Triplet]:
     predicate = statement.predicate
     since, until = _interval(predicate, statement.dates)
     for subject in statement.subjects:
-        for relation, noun in _relations(predicate, statement.passages):
+        for relation, noun in _relations(predicate, statement.complements):
             who, relation = _possession(subject, relation, noun)
             if who == noun.text:
                 continue
@@ -141,29 +141,29 @@ def _interval(predicate: Predicate, dates: Sequence[Date]) -> tuple[str | None, 
 
 
 def _relations(
-    predicate: Predicate, passages: Sequence[tuple[str, Noun]]
+    predicate: Predicate, complements: Sequence[tuple[str, Noun]]
 ) -> list[tuple[str, Noun]]:
     """(relation, object) pairs: "works as", "works at"; "is the CEO of"; "got a job at"."""
     if predicate.is_copula:
-        return _copula(predicate.text, passages)
+        return _copula(predicate.text, complements)
     relations: list[tuple[str, Noun]] = []
     verb = predicate.text
-    for preposition, noun in passages:
+    for preposition, noun in complements:
         relations.append((f"{verb} {preposition}" if preposition else predicate.text, noun))
         if not preposition and predicate.base in _LIGHT and not noun.is_value:
             verb = f"{predicate.text} {noun.thing or noun.text}"
     return relations
 
 
-def _copula(be: str, passages: Sequence[tuple[str, Noun]]) -> list[tuple[str, Noun]]:
+def _copula(be: str, complements: Sequence[tuple[str, Noun]]) -> list[tuple[str, Noun]]:
     """What a thing is: its plain complement, its role "of" something, and where it has it."""
     relations: list[tuple[str, Noun]] = []
     role = ""
-    for index, (preposition, noun) in enumerate(passages):
+    for index, (preposition, noun) in enumerate(complements):
         if not preposition:
             article = f"{be} {noun.article}" if noun.article else be
             role = f"{article} {noun.text}"
-            if [p for p, of in passages[index + 1 : index + 2] if p == "of" and of.is_value]:
+            if [p for p, of in complements[index + 1 : index + 2] if p == "of" and of.is_value]:
                 continue
             relations.append((article, noun))
         elif " " in preposition:  # "a film directed by"

@@ -36,13 +36,13 @@ def extractor(server: ChatServer, **settings: Any) -> EndpointExtractor:
     return EndpointExtractor(EndpointSettings(server.url, "tiny", **defaults | settings))
 
 
-def passage_of(body: dict[str, Any]) -> str:
+def excerpt_of(body: dict[str, Any]) -> str:
     return body["messages"][0]["content"].rpartition("Passage: ")[2].strip()
 
 
 def echo(body: dict[str, Any], _: int) -> Answer:
-    """The passage itself as the only thesis."""
-    return Answer(thesis(passage_of(body)))
+    """The excerpt itself as the only thesis."""
+    return Answer(thesis(excerpt_of(body)))
 
 
 def test_a_plain_reply_and_what_it_cost() -> None:
@@ -83,7 +83,7 @@ def test_what_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_results_keep_the_order_and_requests_the_limit() -> None:
     def answer(body: dict[str, Any], number: int) -> Answer:
-        return Answer(thesis(passage_of(body)), seconds=0.05 * (number % 3))
+        return Answer(thesis(excerpt_of(body)), seconds=0.05 * (number % 3))
 
     texts = [f"Thing number {number} is here." for number in range(12)]
     with chat_server(answer) as server:
@@ -216,7 +216,7 @@ def test_a_refusal_is_not_repeated_and_does_not_quote() -> None:
 
 def test_a_reply_that_runs_out_of_tokens_is_asked_for_in_parts() -> None:
     def answer(body: dict[str, Any], _: int) -> Answer:
-        text = passage_of(body)
+        text = excerpt_of(body)
         whole = text.count(".") == 1
         return Answer(thesis(text), finish="stop" if whole else "length")
 
@@ -247,7 +247,7 @@ def test_the_budget_is_never_exceeded(concurrency: int, usage: bool) -> None:
     def answer(body: dict[str, Any], number: int) -> Answer:
         if number % 5 == 4:
             return Answer("one two three", status=500, usage=False)
-        return Answer(thesis(passage_of(body)), seconds=0.01, usage=usage)
+        return Answer(thesis(excerpt_of(body)), seconds=0.01, usage=usage)
 
     budget = 30_000
     with chat_server(answer) as server:

@@ -1,4 +1,4 @@
-"""Extraction through a language model: prompts, passages, what is read from its replies."""
+"""Extraction through a language model: prompts, excerpts, what is read from its replies."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turngraph.data.memory_graph.extract.llm import (
-    PASSAGE_CHARACTERS,
+    EXCERPT_CHARACTERS,
     ModelExtractor,
     Prompt,
     Reply,
+    excerpt_spans,
     extraction_prompt,
     known_line,
-    passage_spans,
     prompt_text,
 )
 from turngraph.data.memory_graph.extract.lm import LmExtractor
@@ -27,7 +27,7 @@ from turngraph.data.memory_graph.extract.replies import (
     EXAMPLE_NAMES,
     EXTRACTION,
     MAX_TRIPLETS,
-    Passage,
+    Excerpt,
     Reader,
     fits,
     is_full,
@@ -58,16 +58,16 @@ def thesis(text: str, *entities: str, when: str = "", hypothesis: bool = False) 
 
 def read(text: str = TEXT, **value: Any) -> tuple[Extraction, Counter[str]]:
     counts: Counter[str] = Counter()
-    passage = Passage(0, Episode(text), (0, len(text)))
-    return Reader(passage, "", counts).extraction(EMPTY | value), +counts
+    excerpt = Excerpt(0, Episode(text), (0, len(text)))
+    return Reader(excerpt, "", counts).extraction(EMPTY | value), +counts
 
 
 def extract(text: str, answer: Callable[[str], Reply], **episode: Any) -> list[Extraction]:
-    asked = ModelExtractor("test", lambda prompts: [answer(passage_of(p)) for p in prompts])
+    asked = ModelExtractor("test", lambda prompts: [answer(excerpt_of(p)) for p in prompts])
     return asked.extract([Episode(text, **episode)])
 
 
-def passage_of(prompt: Prompt) -> str:
+def excerpt_of(prompt: Prompt) -> str:
     return prompt.text.rpartition("Passage: ")[2].strip()
 
 
@@ -93,7 +93,7 @@ def test_triplets_and_theses_with_their_places() -> None:
 
 
 def test_the_span_of_a_part_of_a_text_is_never_all_of_it() -> None:
-    reader = Reader(Passage(0, Episode(TEXT), (35, 66)), TEXT[:34], Counter())
+    reader = Reader(Excerpt(0, Episode(TEXT), (35, 66)), TEXT[:34], Counter())
     said = reader.extraction(EMPTY | {"triplets": [triplet("Ben", "is a brother of", "Anna")]})
     assert said.triplets[0].span == (35, 66)
 
@@ -184,23 +184,23 @@ def test_an_empty_text_asks_nothing() -> None:
 
 
 @given(st.text(st.sampled_from("ab. \n漢。!Ä"), max_size=3000))
-def test_passages_hold_all_of_a_text_and_are_short(text: str) -> None:
-    spans = passage_spans(text, PASSAGE_CHARACTERS)
+def test_excerpts_hold_all_of_a_text_and_are_short(text: str) -> None:
+    spans = excerpt_spans(text, EXCERPT_CHARACTERS)
     covered = "".join(text[start:stop] for start, stop in spans)
     assert "".join(covered.split()) == "".join(text.split())
-    assert all(0 < stop - start <= PASSAGE_CHARACTERS for start, stop in spans)
+    assert all(0 < stop - start <= EXCERPT_CHARACTERS for start, stop in spans)
     assert all(stop <= after for (_, stop), (after, _) in pairwise(spans))
 
 
 def test_the_extraction_prompt_says_who_when_and_what_came_before() -> None:
     episode = Episode("One. " * 100 + "Two $x {y}.", "2020-01-02", speaker="Anna", origin="o")
-    prompt = extraction_prompt(Passage(0, episode, (500, 511)))
+    prompt = extraction_prompt(Excerpt(0, episode, (500, 511)))
     assert prompt.text.endswith(
         f"Speaker: Anna\nSaid: 2020-01-02\nRead before, for names only: {'One. ' * 58}One.\n"
         "Passage: Two $x {y}.\n"
     )
     assert prompt.place == "the episode o"
-    plain = extraction_prompt(Passage(0, Episode("a"), (0, 1))).text
+    plain = extraction_prompt(Excerpt(0, Episode("a"), (0, 1))).text
     assert plain.endswith(
         "Speaker: unknown\nSaid: unknown\nRead before, for names only: nothing\nPassage: a\n"
     )
