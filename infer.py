@@ -1,21 +1,23 @@
-"""Answer with a checkpoint: ``python infer.py answer | score | chat | export``."""
+"""Answers with a checkpoint: ``python infer.py answer | score | chat | export``."""
 
 from __future__ import annotations
 
 import argparse
 import math
 from collections.abc import Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 
 from turngraph.data.batches.schedule import ANSWER_TOKENS
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.scoring.proposals import NUM_PROPOSALS
 from turngraph.data.scoring.score import GROUPINGS, score_files
+from turngraph.inference.options import MAX_NEW_TOKENS, AnswerOptions, LoadOptions
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str] | None = None, prog: str = "infer.py") -> None:
     """Parse the command line and run one of the commands."""
-    parser = CommandParser(prog="infer.py", description=__doc__)
+    parser = CommandParser(prog=prog, description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
 
     add_answer_command(commands)
@@ -133,8 +135,9 @@ def add_chat_command(commands: argparse._SubParsersAction) -> None:
     chat.add_argument(
         "--evidence",
         nargs="+",
-        metavar="POOL",
-        help="evidence pools, JSON Lines; or folders of documents, as data.pool reads them",
+        metavar="PATH",
+        default=[],
+        help="evidence pools (.jsonl), documents, or folders of documents",
     )
     chat.add_argument("--memory", metavar="my.db", help="memory graph; it keeps what is said")
     chat.add_argument(
@@ -171,7 +174,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         help="of the base model, if not as it was trained on",
     )
     parser.add_argument(
-        "--max_new_tokens", type=positive, default=48, help="longest answer, in tokens"
+        "--max_new_tokens", type=positive, default=MAX_NEW_TOKENS, help="longest answer, in tokens"
     )
 
 
@@ -205,25 +208,64 @@ def weight(text: str) -> float:
     return value
 
 
-def answer_command(args: argparse.Namespace) -> None:
-    """Answer; as the two below, it loads torch and transformers only now, which takes seconds."""
-    from turngraph.inference import answer
+def loading(args: argparse.Namespace) -> LoadOptions:
+    """The options of how a checkpoint is loaded."""
+    return LoadOptions(args.base_model, args.device, args.quantization)
 
-    answer.answer_command(args)
+
+def answer_command(args: argparse.Namespace) -> None:
+    """Answer a file of conversations."""
+    options = AnswerOptions(**{f.name: getattr(args, f.name) for f in fields(AnswerOptions)})
+    from turngraph.inference.answer import AnswerJob, answer_file  # torch, which takes seconds
+    from turngraph.model.checkpoint import read_checkpoint
+
+    job = AnswerJob(
+        checkpoint=read_checkpoint(args.checkpoint),
+        input=args.input,
+        output=args.output,
+        options=options,
+        loading=loading(args),
+        fresh=args.fresh,
+        explain=args.explain,
+        max_minutes=args.max_minutes,
+    )
+    answer_file(job)
 
 
 def chat_command(args: argparse.Namespace) -> None:
-    """Chat."""
-    from turngraph.inference import chat
+    """Chat about evidence."""
+    from turngraph.inference.api import load
+    from turngraph.inference.chat import chat
+    from turngraph.inference.evidence import read_evidence
+    from turngraph.inference.load import device_of
 
-    chat.chat_command(args)
+    device_of(args.device)
+    qa = load(args.checkpoint, **asdict(loading(args)))
+    session = qa.chat(
+        read_evidence(map(Path, args.evidence)),
+        args.memory,
+        max_new_tokens=args.max_new_tokens,
+        proposals=args.proposals,
+        num_proposals=args.num_proposals,
+        proposal_weight=args.proposal_weight,
+    )
+    chat(session, args.evidence, args.memory, args.passages)
 
 
 def export_command(args: argparse.Namespace) -> None:
-    """Export."""
-    from turngraph.inference import export
+    """Export a checkpoint."""
+    from turngraph.inference.export import ExportJob, export
+    from turngraph.model.checkpoint import read_checkpoint
 
-    export.export_command(args)
+    job = ExportJob(
+        checkpoint=read_checkpoint(args.checkpoint),
+        output=args.output,
+        prompts=args.prompts,
+        input=args.input,
+        dtype=args.dtype,
+        loading=loading(args),
+    )
+    export(job)
 
 
 if __name__ == "__main__":

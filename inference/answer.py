@@ -1,12 +1,13 @@
-"""Batch inference: ``infer.py answer``."""
+"""Batch inference: answers a file of conversations, resumable, in any number of processes."""
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -23,10 +24,11 @@ from turngraph.inference.answer_batches import Batching, answer_batches, unanswe
 from turngraph.inference.choose import Choice
 from turngraph.inference.explain import explain_answers
 from turngraph.inference.load import device_of, load
+from turngraph.inference.options import AnswerOptions, LoadOptions
 from turngraph.inference.output import AnswerFile
 from turngraph.inference.propose import Proposer, load_proposer, read_choice
 from turngraph.inference.questions import Questions
-from turngraph.model.checkpoint import check_manifest, checkpoint_hash, file_hash
+from turngraph.model.checkpoint import Checkpoint, file_hash
 from turngraph.model.distributed import process_group_ended, sharding_wanted
 from turngraph.model.graph_lm import GraphLM
 
@@ -38,46 +40,139 @@ WINDOW_CONVERSATIONS = 128
 """With predicted history a window is so many conversations: their first turns are answered
 together, then their second turns, and so on."""
 EXIT_ERRORS = 1
-NO_SETTING = {"command", "run", "input", "output", "checkpoint", "base_model", "device"}
-NO_SETTING |= {"keep_going", "fresh", "max_minutes", "explain", "proposals"}
-"""Options that shape no answer, or that ``settings_of`` looks behind."""
+PATHS = ("proposals", "keep_going")
+"""Options that are no setting of the answers: one is hashed, one changes no answer."""
 
 
-def answer_command(args: argparse.Namespace) -> None:
-    """``infer.py answer``: predictions for a file of conversations, in its order.
+@dataclass(frozen=True)
+class AnswerJob:
+    """A file of conversations to answer, and where the answers go.
+
+    Args:
+        checkpoint: that answers, read.
+        input: conversations, JSON Lines.
+        output: predictions, JSON Lines.
+        options: which questions, and how they are answered.
+        loading: how the checkpoint is loaded.
+        fresh: forget what the output holds.
+        explain: ``OUT.html``, a page with the reasons of each conversation's answers.
+        max_minutes: stop after so long; the same job resumes.
+    """
+
+    checkpoint: Checkpoint
+    input: str
+    output: str
+    options: AnswerOptions = AnswerOptions()
+    loading: LoadOptions = LoadOptions()
+    fresh: bool = False
+    explain: str | None = None
+    max_minutes: float | None = None
+
+    def check(self) -> None:
+        """Check that the options go together.
+
+        Raises:
+            ValueError: they do not; the message names the option.
+        """
+        for read in filter(None, (self.input, self.options.proposals)):
+            if Path(self.output).resolve() == Path(read).resolve():
+                raise ValueError(f"--output: {self.output} is the input, too")
+        if not self.explain:
+            return
+        if sharding_wanted():
+            raise ValueError("--explain: not under FSDP; start one process, or without shards")
+        self.checkpoint.check_writes()
+        if self.options.cut_edges == "shuffle":
+            raise ValueError("--explain names the entities of edges: take away --cut_edges shuffle")
+
+    def settings(self, choice: Choice | None) -> Json:
+        """Return what shapes the answers, with hashes of what is read."""
+        shaping = dataclasses.asdict(self.options)
+        proposals = None
+        if choice is not None:
+            read = choice.checkpoint
+            proposals = file_hash(choice.path) if read is None else read.hash
+        return {
+            "checkpoint": self.checkpoint.hash,
+            "input": file_hash(self.input),
+            "device": device_of(self.loading.device).partition(":")[0],
+            "proposals": proposals,
+            "quantization": self.loading.quantization,
+            **{name: value for name, value in shaping.items() if name not in PATHS},
+        }
+
+
+def answer_file(job: AnswerJob) -> None:
+    """Write predictions for a file of conversations, in its order; any number of processes.
 
     Raises:
         ValueError: input, output, checkpoint or device cannot be used.
         SystemExit: with ``EXIT_GO_ON`` where it was asked to stop, with ``EXIT_ERRORS`` where
             some lines of the predictions are errors.
     """
-    state = PartialState(cpu=device_of(args) == "cpu")
+    state = PartialState(cpu=device_of(job.loading.device) == "cpu")
     with process_group_ended():
-        answer(args, state.is_main_process)
+        if not state.is_main_process:
+            logging.disable(logging.INFO)
+        _answer_file(job, state.is_main_process)
 
 
-def answer(args: argparse.Namespace, main: bool) -> None:
-    """``infer.py answer`` in one of its processes, the main one or another."""
-    if not main:
-        logging.disable(logging.INFO)
-    check_manifest(Path(args.checkpoint))
-    questions, choice = read_input(args)
+def _answer_file(job: AnswerJob, main: bool) -> None:
+    """``answer_file`` in one of its processes, the main one or another."""
+    job.check()
+    options = job.options
+    questions = Questions.read(job.input, options)
+    choice = read_choice(options, job.checkpoint, _asked_by(options))
+    if choice is not None and not choice.is_asked and not options.keep_going:
+        check_proposed(questions, choice)
     file = None
     if main:
-        size = len(questions.lines) + len(questions.errors)
-        file = AnswerFile(args.output, settings_of(args), size, args.fresh)
+        num_lines = len(questions.lines) + len(questions.errors)
+        file = AnswerFile(job.output, job.settings(choice), num_lines, job.fresh)
     loaded = None
-    with StopRequest(args.max_minutes) as stop:
+    with StopRequest(job.max_minutes) as stop:
         if not everywhere(file and file.whole):
-            loaded = answer_all(args, questions, choice, file, stop)
-        if file and args.explain:
-            model, builder = loaded or load(args)
-            explain_answers(args, model, builder, questions.conversations, questions.pools, stop)
-    say_how_it_ended(file, args)
+            loaded = answer_all(job, questions, choice, file, stop)
+        if file and job.explain:
+            model, builder = loaded or load(job.checkpoint, job.loading)
+            builder.cut = options.cut_edges
+            explain_answers(
+                model=model,
+                builder=builder,
+                questions=questions,
+                predictions=job.output,
+                page=job.explain,
+                history=options.history,
+                checkpoint=job.checkpoint,
+                stop=stop,
+            )
+    log_end(file, job.output)
+
+
+def _asked_by(options: AnswerOptions) -> str | None:
+    """Return the option for which proposals must be made again, if there is one."""
+    changed = {
+        "--history predicted": options.history == "predicted",
+        "--evidence_of other": options.evidence_of == "other",
+        "--cut_edges": options.cut_edges != "nothing",
+    }
+    return next((name for name, given in changed.items() if given), None)
+
+
+def check_proposed(questions: Questions, choice: Choice) -> None:
+    """Check that something is proposed to every question.
+
+    Raises:
+        ValueError: nothing is; names conversation and turn.
+    """
+    for index, turn in questions.lines:
+        conversation = questions.conversations[index]
+        if missing := choice.missing(conversation, turn):
+            raise ValueError(unanswered(conversation, turn, missing))
 
 
 def answer_all(
-    args: argparse.Namespace,
+    job: AnswerJob,
     questions: Questions,
     choice: Choice | None,
     file: AnswerFile | None,
@@ -86,7 +181,7 @@ def answer_all(
     """Answer what is not answered yet.
 
     Args:
-        args: the options.
+        job: its options.
         questions: to answer.
         choice: what the answers are chosen from.
         file: the main process's.
@@ -98,22 +193,20 @@ def answer_all(
     Raises:
         SystemExit: it was asked to stop.
     """
-    main = file is not None
+    main, options = file is not None, job.options
     with file or nullcontext():
-        model, builder = load(args)
-        builder.cut = args.cut_edges
-        proposer = load_proposer(args, choice, args.cut_edges)
+        model, builder = load(job.checkpoint, job.loading)
+        builder.cut = options.cut_edges
+        proposer = load_proposer(choice, job.checkpoint, job.loading, options.cut_edges)
         if file is not None:
             file.begin()
             file.place(questions.errors)
-        known = everywhere(file and dict(file.known))
-        batching = Batching(
-            args.max_new_tokens, args.batch_tokens, args.batch_size, args.keep_going, choice
-        )
-        history = gold_history if args.history == "gold" else predicted_history
-        bar = tqdm(total=len(questions.lines), initial=len(known), desc="answers", disable=not main)
-        with bar:
-            for records in history(model, builder, questions, batching, known, proposer):
+        known: dict[int, Json] = everywhere(file and dict(file.known))
+        found = answer_lines(model, builder, questions, options, choice, proposer, known)
+        with tqdm(
+            total=len(questions.lines), initial=len(known), desc="answers", disable=not main
+        ) as bar:
+            for records in found:
                 if file is not None:
                     file.add(records)
                 bar.update(len(records))
@@ -126,30 +219,40 @@ def answer_all(
     return model, builder
 
 
-def read_input(args: argparse.Namespace) -> tuple[Questions, Choice | None]:
-    """What is to be answered, and what the answers are chosen from.
+def answer_lines(
+    model: GraphLM,
+    builder: ExampleBuilder,
+    questions: Questions,
+    options: AnswerOptions,
+    choice: Choice | None = None,
+    proposer: Proposer | None = None,
+    known: dict[int, Json] | None = None,
+) -> Iterator[dict[int, Json]]:
+    """Answer questions, and yield prediction records by their lines, a batch at a time.
+
+    All processes must iterate; all get all records.
+
+    Args:
+        model: in evaluation mode.
+        builder: of the model's examples.
+        questions: to answer.
+        options: how.
+        choice: what the answers are chosen from; None: the LM writes them.
+        proposer: makes the proposals; None: ``choice`` holds them, or there are none.
+        known: records that are there already, by their lines.
 
     Raises:
-        ValueError: a file is wrong or is the output as well, or options do not go together.
+        ValueError: a question cannot be answered, and ``keep_going`` is not set.
     """
-    for read in filter(None, (args.input, args.proposals)):
-        if Path(args.output).resolve() == Path(read).resolve():
-            raise ValueError(f"--output: {args.output} is the input, too")
-    changed = {
-        "--history predicted": args.history == "predicted",
-        "--evidence_of other": args.evidence_of == "other",
-        "--cut_edges": args.cut_edges != "nothing",
-    }
-    if args.explain and sharding_wanted():
-        raise ValueError("--explain: not under FSDP; start one process, or without shards")
-    questions = Questions.read(args)
-    choice = read_choice(args, next((name for name, given in changed.items() if given), None))
-    if choice is not None and not choice.is_asked and not args.keep_going:
-        for conversation, turn in questions.lines:
-            asked = questions.conversations[conversation]
-            if missing := choice.missing(asked, turn):
-                raise ValueError(unanswered(asked, turn, missing))
-    return questions, choice
+    batching = Batching(
+        max_new_tokens=options.max_new_tokens,
+        batch_tokens=options.batch_tokens,
+        batch_size=options.batch_size,
+        keep_going=options.keep_going,
+        choice=choice,
+    )
+    answered = gold_history if options.history == "gold" else predicted_history
+    return answered(model, builder, questions, batching, known or {}, proposer)
 
 
 def everywhere(value: Any) -> Any:
@@ -157,37 +260,21 @@ def everywhere(value: Any) -> Any:
     return broadcast_object_list([value])[0]
 
 
-def say_how_it_ended(file: AnswerFile | None, args: argparse.Namespace) -> None:
-    """Log how many lines there are and how many are errors, and end with the code for it."""
+def log_end(file: AnswerFile | None, output: str) -> None:
+    """Log how many lines there are and how many are errors.
+
+    Raises:
+        SystemExit: with ``EXIT_ERRORS`` where there are errors.
+    """
     if file is None:
         return
     if file.whole:
         file.num_errors = sum("error" in record for _, record in iter_lines(file.path))
-        logger.info("%s is whole already; --fresh answers again", args.output)
+        logger.info("%s is already complete; --fresh recomputes it", output)
     answered = file.num_lines - file.num_errors
-    logger.info("wrote %s: %d answers, %d errors", args.output, answered, file.num_errors)
+    logger.info("wrote %s: %d answers, %d errors", output, answered, file.num_errors)
     if file.num_errors:
         raise SystemExit(EXIT_ERRORS)
-
-
-def settings_of(args: argparse.Namespace) -> Json:
-    """What shapes the answers of a run, with hashes of what it reads.
-
-    Raises:
-        ValueError: there is no whole checkpoint.
-    """
-    return {
-        "checkpoint": checkpoint_hash(args.checkpoint),
-        "input": file_hash(args.input),
-        "device": device_of(args).partition(":")[0],
-        "proposals": args.proposals and hash_of(args.proposals),
-        **{name: value for name, value in vars(args).items() if name not in NO_SETTING},
-    }
-
-
-def hash_of(path: str) -> str:
-    """Of a file, or of a checkpoint."""
-    return checkpoint_hash(path) if Path(path).is_dir() else file_hash(path)
 
 
 def gold_history(

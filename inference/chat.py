@@ -1,20 +1,14 @@
-"""A conversation at the terminal or through a pipe: ``infer.py chat``."""
+"""A conversation at the terminal or through a pipe: ``turngraph chat``."""
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import io
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.console import Console
 
-from turngraph.data.graph.entities import find_entities
-from turngraph.data.jsonlines import join_pools, read_pool
-from turngraph.data.sources.pool import read_folder
-from turngraph.data.types import Evidence
 from turngraph.inference.answer import EXIT_ERRORS
 from turngraph.inference.display import (
     AnswerStream,
@@ -25,10 +19,7 @@ from turngraph.inference.display import (
     show_table,
     visible,
 )
-from turngraph.inference.load import check_writes, device_of, load
-from turngraph.inference.propose import load_proposer, read_choice
 from turngraph.inference.session import Session
-from turngraph.model.checkpoint import check_manifest
 
 COMMANDS = {
     "/evidence": "all passages given for the last answer; /evidence WORD: those with the word",
@@ -40,49 +31,37 @@ COMMANDS = {
 WITH_ARGUMENT = {"/evidence", "/save", "/save!"}
 
 
-def chat_command(args: argparse.Namespace) -> None:
-    """``infer.py chat``: one question a line, from a terminal or a pipe; the evidence beneath.
+def chat(session: Session, evidence: Sequence[str], memory: str | None, num_passages: int) -> None:
+    """Answer one question a line, from a terminal or a pipe, and print the evidence beneath.
+
+    Args:
+        session: the conversation; it is closed at the end.
+        evidence: what its pool was read from.
+        memory: path of its memory graph, if it has one.
+        num_passages: passages that are printed beneath an answer.
 
     Raises:
-        ValueError: evidence, checkpoint or memory graph cannot be read.
+        ValueError: the memory graph cannot be written.
         SystemExit: with ``EXIT_ERRORS`` where something that was piped in failed.
     """
-    device_of(args)
-    check_manifest(Path(args.checkpoint))
-    check_writes(args.checkpoint)
-    choice = read_choice(args, "a chat")
-    pool = read_pools(args.evidence or ())
-    model, builder = load(args)
-    proposer = load_proposer(args, choice)
     for stream in (sys.stdin, sys.stdout):
         if isinstance(stream, io.TextIOWrapper):
             # bytes that are no UTF-8 become lone surrogates, which read_line finds
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
-    session = Session(model, builder, pool, args.memory, args.max_new_tokens, proposer)
     typed = sys.stdin.isatty() and sys.stdout.isatty()
-    chat = Chat(session, Console(), typed, args.passages)
+    terminal = TerminalChat(session, Console(), typed, num_passages)
     try:
         session.warm_up()
-        chat.greet(len(args.evidence or ()), args.memory)
-        chat.run()
+        terminal.greet(len(evidence), memory)
+        terminal.run()
         session.remember()
     finally:
         session.close()
-    if chat.num_errors and not chat.interactive:
+    if terminal.num_errors and not terminal.interactive:
         raise SystemExit(EXIT_ERRORS)
 
 
-def read_pools(paths: Sequence[str]) -> tuple[Evidence, ...]:
-    """One pool out of pool files and folders of documents, with entities.
-
-    Raises:
-        ValueError: one cannot be read; the message names file, line and field.
-    """
-    pools = [tuple(read_folder(p)) if Path(p).is_dir() else read_pool(p) for p in paths]
-    return tuple(find_entities(join_pools(*pools)))
-
-
-class Chat:
+class TerminalChat:
     """Questions and commands, one a line, and what is printed for them.
 
     Args:
@@ -190,7 +169,7 @@ class Chat:
             if not self.interactive:
                 raise
             return
-        stream.end(turn.record["answer"])
+        stream.end(turn.text)
         show_passages(self.console, turn.record, turn.shown, self.num_passages)
         try:
             self.session.remember()

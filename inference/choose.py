@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -20,6 +19,7 @@ from turngraph.data.prompt import Prompt
 from turngraph.data.scoring.predictions import read_proposals
 from turngraph.data.scoring.proposals import Key, Proposal, Proposed, chosen
 from turngraph.data.types import Conversation
+from turngraph.model.checkpoint import Checkpoint
 from turngraph.model.generation import IGNORED_LABEL
 from turngraph.model.graph_lm import GraphLM
 
@@ -32,18 +32,20 @@ class Choice:
         path: a checkpoint that answers from nodes, or its predictions.
         weight: of its log-probabilities beside the LM's.
         num: most proposals to a question.
+        checkpoint: that proposes, read; None: the proposals are predictions.
         proposed: to each question.
     """
 
     path: str
     weight: float
     num: int
+    checkpoint: Checkpoint | None = None
     proposed: dict[Key, Proposed] = field(default_factory=dict)
 
     @property
     def is_asked(self) -> bool:
         """Whether the proposals come from a checkpoint, while questions are answered."""
-        return Path(self.path).is_dir()
+        return self.checkpoint is not None
 
     def read(self) -> None:
         """Take the proposals out of predictions.

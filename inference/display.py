@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from unicodedata import category, east_asian_width
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -17,13 +16,13 @@ from turngraph.data.examples import Example
 from turngraph.data.jsonlines import Json
 from turngraph.data.prompt import Prompt
 from turngraph.data.scoring.explanation import ExplainedTurn, origin, origin_words
+from turngraph.inference.text_stream import TextStream
 
 ANSWER, QUIET = "green", "dim"
 MOST_REASONS = 10
 """Passages and entities that ``/why`` shows one by one."""
 _VISIBLE = dict.fromkeys((*range(0x80, 0xA0), 0x2028, 0x2029), "\ufffd")
 _VISIBLE |= {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "\u2421"}
-_BYTE = re.compile("<0x[0-9A-F]{2}>")
 
 
 def visible(text: str) -> str:
@@ -32,44 +31,33 @@ def visible(text: str) -> str:
 
 
 class AnswerStream:
-    """Words of an answer on the console as they are generated; folded where it is a terminal.
-
-    What was shown is never taken back: a word waits until nothing that follows can change it.
+    """Prints an answer word by word as it is generated; folds it where the console is a terminal.
 
     Args:
-        console: where they go.
-        prompt: that reads the ids.
+        console: where the words go.
+        prompt: that reads the token ids.
     """
 
     def __init__(self, console: Console, prompt: Prompt) -> None:
-        self.console, self.prompt = console, prompt
-        self.ids: list[int] = []
-        self.shown = ""
+        self.console, self.text = console, TextStream(prompt)
         self._column = 0
 
     def add(self, ids: Tensor) -> None:
-        """One more token, [1]; as ``GraphLM.generate`` takes it."""
-        self.ids.append(int(ids[0]))
-        token = self.prompt.tokenizer.convert_ids_to_tokens(self.ids[-1])
-        if _BYTE.fullmatch(token or ""):  # a run of bytes is read again with every one
-            return
-        text = self.prompt.answer_text(self.ids)
-        self._write(text[: settled(text)])
+        """Take one more token, [1], as ``GraphLM.generate`` hands it over."""
+        self._write(self.text.add(ids))
 
     def end(self, answer: str | None) -> None:
-        """Show what is left of an answer and end the line; None where it was stopped."""
+        """Print what is left of an answer and end the line; None where it was stopped."""
         if answer is not None:
-            if not answer.startswith(self.shown):  # a tokenizer that takes back what it has read
+            if self.text.restarts(answer):
                 self.console.out()
-                self.shown, self._column = "", 0
-            self._write(answer or "(no answer)")
-        if self.shown:
+                self._column = 0
+            self._write(self.text.end(answer) if answer else "(no answer)")
+        if self.text.text or answer is not None:
             self.console.out()
 
-    def _write(self, text: str) -> None:
-        """Show the part of a text that is new, in lines of the terminal's width."""
-        new = text[len(self.shown) :]
-        self.shown += new
+    def _write(self, new: str) -> None:
+        """Print new text in lines of the terminal's width."""
         width = self.console.width if self.console.is_terminal else math.inf
         for gap, word in re.findall(r"( *)([^ ]*)", visible(new)):
             size = cell_len(gap + word)
@@ -80,20 +68,6 @@ class AnswerStream:
             self._column += size
             if self._column > width:  # the terminal has broken a long word
                 self._column %= width
-
-
-def settled(text: str) -> int:
-    """How many characters of an unfinished text stay as they are, whatever follows.
-
-    Those are whole words; in scripts without spaces, characters.
-    """
-    for end in range(len(text) - 1, 0, -1):
-        if text[end] == " ":
-            return end
-        unspaced = category(text[end - 1]) == "Lo" and east_asian_width(text[end - 1]) in "WF"
-        if unspaced and category(text[end])[0] in "LNP":
-            return end
-    return 0
 
 
 def show_question(console: Console, question: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import re
@@ -33,8 +32,9 @@ from turngraph.data.scoring.explanation import (
     shares,
 )
 from turngraph.data.types import Conversation, Evidence, Retrieved, interaction_answer
+from turngraph.inference.questions import Questions
 from turngraph.model.attribution import attribute
-from turngraph.model.checkpoint import file_hash
+from turngraph.model.checkpoint import Checkpoint, file_hash
 from turngraph.model.device_memory import is_out_of_memory
 from turngraph.model.graph_lm import GraphLM
 
@@ -275,35 +275,40 @@ def explain_conversation(
 
 
 def explain_answers(
-    args: argparse.Namespace,
+    *,
     model: GraphLM,
     builder: ExampleBuilder,
-    conversations: Sequence[Conversation],
-    pools: Sequence[tuple[Evidence, ...]] | None,
+    questions: Questions,
+    predictions: str,
+    page: str,
+    history: Literal["gold", "predicted"],
+    checkpoint: Checkpoint,
     stop: StopRequest,
 ) -> None:
-    """``infer.py answer --explain``: a page for each conversation of a whole predictions file.
+    """Write a page with the reasons for each conversation of a complete predictions file.
 
-    ``OUT.html.unfinished`` says which pages are there already, as long as some are missing.
+    ``PAGE.unfinished`` lists the pages that are written, as long as some are missing.
 
     Args:
-        args: the options of ``answer``.
         model, builder: of the checkpoint that answered.
-        conversations: that were answered.
-        pools: what each read instead of its own evidence.
+        questions: that were answered.
+        predictions: path of the answers.
+        page: ``OUT.html``; of several conversations, ``OUT-ID.html``.
+        history: which answers filled the interaction.
+        checkpoint: that answered; its name stands on the page.
         stop: asked after every page.
 
     Raises:
-        SystemExit: it was asked to stop; the same command goes on.
+        SystemExit: it was asked to stop; the same command resumes.
     """
     model.eval()
-    builder.cut = args.cut_edges
-    answers = read_answers(args.output, {conversation.id for conversation in conversations})
-    checkpoint = "/".join(Path(args.checkpoint).parts[-2:])
-    paths = page_paths(args.explain, list(answers))
+    conversations = questions.conversations
+    answers = read_answers(predictions, {conversation.id for conversation in conversations})
+    name = "/".join(checkpoint.folder.parts[-2:])
+    paths = page_paths(page, list(answers))
     answered = [pair for pair in enumerate(conversations) if pair[1].id in answers]
-    journal = Path(f"{args.explain}.unfinished")
-    done = explained(journal, file_hash(args.output))
+    journal = Path(f"{page}.unfinished")
+    done = explained(journal, file_hash(predictions))
     left = [pair for pair in answered if pair[1].id not in done]
     bar = tqdm(left, initial=len(done), total=len(answered), desc="explanations")
     for number, conversation in bar:
@@ -315,9 +320,9 @@ def explain_answers(
             builder,
             conversation,
             answers[conversation.id],
-            args.history,
-            checkpoint,
-            None if pools is None else pools[number],
+            history,
+            name,
+            questions.pool(number),
         )
         write_explain_page(found, paths[conversation.id])
         with journal.open("a", encoding="utf-8") as file:

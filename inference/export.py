@@ -1,4 +1,4 @@
-"""For servers that only know plain LMs: ``infer.py export``; docs/serving.md serves it with vLLM.
+"""For servers that only know plain LMs: docs/serving.md serves it with vLLM.
 
 ``--output`` is the LM with LoRA merged, as transformers saves one. The encoder is no part of that,
 so ``--prompts`` writes what goes in: embeddings where node states stand in the prompt, token ids
@@ -7,14 +7,15 @@ where the evidence is text.
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from safetensors import SafetensorError
@@ -29,8 +30,9 @@ from turngraph.data.jsonlines import Json, dump, read_conversations
 from turngraph.data.prompt import Prompt
 from turngraph.data.scoring.predictions import prediction_record
 from turngraph.data.types import Conversation
-from turngraph.inference.load import check_writes, device_of, load
-from turngraph.model.checkpoint import check_manifest, checkpoint_config, commit, file_hash, hashes
+from turngraph.inference.load import device_of, load
+from turngraph.inference.options import LoadOptions
+from turngraph.model.checkpoint import Checkpoint, commit, file_hash, hashes
 from turngraph.model.graph_lm import GraphLM
 from turngraph.model.merge import merged_lm, prompt_embeddings
 
@@ -41,46 +43,73 @@ FILE_BYTES = 2**28
 OF_AN_ANSWER = ("answer", "candidates", "logprob", "milliseconds", "hit_at_1", "hit_at_5")
 
 
-def export_command(args: argparse.Namespace) -> None:
-    """``infer.py export``: the merged LM, or the prompts of a file of conversations, or both.
+@dataclass(frozen=True)
+class ExportJob:
+    """What is exported of a checkpoint, and where it goes.
+
+    Args:
+        checkpoint: read.
+        output: new folder for the merged LM; None: none is written.
+        prompts: new folder for the prompts of ``input``; None: none are written.
+        input: conversations, JSON Lines.
+        dtype: of what is written; None: the checkpoint's.
+        loading: how the checkpoint is loaded; the base model is never quantized.
 
     Raises:
-        ValueError: neither is asked for, or a folder to write is there already.
+        ValueError: nothing is asked for, the options do not go together, or a folder to write
+            exists.
     """
-    if not args.output and not args.prompts:
-        raise ValueError("export needs --output or --prompts, or both")
-    if bool(args.prompts) != bool(args.input):
-        raise ValueError("--prompts needs --input, and --input is read for --prompts only")
-    for folder in filter(None, (args.output, args.prompts)):
-        check_free(Path(folder))
-    if args.output and args.prompts:
-        one, other = (Path(folder).resolve() for folder in (args.output, args.prompts))
-        if one.is_relative_to(other) or other.is_relative_to(one):
-            raise ValueError(f"--prompts {args.prompts}: needs a folder outside --output's")
-    device_of(args)
-    manifest = check_manifest(Path(args.checkpoint))
-    check_writes(args.checkpoint)
-    config = checkpoint_config(args.checkpoint).model
-    conversations = complete_entities(read_conversations(args.input)) if args.input else []
+
+    checkpoint: Checkpoint
+    output: str | None = None
+    prompts: str | None = None
+    input: str | None = None
+    dtype: Literal["bfloat16", "float32"] | None = None
+    loading: LoadOptions = LoadOptions(quantization="none")
+
+    def __post_init__(self) -> None:
+        if not self.output and not self.prompts:
+            raise ValueError("export needs --output or --prompts, or both")
+        if bool(self.prompts) != bool(self.input):
+            raise ValueError("--prompts needs --input, and --input is read for --prompts only")
+        for folder in filter(None, (self.output, self.prompts)):
+            check_free(Path(folder))
+        if self.output and self.prompts:
+            one, other = (Path(folder).resolve() for folder in (self.output, self.prompts))
+            if one.is_relative_to(other) or other.is_relative_to(one):
+                raise ValueError(f"--prompts {self.prompts}: needs a folder outside --output's")
+        self.checkpoint.check_writes()
+
+
+def export(job: ExportJob) -> None:
+    """Write the merged LM, or the prompts of a file of conversations, or both.
+
+    Raises:
+        ValueError: input, device or base model cannot be used, or a folder cannot be written.
+    """
+    device_of(job.loading.device)
+    config = job.checkpoint.config.model
+    conversations = complete_entities(read_conversations(job.input)) if job.input else []
     if config.quantization != "none":
         logger.warning(
             "trained on a base model in %s: what is exported stands on the unquantized one, and "
             "its answers differ a little from those that were measured",
             config.quantization,
         )
-    model, builder = load(args)
-    dtype = args.dtype or config.dtype
-    facts = {"checkpoint": manifest, "dtype": dtype}
-    if args.prompts:  # first: merging uses the model up
-        with whole_folder(Path(args.prompts)) as folder:
-            write_prompts(model, builder, conversations, folder, getattr(torch, dtype))
-            write_manifest(folder, facts | {"input": file_hash(args.input)})
-        logger.info("wrote %s", args.prompts)
-    if args.output:
-        with whole_folder(Path(args.output)) as folder:
-            write_model(model, builder.prompt, folder, getattr(torch, dtype))
+    model, builder = load(job.checkpoint, job.loading)
+    name = job.dtype or config.dtype
+    dtype = getattr(torch, name)
+    facts = {"checkpoint": job.checkpoint.manifest, "dtype": name}
+    if job.prompts and job.input:  # first: merging uses the model up
+        with whole_folder(Path(job.prompts)) as folder:
+            write_prompts(model, builder, conversations, folder, dtype)
+            write_manifest(folder, facts | {"input": file_hash(job.input)})
+        logger.info("wrote %s", job.prompts)
+    if job.output:
+        with whole_folder(Path(job.output)) as folder:
+            write_model(model, builder.prompt, folder, dtype)
             write_manifest(folder, facts)
-        logger.info("wrote %s", args.output)
+        logger.info("wrote %s", job.output)
 
 
 def write_model(model: GraphLM, prompt: Prompt, folder: Path, dtype: torch.dtype) -> None:

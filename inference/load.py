@@ -1,8 +1,7 @@
-"""From the options of a command to a model and its example builder."""
+"""From a checkpoint to a model on a device and the builder of its examples."""
 
 from __future__ import annotations
 
-import argparse
 import logging
 
 import torch
@@ -13,61 +12,54 @@ from turngraph.configs.schema import Config
 from turngraph.data.embedding import cached
 from turngraph.data.examples import ExampleBuilder
 from turngraph.data.prompt import Prompt
-from turngraph.model.checkpoint import checkpoint_config, load_checkpoint
+from turngraph.inference.options import LoadOptions
+from turngraph.model.checkpoint import Checkpoint, load_checkpoint
 from turngraph.model.distributed import place
 from turngraph.model.graph_lm import GraphLM
 
 logger = logging.getLogger("infer")
 
 
-def load(args: argparse.Namespace) -> tuple[GraphLM, ExampleBuilder]:
-    """Model and example builder of a checkpoint."""
-    device = device_of(args)
-    model = load_checkpoint(args.checkpoint, args.base_model, args.quantization)
+def load(
+    checkpoint: Checkpoint, options: LoadOptions = LoadOptions()
+) -> tuple[GraphLM, ExampleBuilder]:
+    """Load a checkpoint's model in evaluation mode, and the builder of its examples.
+
+    Raises:
+        ValueError: base model, tokenizer or device cannot be used.
+    """
+    device = device_of(options.device)
+    model = load_checkpoint(checkpoint, options.base_model, options.quantization)
     try:
         place(model, torch.device(device))
     except RuntimeError as error:
         raise ValueError(f"--device {device!r}: {error}") from None
-    logger.info("checkpoint %s on %s", args.checkpoint, device)
-    config = checkpoint_config(args.checkpoint)
-    return model, load_builder(config, args.base_model, args.device)
+    logger.info("checkpoint %s on %s", checkpoint.folder, device)
+    return model, load_builder(checkpoint.config, options.base_model, options.device)
 
 
-def check_writes(checkpoint: str) -> None:
-    """Whether a checkpoint's LM writes its answers.
-
-    Raises:
-        ValueError: it does not.
-    """
-    if checkpoint_config(checkpoint).model.answers == "nodes":
-        raise ValueError(
-            f"{checkpoint}: model.answers is nodes, so that no text is generated; infer.py answer"
-            " takes it (without --explain), and answer and chat as --proposals of an LM"
-        )
-
-
-def device_of(args: argparse.Namespace) -> str:
-    """The device that was asked for, or the first GPU, or the CPU.
+def device_of(device: str | None) -> str:
+    """Return the device that was asked for, else ``cuda`` where there is a GPU, else ``cpu``.
 
     Raises:
         ValueError: the device that was asked for is not there.
     """
-    if not args.device:
+    if not device:
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        device = torch.device(args.device)
-        devices = torch.get_device_module(device)
+        found = torch.device(device)
+        devices = torch.get_device_module(found)
     except RuntimeError as error:
-        raise ValueError(f"--device {args.device!r}: {error}") from None
-    if not devices.is_available() or (device.index or 0) >= devices.device_count():
-        raise ValueError(f"--device {args.device!r}: this machine or this PyTorch has none")
-    return args.device
+        raise ValueError(f"--device {device!r}: {error}") from None
+    if not devices.is_available() or (found.index or 0) >= devices.device_count():
+        raise ValueError(f"--device {device!r}: this machine or this PyTorch has none")
+    return device
 
 
 def load_builder(
     config: Config, base_model: str | None = None, device: str | None = None
 ) -> ExampleBuilder:
-    """The example builder of a config, with tokenizer and sentence encoder.
+    """Load tokenizer and sentence encoder of a config as the builder of its examples.
 
     Args:
         config: of a run or checkpoint.

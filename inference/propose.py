@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,8 +13,9 @@ from turngraph.data.scoring.predictions import proposals_of
 from turngraph.data.scoring.proposals import NUM_PROPOSALS, Proposed
 from turngraph.inference.answer_batches import Batching, answer_batch, answer_batches
 from turngraph.inference.choose import Choice
-from turngraph.inference.load import check_writes, load
-from turngraph.model.checkpoint import check_manifest, checkpoint_config
+from turngraph.inference.load import load
+from turngraph.inference.options import LoadOptions, ProposalOptions
+from turngraph.model.checkpoint import Checkpoint, read_checkpoint
 from turngraph.model.distributed import sharding_wanted
 from turngraph.model.graph_lm import GraphLM
 
@@ -65,57 +65,55 @@ class Proposer:
         self.choice.proposed[example.key] = proposed
 
 
-def read_choice(args: argparse.Namespace, asked_by: str | None = None) -> Choice | None:
-    """What the answers are chosen from; None where they are written.
+def read_choice(
+    options: ProposalOptions, checkpoint: Checkpoint, asked_by: str | None = None
+) -> Choice | None:
+    """Return what the answers are chosen from; None where the LM writes them.
 
     Args:
-        args: the options of a command.
-        asked_by: what needs a checkpoint of proposals: its predictions were made without it.
+        options: which proposals, how many, and their weight.
+        checkpoint: of the LM that chooses.
+        asked_by: what needs a checkpoint of proposals, as its predictions were made without it.
 
     Raises:
-        ValueError: a file of proposals is wrong, a checkpoint does not propose or not choose, or
-            the options do not go together.
+        ValueError: a file of proposals is wrong, or a checkpoint does not propose or not choose.
     """
-    path, weight, num = args.proposals, args.proposal_weight, args.num_proposals
+    path = options.proposals
     if path is None:
-        if (weight, num) != (None, None):
-            raise ValueError("--proposal_weight and --num_proposals need --proposals")
         return None
-    check_writes(args.checkpoint)
+    checkpoint.check_writes()
     if sharding_wanted():
         raise ValueError("--proposals: not under FSDP; start one process, or without shards")
-    if (num or 0) > NUM_PROPOSALS:
-        raise ValueError(f"--num_proposals: {num} given, there are up to {NUM_PROPOSALS}")
-    choice = Choice(path, 1.0 if weight is None else weight, num or NUM_PROPOSALS)
-    if not choice.is_asked:
+    weight = 1.0 if options.proposal_weight is None else options.proposal_weight
+    proposing = read_checkpoint(path) if Path(path).is_dir() else None
+    choice = Choice(path, weight, options.num_proposals or NUM_PROPOSALS, proposing)
+    if proposing is None:
         if asked_by is not None:
             raise ValueError(f"--proposals {path}: {asked_by} needs the checkpoint that makes them")
         choice.read()
-        return choice
-    check_manifest(Path(path))
-    if checkpoint_config(path).model.answers != "nodes":
+    elif proposing.config.model.answers != "nodes":
         raise ValueError(f"--proposals {path}: model.answers is text, so that it proposes nothing")
     return choice
 
 
 def load_proposer(
-    args: argparse.Namespace, choice: Choice | None, cut: CutEdges = "nothing"
+    choice: Choice | None, checkpoint: Checkpoint, options: LoadOptions, cut: CutEdges = "nothing"
 ) -> Proposer | None:
-    """The model of ``--proposals``, on the LM's device; None where no checkpoint is to be asked.
+    """Load the model of ``--proposals``, on the LM's device; None where there is none to ask.
 
     Args:
-        args: the options of a command.
         choice: of ``read_choice``.
-        cut: edges that are left out of its graphs.
+        checkpoint: of the LM that chooses.
+        options: how that one is loaded.
+        cut: edges that are left out of the graphs of the model that proposes.
 
     Raises:
         ValueError: it cannot be loaded.
     """
-    if choice is None or not choice.is_asked:
+    if choice is None or choice.checkpoint is None:
         return None
-    names = [checkpoint_config(path).model.base_model for path in (args.checkpoint, choice.path)]
-    moved = args.base_model if names[0] == names[1] else None
-    found = {"checkpoint": choice.path, "base_model": moved, "quantization": "none"}
-    model, builder = load(argparse.Namespace(**vars(args) | found))
+    names = {found.config.model.base_model for found in (checkpoint, choice.checkpoint)}
+    moved = options.base_model if len(names) == 1 else None
+    model, builder = load(choice.checkpoint, LoadOptions(moved, options.device, "none"))
     builder.cut = cut
     return Proposer(model, builder, choice)

@@ -1,17 +1,17 @@
-"""What ``infer.py answer`` is asked, and where the answers stand."""
+"""Chooses the questions to answer, and gives each its line in the predictions."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from turngraph.data.examples import choose_questions
 from turngraph.data.graph.entities import complete_entities
 from turngraph.data.jsonlines import BadLine, Json, join_pools, read_conversations
 from turngraph.data.scoring.predictions import bad_line_records
 from turngraph.data.types import Conversation, Evidence
-from turngraph.inference.load import check_writes
+from turngraph.inference.options import AnswerOptions
 
 DRAW_SEED = 1
 
@@ -35,23 +35,38 @@ class Questions:
     errors: dict[int, Json]
 
     @classmethod
-    def read(cls, args: argparse.Namespace) -> Questions:
-        """The questions that the options choose from the input.
+    def read(cls, path: str | Path, options: AnswerOptions) -> Questions:
+        """Read a file of conversations and choose its questions.
 
         Raises:
-            ValueError: a line is wrong and ``--keep_going`` is not given, no question is left, or
-                the options do not go together.
+            ValueError: a line is wrong and ``keep_going`` is not set, no question is left, or the
+                options do not go together; the message names file, line and field.
         """
-        if args.explain:
-            check_writes(args.checkpoint)
-        if args.explain and args.cut_edges == "shuffle":
-            raise ValueError("--explain names the entities of edges: take away --cut_edges shuffle")
-        bad_lines: list[BadLine] | None = [] if args.keep_going else None
-        conversations = complete_entities(read_conversations(args.input, bad_lines))
-        chosen = chosen_turns(conversations, args) if conversations else {}
-        pools = None if args.evidence_of == "own" else other_pools(conversations)
-        lines, errors = lines_of(conversations, chosen, bad_lines or ())
-        return cls(conversations, pools, chosen, lines, errors)
+        bad_lines: list[BadLine] | None = [] if options.keep_going else None
+        conversations = read_conversations(path, bad_lines)
+        try:
+            return cls.of(conversations, options, bad_lines or ())
+        except NoQuestionsError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    @classmethod
+    def of(
+        cls,
+        conversations: Sequence[Conversation],
+        options: AnswerOptions,
+        bad_lines: Sequence[BadLine] = (),
+    ) -> Questions:
+        """Choose the questions of conversations.
+
+        Raises:
+            NoQuestionsError: no question is left.
+            ValueError: the conversations do not suit the options.
+        """
+        found = complete_entities(conversations)
+        chosen = chosen_turns(found, options) if found else {}
+        pools = None if options.evidence_of == "own" else other_pools(found)
+        lines, errors = lines_of(found, chosen, bad_lines)
+        return cls(found, pools, chosen, lines, errors)
 
     def pool(self, number: int) -> tuple[Evidence, ...] | None:
         """What a conversation reads instead of its own evidence."""
@@ -94,27 +109,26 @@ def lines_of(
     return lines, errors
 
 
+class NoQuestionsError(ValueError):
+    """No question of the conversations is left to answer."""
+
+
 def chosen_turns(
-    conversations: Sequence[Conversation], args: argparse.Namespace
+    conversations: Sequence[Conversation], options: AnswerOptions
 ) -> dict[int, list[int]]:
-    """Number of the conversation -> numbers of the turns to answer, as the options say.
+    """Return the indices of the turns to answer, by the index of their conversation.
 
     Raises:
-        ValueError: no turn is left, or turns are left out where later ones need their answers.
+        NoQuestionsError: no turn is left.
     """
-    if not args.max_questions and not args.single_answers_only:
-        return {number: list(range(len(c.turns))) for number, c in enumerate(conversations)}
-    if args.history == "predicted":
-        raise ValueError(
-            "--history predicted answers every turn: take away --max_questions "
-            "and --single_answers_only"
-        )
+    if not options.max_questions and not options.single_answers_only:
+        return {index: list(range(len(c.turns))) for index, c in enumerate(conversations)}
     try:
         return choose_questions(
-            conversations, args.max_questions, args.single_answers_only, DRAW_SEED
+            conversations, options.max_questions, options.single_answers_only, DRAW_SEED
         )
     except ValueError as error:
-        raise ValueError(f"{args.input}: {error}") from None
+        raise NoQuestionsError(str(error)) from None
 
 
 def other_pools(conversations: Sequence[Conversation]) -> list[tuple[Evidence, ...]]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from queue import Queue
+from threading import Event
+from typing import Any
 
 from torch import Tensor
 
@@ -18,37 +23,88 @@ from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.jsonlines import Json, join_pools, write_conversations
 from turngraph.data.memory_graph.conversation import ChatGraph
 from turngraph.data.scoring.explanation import ExplainedTurn
-from turngraph.data.types import Answer, Conversation, Evidence, Retrieved, Turn
+from turngraph.data.types import Answer, Conversation, Entity, Evidence, Retrieved, Turn
 from turngraph.inference.answer_batches import answer_batch, lengths_beyond
+from turngraph.inference.options import MAX_NEW_TOKENS
 from turngraph.inference.propose import Proposer
+from turngraph.inference.text_stream import TextStream
 from turngraph.model.device_memory import is_out_of_memory
 from turngraph.model.generation import Past
 from turngraph.model.graph_lm import GraphLM
 
 
-class FinishedTurn(NamedTuple):
-    """An answered question.
+@dataclass(frozen=True)
+class ChatAnswer:
+    """An answered question of a conversation.
 
     Args:
-        example: as the model was asked.
-        record: as in a predictions file.
-        before: states of the evidence memories, which the turn is taken back to.
-        proposing: as the model was asked whose proposals the answer was chosen from.
+        example: as the model read it.
+        record: as a predictions file has it.
+        before: states of the evidence memories, to which ``undo`` returns.
+        session: the conversation.
+        proposing: as the model read it whose proposals the answer was chosen from.
     """
 
     example: Example
     record: Json
     before: list[Any]
+    session: Session
     proposing: Example | None = None
 
     @property
-    def shown(self) -> Example:
-        """With all that was read: by the LM, behind it what the model that proposes read more."""
+    def question(self) -> str:
+        """The question."""
+        return str(self.record["question"])
+
+    @property
+    def text(self) -> str:
+        """The answer; "" where the model wrote nothing."""
+        return str(self.record["answer"])
+
+    @property
+    def confidence(self) -> float:
+        """The probability that the model gives to its answer, 0 to 1: exp of its log-probability.
+
+        It is not calibrated: it says how sure the model is, not how often it is right.
+        """
+        return math.exp(self.record["logprob"])
+
+    @property
+    def candidates(self) -> list[Entity]:
+        """The entities of the evidence nearest to the answer, best first, 5 at most."""
+        return [Entity(found["id"], found["label"]) for found in self.record["candidates"]]
+
+    @property
+    def evidence(self) -> list[Retrieved]:
+        """The passages that the model read, best first, each with its score and the turn of its
+        retrieval; behind them those that only the model that proposes read."""
         found: dict[str, Retrieved] = {}
         for example in filter(None, (self.example, self.proposing)):
             for item in example.evidence:
                 found.setdefault(item.evidence.text, item)
-        return replace(self.example, evidence=list(found.values()))
+        return list(found.values())
+
+    @property
+    def milliseconds(self) -> float:
+        """How long the answer took."""
+        return float(self.record["milliseconds"])
+
+    @property
+    def shown(self) -> Example:
+        """The example with all of ``evidence``."""
+        return replace(self.example, evidence=self.evidence)
+
+    def why(self) -> ExplainedTurn:
+        """Return what the answer owes to each passage and entity, by gradient x input.
+
+        Raises:
+            ValueError: it takes more memory than there is.
+        """
+        return self.session.explain(self)
+
+
+class _Stopped(Exception):
+    """Nobody reads the answer any more."""
 
 
 class Session:
@@ -72,13 +128,13 @@ class Session:
         builder: ExampleBuilder,
         pool: tuple[Evidence, ...] = (),
         memory_graph: str | None = None,
-        max_new_tokens: int = 48,
+        max_new_tokens: int = MAX_NEW_TOKENS,
         proposer: Proposer | None = None,
     ) -> None:
         self.model, self.builder, self.max_new_tokens = model, builder, max_new_tokens
         self.proposer = proposer
         self.conversation = Conversation("chat", "", (), pool)
-        self.turns: list[FinishedTurn] = []
+        self.turns: list[ChatAnswer] = []
         self.past = Past()
         self.builders = [builder] if proposer is None else [builder, proposer.builder]
         self.memories = [of_one.memory(self.conversation) for of_one in self.builders]
@@ -102,7 +158,7 @@ class Session:
                 if embed is not None:
                     embed(["loaded"])
 
-    def ask(self, question: str, on_token: Callable[[Tensor], None] | None = None) -> FinishedTurn:
+    def ask(self, question: str, on_token: Callable[[Tensor], None] | None = None) -> ChatAnswer:
         """Answer a question; Ctrl-C or an error leaves the conversation as it was before.
 
         Args:
@@ -113,36 +169,92 @@ class Session:
             ValueError: the prompt is too long for the model, nothing is proposed to choose from,
                 or the memory graph cannot be read.
         """
-        number = len(self.turns)
-        turns = (*self.conversation.turns, Turn(str(number), question))
+        with self._turn(question) as (examples, finish):
+            finish(self._answer(examples, on_token))
+        return self.turns[-1]
+
+    def stream(self, question: str) -> Iterator[str]:
+        """Answer a question and yield the answer's text as it comes; then it is ``last()``.
+
+        A caller that stops iterating takes the question back.
+
+        Args:
+            question: not blank.
+
+        Raises:
+            ValueError: as of ``ask``.
+        """
+        text = TextStream(self.builder.prompt)
+        arrived: Queue[str | None] = Queue()
+        stopped = Event()
+
+        def on_token(ids: Tensor) -> None:
+            if stopped.is_set():
+                raise _Stopped
+            arrived.put(text.add(ids))
+
+        def answer() -> Json:
+            try:
+                return self._answer(examples, on_token)
+            finally:
+                arrived.put(None)
+
+        with self._turn(question) as (examples, finish), ThreadPoolExecutor(1) as pool:
+            try:
+                answered = pool.submit(answer)
+                while (new := arrived.get()) is not None:
+                    if new:
+                        yield new
+                record = answered.result()
+                if rest := text.end(record["answer"]):
+                    yield rest
+                finish(record)
+            finally:
+                stopped.set()
+
+    @contextmanager
+    def _turn(self, question: str) -> Iterator[tuple[list[Example], Callable[[Json], None]]]:
+        """Begin a turn that is in the conversation whole or not at all.
+
+        Yields:
+            The examples of the builders, and a function that takes the answer's record.
+        """
+        if not question.strip():
+            raise ValueError("a question must not be blank")
+        index = len(self.turns)
+        turns = (*self.conversation.turns, Turn(str(index), question))
         conversation = replace(self.conversation, turns=turns)
         self.remember()
         before = [memory.state() for memory in self.memories]
-        try:
-            with held_interrupts():
-                example, *proposing = [
-                    builder.turn(conversation, number, self.interaction, memory)
-                    for builder, memory in zip(self.builders, self.memories, strict=True)
-                ]
-            record = self._answer(example, proposing, on_token)
+        examples: list[Example] = []
+
+        def finish(record: Json) -> None:
             with suppress(KeyboardInterrupt), held_interrupts():  # too late: it is answered
                 self.conversation = conversation
-                self.turns.append(FinishedTurn(example, record, before, *proposing))
+                example, *proposing = examples
+                self.turns.append(ChatAnswer(example, record, before, self, *proposing))
+
+        try:
+            with held_interrupts():
+                examples += [
+                    builder.turn(conversation, index, self.interaction, memory)
+                    for builder, memory in zip(self.builders, self.memories, strict=True)
+                ]
+            yield examples, finish
         except BaseException:
-            self._restore(before)
+            if len(self.turns) == index:
+                self._restore(before)
             raise
-        return self.turns[-1]
 
     def _restore(self, states: Sequence[Any]) -> None:
         for memory, state in zip(self.memories, states, strict=True):
             memory.restore(state)
 
     def _answer(
-        self,
-        example: Example,
-        proposing: Sequence[Example],
-        on_token: Callable[[Tensor], None] | None,
+        self, examples: Sequence[Example], on_token: Callable[[Tensor], None] | None
     ) -> Json:
+        """Answer the first example; the second one is of the model that proposes."""
+        example, *proposing = examples
         hint = "/undo takes turns back, a smaller --max_new_tokens leaves more room"
         if lengths := lengths_beyond(self.model, example, self.max_new_tokens):
             raise ValueError(f"{lengths}; {hint}")
@@ -153,8 +265,16 @@ class Session:
                 choice = self.proposer.choice
                 if missing := choice.missing(example.conversation, example.turn):
                     raise ValueError(missing)
-            settings = self.max_new_tokens, on_token, self.past, choice
-            return answer_batch(self.model, prompt, [example], *settings)[0]
+            [record] = answer_batch(
+                self.model,
+                prompt,
+                [example],
+                max_new_tokens=self.max_new_tokens,
+                on_token=on_token,
+                past=self.past,
+                choice=choice,
+            )
+            return record
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -184,7 +304,7 @@ class Session:
             self.conversation = replace(self.conversation, turns=turns)
         return turn.record["question"]
 
-    def last(self) -> FinishedTurn:
+    def last(self) -> ChatAnswer:
         """The last turn.
 
         Raises:
@@ -195,16 +315,23 @@ class Session:
         return self.turns[-1]
 
     def why(self) -> ExplainedTurn:
-        """What the last answer owes to its evidence.
+        """Return what the last answer owes to its evidence.
 
         Raises:
             ValueError: there is none, or it takes more memory than there is.
         """
+        return self.explain(self.last())
+
+    def explain(self, answer: ChatAnswer) -> ExplainedTurn:
+        """Return what an answer of this conversation owes to its evidence.
+
+        Raises:
+            ValueError: it takes more memory than there is.
+        """
         from turngraph.inference.explain import why  # few ask
 
-        turn = self.last()
         try:
-            return why(self.model, self.builder, turn.example, turn.record["answer"])
+            return why(self.model, self.builder, answer.example, answer.text)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -240,7 +367,7 @@ class Session:
                 graph.close()
 
 
-def _saved(turn: FinishedTurn) -> Turn:
+def _saved(turn: ChatAnswer) -> Turn:
     record = turn.record
     answers = (Answer(record["answer"]),) if record["answer"] else ()
     passages = ((item.evidence,) for item in turn.shown.evidence)
@@ -263,6 +390,9 @@ def open_memory(builder: ExampleBuilder, path: str, device: str) -> ChatGraph:
 @contextmanager
 def held_interrupts() -> Iterator[None]:
     """Ctrl-C waits for the end of the block, which must not be left half-way."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals reach the main thread only
+        return
     pressed: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
     try:

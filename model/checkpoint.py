@@ -11,7 +11,8 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,10 +33,14 @@ ADAPTER = "adapter"
 GRAPH_FILES = {"encoder": "graph_encoder.safetensors", "scorer": "node_answers.safetensors"}
 """Parts of a ``GraphLM`` that read the graph, and their files."""
 MANIFEST, CONFIG, METRICS = "manifest.json", "config.yaml", "metrics.json"
-FORMAT = 1
+FORMAT = 2
+"""2: the config's fields have other names than in format 1; the manifest names the version."""
 OLD = "-old"
 """What a folder that gives way is called until its successor has its name."""
-PACKAGES = ("torch", "torch-geometric", "transformers", "peft", "accelerate")
+PACKAGES = ("turngraph", "torch", "torch-geometric", "transformers", "peft", "accelerate")
+_CAPTURED: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
+CARD = "README.md"
+"""The model card, which people edit; the manifest has no hash of it."""
 
 
 def trained_weights(model: GraphLM) -> dict[str, Tensor]:
@@ -154,11 +159,10 @@ def replace_folder(new: Path, folder: Path) -> None:
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file in a folder but its manifest, by its name there."""
-    found = (path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
-    return {
-        name: file_hash(folder / name) for name in sorted(str(p.relative_to(folder)) for p in found)
-    }
+    """Return the SHA-256 of every file in a folder but its manifest and model card, by its name."""
+    found = (path for path in folder.rglob("*") if path.is_file())
+    names = sorted(str(path.relative_to(folder)) for path in found)
+    return {name: file_hash(folder / name) for name in names if name not in (MANIFEST, CARD)}
 
 
 def file_hash(path: str | Path) -> str:
@@ -167,26 +171,76 @@ def file_hash(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def checkpoint_hash(folder: str | Path) -> str:
-    """What a checkpoint holds, whatever its path: another one after it was trained again.
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint folder that was read once: its files are whole, its config is parsed.
+
+    Args:
+        folder: where it lies.
+        manifest: what it was made from; the SHA-256 of every file matches.
+        config: that it was trained with.
+    """
+
+    folder: Path
+    manifest: dict[str, Any]
+    config: Config
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of what the checkpoint holds, whatever its path."""
+        known = [self.manifest["files"], self.manifest.get("base_model_fingerprint")]
+        return hashlib.sha256(json.dumps(known).encode("utf-8")).hexdigest()
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """What was measured on it: ``metrics.json``."""
+        return dict(json.loads((self.folder / METRICS).read_text(encoding="utf-8")))
+
+    def check_writes(self) -> None:
+        """Check that the checkpoint's LM writes its answers.
+
+        Raises:
+            ValueError: it answers from nodes.
+        """
+        if self.config.model.answers == "nodes":
+            raise ValueError(
+                f"{self.folder}: model.answers is nodes, so that no text is generated; "
+                "`turngraph answer` takes it (without --explain), and answer and chat take it as "
+                "--proposals of an LM"
+            )
+
+
+def read_checkpoint(folder: str | Path) -> Checkpoint:
+    """Read a checkpoint folder: manifest, hashes of all files, config.
 
     Raises:
-        ValueError: there is no whole checkpoint.
+        ValueError: there is no whole checkpoint; the message names file and field.
     """
-    manifest = check_manifest(Path(folder))
-    known = json.dumps([manifest["files"], manifest.get("base_model_fingerprint")])
-    return hashlib.sha256(known.encode("utf-8")).hexdigest()
+    folder = Path(folder)
+    return Checkpoint(folder, check_manifest(folder), checkpoint_config(folder))
 
 
 def commit() -> str | None:
-    """The commit of the source tree that runs, with ``+`` behind it where files were changed."""
-    here = Path(__file__).resolve().parent
-    command = ["git", "-C", str(here), "describe", "--always", "--dirty=+", "--abbrev=40"]
+    """Return the commit of Turngraph's own source tree, with ``+`` behind it where files changed.
+
+    None where the code that runs is no checkout of Turngraph: an installed package may lie inside
+    the repository of somebody else, whose commits say nothing about this code.
+    """
+    source = Path(__file__).resolve().parents[1]
+    git = ["git", "-C", str(source)]
     try:
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        top = subprocess.run([*git, "rev-parse", "--show-toplevel"], **_CAPTURED)
+        if top.returncode or Path(top.stdout.strip()).resolve() != source:
+            return None
+        tracked = subprocess.run([*git, "ls-files", "--error-unmatch", __file__], **_CAPTURED)
+        if tracked.returncode:
+            return None
+        found = subprocess.run(
+            [*git, "describe", "--always", "--dirty=+", "--abbrev=40"], **_CAPTURED
+        )
     except OSError:  # no git: the manifest then says null
         return None
-    return result.stdout.strip() or None
+    return found.stdout.strip() or None
 
 
 def check_manifest(folder: Path) -> dict[str, Any]:
@@ -207,6 +261,11 @@ def check_manifest(folder: Path) -> dict[str, Any]:
         files, version = dict(manifest["files"]), manifest["format"]
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{path}: damaged, not a manifest of a checkpoint") from None
+    if version == 1:
+        raise ValueError(
+            f"{path}, field format: 1, this version reads {FORMAT}: config fields were renamed and "
+            "options removed since (CHANGELOG.md); train the checkpoint again"
+        )
     if version != FORMAT:
         raise ValueError(f"{path}, field format: {version!r}, this version reads {FORMAT}")
     for name, expected in files.items():
@@ -223,14 +282,14 @@ def checkpoint_config(folder: str | Path) -> Config:
 
 
 def load_checkpoint(
-    folder: str | Path,
+    checkpoint: str | Path | Checkpoint,
     base_model: str | None = None,
     quantization: Literal["none", "4bit"] | None = None,
 ) -> GraphLM:
-    """Load a model from a checkpoint folder and the base model, nothing else.
+    """Load a model from a checkpoint and the base model, nothing else.
 
     Args:
-        folder: a checkpoint.
+        checkpoint: a folder, or one that ``read_checkpoint`` has read.
         base_model: where the base model is now, if not where the config says.
         quantization: of the base model, if not as it was trained on. Adapters fit either,
             though answers then differ a little from those that were measured.
@@ -239,19 +298,22 @@ def load_checkpoint(
         ValueError: a file is missing or changed (by hash), or the base model's weights are
             not those that were trained on (by fingerprint).
     """
-    folder = Path(folder)
-    check_manifest(folder)
-    overrides = [] if base_model is None else [f"--model.base_model={base_model}"]
-    overrides += [] if quantization is None else [f"--model.quantization={quantization}"]
-    config = read_config(folder / CONFIG, *overrides).model
+    if not isinstance(checkpoint, Checkpoint):
+        checkpoint = read_checkpoint(checkpoint)
+    config = checkpoint.config.model
+    config = replace(
+        config,
+        base_model=base_model or config.base_model,
+        quantization=quantization or config.quantization,
+    )
     if config.attn_implementation != "eager":  # the others compute the same, and not everywhere
         config = replace(config, attn_implementation="sdpa")
     try:
         model = GraphLM(config)
     except NoAttentionError:  # some models have but flex or flash attention beside it
         model = GraphLM(replace(config, attn_implementation="eager"))
-    check_base(model, folder)
-    load_weights(model, folder)
+    check_base(model, checkpoint.folder)
+    load_weights(model, checkpoint.folder)
     return model.eval()
 
 

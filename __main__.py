@@ -1,0 +1,97 @@
+"""Every command of Turngraph: ``turngraph train | answer | score | chat | export | ...``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+COMMANDS = {
+    "train": "train a checkpoint from a config, or resume a run",
+    "answer": "answer every turn of a file of conversations",
+    "score": "score predictions against their gold answers",
+    "chat": "ask about evidence, what is remembered, or neither",
+    "export": "write model and prompts for servers such as vLLM",
+    "pool": "turn a folder of documents into an evidence pool",
+    "memory": "remember texts, ask, look at, correct and forget: the memory graph",
+    "study": "train and answer the rows of a study, and write its page",
+    "configs": "list the configs that come with the package",
+}
+"""What ``turngraph --help`` lists."""
+USAGE = "usage: turngraph COMMAND [OPTIONS]; turngraph COMMAND --help lists a command's options\n"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one command; its module is imported only now, as some take seconds."""
+    command, *rest = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    if command in ("-h", "--help"):
+        width = max(map(len, COMMANDS))
+        listed = "".join(f"  {name:<{width}}  {help_}\n" for name, help_ in COMMANDS.items())
+        sys.stdout.write(f"{USAGE}\n{listed}")
+        return
+    if command == "--version":
+        from turngraph import __version__
+
+        sys.stdout.write(f"turngraph {__version__}\n")
+        return
+    from turngraph.data.cli import run_cli
+
+    run_cli(lambda: run(command, rest))
+
+
+def run(command: str, argv: Sequence[str]) -> None:
+    """Run a command with its options.
+
+    Raises:
+        ValueError: there is no such command, or it fails for what the user gave.
+    """
+    if command not in COMMANDS:
+        import difflib
+
+        near = difflib.get_close_matches(command, COMMANDS, 1)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(COMMANDS)}"
+        raise ValueError(f"turngraph {command}: no such command; {hint}")
+    if command in ("answer", "score", "chat", "export"):
+        from turngraph import infer
+
+        infer.main([command, *argv], prog="turngraph")
+    elif command == "configs":
+        list_configs(argv)
+    else:
+        _main_of(command)(argv)
+
+
+def _main_of(command: str) -> Callable[[Sequence[str]], None]:
+    """Return what runs a command that has a module of its own."""
+    if command == "train":
+        from turngraph import train
+
+        return train.main
+    if command == "memory":
+        from turngraph import memory
+
+        return memory.main
+    if command == "pool":
+        from turngraph.data.sources import pool
+
+        return pool.main
+    from turngraph.benchmarks import study
+
+    return study.main
+
+
+def list_configs(argv: Sequence[str]) -> None:
+    """Print the name and the purpose of every config that comes with the package."""
+    from turngraph.configs.shipped import FOLDER, shipped_configs
+    from turngraph.data.cli import CommandParser
+
+    parser = CommandParser(prog="turngraph configs", description=list_configs.__doc__)
+    parser.parse_args(argv)
+    found = list(shipped_configs())
+    width = max(len(name) for name, _ in found)
+    for name, purpose in found:
+        print(f"{name:<{width}}  {purpose}")
+    print(f"\nin {FOLDER}; train one with: turngraph train --config {found[-1][0]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""Finds the configs that come with the package, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+RUNS = ("demo.yaml", "sqa/*.yaml", "convmix/*.yaml")
+"""The files that hold a whole training run, under ``configs/``."""
+
+
+def find_config(name: str | Path, folder: Path = FOLDER) -> Path:
+    """Return the file of a config: one that is there, else the shipped one of that name.
+
+    Args:
+        name: a path; or a name such as ``sqa/graph_memory``, with or without ``.yaml``.
+        folder: where shipped files lie.
+    """
+    path = Path(name)
+    if path.is_file() or path.is_absolute():
+        return path
+    shipped = folder / path if path.suffix == ".yaml" else folder / f"{path}.yaml"
+    inside = shipped.resolve().is_relative_to(folder)
+    return shipped if inside and shipped.is_file() else path
+
+
+def shipped_configs() -> Iterator[tuple[str, str]]:
+    """Yield the name and the first comment of every shipped run."""
+    for pattern in RUNS:
+        for path in sorted(FOLDER.glob(pattern)):
+            first = path.read_text(encoding="utf-8").partition("\n")[0]
+            name = path.relative_to(FOLDER).with_suffix("").as_posix()
+            yield name, first.lstrip("# ") if first.startswith("#") else ""

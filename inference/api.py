@@ -1,0 +1,244 @@
+"""The Python API: a trained checkpoint that answers, alone, in batches and in conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal, TypedDict, Unpack
+
+from turngraph.configs.schema import Config
+from turngraph.data.examples import ExampleBuilder
+from turngraph.data.graph.chain_graph import CutEdges
+from turngraph.data.jsonlines import Json
+from turngraph.data.types import Conversation, Turn
+from turngraph.inference.answer import answer_lines, check_proposed
+from turngraph.inference.evidence import Item, read_evidence
+from turngraph.inference.hub import find_checkpoint, push_checkpoint, save_checkpoint_files
+from turngraph.inference.load import load as load_model
+from turngraph.inference.options import (
+    MAX_NEW_TOKENS,
+    AnswerOptions,
+    LoadOptions,
+    ProposalOptions,
+)
+from turngraph.inference.propose import load_proposer, read_choice
+from turngraph.inference.questions import Questions
+from turngraph.inference.session import Session
+from turngraph.model.checkpoint import Checkpoint, read_checkpoint
+from turngraph.model.graph_lm import GraphLM
+
+
+class AnswerSettings(TypedDict, total=False):
+    """The keywords of ``QA.answer``: the fields of ``AnswerOptions``."""
+
+    history: Literal["gold", "predicted"]
+    evidence_of: Literal["own", "other"]
+    cut_edges: CutEdges
+    single_answers_only: bool
+    max_questions: int | None
+    max_new_tokens: int
+    batch_tokens: int
+    batch_size: int | None
+    keep_going: bool
+    proposals: str | None
+    num_proposals: int | None
+    proposal_weight: float | None
+
+
+def load(
+    checkpoint: str | Path,
+    *,
+    revision: str | None = None,
+    base_model: str | None = None,
+    device: str | None = None,
+    quantization: Literal["none", "4bit"] | None = None,
+    token: str | None = None,
+) -> QA:
+    """Load a trained checkpoint to answer with.
+
+    Args:
+        checkpoint: a folder that training wrote, or a repository's name on the Hugging Face hub.
+        revision: branch, tag or commit on the hub.
+        base_model: where the base model is now; None: where the checkpoint's config says.
+        device: cpu, cuda, ...; None: the first GPU, else the CPU.
+        quantization: of the base model; None: as it was trained on.
+        token: for a private repository; None: the one of ``hf auth login``.
+
+    Raises:
+        ValueError: there is no whole checkpoint, or base model or device cannot be used.
+    """
+    folder = find_checkpoint(checkpoint, revision=revision, token=token)
+    return QA(read_checkpoint(folder), LoadOptions(base_model, device, quantization))
+
+
+class QA:
+    """A trained checkpoint that answers questions.
+
+    Args:
+        checkpoint: read.
+        loading: where its base model lies and where it computes.
+
+    Attributes:
+        checkpoint: folder, manifest and config.
+        model: in evaluation mode.
+        builder: of the model's examples.
+
+    Raises:
+        ValueError: base model or device cannot be used.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, loading: LoadOptions = LoadOptions()) -> None:
+        self.checkpoint, self.loading = checkpoint, loading
+        self.model: GraphLM
+        self.builder: ExampleBuilder
+        self.model, self.builder = load_model(checkpoint, loading)
+
+    @property
+    def config(self) -> Config:
+        """The config that the checkpoint was trained with."""
+        return self.checkpoint.config
+
+    def chat(
+        self,
+        evidence: Iterable[Item] = (),
+        memory: str | Path | None = None,
+        *,
+        max_new_tokens: int = MAX_NEW_TOKENS,
+        proposals: str | None = None,
+        num_proposals: int | None = None,
+        proposal_weight: float | None = None,
+    ) -> Session:
+        """Begin a conversation.
+
+        Args:
+            evidence: texts, passages (``Evidence``), pools (.jsonl), documents, folders of them.
+            memory: path of a memory graph, which keeps what is said; None: none.
+            max_new_tokens: longest answer in tokens.
+            proposals: a checkpoint that answers from nodes, whose entities the LM chooses among.
+            num_proposals: entities of a question; None: 20.
+            proposal_weight: weight of the nodes' log-probability beside the LM's; None: 1.
+
+        Raises:
+            ValueError: evidence, proposals or memory graph cannot be read, or the checkpoint
+                writes no text.
+        """
+        self.checkpoint.check_writes()
+        options = ProposalOptions(proposals, num_proposals, proposal_weight)
+        choice = read_choice(options, self.checkpoint, "a chat")
+        pool = read_evidence(evidence)
+        return Session(
+            self.model,
+            self.builder,
+            pool,
+            None if memory is None else str(memory),
+            max_new_tokens,
+            load_proposer(choice, self.checkpoint, self.loading),
+        )
+
+    def answer(
+        self, conversations: str | Path | Sequence[Conversation], **settings: Unpack[AnswerSettings]
+    ) -> Iterator[Json]:
+        """Answer the questions of conversations, in batches of like length.
+
+        Args:
+            conversations: a file of JSON Lines (docs/formats.md), or conversations.
+            **settings: fields of ``AnswerOptions``, such as ``history="predicted"``.
+
+        Yields:
+            Prediction records (docs/formats.md) in the order of the questions, each as soon as
+            those before it are answered.
+
+        Raises:
+            ValueError: the conversations cannot be read, or a question cannot be answered
+                (with ``keep_going`` it becomes a record with an ``error``).
+        """
+        options = AnswerOptions(**settings)
+        if isinstance(conversations, str | Path):
+            questions = Questions.read(conversations, options)
+        else:
+            questions = Questions.of(conversations, options)
+        choice = read_choice(options, self.checkpoint)
+        if choice is not None and not choice.is_asked and not options.keep_going:
+            check_proposed(questions, choice)
+        proposer = load_proposer(choice, self.checkpoint, self.loading, options.cut_edges)
+        builder, before = self.builder, self.builder.cut
+        builder.cut = options.cut_edges
+        try:
+            ready, index = dict(questions.errors), 0
+            for records in answer_lines(self.model, builder, questions, options, choice, proposer):
+                ready |= records
+                while index in ready:
+                    yield ready.pop(index)
+                    index += 1
+        finally:
+            builder.cut = before
+        assert not ready, "lines are missing"
+
+    def generate_batch(
+        self,
+        questions: Sequence[str | Sequence[str]],
+        evidence: Sequence[Iterable[Item]],
+        *,
+        max_new_tokens: int = MAX_NEW_TOKENS,
+    ) -> list[Json]:
+        """Answer questions that do not depend on each other, each with evidence of its own.
+
+        Args:
+            questions: each a text; or the texts of a conversation's questions, which are answered
+                one after the other, each with the model's answers before it.
+            evidence: of each question or conversation, as ``chat`` takes it.
+            max_new_tokens: longest answer in tokens.
+
+        Returns:
+            Prediction records; of a conversation those of all its turns, in order.
+
+        Raises:
+            ValueError: evidence cannot be read, or a prompt is too long for the model.
+        """
+        conversations = []
+        for index, (asked, items) in enumerate(zip(questions, evidence, strict=True)):
+            texts = [asked] if isinstance(asked, str) else asked
+            turns = tuple(Turn(str(turn), text) for turn, text in enumerate(texts))
+            conversations.append(Conversation(str(index), "", turns, read_evidence(items)))
+        return list(self.answer(conversations, history="predicted", max_new_tokens=max_new_tokens))
+
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Write the checkpoint to a new folder, with a model card, without what only training needs.
+
+        Raises:
+            ValueError: the folder holds something already, or cannot be written.
+        """
+        return save_checkpoint_files(self.checkpoint, Path(folder))
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        revision: str | None = None,
+        token: str | None = None,
+        commit_message: str = "Upload a Turngraph checkpoint",
+    ) -> str:
+        """Upload the checkpoint and its model card to the Hugging Face hub.
+
+        Args:
+            repo_id: ``organisation/name``; it is made if it is not there.
+            private: whether a new repository is private; None: the organisation's default.
+            revision: branch; None: main.
+            token: None: the one of ``hf auth login``.
+            commit_message: of the upload.
+
+        Returns:
+            The address of the commit.
+
+        Raises:
+            ValueError: the hub cannot be reached or refuses.
+        """
+        return push_checkpoint(
+            self.checkpoint,
+            repo_id,
+            private=private,
+            revision=revision,
+            token=token,
+            commit_message=commit_message,
+        )

@@ -1,0 +1,160 @@
+"""Checkpoints on the Hugging Face hub: found, saved without trainer state, uploaded with a card."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+from turngraph.configs.parse import write_config
+from turngraph.model.checkpoint import CARD, CONFIG, MANIFEST, METRICS, Checkpoint, hashes
+
+TRAINER_STATE = "trainer_state"
+FILES = ("*.json", "*.yaml", "*.safetensors", CARD)
+"""What a checkpoint consists of; nothing else is downloaded, so that no pickle ever is."""
+_FAILURES = (*HfHubHTTPError.__bases__, HFValidationError, OSError)
+"""With the errors of the HTTP library that this version of huggingface_hub uses."""
+
+
+def find_checkpoint(
+    name: str | Path, *, revision: str | None = None, token: str | None = None
+) -> Path:
+    """Return the folder of a checkpoint: a local one, or a download from the hub.
+
+    Args:
+        name: a folder, or a repository's name on the hub.
+        revision: branch, tag or commit on the hub.
+        token: None: the one of ``hf auth login``.
+
+    Raises:
+        ValueError: there is no such folder, and the hub has no such repository or is out of reach.
+    """
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if revision is not None:
+            raise ValueError(f"revision {revision!r}: {folder} is a local folder and has none")
+        return folder
+    if isinstance(name, Path) or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise ValueError(f"{name}: no such folder")
+    try:
+        found = snapshot_download(name, revision=revision, token=token, allow_patterns=list(FILES))
+    except _FAILURES as error:
+        reason = str(error).strip().split("\n")[0]
+        raise ValueError(
+            f"{name}: looked for a folder {folder.absolute()} and on the hub: {reason}"
+        ) from error
+    return Path(found)
+
+
+def save_checkpoint_files(checkpoint: Checkpoint, folder: Path) -> Path:
+    """Write what answering needs of a checkpoint to a new folder, with a model card.
+
+    Raises:
+        ValueError: the folder holds something already, or cannot be written.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"{folder}: exists already, give the name of a new folder")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(
+            checkpoint.folder,
+            folder,
+            ignore=shutil.ignore_patterns(TRAINER_STATE, MANIFEST, CARD),
+            dirs_exist_ok=True,
+        )
+        manifest = checkpoint.manifest | {"files": hashes(folder)}
+        (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        (folder / CARD).write_text(model_card(checkpoint), encoding="utf-8")
+    except (OSError, shutil.Error) as error:
+        raise ValueError(f"{folder}: checkpoint cannot be written: {error}") from error
+    return folder
+
+
+def push_checkpoint(
+    checkpoint: Checkpoint,
+    repo_id: str,
+    *,
+    private: bool | None,
+    revision: str | None,
+    token: str | None,
+    commit_message: str,
+) -> str:
+    """Upload a checkpoint and its model card; return the address of the commit.
+
+    Raises:
+        ValueError: the hub cannot be reached or refuses.
+    """
+    api = HfApi(token=token)
+    with tempfile.TemporaryDirectory() as parent:
+        folder = save_checkpoint_files(checkpoint, Path(parent) / "checkpoint")
+        try:
+            repo = api.create_repo(repo_id, private=private, exist_ok=True)
+            if revision is not None:
+                api.create_branch(repo.repo_id, branch=revision, exist_ok=True)
+            done = api.upload_folder(
+                repo_id=repo.repo_id,
+                folder_path=folder,
+                revision=revision,
+                commit_message=commit_message,
+                allow_patterns=list(FILES),
+            )
+        except _FAILURES as error:
+            reason = str(error).strip().split("\n")[0]
+            raise ValueError(f"{repo_id}: cannot be uploaded to the hub: {reason}") from error
+    return str(done.commit_url)
+
+
+def model_card(checkpoint: Checkpoint) -> str:
+    """Write the model card of a checkpoint: what it is, how to load it, its scores and config."""
+    config = checkpoint.config
+    metrics: dict[str, Any] = checkpoint.metrics
+    scores = "".join(
+        f"| {name} | {value:.3f} |\n" if isinstance(value, float) else f"| {name} | {value} |\n"
+        for name, value in metrics.items()
+    )
+    answers = (
+        "The language model writes its answers."
+        if config.model.answers == "text"
+        else "Its graph neural network scores the entities of the evidence as answers."
+    )
+    return f"""---
+library_name: turngraph
+base_model: {json.dumps(config.model.base_model)}
+pipeline_tag: question-answering
+tags: [turngraph, graph-neural-network, conversational-question-answering]
+---
+
+# A Turngraph checkpoint
+
+Answers questions in a conversation from retrieved evidence. {answers}
+Evidence enters as {config.model.evidence}; the base model is `{config.model.base_model}`.
+
+```python
+import turngraph
+
+qa = turngraph.load("NAME/OF-THIS-REPOSITORY")
+chat = qa.chat(evidence=["Dune was written by Frank Herbert."])
+print(chat.ask("Who wrote Dune?").text)
+```
+
+## Scores
+
+Measured on the tuning questions while it was trained (`{METRICS}`).
+
+| | |
+|---|---|
+{scores or "| none | |"}
+
+## Config
+
+`{CONFIG}`:
+
+```yaml
+{write_config(config).rstrip()}
+```
+"""

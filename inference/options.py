@@ -1,0 +1,104 @@
+"""How a checkpoint is loaded and how it answers: what the Python API and the command line share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from turngraph.data.batches.schedule import ANSWER_TOKENS
+from turngraph.data.graph.chain_graph import CutEdges
+from turngraph.data.scoring.proposals import NUM_PROPOSALS
+
+MAX_NEW_TOKENS = 48
+"""The longest answer in tokens, unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How a checkpoint is loaded.
+
+    Args:
+        base_model: where the base model is now; None: where the config says.
+        device: cpu, cuda, ...; None: the first GPU, else the CPU.
+        quantization: of the base model; None: as it was trained on.
+    """
+
+    base_model: str | None = None
+    device: str | None = None
+    quantization: Literal["none", "4bit"] | None = None
+
+
+@dataclass(frozen=True)
+class ProposalOptions:
+    """What an LM chooses its answers from, instead of writing them.
+
+    Args:
+        proposals: a checkpoint that answers from nodes, or its predictions; None: the LM writes.
+        num_proposals: entities of a question; None: as many as there are, 20 at most.
+        proposal_weight: weight of the nodes' log-probability beside the LM's; None: 1.
+
+    Raises:
+        ValueError: a number is out of range, or is given without ``proposals``.
+    """
+
+    proposals: str | None = None
+    num_proposals: int | None = None
+    proposal_weight: float | None = None
+
+    def __post_init__(self) -> None:
+        num, weight = self.num_proposals, self.proposal_weight
+        if self.proposals is None and (num, weight) != (None, None):
+            raise ValueError("--proposal_weight and --num_proposals need --proposals")
+        if num is not None and not 1 <= num <= NUM_PROPOSALS:
+            raise ValueError(f"--num_proposals: {num} given, there are up to {NUM_PROPOSALS}")
+        if weight is not None and not 0 <= weight < math.inf:
+            raise ValueError(f"--proposal_weight: {weight} given, must be a number from 0")
+
+
+@dataclass(frozen=True)
+class AnswerOptions(ProposalOptions):
+    """Which questions of a set of conversations are answered, and how.
+
+    Args:
+        history: which answers fill the interaction: ``gold``, or those ``predicted`` before.
+        evidence_of: ``other`` gives each conversation another one's evidence, a control.
+        cut_edges: edges that are left out or drawn at random, a control.
+        single_answers_only: leave out questions whose gold answer is a list.
+        max_questions: answer a fixed draw of so many; None: all.
+        max_new_tokens: longest answer in tokens.
+        batch_tokens: tokens of one batch: padded prompts and longest answers.
+        batch_size: most questions in one batch; None: as many as ``batch_tokens`` lets in.
+        keep_going: whether what cannot be read or answered becomes an error record.
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+
+    history: Literal["gold", "predicted"] = "gold"
+    evidence_of: Literal["own", "other"] = "own"
+    cut_edges: CutEdges = "nothing"
+    single_answers_only: bool = False
+    max_questions: int | None = None
+    max_new_tokens: int = MAX_NEW_TOKENS
+    batch_tokens: int = ANSWER_TOKENS
+    batch_size: int | None = None
+    keep_going: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("max_questions", "max_new_tokens", "batch_tokens", "batch_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"--{name}: {value} given, must be at least 1")
+        chosen = {"history": ("gold", "predicted"), "evidence_of": ("own", "other")}
+        chosen["cut_edges"] = ("nothing", "entity", "shuffle", "all")
+        for name, known in chosen.items():
+            if getattr(self, name) not in known:
+                given = getattr(self, name)
+                raise ValueError(f"--{name}: {given!r} given, must be one of {', '.join(known)}")
+        if self.history == "predicted" and (self.max_questions or self.single_answers_only):
+            raise ValueError(
+                "--history predicted answers every turn: take away --max_questions "
+                "and --single_answers_only"
+            )
