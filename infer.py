@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from turngraph.data.batches.schedule import ANSWER_TOKENS
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.scoring.proposals import NUM_PROPOSALS
 from turngraph.data.scoring.score import GROUPINGS, score_files
-from turngraph.inference.options import MAX_NEW_TOKENS, AnswerOptions, LoadOptions
+from turngraph.inference.options import ANSWER_TOKENS, MAX_NEW_TOKENS, AnswerOptions, LoadOptions
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "infer.py") -> None:

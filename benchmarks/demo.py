@@ -27,7 +27,7 @@ from turngraph.data.types import gold_interaction
 from turngraph.inference.answer_batches import answer_batch
 from turngraph.inference.display import show_answer
 from turngraph.inference.load import load
-from turngraph.model.checkpoint import save_checkpoint
+from turngraph.model.checkpoint import read_checkpoint, save_checkpoint
 from turngraph.model.graph_lm import GraphLM
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "demo.yaml"
@@ -144,10 +144,7 @@ def show_conversation(checkpoint: Path, data: Path, console: Console) -> None:
     """Answer one test conversation turn by turn; its evidence becomes the pool to chat with."""
     conversation = read_conversations(data / "test.jsonl")[0]
     write_pool(data / "pool.jsonl", conversation.evidence)
-    options = argparse.Namespace(
-        checkpoint=str(checkpoint), base_model=None, device=None, quantization=None
-    )
-    model, builder = load(options)
+    model, builder = load(read_checkpoint(checkpoint))
     memory, interaction = builder.memory(conversation), []
     for number, turn in enumerate(conversation.turns):
         example = builder.turn(conversation, number, interaction, memory)

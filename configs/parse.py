@@ -17,6 +17,7 @@ import jsonargparse
 import yaml
 
 from turngraph.configs.schema import Config
+from turngraph.configs.shipped import with_shipped_configs
 
 _KINDS = {
     int: "a whole number",
@@ -40,9 +41,10 @@ def load_config(argv: Sequence[str]) -> Config:
     )
     parser.add_argument("--config", action="config", help="YAML file; later options override it")
     parser.add_class_arguments(Config)
+    argv = with_shipped_configs(argv)
     _check_names(argv)
     try:
-        values = parser.parse_args(list(argv)).as_dict()
+        values = parser.parse_args(argv).as_dict()
     except ArgumentError as error:
         raise ValueError(f"config: {' '.join(str(error).split())}") from None
     values.pop("config")
@@ -68,7 +70,7 @@ def parse_train_options(argv: Sequence[str]) -> tuple[argparse.Namespace, Config
     parser.add_argument("--max_minutes", help="the same as --training.max_minutes")
     options, rest = parser.parse_known_args(argv)
     if not rest:
-        raise ValueError("train.py needs --config FILE.yaml; configs/ has some")
+        raise ValueError("no --config FILE.yaml; `turngraph configs` lists those that are shipped")
     if options.max_minutes is not None:
         rest.append(f"--training.max_minutes={options.max_minutes}")
     if {"-h", "--help"} & set(rest):

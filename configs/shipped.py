@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
@@ -32,3 +32,14 @@ def shipped_configs() -> Iterator[tuple[str, str]]:
             first = path.read_text(encoding="utf-8").partition("\n")[0]
             name = path.relative_to(FOLDER).with_suffix("").as_posix()
             yield name, first.lstrip("# ") if first.startswith("#") else ""
+
+
+def with_shipped_configs(argv: Sequence[str]) -> list[str]:
+    """Replace the names of shipped configs in a command line by their files."""
+    words = list(argv)
+    for index, word in enumerate(words):
+        if word == "--config" and index + 1 < len(words):
+            words[index + 1] = str(find_config(words[index + 1]))
+        elif word.startswith("--config="):
+            words[index] = f"--config={find_config(word.removeprefix('--config='))}"
+    return words

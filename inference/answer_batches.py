@@ -13,7 +13,6 @@ from accelerate.utils import gather_object
 from torch import Tensor
 
 from turngraph.data.batches.collate import Batch, candidate_entities, collate
-from turngraph.data.batches.schedule import ANSWER_TOKENS
 from turngraph.data.examples import Example
 from turngraph.data.jsonlines import Json
 from turngraph.data.prompt import Prompt
@@ -21,6 +20,7 @@ from turngraph.data.scoring.predictions import error_record, prediction_record
 from turngraph.data.scoring.proposals import NUM_PROPOSALS, Proposal
 from turngraph.data.types import Conversation
 from turngraph.inference.choose import Choice
+from turngraph.inference.options import ANSWER_TOKENS
 from turngraph.model.device_memory import is_out_of_memory
 from turngraph.model.distributed import is_sharded
 from turngraph.model.generation import Past

@@ -203,7 +203,7 @@ class QA:
         return list(self.answer(conversations, history="predicted", max_new_tokens=max_new_tokens))
 
     def save_pretrained(self, folder: str | Path) -> Path:
-        """Write the checkpoint to a new folder, with a model card, without what only training needs.
+        """Write what answering needs to a new folder, with a model card.
 
         Raises:
             ValueError: the folder holds something already, or cannot be written.

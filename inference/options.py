@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from turngraph.data.batches.schedule import ANSWER_TOKENS
 from turngraph.data.graph.chain_graph import CutEdges
 from turngraph.data.scoring.proposals import NUM_PROPOSALS
 
+ANSWER_TOKENS = 8192
+"""Tokens of one batch of answers, padded prompts and longest answers."""
 MAX_NEW_TOKENS = 48
 """The longest answer in tokens, unless told otherwise."""
 

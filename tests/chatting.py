@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from turngraph.data.examples import Example, ExampleBuilder
-from turngraph.inference.chat import Chat
+from turngraph.inference.chat import TerminalChat
 from turngraph.inference.session import Session
 from turngraph.model.graph_lm import GraphLM
 from turngraph.tests.tiny import tiny_conversation
@@ -26,7 +26,7 @@ class Screen:
     def __init__(self, session: Session, interactive: bool = False, **console: Any) -> None:
         self.file = io.StringIO()
         settings = {"width": 80, "color_system": None} | console
-        self.chat = Chat(session, Console(file=self.file, **settings), interactive)
+        self.chat = TerminalChat(session, Console(file=self.file, **settings), interactive)
 
     def __call__(self, *lines: str) -> str:
         """What is printed for some lines."""

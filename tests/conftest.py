@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tarfile
-from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -164,9 +163,10 @@ def nodes_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str)
 def graph_model(graph_checkpoint: str) -> Any:
     """The model of that checkpoint and the builder of its examples."""
     from turngraph.inference.load import load
+    from turngraph.inference.options import LoadOptions
+    from turngraph.model.checkpoint import read_checkpoint
 
-    options = {"base_model": None, "device": "cpu", "quantization": None}
-    return load(Namespace(checkpoint=graph_checkpoint, **options))
+    return load(read_checkpoint(graph_checkpoint), LoadOptions(device="cpu"))
 
 
 @pytest.fixture(scope="session")

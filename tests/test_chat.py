@@ -21,8 +21,8 @@ from turngraph.data.examples import Example
 from turngraph.data.jsonlines import read_conversations, write_conversations, write_pool
 from turngraph.data.prompt import Prompt
 from turngraph.data.types import Evidence
-from turngraph.inference.chat import read_pools
 from turngraph.inference.display import AnswerStream, visible
+from turngraph.inference.evidence import read_evidence
 from turngraph.inference.session import Session
 from turngraph.tests.chatting import CONVERSATION, QUESTIONS, Loaded, Screen, ctrl_c, evidence_of
 from turngraph.tests.runs import ROOT
@@ -100,12 +100,12 @@ def test_pools_are_files_and_folders(tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     folder.mkdir()
     (folder / "peru.md").write_text("# Peru\n\nThe llamas of Peru are many.\n", encoding="utf-8")
-    pool = read_pools([str(pool_file(tmp_path)), str(folder)])
+    pool = read_evidence([str(pool_file(tmp_path)), str(folder)])
     assert len(pool) == len(CONVERSATION.evidence) + 1
     assert len({passage.id for passage in pool}) == len(pool)
     assert "llamas" in pool[-1].text
     with pytest.raises(ValueError, match="no such file"):
-        read_pools([str(tmp_path / "missing.jsonl")])
+        read_evidence([str(tmp_path / "missing.jsonl")])
 
 
 def test_words_come_while_the_answer_is_written(
@@ -115,7 +115,7 @@ def test_words_come_while_the_answer_is_written(
     add = AnswerStream.add
 
     def spy(stream: AnswerStream, ids: torch.Tensor) -> None:
-        add(stream, torch.tensor([prompt_ids[len(stream.ids)]]))
+        add(stream, torch.tensor([prompt_ids[len(stream.text.ids)]]))
         seen.append(screen.file.getvalue())
 
     prompt_ids = Prompt(tiny_tokenizer()).target_ids("Lima is the capital of Peru and more")[:8]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,10 @@ import torch
 from turngraph import infer
 from turngraph.data.jsonlines import read_conversations, write_conversations
 from turngraph.inference.choose import Choice
+from turngraph.inference.options import LoadOptions
 from turngraph.inference.propose import Proposer, load_proposer
 from turngraph.inference.session import Session
+from turngraph.model.checkpoint import read_checkpoint
 from turngraph.model.checkpoint import load_checkpoint
 from turngraph.tests.chatting import CONVERSATION, QUESTIONS, Loaded, Screen, evidence_of
 from turngraph.tests.tiny import tiny_conversation
@@ -33,8 +34,8 @@ def answered(folder: Path, checkpoint: str, name: str, *options: object) -> list
 
 
 def proposer(checkpoint: str, nodes: str, weight: float = 1.0) -> Proposer:
-    options = {"checkpoint": checkpoint, "base_model": None, "device": "cpu", "quantization": None}
-    found = load_proposer(Namespace(**options), Choice(nodes, weight, num=20))
+    choice = Choice(nodes, weight, num=20, checkpoint=read_checkpoint(nodes))
+    found = load_proposer(choice, read_checkpoint(checkpoint), LoadOptions(device="cpu"))
     assert found is not None
     return found
 

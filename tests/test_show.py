@@ -15,7 +15,8 @@ from rich.console import Console
 
 from turngraph.data.prompt import Prompt
 from turngraph.data.types import Evidence, Retrieved
-from turngraph.inference.display import AnswerStream, settled, show_evidence, show_passages, visible
+from turngraph.inference.display import AnswerStream, show_evidence, show_passages, visible
+from turngraph.inference.text_stream import settled
 from turngraph.tests.tiny import tiny_examples, tiny_tokenizer
 
 TINY = Prompt(tiny_tokenizer())

@@ -26,8 +26,10 @@ from turngraph.data.graph.entities import complete_entities
 from turngraph.data.jsonlines import read_conversations
 from turngraph.infer import positive
 from turngraph.inference.answer_batches import Batching, prompt_length
-from turngraph.inference.load import check_writes, load
+from turngraph.inference.load import load
+from turngraph.inference.options import LoadOptions
 from turngraph.inference.questions import DRAW_SEED
+from turngraph.model.checkpoint import read_checkpoint
 from turngraph.model.graph_lm import GraphLM
 
 
@@ -109,11 +111,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--max_new_tokens", type=positive, default=24)
     parser.add_argument("--base_model")
     parser.add_argument("--device")
-    args = parser.parse_args(argv, argparse.Namespace(quantization=None))
-    check_writes(args.checkpoint)
+    args = parser.parse_args(argv)
+    checkpoint = read_checkpoint(args.checkpoint)
+    checkpoint.check_writes()
     conversations = complete_entities(read_conversations(args.input))
     chosen = choose_questions(conversations, args.max_questions, False, DRAW_SEED)
-    model, builder = load(args)
+    model, builder = load(checkpoint, LoadOptions(args.base_model, args.device))
     examples = [
         e for n, turns in chosen.items() for e in builder.conversation(conversations[n], turns)
     ]

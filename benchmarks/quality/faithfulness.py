@@ -32,8 +32,9 @@ from turngraph.data.scoring.score import bootstrap
 from turngraph.data.types import Conversation, gold_interaction
 from turngraph.infer import add_model_options
 from turngraph.inference.explain import evidence_parts
-from turngraph.inference.load import check_writes, device_of, load
-from turngraph.model.checkpoint import checkpoint_hash, file_hash
+from turngraph.inference.load import device_of, load
+from turngraph.inference.options import LoadOptions
+from turngraph.model.checkpoint import Checkpoint, file_hash, read_checkpoint
 from turngraph.model.graph_lm import GraphLM
 
 logger = logging.getLogger("faithfulness")
@@ -43,13 +44,14 @@ SELECTIONS = ("share", "attention", "rank", "random", "leave_one_out")
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure questions that are not measured yet, and print the table of all."""
     args = parse(argv)
-    check_writes(args.checkpoint)
+    checkpoint = read_checkpoint(args.checkpoint)
+    checkpoint.check_writes()
     conversations = read_conversations(args.input)
     chosen = choose_questions(conversations, args.num_questions, False, args.seed)
     wanted = {key(conversations[number], t) for number, turns in chosen.items() for t in turns}
     with (
         StopRequest(args.max_minutes) as stop,
-        open_records(args.records, settings_of(args)) as (done, file),
+        open_records(args.records, settings_of(args, checkpoint)) as (done, file),
     ):
         done = [record for record in done if (record["conversation"], record["turn"]) in wanted]
         keys = {(record["conversation"], record["turn"]) for record in done}
@@ -89,13 +91,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def settings_of(args: argparse.Namespace) -> Json:
+def settings_of(args: argparse.Namespace, checkpoint: Checkpoint) -> Json:
     """What must stay the same from one start to the next."""
     names = ("sizes", "selections", "draws", "seed", "max_new_tokens", "base_model", "quantization")
     return {
-        "checkpoint": checkpoint_hash(args.checkpoint),
+        "checkpoint": checkpoint.hash,
         "input": file_hash(args.input),
-        "device": device_of(args).partition(":")[0],
+        "device": device_of(args.device).partition(":")[0],
         **{name: getattr(args, name) for name in names},
     }
 
@@ -106,10 +108,13 @@ def key(conversation: Conversation, turn: int) -> tuple[str, str]:
 
 
 def measure_all(
-    conversations: Sequence[Conversation], chosen: dict[int, list[int]], args: argparse.Namespace
+    conversations: Sequence[Conversation],
+    chosen: dict[int, list[int]],
+    args: argparse.Namespace,
+    checkpoint: Checkpoint,
 ) -> Iterator[Json]:
     """A record for each chosen question, in an order drawn by the seed."""
-    model, builder = load(args)
+    model, builder = load(checkpoint, LoadOptions(args.base_model, args.device, args.quantization))
     model.eval()
     questions = [(number, turn) for number, turns in chosen.items() for turn in turns]
     random.Random(f"order {args.seed}").shuffle(questions)

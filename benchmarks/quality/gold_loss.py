@@ -34,9 +34,10 @@ from turngraph.data.graph.entities import complete_entities
 from turngraph.data.jsonlines import Json, dump, read_conversations
 from turngraph.data.types import Conversation
 from turngraph.infer import positive
-from turngraph.inference.load import check_writes, device_of, load
+from turngraph.inference.load import device_of, load
+from turngraph.inference.options import LoadOptions
 from turngraph.inference.questions import DRAW_SEED
-from turngraph.model.checkpoint import checkpoint_hash, file_hash
+from turngraph.model.checkpoint import file_hash, read_checkpoint
 
 logger = logging.getLogger("gold_loss")
 CUTS = ("nothing", "entity", "shuffle", "all")
@@ -49,12 +50,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure what is not measured yet, and print the table of all."""
     args = parse(argv)
     for checkpoint in args.checkpoints:  # the loss of an entity among others is another number
-        check_writes(checkpoint)
+        read_checkpoint(checkpoint).check_writes()
     conversations = complete_entities(read_conversations(args.input))
     chosen = choose_questions(
         conversations, args.max_questions, args.single_answers_only, DRAW_SEED
     )
-    hashes = [(checkpoint, checkpoint_hash(checkpoint)) for checkpoint in args.checkpoints]
+    hashes = [(checkpoint, read_checkpoint(checkpoint).hash) for checkpoint in args.checkpoints]
     rows = [(*checkpoint, cut) for checkpoint in hashes for cut in args.cut_edges]
     missing = 0
     with (
@@ -110,14 +111,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--base_model", help="where it lies here")
     parser.add_argument("--device", help="the first GPU, or the CPU, where it is not given")
     parser.add_argument("--max_minutes", type=float, help="stop after so long; exit code 75")
-    return parser.parse_args(argv, argparse.Namespace(quantization=None))
+    return parser.parse_args(argv)
 
 
 def settings_of(args: argparse.Namespace) -> Json:
     """What must stay the same from one start to the next."""
     return {
         "input": file_hash(args.input),
-        "device": device_of(args).partition(":")[0],
+        "device": device_of(args.device).partition(":")[0],
         **{name: getattr(args, name) for name in SETTINGS},
     }
 
@@ -137,8 +138,8 @@ def measure(
     args: argparse.Namespace,
 ) -> Iterator[Json]:
     """A record for each chosen question that is not known, one by one: batches round otherwise."""
-    args.checkpoint, hash_, cut = row
-    model, builder = load(args)
+    folder, hash_, cut = row
+    model, builder = load(read_checkpoint(folder), LoadOptions(args.base_model, args.device))
     model.eval()
     builder.cut = cut
     bar = tqdm(total=sum(map(len, chosen.values())), initial=len(known), desc=f"{cut} cut")
@@ -152,7 +153,7 @@ def measure(
                 continue
             batch = collate([example], "right", with_target=True).to(model.device)
             yield {
-                "checkpoint": args.checkpoint,
+                "checkpoint": folder,
                 "checkpoint_hash": hash_,
                 "cut_edges": cut,
                 "conversation": example.key[0],

@@ -47,12 +47,12 @@ from turngraph.benchmarks.speed.train_speed import (
 )
 from turngraph.configs.models import sentence_encoder
 from turngraph.configs.schema import Config
-from turngraph.data.batches.schedule import ANSWER_TOKENS
 from turngraph.data.cli import run_cli
 from turngraph.data.embedding import cached
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.prompt import Prompt
 from turngraph.infer import positive
+from turngraph.inference.options import ANSWER_TOKENS
 from turngraph.model.checkpoint import commit
 from turngraph.model.graph_lm import GraphLM
 

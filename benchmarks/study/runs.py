@@ -35,7 +35,7 @@ from turngraph.configs.parse import read_config, write_config
 from turngraph.configs.schema import Config
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.jsonlines import whole_file
-from turngraph.model.checkpoint import checkpoint_hash, commit, file_hash
+from turngraph.model.checkpoint import commit, file_hash, read_checkpoint
 from turngraph.training.run_folder import FREE
 
 logger = logging.getLogger("study")
@@ -286,7 +286,9 @@ def _check_made_from(run: Run) -> None:
     now = {}
     if last.is_dir():
         of_peer = run.row.trainer == "gretriever"
-        now["checkpoint"] = file_hash(last / PEER_WEIGHTS) if of_peer else checkpoint_hash(last)
+        now["checkpoint"] = (
+            file_hash(last / PEER_WEIGHTS) if of_peer else read_checkpoint(last).hash
+        )
     if run.proposals is not None and (run.proposals / PREDICTIONS).is_file():
         now["proposals"] = file_hash(run.proposals / PREDICTIONS)
     for name, found in now.items():

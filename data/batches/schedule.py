@@ -17,8 +17,6 @@ from turngraph.data.examples import Example
 # Lengths count as up to so much longer when they are sorted: enough for new neighbours in every
 # epoch, too little to pad much.
 BLUR = 0.03
-ANSWER_TOKENS = 8192
-"""In one batch of questions, of padded prompts and longest answers."""
 
 
 class BatchSchedule:

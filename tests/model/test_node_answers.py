@@ -18,8 +18,7 @@ from turngraph.data.jsonlines import write_conversations
 from turngraph.data.scoring.proposals import NUM_PROPOSALS
 from turngraph.data.types import Answer, Conversation, Turn
 from turngraph.inference.answer_batches import answer_together
-from turngraph.inference.load import check_writes
-from turngraph.model.checkpoint import load_checkpoint, save_checkpoint
+from turngraph.model.checkpoint import load_checkpoint, read_checkpoint, save_checkpoint
 from turngraph.model.graph_lm import GraphLM
 from turngraph.model.node_answers import log_sum_exp
 from turngraph.tests.tiny import stir, tiny_base, tiny_builder, tiny_conversation, tiny_model
@@ -201,7 +200,7 @@ def test_a_checkpoint_gives_the_same_answers(
     again = load_checkpoint(tmp_path / "c")
     assert scored(again, examples(3)) == scored(model, examples(3))
     with pytest.raises(ValueError, match=r"model.answers is nodes, so that no text is generated"):
-        check_writes(str(tmp_path / "c"))
+        read_checkpoint(tmp_path / "c").check_writes()
 
 
 def test_the_examples_cache_keeps_mentions(tmp_path: Path) -> None:
