@@ -15,8 +15,7 @@ from turngraph.inference.choose import Choice
 from turngraph.inference.options import LoadOptions
 from turngraph.inference.propose import Proposer, load_proposer
 from turngraph.inference.session import Session
-from turngraph.model.checkpoint import read_checkpoint
-from turngraph.model.checkpoint import load_checkpoint
+from turngraph.model.checkpoint import load_checkpoint, read_checkpoint
 from turngraph.tests.chatting import CONVERSATION, QUESTIONS, Loaded, Screen, evidence_of
 from turngraph.tests.tiny import tiny_conversation
 
