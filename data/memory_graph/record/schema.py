@@ -1,9 +1,9 @@
-"""The tables of a memory graph's database, and how older ones become newer.
+"""Tables of a memory graph's database, and migrations from older versions.
 
 A fact key is 2 * edge id + 1 for a simple triplet and 2 * node id for a thesis or an episode. Ids
-are never used twice. Times are ISO texts of any precision, as ``times.parse_time`` gives them; NULL
-is open or unknown. What can be long is the last column of its table: SQLite reads through it to
-reach what stands behind.
+are never reused. Times are ISO texts of any precision, as ``times.parse_time`` returns them; NULL
+is open or unknown. A column of long texts is the last of its table, as SQLite reads through it to
+reach the columns behind it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Callable, Mapping
 
 APPLICATION_ID = 0x54474D47
-"""Tells a memory graph from other SQLite databases ("TGMG")."""
+"""Distinguishes a memory graph from other SQLite databases ("TGMG")."""
 SCHEMA_VERSION = 3
 
 TABLES = """
@@ -21,7 +21,7 @@ INSERT INTO meta VALUES ('revision', 0);
 CREATE TABLE stamps (revision INTEGER PRIMARY KEY, stamp INTEGER NOT NULL);
 CREATE TABLE nodes (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
-    type INTEGER NOT NULL,           -- types.OBJECT, THESIS, EPISODIC, TIME
+    type INTEGER NOT NULL,           -- memory_types.OBJECT, THESIS, EPISODIC, TIME
     hash INTEGER,                    -- names.text_hash; finds theses and times, NULL of others
     said TEXT,                       -- when a thesis was first said, when an episode was
     valid_from TEXT,                 -- theses only, like the next two
@@ -44,7 +44,7 @@ CREATE TABLE episodes (
 CREATE INDEX episodes_by_source ON episodes (source);
 CREATE TABLE edges (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
-    type INTEGER NOT NULL,           -- types.SIMPLE, HYPER, EPISODIC_EDGE, TIME_EDGE
+    type INTEGER NOT NULL,           -- memory_types.SIMPLE, HYPER, EPISODIC_EDGE, ...
     source INTEGER NOT NULL REFERENCES nodes (id),
     target INTEGER NOT NULL REFERENCES nodes (id),
     relation TEXT,                   -- simple edges only, like all below but the revision
@@ -105,32 +105,20 @@ CREATE VIRTUAL TABLE name_words USING fts5 (words, content='', tokenize="ascii t
 CREATE VIRTUAL TABLE fact_words USING fts5 (words, content='', tokenize="ascii tokenchars '_'");
 """
 """``name_words`` has a row for every alias, ``fact_words`` for every fact key; both hold the words
-that ``data.retrieve.words`` finds, joined by spaces (see ``facts.index_facts``). ``stamps`` has a
-random number for every revision, which tells it from another record's (see ``derived.State``)."""
+that ``data.normalise.words`` finds, joined by spaces (see ``facts.index_facts``). ``stamps`` has a
+random number for every revision, which distinguishes it from that of another record (see
+``derived.State``)."""
 
 Migration = Callable[[sqlite3.Connection], None]
 
 
-def _cover_lookups(db: sqlite3.Connection) -> None:
-    """What is looked up around a new statement stands in the indexes, no longer in the rows."""
-    db.execute("DROP INDEX edges_by_source")
-    db.execute("DROP INDEX edges_by_target")
-    db.execute("CREATE INDEX edges_by_source ON edges (source, type, id, valid_to, target)")
-    db.execute("CREATE INDEX edges_by_target ON edges (target, type, id, valid_to, source)")
-    db.execute("CREATE INDEX nodes_by_end ON nodes (id, valid_to) WHERE valid_to IS NOT NULL")
-
-
-def _begin_stamps(db: sqlite3.Connection) -> None:
-    """What was derived of a revision before this one has no stamp either."""
-    db.execute("CREATE TABLE stamps (revision INTEGER PRIMARY KEY, stamp INTEGER NOT NULL)")
-
-
-MIGRATIONS: dict[int, Migration] = {1: _cover_lookups, 2: _begin_stamps}
-"""By version: what makes the next version of it. Each runs inside the caller's transaction."""
+MIGRATIONS: dict[int, Migration] = {}
+"""By version: a function that makes the next version of it, inside the caller's transaction. Empty,
+as no release has an older version than this one."""
 
 
 def create(db: sqlite3.Connection) -> None:
-    """Make the tables, inside the caller's transaction."""
+    """Create the tables inside the caller's transaction."""
     for statement in TABLES.split(";\n"):
         db.execute(statement)
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -138,8 +126,8 @@ def create(db: sqlite3.Connection) -> None:
 
 
 def version(db: sqlite3.Connection) -> int:
-    """The version of the schema that a database has."""
-    return db.execute("PRAGMA user_version").fetchone()[0]
+    """Return the schema version of a database."""
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
 def migrate(
@@ -147,15 +135,15 @@ def migrate(
     migrations: Mapping[int, Migration] = MIGRATIONS,
     to: int = SCHEMA_VERSION,
 ) -> None:
-    """Bring a database to a version, step by step, inside the caller's transaction.
+    """Migrate a database to a version, step by step, inside the caller's transaction.
 
     Args:
         db: the database.
-        migrations: what makes the next version of each.
-        to: the version.
+        migrations: by version, as ``MIGRATIONS``.
+        to: the wanted version.
 
     Raises:
-        ValueError: there is no way from its version.
+        ValueError: a migration is missing.
     """
     for step in range(version(db), to):
         if step not in migrations:

@@ -13,10 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from turngraph.data.memory_graph.extract.rules import RulesExtractor
-from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.record import schema
-from turngraph.data.memory_graph.record.ingest import remember_many
 from turngraph.data.memory_graph.record.store import Store
 
 
@@ -212,33 +209,6 @@ def test_an_older_schema_migrates_step_by_step(path: Path, monkeypatch: pytest.M
         assert schema.version(store.db) == 2
     with Store(path, read_only=True) as store:
         assert store.revision == 0
-
-
-def version_1(path: Path) -> None:
-    """A graph's database as version 1 made it."""
-    with Store(path) as store:
-        schema_of = "SELECT name, sql FROM sqlite_schema WHERE name IN (?, ?)"
-        names = ("edges_by_source", "edges_by_target")
-        assert [name for name, _ in store.db.execute(schema_of, names)] == [*names]
-        store.db.execute("DROP INDEX nodes_by_end")
-        store.db.execute("DROP TABLE stamps")
-        for end in ("source", "target"):
-            store.db.execute(f"DROP INDEX edges_by_{end}")
-            store.db.execute(f"CREATE INDEX edges_by_{end} ON edges ({end}, type)")
-        store.db.execute("PRAGMA user_version = 1")
-
-
-def test_version_1_becomes_what_a_new_graph_is(path: Path) -> None:
-    version_1(path)
-    said = [Episode("Anna lives in Paris.", "2020"), Episode("Anna lives in Rome.", "2021")]
-    with Store(path) as store:
-        remember_many(store, RulesExtractor(), said)
-        assert schema.version(store.db) == schema.SCHEMA_VERSION
-        made = dict(store.db.execute("SELECT name, sql FROM sqlite_schema"))
-        closed = store.db.execute("SELECT count(*) FROM edges WHERE valid_to IS NOT NULL")
-        assert closed.fetchone() == (1,)
-    with Store(path.with_name("new.db")) as new:
-        assert made == dict(new.db.execute("SELECT name, sql FROM sqlite_schema"))
 
 
 def test_a_migration_that_fails_changes_nothing(
