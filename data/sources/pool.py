@@ -257,7 +257,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         ValueError: the folder or a file in it cannot be read.
     """
     description = (main.__doc__ or "").split("\n", 1)[0]
-    parser = CommandParser(prog="python -m turngraph.data.sources.pool", description=description)
+    parser = CommandParser(prog="turngraph pool", description=description)
     parser.add_argument("--input", required=True, metavar="FOLDER")
     parser.add_argument("--output", required=True, metavar="POOL.jsonl")
     args = parser.parse_args(argv)

@@ -1,0 +1,210 @@
+"""The Python API: load, chat, stream, answer in batches, save; and what it costs to import."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import turngraph
+import turngraph.model.checkpoint
+from turngraph import infer
+from turngraph.data.jsonlines import write_conversations, write_pool
+from turngraph.data.types import Evidence
+from turngraph.inference.api import QA
+from turngraph.inference.evidence import read_evidence
+from turngraph.inference.options import AnswerOptions
+from turngraph.model.checkpoint import read_checkpoint
+from turngraph.tests.tiny import tiny_conversation
+
+Json = dict[str, Any]
+CONVERSATIONS = [tiny_conversation(number) for number in range(4)]
+QUESTIONS = [turn.question for turn in CONVERSATIONS[0].turns]
+
+
+@pytest.fixture(scope="module")
+def qa(graph_checkpoint: str) -> QA:
+    return turngraph.load(graph_checkpoint, device="cpu")
+
+
+def timeless(records: list[Json]) -> list[Json]:
+    return [record | {"milliseconds": 0} for record in records]
+
+
+def test_the_five_lines_of_the_readme(qa: QA, tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "dune.md").write_text("# Dune\n\nDune was written by Frank Herbert.\n", "utf-8")
+    write_pool(tmp_path / "pool.jsonl", CONVERSATIONS[0].evidence)
+    evidence = [f"{docs}/", str(tmp_path / "pool.jsonl")]
+    chat = qa.chat(evidence=evidence, memory=tmp_path / "my.db", max_new_tokens=6)
+    try:
+        answer = chat.ask("Who wrote Dune?")
+        assert answer.text == answer.record["answer"]
+        assert answer.confidence == pytest.approx(math.exp(answer.record["logprob"]))
+        assert 0 <= answer.confidence <= 1
+        assert answer.milliseconds > 0
+        assert any("Frank Herbert" in item.evidence.text for item in answer.evidence)
+        assert {entity.id for entity in answer.candidates}
+        passages = answer.why().passages
+        assert [p.text for p in passages] == [i.evidence.text for i in answer.example.evidence]
+        assert sum(passage.share for passage in passages) == pytest.approx(1)
+        later = chat.ask("When was he born?")
+        assert later.example.turn == 1
+        assert chat.undo() == "When was he born?"
+        assert chat.last() is answer
+    finally:
+        chat.close()
+    assert (tmp_path / "my.db").is_file()
+
+
+def test_a_stream_is_the_answer_and_a_caller_who_leaves_takes_it_back(qa: QA) -> None:
+    pool = CONVERSATIONS[0].evidence
+    chat, streamed = (qa.chat(pool, max_new_tokens=8) for _ in range(2))
+    for question in QUESTIONS:
+        expected = chat.ask(question)
+        assert "".join(streamed.stream(question)) == expected.text
+        assert timeless([streamed.last().record]) == timeless([expected.record])
+    words = streamed.stream("And another one?")
+    next(words, None)
+    words.close()
+    assert len(streamed.turns) == len(QUESTIONS)
+    assert streamed.ask(QUESTIONS[0]).text == chat.ask(QUESTIONS[0]).text
+
+
+def test_a_stream_works_beside_a_memory_graph(qa: QA, tmp_path: Path) -> None:
+    chat = qa.chat(CONVERSATIONS[0].evidence, tmp_path / "my.db", max_new_tokens=4)
+    try:
+        for question in QUESTIONS[:2]:
+            "".join(chat.stream(question))
+        assert len(chat.turns) == 2
+    finally:
+        chat.close()
+
+
+def test_a_blank_question_and_a_wrong_number_are_refused(qa: QA) -> None:
+    with pytest.raises(ValueError, match="must not be blank"):
+        qa.chat(["Lima grows."]).ask("  ")
+    with pytest.raises(ValueError, match="--max_new_tokens: 0 given"):
+        next(qa.answer(CONVERSATIONS, max_new_tokens=0))
+    with pytest.raises(ValueError, match="--history: 'golden' given, must be one of gold"):
+        AnswerOptions(history="golden")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="need --proposals"):
+        qa.chat(num_proposals=3)
+
+
+@pytest.mark.parametrize("history", ["gold", "predicted"])
+def test_batch_answers_are_those_of_the_command_line(
+    qa: QA, graph_checkpoint: str, tmp_path: Path, history: Any
+) -> None:
+    write_conversations(tmp_path / "in.jsonl", CONVERSATIONS)
+    command = ["answer", "--checkpoint", graph_checkpoint, "--input", str(tmp_path / "in.jsonl")]
+    command += ["--output", str(tmp_path / "out.jsonl"), "--max_new_tokens", "5"]
+    infer.main([*command, "--history", history, "--device", "cpu", "--batch_size", "3"])
+    lines = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
+    written = timeless([json.loads(line) for line in lines])
+    for source in (str(tmp_path / "in.jsonl"), CONVERSATIONS):
+        records = qa.answer(source, history=history, max_new_tokens=5, batch_size=3)
+        assert timeless(list(records)) == written
+
+
+def test_controls_do_not_stay_behind(qa: QA) -> None:
+    before = timeless(list(qa.answer(CONVERSATIONS, max_new_tokens=4)))
+    assert list(qa.answer(CONVERSATIONS, max_new_tokens=4, cut_edges="all"))
+    assert timeless(list(qa.answer(CONVERSATIONS, max_new_tokens=4))) == before
+
+
+def test_a_batch_of_questions_each_with_its_evidence(qa: QA) -> None:
+    pools = [conversation.evidence for conversation in CONVERSATIONS[:2]]
+    found = qa.generate_batch([QUESTIONS[0], QUESTIONS[:2]], pools, max_new_tokens=5)
+    assert [(r["conversation"], r["turn_index"]) for r in found] == [("0", 0), ("1", 0), ("1", 1)]
+    alone = qa.chat(pools[0], max_new_tokens=5).ask(QUESTIONS[0])
+    assert found[0]["answer"] == alone.text
+    with pytest.raises(ValueError, match="zip"):
+        qa.generate_batch(QUESTIONS, pools)
+
+
+def test_a_checkpoint_that_answers_from_nodes_proposes_but_does_not_chat(
+    qa: QA, nodes_checkpoint: str
+) -> None:
+    nodes = turngraph.load(nodes_checkpoint, device="cpu")
+    with pytest.raises(ValueError, match=r"model\.answers is nodes"):
+        nodes.chat()
+    assert len(list(nodes.answer(CONVERSATIONS))) == 12
+    chat = qa.chat(CONVERSATIONS[0].evidence, proposals=nodes_checkpoint, num_proposals=3)
+    labels = {e.label for passage in CONVERSATIONS[0].evidence for e in passage.entities}
+    assert chat.ask(QUESTIONS[0]).text in labels
+
+
+def test_evidence_of_every_kind_is_one_pool(tmp_path: Path) -> None:
+    given = Evidence("e0", "Peru, Capital, Lima", "infobox")
+    (tmp_path / "one.txt").write_text("Lima lies on the coast.", "utf-8")
+    write_pool(tmp_path / "pool.jsonl", [replace(given, id="e1", text="Peru, Currency, sol")])
+    items = ["Lima grows fast.", given, tmp_path / "one.txt", str(tmp_path / "pool.jsonl")]
+    found = read_evidence(items)
+    texts = {passage.text for passage in found}
+    assert texts >= {"Lima grows fast.", given.text, "Peru, Currency, sol"}
+    assert any("Lima lies on the coast." in text for text in texts)
+    assert len({passage.id for passage in found}) == len(found)
+    assert all(passage.entities for passage in found)
+
+
+@pytest.mark.parametrize("item", ["missing.jsonl", "no_such_folder/", Path("a text"), "gone.md"])
+def test_a_path_that_is_not_there_is_no_text(item: Any) -> None:
+    with pytest.raises(ValueError, match=r"missing|no_such_folder|a text|gone"):
+        read_evidence([item])
+
+
+def test_every_file_of_a_checkpoint_is_hashed_once_a_command(
+    graph_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: Counter[str] = Counter()
+    hash_file = turngraph.model.checkpoint.file_hash
+
+    def count(path: str | Path) -> str:
+        seen[str(path)] += 1
+        return hash_file(path)
+
+    monkeypatch.setattr(turngraph.model.checkpoint, "file_hash", count)
+    write_conversations(tmp_path / "in.jsonl", CONVERSATIONS)
+    command = ["answer", "--checkpoint", graph_checkpoint, "--input", str(tmp_path / "in.jsonl")]
+    command += ["--output", str(tmp_path / "out.jsonl"), "--max_new_tokens", "2"]
+    infer.main([*command, "--explain", str(tmp_path / "why.html")])
+    inside = {path for path in seen if path.startswith(graph_checkpoint)}
+    assert {Path(path).name for path in inside} >= {"config.yaml", "graph_encoder.safetensors"}
+    assert {seen[path] for path in inside} == {1}
+
+
+def test_saved_again_it_answers_the_same_and_holds_no_trainer_state(
+    qa: QA, graph_checkpoint: str, tmp_path: Path
+) -> None:
+    folder = qa.save_pretrained(tmp_path / "new")
+    assert not (folder / "trainer_state").exists()
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "library_name: turngraph" in card
+    assert "top_k: 4" in card
+    assert read_checkpoint(folder).manifest["files"].keys() >= {"config.yaml", "metrics.json"}
+    (folder / "README.md").write_text("edited", encoding="utf-8")
+    again = turngraph.load(folder, device="cpu")
+    records = [list(one.answer(CONVERSATIONS, max_new_tokens=4)) for one in (qa, again)]
+    assert timeless(records[0]) == timeless(records[1])
+    with pytest.raises(ValueError, match="exists already"):
+        qa.save_pretrained(folder)
+
+
+def test_importing_takes_no_library_with_it() -> None:
+    code = (
+        "import sys, turngraph; turngraph.__version__;"
+        "sys.exit(bool({'torch', 'numpy'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert set(turngraph.__all__) <= set(dir(turngraph))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        turngraph.nothing  # noqa: B018

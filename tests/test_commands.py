@@ -1,0 +1,87 @@
+"""The command ``turngraph``: what it lists, finds and refuses, and how fast."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from turngraph.__main__ import COMMANDS, main, run
+from turngraph.configs.shipped import find_config, shipped_configs, with_shipped_configs
+
+
+def turngraph(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "turngraph", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_help_lists_every_command_and_imports_nothing_of_weight() -> None:
+    code = (
+        "import sys; from turngraph.__main__ import main; main(['--help']);"
+        "heavy = {'torch', 'numpy', 'transformers', 'argparse'} & set(sys.modules);"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(f"  {name}" in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "command", ["answer", "chat", "score", "export", "pool", "memory", "configs"]
+)
+def test_help_of_a_command_loads_no_torch(command: str) -> None:
+    code = (
+        "import sys; from turngraph.__main__ import run\n"
+        f"try: run({command!r}, ['--help'])\n"
+        "except SystemExit: pass\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "usage: turngraph" in done.stdout
+
+
+def test_an_unknown_command_names_the_nearest_and_exits_with_2() -> None:
+    done = turngraph("answr")
+    assert done.returncode == 2
+    assert done.stderr == "error: turngraph answr: no such command; did you mean answer?\n"
+
+
+def test_a_wrong_input_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    done = turngraph("answer", "--checkpoint", "gone", "--input", "x", "--output", "y")
+    assert (done.returncode, done.stderr) == (2, "error: gone: no such folder\n")
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--version"])
+    assert capsys.readouterr().out.startswith("turngraph 0.")
+
+
+def test_configs_are_listed_with_what_they_are_for(capsys: pytest.CaptureFixture[str]) -> None:
+    run("configs", [])
+    out = capsys.readouterr().out
+    found = dict(shipped_configs())
+    assert {"demo", "sqa/graph_memory", "convmix/text"} <= found.keys()
+    assert all(found.values())
+    assert all(f"{name} " in out for name in found)
+
+
+def test_a_name_finds_the_shipped_file_and_a_file_of_that_name_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shipped = find_config("sqa/graph_memory")
+    assert shipped.is_file()
+    assert find_config("sqa/graph_memory.yaml") == shipped
+    assert find_config("nothing") == Path("nothing")
+    assert find_config("../pyproject") == Path("../pyproject")
+    (tmp_path / "demo").write_text("mine", encoding="utf-8")
+    assert find_config("demo") == Path("demo")
+    words = with_shipped_configs(
+        ["--config", "sqa/text", "--config=convmix/text", "--x", "sqa/text"]
+    )
+    assert words[1].endswith("configs/sqa/text.yaml")
+    assert words[2].endswith("configs/convmix/text.yaml")
+    assert words[4] == "sqa/text"

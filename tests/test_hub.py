@@ -1,0 +1,172 @@
+"""Checkpoints to the hub and back by huggingface_hub, against a double of its HTTP interface."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import unquote, urlsplit
+
+import huggingface_hub.constants
+import pytest
+
+import turngraph
+from turngraph.inference.api import QA
+
+COMMIT = "a" * 40
+
+
+class Hub(BaseHTTPRequestHandler):
+    """One repository in memory: made, preloaded, uploaded to, listed and downloaded from."""
+
+    files: ClassVar[dict[str, bytes]] = {}
+    requests: ClassVar[list[str]] = []
+    known: ClassVar[set[str]] = set()
+
+    def log_message(self, *_: object) -> None:
+        """Keep standard error free of requests."""
+
+    def reply(self, value: Any, status: int = 200, **headers: str) -> None:
+        body = value if isinstance(value, bytes) else json.dumps(value).encode()
+        self.send_response(status)
+        for name, content in headers.items():
+            self.send_header(name.replace("_", "-"), content)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def body(self) -> bytes:
+        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+
+    def do_POST(self) -> None:
+        path, body = urlsplit(self.path).path, self.body()
+        self.requests.append(f"POST {path}")
+        if path == "/api/repos/create":
+            given = json.loads(body)
+            name = f"{given.get('organization') or 'me'}/{given['name']}"
+            self.known.add(name)
+            self.reply({"url": f"{self.address}/{name}", "name": name, "id": name})
+        elif path == "/api/validate-yaml":
+            assert "library_name: turngraph" in json.loads(body)["content"]
+            self.reply({"errors": [], "warnings": []})
+        elif path.endswith("/preupload/main"):
+            files = [
+                {"path": f["path"], "uploadMode": "regular", "shouldIgnore": False, "oid": None}
+                for f in json.loads(body)["files"]
+            ]
+            self.reply({"files": files})
+        elif path.endswith("/commit/main"):
+            for line in map(json.loads, body.decode().splitlines()):
+                if line["key"] == "file":
+                    content = base64.b64decode(line["value"]["content"])
+                    self.files[line["value"]["path"]] = content
+            url = f"{self.address}/me/qa/commit/{COMMIT}"
+            self.reply({"commitUrl": url, "commitOid": COMMIT, "success": True})
+        else:
+            self.reply({"error": path}, 404)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        path = unquote(urlsplit(self.path).path)
+        self.requests.append(f"{self.command} {path}")
+        name = "/".join(path.removeprefix("/api/models").split("/")[1:3])
+        if name not in self.known:
+            missing = {"X_Error_Code": "RepoNotFound", "X_Error_Message": "Repository not found"}
+            return self.reply({"error": "Repository not found"}, 401, **missing)
+        if path.startswith("/api/models/"):
+            siblings = [{"rfilename": name} for name in sorted(self.files)]
+            if "/tree/" in path:
+                tree = [
+                    {"type": "file", "path": name, "size": len(data), "oid": _oid(data)}
+                    for name, data in self.files.items()
+                ]
+                return self.reply(tree)
+            return self.reply({"id": name, "modelId": name, "sha": COMMIT, "siblings": siblings})
+        _, _, asked = path.partition("/resolve/")
+        data = self.files.get(asked.partition("/")[2])
+        if data is None:
+            return self.reply({}, 404, X_Error_Code="EntryNotFound")
+        return self.reply(data, ETag=f'"{_oid(data)}"', X_Repo_Commit=COMMIT)
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_address[1]}"
+
+
+def _oid(data: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[Hub]]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    Hub.files.clear()
+    Hub.requests.clear()
+    Hub.known.clear()
+    endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+    for name, value in (
+        ("ENDPOINT", endpoint),
+        ("HUGGINGFACE_CO_URL_TEMPLATE", endpoint + "/{repo_id}/resolve/{revision}/{filename}"),
+        ("HF_HUB_OFFLINE", False),
+        ("HF_HUB_CACHE", str(tmp_path / "hub")),
+        ("HF_HUB_DISABLE_XET", True),
+    ):
+        monkeypatch.setattr(huggingface_hub.constants, name, value)
+    monkeypatch.setattr("huggingface_hub.hf_api.api.endpoint", endpoint)
+    monkeypatch.setattr("huggingface_hub.hf_api.ENDPOINT", endpoint, raising=False)
+    yield Hub
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def qa(graph_checkpoint: str) -> QA:
+    return turngraph.load(graph_checkpoint, device="cpu")
+
+
+def test_pushed_and_loaded_again_it_is_the_same_checkpoint(hub: type[Hub], qa: QA) -> None:
+    address = qa.push_to_hub("me/qa", token="hf_x")
+    assert address.endswith(COMMIT)
+    assert hub.files.keys() >= {"config.yaml", "graph_encoder.safetensors", "manifest.json"}
+    assert b"library_name: turngraph" in hub.files["README.md"]
+    assert all(name.endswith((".json", ".yaml", ".safetensors", ".md")) for name in hub.files)
+    hub.files["trainer.pkl"] = b"never downloaded"
+    loaded = turngraph.load("me/qa", revision="main", device="cpu", token="hf_x")
+    assert loaded.checkpoint.hash == qa.checkpoint.hash
+    assert not list(loaded.checkpoint.folder.rglob("*.pkl"))
+    assert not any("trainer.pkl" in request for request in hub.requests)
+
+
+def test_a_file_that_changed_on_the_hub_is_refused(hub: type[Hub], qa: QA) -> None:
+    qa.push_to_hub("me/qa", token="hf_x")
+    hub.files["config.yaml"] += b"# another\n"
+    with pytest.raises(ValueError, match=r"config\.yaml: changed or truncated"):
+        turngraph.load("me/qa", device="cpu")
+
+
+def test_an_unknown_name_says_where_was_looked(hub: type[Hub]) -> None:
+    with pytest.raises(ValueError, match=r"me/nothing: looked for a folder .* and on the hub: "):
+        turngraph.load("me/nothing")
+
+
+@pytest.mark.parametrize("name", ["./nothing", "/nothing/here", "a/b/c", Path("nothing")])
+def test_a_path_is_never_looked_for_on_the_hub(hub: type[Hub], name: Any) -> None:
+    with pytest.raises(ValueError, match="no such folder"):
+        turngraph.load(name)
+    assert not hub.requests
+
+
+def test_a_local_folder_has_no_revision(graph_checkpoint: str) -> None:
+    with pytest.raises(ValueError, match=r"revision 'v1': .* is a local folder"):
+        turngraph.load(graph_checkpoint, revision="v1")
