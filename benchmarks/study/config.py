@@ -1,4 +1,4 @@
-"""A study: rows that differ from one run's config in what they say, and the sizes it is run in."""
+"""Study config: rows, as differences from a base run's config, and the sizes of a study."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ class Row:
     """One row of the study's table."""
 
     name: str
-    """Of its folders and for --rows: small letters, digits and _."""
+    """Name for folders and --rows: lower-case letters, digits and _."""
     label: str
-    """In tables and figures."""
+    """Name in tables and figures."""
     overrides: dict[str, Any] = field(default_factory=dict)
-    """Config fields that differ from the study's base config, by their dotted names."""
+    """Config fields that differ from the study's base config, by dotted name."""
     core: bool = False
-    """Trained with every seed and before all others; the others with the first seed alone."""
+    """Run with every seed, before all other rows; other rows run with the first seed alone."""
     trainer: Trainer = "train"
-    """train.py, benchmarks/study/trl_text.py or benchmarks/study/gretriever.py."""
+    """What trains it: ``turngraph train``, trl_text.py or gretriever.py."""
     checkpoint_of: str | None = None
-    """Answers with the checkpoint of another row, and trains nothing."""
+    """Row whose checkpoint answers; this row trains nothing."""
     proposals_of: str | None = None
-    """Chooses among what a row above it has proposed, one that answers from nodes."""
+    """Row above, with ``answers: nodes``, whose proposals the LM chooses among."""
     answer: dict[str, str] = field(default_factory=dict)
-    """Options of infer.py answer, such as ``cut_edges: entity``."""
+    """Options of ``turngraph answer``, such as ``cut_edges: entity``."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9_]+", self.name):
@@ -51,31 +51,31 @@ class Row:
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says of two rows."""
+    """A claim about two rows, the paper's or ours, that the report tests."""
 
     text: str
-    """In words."""
+    """The claim in words."""
     row: str
-    """The row that it is said of."""
+    """The row that the claim says is better."""
     than: str
     """The row that it is compared with."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is trained and asked."""
+    """How many questions are trained on and answered."""
 
     overrides: dict[str, Any] = field(default_factory=dict)
-    """Config fields of all rows, by their dotted names."""
+    """Config fields of all rows, by dotted name."""
     num_questions: int | None = None
-    """Questions answered, a fixed draw; null: all."""
+    """Number of questions to answer, a fixed draw; null: all."""
     train_minutes: float = 10.0
-    """What one row's training takes, until one has been measured."""
+    """Estimate for one training, used until one has been measured."""
     answer_minutes: float = 5.0
-    """What one row's answers take, until some have been measured."""
+    """Estimate for the answers of one row, used until some have been measured."""
     launcher: tuple[str, ...] = ()
-    """Put before train.py and infer.py, such as [accelerate, launch, --num_processes, "8"]; empty:
-    this Python."""
+    """Command that starts a module, such as [accelerate, launch, --num_processes, "8"]; empty: this
+    Python. A word that names a file in configs/ becomes its path."""
 
     def __post_init__(self) -> None:
         if self.num_questions is not None and self.num_questions < 1:
@@ -84,34 +84,34 @@ class Size:
 
 @dataclass(frozen=True)
 class Study:
-    """Rows x seeds on one benchmark."""
+    """Rows and seeds on one benchmark."""
 
     title: str
-    """Of the page."""
+    """Title of the report."""
     config: str
     """The run that all rows start from: a YAML file, or the name of a shipped one."""
     data: str
-    """Folder with train.jsonl and the file that is reported on."""
+    """Folder with train.jsonl and ``dev``."""
     make_data: str
-    """The command that makes a missing file of it; {part} and {output} are filled in."""
+    """Command that makes a missing data file; {part} and {output} are filled in."""
     rows: tuple[Row, ...]
-    """In the order in which they are run."""
+    """Rows in the order in which they run."""
     sizes: dict[str, Size]
-    """By the name that --size takes."""
+    """Sizes by the name for --size."""
     dev: str = "dev.jsonl"
-    """What is reported on; settings are found on other tables."""
+    """File that the report scores; settings are chosen on other questions."""
     seeds: tuple[int, ...] = (0, 1, 2)
-    """Of the core rows; the others have the first."""
+    """Random seeds of the core rows; other rows use the first."""
     baselines: tuple[str, ...] = ("text_memory", "graph_memory")
-    """Rows that the others are compared with, question by question."""
+    """Rows that all others are compared with, paired by question."""
     claims: tuple[Claim, ...] = ()
-    """What is tested first."""
+    """Claims to test."""
     by: tuple[str, ...] = ("source", "turn", "answer_type")
-    """Breakdowns, each a figure: groupings of infer.py score."""
+    """Breakdowns, one figure each: groupings of ``turngraph score``."""
     single_answers_only: bool = False
-    """Leave out questions whose gold answer is a list."""
+    """Whether questions with a list as gold answer are left out."""
     discordance: float = 0.12
-    """Share of questions that two rows are taken to answer differently, until it is measured."""
+    """Assumed share of questions that exactly one of two rows hits, until it is measured."""
 
     def __post_init__(self) -> None:
         names = [row.name for row in self.rows]
@@ -121,16 +121,20 @@ class Study:
         for row in self.rows:
             trained = [r.name for r in self.rows if r.checkpoint_of is None]
             known = row.checkpoint_of is None or row.checkpoint_of in trained
-            _check(known, "rows", f"{row.name}: checkpoint_of {row.checkpoint_of!r} is no such row")
+            _check(
+                known,
+                "rows",
+                f"{row.name}: checkpoint_of {row.checkpoint_of!r} is not a trained row",
+            )
             above = self.rows[: names.index(row.name)]
             fits = [r.name for r in above if r.core or not row.core]  # of every seed that it has
             wrong = (
-                f"{row.name}: proposals_of {row.proposals_of!r} is no row above of as many seeds"
+                f"{row.name}: proposals_of {row.proposals_of!r} is not a row above with its seeds"
             )
             _check(row.proposals_of in [None, *fits], "rows", wrong)
         compared = [name for claim in self.claims for name in (claim.row, claim.than)]
         for name in (*self.baselines, *compared):
-            _check(name in names, "baselines and claims", f"{name!r} is no row")
+            _check(name in names, "baselines and claims", f"{name!r} is not a row")
 
 
 def _check(holds: bool, name: str, wrong: str) -> None:
@@ -169,7 +173,7 @@ def read_study(name: str | Path) -> Study:
 
 
 def _study(values: dict[str, Any]) -> Study:
-    """A study out of checked plain values."""
+    """Build a study from checked plain values."""
     nested = {
         "rows": tuple(Row(**row) for row in values["rows"]),
         "claims": tuple(Claim(**claim) for claim in values["claims"]),
@@ -183,19 +187,19 @@ def _study(values: dict[str, Any]) -> Study:
 
 
 def row_config(study: Study, size: Size, row: Row, seed: int, more: Sequence[str] = ()) -> Config:
-    """The resolved config of a row's training.
+    """Return the resolved config of a row's training.
 
     Args:
         study: base config and data.
-        size: its overrides come before the row's.
-        row: one that is trained.
-        seed: of everything that is drawn.
-        more: ``--field=value`` overrides of all rows, as on train.py's command line; what makes a
-            row what it is stays.
+        size: overrides of all rows; the row's own come after them.
+        row: a row that is trained.
+        seed: random seed.
+        more: ``--field=value`` overrides of all rows, as for ``turngraph train``; the row's own
+            come after them.
 
     Raises:
-        ValueError: a config that cannot be, named with its row; ``more`` has a field that the study
-            sets.
+        ValueError: the config of a row is invalid (the row is named), or ``more`` sets a field that
+            the study sets.
     """
     values = {
         "data.train": str(Path(study.data) / "train.jsonl"),
@@ -206,27 +210,27 @@ def row_config(study: Study, size: Size, row: Row, seed: int, more: Sequence[str
     }
     given = {word.partition("=")[0] for word in more}
     if taken := [name for name in values if f"--{name}" in given]:
-        raise ValueError(f"--{taken[0]}: the study itself sets it")
-    first = [f"--{name}={_text(value)}" for name, value in (values | size.overrides).items()]
-    last = [f"--{name}={_text(value)}" for name, value in row.overrides.items()]
+        raise ValueError(f"--{taken[0]}: the study sets it")
+    first = [f"--{name}={_as_option(value)}" for name, value in (values | size.overrides).items()]
+    last = [f"--{name}={_as_option(value)}" for name, value in row.overrides.items()]
     try:
         return read_config(find_yaml(study.config, CONFIGS), *first, *more, *last)
     except ValueError as error:
         raise ValueError(f"row {row.name}: {error}") from None
 
 
-def _text(value: Any) -> str:
-    """A value as a command line says it."""
+def _as_option(value: Any) -> str:
+    """Return a value as it is written on a command line."""
     return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
-def said(config: Config, but: Sequence[str] = ()) -> dict[str, Any]:
-    """What a config says that is not the default: the same after a field has been added.
+def changed_fields(config: Config, leave_out: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the fields that differ from their defaults; a field added later changes nothing here.
 
     Args:
-        config: a whole config.
-        but: dotted names of fields to leave out.
+        config: a resolved config.
+        leave_out: dotted names of fields to leave out.
     """
     default = Config(data=DataConfig(train=""))
     found = differences(default, config)
-    return {name: value for name, (_, value) in found.items() if name not in but}
+    return {name: value for name, (_, value) in found.items() if name not in leave_out}

@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Convert both parts and run the study on them.
 
     Raises:
-        ValueError: a file is missing or malformed, or the study cannot be.
+        ValueError: a file is missing or malformed, or the study is invalid.
     """
     parser = argparse.ArgumentParser(
         description=__doc__,
@@ -35,7 +35,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     for part in PARTS:
         parser.add_argument(f"--{part}_questions", required=True, metavar="FILE")
         parser.add_argument(f"--{part}_evidence", nargs="+", required=True, metavar="FILE")
-    parser.add_argument("--data", default="runs/data/convmix", help="folder for what is converted")
+    parser.add_argument(
+        "--data", default="runs/data/convmix", help="folder for the converted files"
+    )
     parser.add_argument("--config", default="convmix")
     args, rest = parser.parse_known_args(argv)
     for part in PARTS:

@@ -1,7 +1,7 @@
-"""A study's figures: all rows with their intervals, and core rows by group of questions.
+"""Draws a study's figures: all rows with their intervals, and core rows by group of questions.
 
-Colours are Okabe and Ito's, which colour-blind readers tell apart; markers and hatches tell the
-rows apart without colour.
+Colours are Okabe and Ito's, which colour-blind readers can tell apart; markers and hatches
+distinguish the rows without colour.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LETTERS_PER_INCH = 11
 
 
 class Series(NamedTuple):
-    """A row's estimates, one for each group; NaN where it has none."""
+    """A row's estimates, one per group; NaN where it has none."""
 
     label: str
     estimates: Sequence[Estimate]
@@ -38,17 +38,18 @@ class Series(NamedTuple):
 def draw_rows(
     labels: Sequence[str], first: Sequence[Estimate], fifth: Sequence[Estimate]
 ) -> Figure:
-    """H@1 and H@5 of all rows, from the top down, with their intervals."""
+    """Draw H@1 and H@5 of all rows with their intervals, from top to bottom."""
     figure, axes = plt.subplots(figsize=(7, 1.2 + 0.32 * len(labels)), layout="constrained")
     for name, found, shift, marker, colour, filled in (
         ("H@1", first, -0.12, "o", COLOURS[0], True),
         ("H@5", fifth, 0.12, "s", COLOURS[3], False),
     ):
-        places = [number + shift for number in range(len(labels))]
-        means, reach = _with_reach(found)
-        face = colour if filled else "white"
-        style = {"fmt": marker, "color": colour, "markerfacecolor": face, "capsize": 2}
-        axes.errorbar(means, places, xerr=reach, label=name, **style)
+        heights = [index + shift for index in range(len(labels))]
+        means, bars = _error_bars(found)
+        axes.errorbar(
+            means, heights, xerr=bars, label=name, fmt=marker, color=colour, capsize=2,
+            markerfacecolor=colour if filled else "white",
+        )  # fmt: skip
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
     axes.set_xlabel("share of questions, 95 % intervals")
@@ -59,55 +60,56 @@ def draw_rows(
 
 
 def draw_bars(groups: Sequence[str], rows: Sequence[Series]) -> Figure:
-    """H@1 of some rows as bars, group by group."""
+    """Draw H@1 of some rows as bars, grouped."""
     figure, axes = plt.subplots(figsize=(max(6.0, 1.7 * len(groups)), 3.6), layout="constrained")
     width = 0.8 / len(rows)
-    for number, row in enumerate(rows):
-        means, reach = _with_reach(row.estimates)
-        places = [group + (number - (len(rows) - 1) / 2) * width for group in range(len(groups))]
-        colour, _, hatch = look_of(number)
-        look = {"color": colour, "hatch": hatch, "edgecolor": "white"}
-        axes.bar(places, means, width, label=row.label, **look)
-        axes.errorbar(places, means, yerr=reach, fmt="none", ecolor="#333333", elinewidth=1)
+    for index, row in enumerate(rows):
+        means, bars = _error_bars(row.estimates)
+        left = [group + (index - (len(rows) - 1) / 2) * width for group in range(len(groups))]
+        colour, _, hatch = style_of(index)
+        axes.bar(left, means, width, label=row.label, color=colour, hatch=hatch, edgecolor="white")
+        axes.errorbar(left, means, yerr=bars, fmt="none", ecolor="#333333", elinewidth=1)
     axes.set_xticks(range(len(groups)), groups)
     return _finished(figure, axes, [row.label for row in rows])
 
 
 def draw_lines(groups: Sequence[str], rows: Sequence[Series]) -> Figure:
-    """H@1 of some rows as lines over groups that have an order, such as turns."""
+    """Draw H@1 of some rows as lines over groups that have an order, such as turns."""
     figure, axes = plt.subplots(figsize=(max(6.0, 1.3 * len(groups)), 3.6), layout="constrained")
-    for number, row in enumerate(rows):
-        means, reach = _with_reach(row.estimates)
-        places = [group + (number - (len(rows) - 1) / 2) * 0.05 for group in range(len(groups))]
-        colour, marker, _ = look_of(number)
-        look = {"color": colour, "marker": marker, "capsize": 2}
-        axes.errorbar(places, means, yerr=reach, label=row.label, elinewidth=0.8, **look)
+    for index, row in enumerate(rows):
+        means, bars = _error_bars(row.estimates)
+        left = [group + (index - (len(rows) - 1) / 2) * 0.05 for group in range(len(groups))]
+        colour, marker, _ = style_of(index)
+        axes.errorbar(
+            left, means, yerr=bars, label=row.label, elinewidth=0.8, color=colour,
+            marker=marker, capsize=2,
+        )  # fmt: skip
     axes.set_xticks(range(len(groups)), groups)
     return _finished(figure, axes, [row.label for row in rows])
 
 
-def look_of(number: int) -> tuple[str, str, str]:
-    """A row's colour, marker and hatch; after eight rows the colours meet other markers."""
-    turn, place = divmod(number, len(COLOURS))
-    other = (turn + place) % len(MARKERS)
-    return COLOURS[place], MARKERS[other], HATCHES[other]
+def style_of(index: int) -> tuple[str, str, str]:
+    """Return a row's colour, marker and hatch; every eight rows, colours meet other markers."""
+    cycle, colour = divmod(index, len(COLOURS))
+    other = (cycle + colour) % len(MARKERS)
+    return COLOURS[colour], MARKERS[other], HATCHES[other]
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG and forget it; no trace of the time it was made at."""
+    """Write a figure as PNG without a time stamp, and close it."""
     figure.savefig(path, dpi=DPI, metadata={"Software": None})
     plt.close(figure)
 
 
-def _with_reach(estimates: Sequence[Estimate]) -> tuple[list[float], list[list[float]]]:
-    """Means, and how far their intervals reach down and up."""
+def _error_bars(estimates: Sequence[Estimate]) -> tuple[list[float], list[list[float]]]:
+    """Return means, and the lengths of their intervals below and above."""
     means = [one.mean for one in estimates]
     down = [one.mean - one.low for one in estimates]
     return means, [down, [one.high - one.mean for one in estimates]]
 
 
 def _finished(figure: Figure, axes: Axes, labels: Sequence[str]) -> Figure:
-    """With axes and a legend above them, in as many columns as there is room for."""
+    """Label the axes, and put a legend above them in as many columns as fit."""
     axes.set_ylabel("H@1, 95 % intervals")
     axes.set_ylim(bottom=0)
     axes.grid(axis="y", alpha=0.3)

@@ -27,26 +27,28 @@ from turngraph.data.cli import run_cli
 from turngraph.data.jsonlines import whole_file
 
 QUESTION = ("conversation", "turn")
-PLACES = {"1": (1.0, 1.0), "5": (0.0, 1.0), "0": (0.0, 0.0)}
-"""What a question's entry says -> H@1 and H@5: right, right among five, wrong."""
+H_AT_1_AND_5 = {"1": (1.0, 1.0), "5": (0.0, 1.0), "0": (0.0, 0.0)}
+"""Entry of a question -> H@1 and H@5: correct, correct among five, wrong."""
 ANY = "any"
-"""The seed of a row that is not trained: it stands for every one."""
+"""The seed of an untrained row, which counts for every seed."""
 Hits = dict[Key, str]
 Rows = dict[str, dict[str, Hits]]
 """Row -> seed -> question -> entry."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print the rows of some files, and how they differ from one of them."""
+    """Print the rows of some files, and how they differ from one row."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
-    parser.add_argument("files", nargs="+", help="hits.csv; of a seed in several, the first counts")
+    parser.add_argument(
+        "files", nargs="+", help="hits.csv; for a seed in several files, the first one counts"
+    )
     parser.add_argument("--than", default="text", help="the row that others are compared with")
-    parser.add_argument("--rows", nargs="+", help="only these")
+    parser.add_argument("--rows", nargs="+", help="only these rows")
     args = parser.parse_args(argv)
     rows = read_hits(args.files)
     for name in (args.than, *(args.rows or ())):
         if name not in rows:
-            raise ValueError(f"{name!r} is no row of {', '.join(args.files)}: {', '.join(rows)}")
+            raise ValueError(f"{name!r} is not a row of {', '.join(args.files)}: {', '.join(rows)}")
     heads = ["row", "seeds", "H@1", "H@5", "compared", f"H@1 minus {args.than}", "p"]
     heads += ["H@5 minus it", "p"]
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
@@ -55,22 +57,22 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def cells(row: Mapping[str, Hits], than: Mapping[str, Hits]) -> list[str]:
-    """A row's seeds, H@1 and H@5, and what it has more than another with the same seed.
+    """Return a row's number of seeds, H@1 and H@5, and its differences to another row.
 
-    Behind them the number of questions that are compared, those that both rows have; nothing where
-    there is none.
+    The number of compared questions, those that both rows have, comes before the differences. All
+    of that is empty if there is none.
     """
     found = [
-        cell(over_conversations_and_seeds([numbers(hits, place) for hits in row.values()]))
-        for place in (0, 1)
+        cell(over_conversations_and_seeds([values(hits, column) for hits in row.values()]))
+        for column in (0, 1)
     ]
     seeds = pairs(row, than)
     common = next((row[a].keys() & than[b].keys() for a, b in seeds), set())
     if row is than or not common:
         return [str(len(row)), *found, *[""] * 5]
     found.append(str(len(common)))
-    for place in (0, 1):
-        more = [minus(numbers(row[a], place), numbers(than[b], place)) for a, b in seeds]
+    for column in (0, 1):
+        more = [minus(values(row[a], column), values(than[b], column)) for a, b in seeds]
         p = sign_flip_test(more)
         found += [
             cell(over_conversations_and_seeds(more), "+"),
@@ -80,19 +82,19 @@ def cells(row: Mapping[str, Hits], than: Mapping[str, Hits]) -> list[str]:
 
 
 def pairs(row: Mapping[str, Hits], than: Mapping[str, Hits]) -> list[tuple[str, str]]:
-    """The seeds to compare, the row's and the other's."""
+    """Return the pairs of seeds to compare, the row's first."""
     if ANY in row:
         return [(ANY, seed) for seed in than]
     return [(seed, ANY if ANY in than else seed) for seed in row if {seed, ANY} & than.keys()]
 
 
-def numbers(hits: Hits, place: int) -> dict[Key, float]:
-    """H@1 (place 0) or H@5 (place 1) of every question."""
-    return {key: PLACES[entry][place] for key, entry in hits.items()}
+def values(hits: Hits, column: int) -> dict[Key, float]:
+    """Return H@1 (column 0) or H@5 (column 1) of every question."""
+    return {key: H_AT_1_AND_5[entry][column] for key, entry in hits.items()}
 
 
 def write_hits(rows: Mapping[str, RowScores], path: Path) -> None:
-    """One line a question, one column a row and seed: 1 right, 5 right among five, 0 wrong."""
+    """Write a line per question and a column per row and seed: 1 correct, 5 among five, 0 wrong."""
     columns: dict[str, Hits] = {}
     for name, row in rows.items():
         for seed, scores in row.by_seed.items():
@@ -109,11 +111,11 @@ def write_hits(rows: Mapping[str, RowScores], path: Path) -> None:
 
 
 def read_hits(paths: Sequence[str]) -> Rows:
-    """The rows of some files by name and seed.
+    """Read the rows of some files, by name and seed.
 
     Raises:
-        ValueError: a file is missing, a line is malformed, or two seeds of a row have answered
-            different questions; the message names the file.
+        ValueError: a file is missing, a line is malformed, or two seeds of a row answer different
+            questions; the message names the file.
     """
     rows: Rows = {}
     for path in paths:
@@ -144,7 +146,7 @@ def _columns(path: str, lines: Sequence[Sequence[str]]) -> list[tuple[str, str, 
         raise ValueError(f"{path}, line 1: must be {','.join(QUESTION)},ROW/SEED,...")
     columns: list[tuple[str, str, Hits]] = [(name, seed, {}) for name, _, seed in names]
     for number, line in enumerate(lines[1:], 2):
-        if len(line) != len(head) or not set(line[2:]) <= {*PLACES, ""}:
+        if len(line) != len(head) or not set(line[2:]) <= {*H_AT_1_AND_5, ""}:
             raise ValueError(f"{path}, line {number}: must be {len(head)} fields, entries 1, 5, 0")
         for entry, (_, _, hits) in zip(line[2:], columns, strict=True):
             if entry:

@@ -1,4 +1,4 @@
-"""What is left of a study, how long it will take, and how small a difference it can show."""
+"""Plans a study: what is left, how long it will take, and how small a difference it can show."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ ALPHA, POWER = 0.05, 0.8
 
 
 def smallest_difference(num_questions: int, discordance: float) -> float:
-    """The smallest paired difference in H@1 that is found at 80 % power, two-sided at 5 %.
+    """Return the smallest paired difference in H@1 that is found at 80 % power, two-sided at 5 %.
 
-    Of n questions a share d is answered rightly by exactly one of two rows. The difference D of
-    the rows' H@1 then has the variance (d - D^2) / n (McNemar's test; Connor 1987), and is found
-    with that power where D = (z_0.975 + z_0.8) sqrt((d - D^2) / n), so
+    Of n questions, exactly one of two rows answers a share d correctly. The difference D of the
+    rows' H@1 then has variance (d - D^2) / n (McNemar's test; Connor 1987), and is found with that
+    power if D = (z_0.975 + z_0.8) sqrt((d - D^2) / n), so
 
         D = z sqrt(d / (n + z^2)),  z = 1.960 + 0.842
 
-    Questions of one conversation hang together, which makes the true number somewhat larger.
+    Questions of one conversation are correlated, which makes the true value somewhat larger.
 
     Args:
         num_questions: n.
@@ -41,11 +41,11 @@ def smallest_difference(num_questions: int, discordance: float) -> float:
 
 
 def minutes_left(run: Run, size: Size, runs: Sequence[Run]) -> float:
-    """What a run still takes: the median of those like it that are done, less what it has had.
+    """Return the minutes that a run still needs: the median of similar finished runs, less its own.
 
-    Like it are those of the same trainer and kind of evidence that answer in the same way, else all
-    of its kind; a training of more questions takes as many times longer. Where none is done, the
-    size's own guess. What starts over takes all of it.
+    Similar runs have the same trainer and kind of evidence and answer in the same way; without any,
+    all of its kind count. Training time is scaled by the number of questions. Without a finished
+    run, the size's estimate counts. A run that cannot resume needs all of its time.
     """
     state = run.state
     if state["done"]:
@@ -53,30 +53,30 @@ def minutes_left(run: Run, size: Size, runs: Sequence[Run]) -> float:
     minutes = _expected(run, size, runs)
     if run.uninterruptible:
         return minutes
-    return max(minutes - state["seconds"] / 60, min(minutes, 1.0))
+    return max(minutes - float(state["seconds"]) / 60, min(minutes, 1.0))
 
 
 def _expected(run: Run, size: Size, runs: Sequence[Run]) -> float:
-    done = [(r, r.state) for r in runs if r.kind == run.kind]
-    done = [(r, state["seconds"] / 60) for r, state in done if state["done"]]
+    states = [(r, r.state) for r in runs if r.kind == run.kind]
+    done = [(r, float(state["seconds"]) / 60) for r, state in states if state["done"]]
     trains = run.config.training.max_steps != 0
     if run.kind == "train":
         if not trains:
             return 0.5
         done = [pair for pair in done if pair[0].config.training.max_steps != 0]
         done = [(r, minutes * _times_longer(run, r)) for r, minutes in done]
-    alike = [m for r, m in done if _sort(r) == _sort(run)] or [m for _, m in done]
-    guess = size.train_minutes if run.kind == "train" else size.answer_minutes
-    return statistics.median(alike) if alike else guess
+    similar = [m for r, m in done if _sort(r) == _sort(run)] or [m for _, m in done]
+    estimate = size.train_minutes if run.kind == "train" else size.answer_minutes
+    return statistics.median(similar) if similar else estimate
 
 
 def _times_longer(run: Run, done: Run) -> float:
-    """How many questions a training takes for each that a done one took, where that is known."""
-    asked, took = _questions(run), _questions(done)
-    return asked / took if asked and took else 1.0
+    """Return the ratio of two trainings' numbers of questions; 1 if one is unknown."""
+    new, old = _num_questions(run), _num_questions(done)
+    return new / old if new and old else 1.0
 
 
-def _questions(run: Run) -> float | None:
+def _num_questions(run: Run) -> float | None:
     data, training = run.config.data, run.config.training
     if data.max_train_questions is None or training.max_steps is not None:
         return None
@@ -89,8 +89,8 @@ def _sort(run: Run) -> tuple[str, str, str, bool]:
     return run.row.trainer, model.evidence, model.answers, run.proposals is not None
 
 
-def print_plan(study: Study, size: Size, runs: Sequence[Run], everything: Sequence[Run]) -> None:
-    """Print what is left, in its order, and what the size can show."""
+def print_plan(study: Study, size: Size, runs: Sequence[Run], all_runs: Sequence[Run]) -> None:
+    """Print the runs that are left, in order, and how small a difference the size can show."""
     table = Table(title="What is left", title_justify="left", box=SIMPLE_HEAD)
     for heading in ("run", "minutes", "hours in all", "state"):
         table.add_column(heading, justify="left" if heading in ("run", "state") else "right")
@@ -98,19 +98,19 @@ def print_plan(study: Study, size: Size, runs: Sequence[Run], everything: Sequen
     for run in runs:
         if (state := run.state)["done"]:
             continue
-        minutes = minutes_left(run, size, everything)
+        minutes = minutes_left(run, size, all_runs)
         hours, left = hours + minutes / 60, left + 1
         begun = "failed" if state.get("failed") else "begun" if state["seconds"] else ""
         table.add_row(run.name, f"{minutes:.1f}", f"{hours:.1f}", begun)
     console = Console()
     console.print(table)
     console.print(f"{len(runs) - left} of {len(runs)} runs are done; {hours:.1f} hours are left.")
-    console.print(power_text(study, size, everything), highlight=False)
+    console.print(power_text(study, size, all_runs), highlight=False)
 
 
 def power_text(study: Study, size: Size, runs: Sequence[Run]) -> str:
-    """How small a difference the study's questions can show, in words."""
-    num = number_of_questions(study, size)
+    """Return in words how small a difference the study's questions can show."""
+    num = num_questions(study, size)
     measured = discordance(study, load_rows(study, runs))
     share, how = (study.discordance, "assumed") if measured is None else (measured, "measured")
     difference = smallest_difference(num, share)
@@ -120,8 +120,8 @@ def power_text(study: Study, size: Size, runs: Sequence[Run]) -> str:
     )
 
 
-def number_of_questions(study: Study, size: Size) -> int:
-    """How many questions each row answers."""
+def num_questions(study: Study, size: Size) -> int:
+    """Return the number of questions that each row answers."""
     conversations = read_conversations(f"{study.data}/{study.dev}")
     chosen = choose_questions(
         conversations, size.num_questions, study.single_answers_only, DRAW_SEED

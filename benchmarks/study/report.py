@@ -1,15 +1,16 @@
-"""The page of a study: tables, tests and figures from the answers that are there so far."""
+"""Writes the report of a study: tables, tests and figures from the answers so far."""
 
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from turngraph.benchmarks.study.config import Row, Size, Study
-from turngraph.benchmarks.study.figures import Series, draw_bars, draw_lines, draw_rows, save
 from turngraph.benchmarks.study.hits import write_hits
 from turngraph.benchmarks.study.plan import power_text
 from turngraph.benchmarks.study.row_scores import (
@@ -25,7 +26,8 @@ from turngraph.configs.schema import Config
 from turngraph.data.jsonlines import whole_file
 from turngraph.data.scoring.score import Estimate, group_of
 
-MIN_TURN = 10  # questions; the last turns with fewer are one group
+logger = logging.getLogger("study")
+MIN_TURN = 10  # questions; last turns with fewer are one group
 TITLES = {
     "source": "By the source of the answer",
     "held_by": "By the source of the passages of E_t that hold the answer",
@@ -36,22 +38,24 @@ TITLES = {
 Rows = dict[str, RowScores]
 
 
-def write_page(study: Study, size: Size, runs: Sequence[Run], output: Path, command: str) -> None:
+def write_report(
+    study: Study, size: Size, runs: Sequence[Run], *, output: Path, command: str
+) -> None:
     """Write ``study.md``, its figures, ``study.json`` and ``hits.csv`` into the study's folder.
 
     Args:
-        study: rows, claims, breakdowns.
-        size: for how small a difference it can show.
-        runs: all of the study's; those that are done are on the page.
-        output: the folder.
-        command: that makes it.
+        study: rows, claims and breakdowns.
+        size: how small a difference can be shown follows from its number of questions.
+        runs: all runs of the study; finished ones are reported.
+        output: the study's folder.
+        command: command line that makes the study.
     """
     rows = load_rows(study, runs)
     if not rows:
         return
     numbers = {name: _numbers(study, row, rows) for name, row in rows.items()}
     made = f"Made by `{command}`.\n"
-    text = "\n".join([*_page(study, size, runs, rows, numbers, output), made])
+    text = "\n".join([*_report(study, size, runs, rows, numbers, output), made])
     for name, content in (
         ("study.md", text),
         ("study.json", json.dumps(_finite(numbers), indent=1) + "\n"),
@@ -62,7 +66,7 @@ def write_page(study: Study, size: Size, runs: Sequence[Run], output: Path, comm
 
 
 def _numbers(study: Study, row: RowScores, rows: Rows) -> Json:
-    """What the tables say of one row."""
+    """Return one row's numbers for the tables and study.json."""
     compared = {}
     for name in study.baselines:
         if name in rows and name != row.row.name:
@@ -77,7 +81,7 @@ def _numbers(study: Study, row: RowScores, rows: Rows) -> Json:
     }
 
 
-def _page(
+def _report(
     study: Study, size: Size, runs: Sequence[Run], rows: Rows, numbers: Json, output: Path
 ) -> Iterator[str]:
     folders = {run.folder: run for run in runs}.values()
@@ -108,7 +112,7 @@ _SECTIONS: dict[str, Callable[[Row], bool]] = {
 
 
 def _settings(study: Study, runs: Sequence[Run], rows: Rows) -> Iterator[str]:
-    """What the rows read and are trained on; those of other settings below the first one's."""
+    """Yield what rows read and train on; rows with other settings follow the first."""
     first = next((run.config for run in runs if run.config.training.max_steps != 0), runs[0].config)
     scores = next(iter(next(iter(rows.values())).by_seed.values()))
     yield (
@@ -178,6 +182,11 @@ def _p(value: float) -> str:
 
 
 def _figures(study: Study, rows: Rows, numbers: Json, output: Path) -> Iterator[str]:
+    if not find_spec("matplotlib"):
+        logger.warning("no figures: matplotlib is missing: pip install 'turngraph[bench]'")
+        return
+    from turngraph.benchmarks.study.figures import Series, draw_bars, draw_lines, draw_rows, save
+
     labels = [row.row.label for row in rows.values()]
     first, fifth = ([numbers[n][m] for n in rows] for m in ("hit_at_1", "hit_at_5"))
     save(draw_rows(labels, first, fifth), output / "rows.png")
@@ -201,29 +210,34 @@ def _of_group(row: RowScores, groups: dict[Key, str], name: str) -> Estimate:
 
 
 def question_groups(study: Study, rows: Rows, by: str) -> dict[Key, str]:
-    """The group of every question, the same for all rows, groups in their order.
+    """Return the group of every question, the same for all rows, with groups in order.
 
-    Of what depends on a row, such as E_t, the first baseline's is taken. Of turns,
-    the last ones with fewer than ``MIN_TURN`` questions each are one group, which takes in the turn
-    before them where it would have fewer itself; a turn with few before one with enough stays.
+    What depends on a row, such as E_t, is taken from the first baseline. The last turns with fewer
+    than ``MIN_TURN`` questions each form one group; if that has fewer, it includes the turn before
+    them. A turn with few questions before one with enough stays alone.
     """
     name = next((name for name in study.baselines if name in rows), next(iter(rows)))
     scores = next(iter(rows[name].by_seed.values()))
     found = {(p.conversation, p.turn): group_of(p, by, scores.path) for p in scores.predictions}
-    in_order = dict(sorted(found.items(), key=lambda item: (item[1] == "nothing", item[1])))
-    if by != "turn":
-        return {key: str(group) for key, group in in_order.items()}
-    counts, first, joined = Counter(in_order.values()), math.inf, 0
+    if by == "turn":
+        return _turn_groups({key: int(turn) for key, turn in found.items()})
+    named = {key: str(group) for key, group in found.items()}
+    return dict(sorted(named.items(), key=lambda item: (item[1] == "nothing", item[1])))
+
+
+def _turn_groups(turns: dict[Key, int]) -> dict[Key, str]:
+    counts, joined, num_joined = Counter(turns.values()), math.inf, 0
     for turn in sorted(counts, reverse=True):
-        if counts[turn] >= MIN_TURN and not 0 < joined < MIN_TURN:
+        if counts[turn] >= MIN_TURN and not 0 < num_joined < MIN_TURN:
             break
-        first, joined = turn, joined + counts[turn]
-    return {k: f"turn {t}" if t < first else f"turn {first}+" for k, t in in_order.items()}
+        joined, num_joined = turn, num_joined + counts[turn]
+    in_order = sorted(turns.items(), key=lambda item: item[1])
+    return {k: f"turn {t}" if t < joined else f"turn {joined}+" for k, t in in_order}
 
 
 def _runs(rows: Rows) -> Iterator[str]:
     yield "## Runs\n"
-    yield "| run | minutes | gates, change of node states | commit | machine |"
+    yield "| run | minutes | residual gates, change of node states | commit | machine |"
     yield "|---|---|---|---|---|"
     for run in {run.folder: run for row in rows.values() for run in row.runs}.values():
         state = run.state
@@ -234,18 +248,18 @@ def _runs(rows: Rows) -> Iterator[str]:
 
 
 def _gates(run: Run) -> str:
-    """What the encoder had become at the end of its training, from the log's last step."""
+    """Return the encoder's residual gates and relative change at the log's last step."""
     log = run.folder / "run" / "log.jsonl"
     if not log.is_file():
         return ""
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    last = next((line for line in reversed(lines) if "relative_change" in line), {})
+    last: Json = next((line for line in reversed(lines) if "relative_change" in line), {})
     gates = [f"{value:.3f}" for name, value in last.items() if name.startswith("gate_")]
     return f"{', '.join(gates)}; {last['relative_change']:.3f}" if last else ""
 
 
 def _finite(value: object) -> object:
-    """The same with null for NaN, and estimates by name."""
+    """Return the value with None for NaN, and with estimates as dictionaries."""
     if isinstance(value, Estimate):
         return {k: None if math.isnan(v) else v for k, v in value._asdict().items()}
     if isinstance(value, dict):

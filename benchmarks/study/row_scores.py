@@ -1,7 +1,7 @@
-"""From predictions to a study's numbers: rows over seeds, intervals, paired tests.
+"""Turns predictions into a study's numbers: scores of rows over seeds, intervals and paired tests.
 
-Questions of one conversation hang together, and a trained row is one draw of a seed: intervals
-resample conversations and seeds, the paired test flips the signs of whole conversations.
+Questions of one conversation are correlated, and a trained row is one draw of a random seed:
+intervals resample conversations and seeds; the paired test flips the signs of whole conversations.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from turngraph.data.scoring.score import (
 )
 
 NUM_FLIPS = 10_000
-ENOUGH = 100  # questions, to measure how many two rows differ on
+MIN_DISCORDANCE = 100  # questions, to measure on how many two rows differ
 Key = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class RowScores:
-    """A row's answers.
+    """Scored predictions of a row.
 
     Args:
-        row: which.
-        by_seed: scored predictions; a row that trains nothing has one seed.
-        untrained: whether its answers stand for every seed.
-        runs: training and answers.
+        row: the row.
+        by_seed: scored predictions by random seed; an untrained row has one.
+        untrained: whether nothing is trained, so that its answers count for every seed.
+        runs: its trainings and answers.
     """
 
     row: Row
@@ -47,22 +47,22 @@ class RowScores:
 
     @property
     def writes(self) -> bool:
-        """Whether an LM writes its answers, as the paper's do."""
+        """Whether an LM writes its answers, as in the paper."""
         answers = self.runs[-1].config.model.answers
         return answers == "text" and self.row.proposals_of is None
 
     def seeds_with(self, other: RowScores) -> list[tuple[int, int]]:
-        """The seeds to compare, its own and the other's."""
-        mine, theirs = sorted(self.by_seed), sorted(other.by_seed)
+        """Return the pairs of seeds to compare, own seed first."""
+        own, others = sorted(self.by_seed), sorted(other.by_seed)
         if self.untrained:
-            return [(mine[0], seed) for seed in theirs]
+            return [(own[0], seed) for seed in others]
         if other.untrained:
-            return [(seed, theirs[0]) for seed in mine]
-        return [(seed, seed) for seed in mine if seed in other.by_seed]
+            return [(seed, others[0]) for seed in own]
+        return [(seed, seed) for seed in own if seed in other.by_seed]
 
 
 def load_rows(study: Study, runs: Sequence[Run]) -> dict[str, RowScores]:
-    """The rows that have answers, in the study's order."""
+    """Return the rows that have answers, in the study's order."""
     found = {}
     for row in study.rows:
         own = [run for run in runs if run.kind == "answer" and run.row.name == row.name]
@@ -76,12 +76,12 @@ def load_rows(study: Study, runs: Sequence[Run]) -> dict[str, RowScores]:
 
 
 def cell(value: Estimate, sign: str = "") -> str:
-    """A mean with its interval, as tables show them; a sign ``+`` marks differences."""
+    """Format a mean with its interval for a table; ``sign="+"`` is for differences."""
     return f"{value.mean:{sign}.3f} [{value.low:{sign}.3f}, {value.high:{sign}.3f}]"
 
 
 def values_of(scores: Scores, metric: str) -> dict[Key, float]:
-    """A metric by question."""
+    """Return a metric's value for every question."""
     column = list(METRICS).index(metric)
     pairs = zip(scores.predictions, scores.values[:, column], strict=True)
     return {(one.conversation, one.turn): float(value) for one, value in pairs}
@@ -90,55 +90,56 @@ def values_of(scores: Scores, metric: str) -> dict[Key, float]:
 def row_estimate(
     rows: RowScores, metric: str, keep: Callable[[Key], bool] = lambda key: True
 ) -> Estimate:
-    """A row's mean and its 95 % interval over conversations and seeds.
+    """Return a row's mean and its 95 % interval over conversations and seeds.
 
     Args:
-        rows: of one row.
-        metric: a key of ``data.score.METRICS``.
-        keep: which questions.
+        rows: scores of one row.
+        metric: a key of ``data.scoring.score.METRICS``.
+        keep: whether a question counts.
     """
     found = [values_of(scores, metric) for scores in rows.by_seed.values()]
     return over_conversations_and_seeds([{k: v for k, v in f.items() if keep(k)} for f in found])
 
 
 def difference(a: RowScores, b: RowScores, metric: str) -> tuple[Estimate, float] | None:
-    """Mean of b minus a, its interval, and the p-value; None where no seed is common to them."""
+    """Return the mean of b minus a, its interval and p-value; None without common seeds."""
     seeds = b.seeds_with(a)
     if not seeds:
         return None
-    found = []
-    for of_b, of_a in seeds:
-        found.append(minus(values_of(b.by_seed[of_b], metric), values_of(a.by_seed[of_a], metric)))
+    found = [
+        minus(values_of(b.by_seed[of_b], metric), values_of(a.by_seed[of_a], metric))
+        for of_b, of_a in seeds
+    ]
     return over_conversations_and_seeds(found), sign_flip_test(found)
 
 
 def minus(values: dict[Key, float], others: dict[Key, float]) -> dict[Key, float]:
-    """What the questions have more in the one than in the other, of those that are in both."""
+    """Return the differences of the questions that are in both."""
     return {key: value - others[key] for key, value in values.items() if key in others}
 
 
 def cluster_sums(values: Sequence[dict[Key, float]]) -> tuple[np.ndarray, np.ndarray]:
-    """Sums and counts by conversation and seed, [conversations, seeds]; NaN is not measured."""
+    """Return sums and counts, each [conversations, seeds]; NaN values are skipped."""
     names = sorted({key[0] for of_seed in values for key in of_seed})
-    number = {name: i for i, name in enumerate(names)}
+    index = {name: i for i, name in enumerate(names)}
     sums = np.zeros((len(names), len(values)))
     counts = np.zeros_like(sums)
     for seed, of_seed in enumerate(values):
         for (conversation, _), value in of_seed.items():
             if not np.isnan(value):
-                sums[number[conversation], seed] += value
-                counts[number[conversation], seed] += 1
+                sums[index[conversation], seed] += value
+                counts[index[conversation], seed] += 1
     return sums, counts
 
 
 def over_conversations_and_seeds(
     values: Sequence[dict[Key, float]], num_resamples: int = NUM_RESAMPLES
 ) -> Estimate:
-    """Mean and 95 % percentile interval; conversations and, of several seeds, seeds resampled.
+    """Return the mean and its 95 % percentile interval over resampled conversations and seeds.
 
     Args:
-        values: of each seed, a value per question; NaN is a question without this measurement.
-        num_resamples: how many.
+        values: for each seed, a value per question; NaN: not measured.
+        num_resamples: number of bootstrap resamples.
     """
     sums, counts = cluster_sums(values)
     if not counts.sum():
@@ -153,10 +154,10 @@ def over_conversations_and_seeds(
 
 
 def sign_flip_test(values: Sequence[dict[Key, float]], num_flips: int = NUM_FLIPS) -> float:
-    """Two-sided p-value of a mean difference of 0, by flipping the signs of whole conversations.
+    """Return the two-sided p-value of a mean difference of 0; signs of conversations are flipped.
 
-    It asks whether these trained models differ on other conversations; what other seeds would
-    give is what the interval says.
+    It tests whether these trained models differ on other conversations; the interval covers other
+    seeds as well.
     """
     sums = cluster_sums(values)[0].sum(1)
     rng = np.random.default_rng(0)
@@ -166,9 +167,9 @@ def sign_flip_test(values: Sequence[dict[Key, float]], num_flips: int = NUM_FLIP
 
 
 def discordance(study: Study, rows: dict[str, RowScores]) -> float | None:
-    """Share of questions that exactly one of two trained core rows hits, whose LM writes.
+    """Return the share of questions that exactly one of two trained core rows with an LM hits.
 
-    The median over pairs and seeds; None where it cannot be known: of one row, of few questions.
+    The median over pairs and seeds; None with a single row or too few questions.
     """
     core = [r for r in rows.values() if r.row.core and not r.untrained and r.writes]
     shares = list(_shares(core))
@@ -181,5 +182,5 @@ def _shares(rows: Iterable[RowScores]) -> Iterable[float]:
             left = values_of(a.by_seed[of_a], "hit_at_1")
             right = values_of(b.by_seed[of_b], "hit_at_1")
             common = [key for key in left if key in right]
-            if len(common) >= ENOUGH:
+            if len(common) >= MIN_DISCORDANCE:
                 yield sum(left[key] != right[key] for key in common) / len(common)

@@ -1,8 +1,9 @@
-"""Runs a study, from rows to the page: ``turngraph study --config benchmarks/study/sqa.yaml``.
+"""Runs a study from its rows to its report: ``turngraph study --config sqa``.
 
-Trains and answers every row of the study with its seeds, one run after the other; the same command
-goes on where it was stopped, ``--max_minutes`` stops it, and what is finished is never repeated.
-``--plan`` says what is left. Options such as ``--model.base_model`` override fields of all rows.
+Trains and answers every row with its random seeds, one run after the other. The same command
+resumes after a stop (``--max_minutes``, SIGTERM, a kill); finished runs are never repeated.
+``--plan`` prints what is left. Options such as ``--model.base_model`` override a config field of
+all rows.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from turngraph.benchmarks.study.config import Size, Study, read_study
 from turngraph.benchmarks.study.plan import minutes_left, print_plan
-from turngraph.benchmarks.study.report import TITLES, write_page
+from turngraph.benchmarks.study.report import TITLES, write_report
 from turngraph.benchmarks.study.runs import (
     Run,
     check_finished,
@@ -38,21 +39,22 @@ logger = logging.getLogger("study")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run what is left of a study, and write its page."""
+    """Run what is left of a study, and write its report."""
     args, more = parse(argv)
     with StopRequest(args.max_minutes) as stop:
-        study, size = chosen(args)
+        study, size = study_and_size(args)
         output = Path(args.output or f"runs/study/{Path(args.config).stem}_{args.size}")
         if missing := missing_files(study):
             raise ValueError("missing data; each file with its command: " + "; ".join(missing))
-        everything = study_runs(study, size, output, more)
-        check_finished(everything)
-        runs = chosen_runs(everything, args.rows, args.seeds)
+        all_runs = study_runs(study, size, output, more)
+        check_finished(all_runs)
+        runs = chosen_runs(all_runs, args.rows, args.seeds)
         if args.plan:
-            return print_plan(study, size, runs, everything)
+            return print_plan(study, size, runs, all_runs)
         with locked(output):
-            page = partial(write_page, study, size, everything, output, command_line(args, more))
-            failed, stopped = run_all(size, runs, everything, stop, page)
+            command = command_line(args, more)
+            report = partial(write_report, study, size, all_runs, output=output, command=command)
+            failed, stopped = run_all(size, runs, all_runs, stop=stop, write=report)
     if failed:
         raise ValueError(f"{len(failed)} run(s) failed: " + "; ".join(failed))
     if stopped:
@@ -60,32 +62,37 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
-    """The options, and the overrides of config fields among them."""
+    """Return the options, and the overrides of config fields."""
     parser = argparse.ArgumentParser(
+        prog="turngraph study",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--config", required=True, help="a YAML of benchmarks/study/")
-    parser.add_argument("--size", default="cpu", help="one of the study's sizes")
-    parser.add_argument("--output", help="folder of all runs and the page")
-    parser.add_argument("--data", help="folder of the data, if not where the study says")
-    parser.add_argument("--max_minutes", type=float, help="stop after so long, and go on later")
-    parser.add_argument("--plan", action="store_true", help="say what is left, and run nothing")
+    parser.add_argument(
+        "--config", required=True, help="a shipped study (convmix, sqa, worldfacts) or a YAML file"
+    )
+    parser.add_argument("--size", default="cpu", help="a size of the study")
+    parser.add_argument("--output", help="folder for all runs and the report")
+    parser.add_argument("--data", help="folder of the data, instead of the study's")
+    parser.add_argument(
+        "--max_minutes", type=float, help="stop after so long; the same command resumes"
+    )
+    parser.add_argument("--plan", action="store_true", help="print what is left, and run nothing")
     parser.add_argument("--rows", nargs="+", default=[], help="only these rows")
     parser.add_argument("--seeds", nargs="+", type=int, default=[], help="only these seeds")
     return parser.parse_known_args(argv)
 
 
 def command_line(args: argparse.Namespace, more: Sequence[str]) -> str:
-    """The command that makes the whole study, as it was given."""
+    """Return the command line that makes the whole study."""
     given = {name: getattr(args, name) for name in ("config", "size", "data", "output")}
     words = [word for name, value in given.items() if value for word in (f"--{name}", value)]
     return shlex.join(["turngraph", "study", *words, *more])
 
 
-def chosen(args: argparse.Namespace) -> tuple[Study, Size]:
-    """The study of the options, and its size."""
+def study_and_size(args: argparse.Namespace) -> tuple[Study, Size]:
+    """Return the study and the size that the options name."""
     study = read_study(args.config)
     if args.data is not None:
         study = replace(study, data=args.data)
@@ -99,7 +106,7 @@ def chosen(args: argparse.Namespace) -> tuple[Study, Size]:
 
 
 def locked(output: Path) -> FileLock:
-    """Keeps other studies out of a folder."""
+    """Lock a folder against other studies."""
     output.mkdir(parents=True, exist_ok=True)
     lock = FileLock(output / ".lock", timeout=0)
     try:
@@ -112,18 +119,19 @@ def locked(output: Path) -> FileLock:
 def run_all(
     size: Size,
     runs: Sequence[Run],
-    everything: Sequence[Run],
+    all_runs: Sequence[Run],
+    *,
     stop: StopRequest,
     write: Callable[[], None],
 ) -> tuple[list[str], bool]:
-    """Run what is left, one after the other.
+    """Run what is left, one run after the other.
 
     Args:
-        size: for what starts a run, and how long it may take.
-        runs: in their order.
-        everything: all runs of the study, to know by how long others took.
-        stop: asked while a run goes on.
-        write: writes the page.
+        size: launcher and estimated durations.
+        runs: the runs to make, in order.
+        all_runs: all runs of the study; finished ones tell how long others take.
+        stop: polled while a run goes on.
+        write: writes the report.
 
     Returns:
         What failed, and whether something is left because of the stop.
@@ -134,9 +142,9 @@ def run_all(
     bar = tqdm(total=len(runs), initial=len(runs) - len(left), desc="study", unit="run")
     with logging_redirect_tqdm(), bar:
         for run in left:
-            minutes = minutes_left(run, size, everything)
+            minutes = minutes_left(run, size, all_runs)
             if not run.is_ready:
-                continue  # its training failed, or waits
+                continue  # its training failed or is left
             if run.uninterruptible and minutes > (stop.max_minutes or math.inf):
                 failed[run.folder] = f"{run.name}: needs --max_minutes {minutes:.0f} or more"
                 continue
@@ -161,7 +169,7 @@ def run_all(
 
 
 def minutes_to(stop: StopRequest) -> float:
-    """Minutes until a stop by --max_minutes."""
+    """Return the minutes until --max_minutes is over."""
     if stop.max_minutes is None:
         return math.inf
     return stop.max_minutes - (time.monotonic() - stop.started) / 60

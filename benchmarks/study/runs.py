@@ -1,9 +1,9 @@
-"""The runs of a study: which there are, what each is known by, and one of them run to its end.
+"""The runs of a study: lists them, identifies each by a hash, and executes one.
 
-A run is a training or the answers of a trained model. It is known by a hash over what shapes its
-result: the fields of its config that are not the default, its data, its options. So a run that is
-finished is found again whatever its row is called, and is never repeated; the commit is noted in
-its folder and is no part of the hash.
+A run is a training, or the answers of a trained model. Its identity is a hash of what determines
+its result: config fields that differ from their defaults, data and options. A finished run is found
+again whatever its row is called, and never repeated. The commit is noted in its folder but is not
+part of the hash.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from turngraph.benchmarks.study.config import (
     Row,
     Size,
     Study,
+    changed_fields,
     find_yaml,
     row_config,
-    said,
 )
 from turngraph.configs.parse import read_config, write_config
 from turngraph.configs.schema import Config
@@ -48,14 +48,14 @@ TRAINERS = {
 }
 """Modules that train a row, by its trainer."""
 UNINTERRUPTIBLE = ("trl",)
-"""Trainers that cannot go on from where they were stopped."""
+"""Trainers that cannot resume."""
 NOT_IN_HASH = {*FREE, "data.tune"} - {"model.base_model"}
 PEER_WEIGHTS = "gretriever.safetensors"
 STATE, PREDICTIONS, LOG = "run.json", "predictions.jsonl", "log.txt"
-SECONDS_TO_STOP = 120  # for a step, and a checkpoint of a large model
+SECONDS_TO_STOP = 120  # enough for a step and a checkpoint of a large model
 Json = dict[str, Any]
 Folders = dict[str, Path]
-"""Folder of each hash."""
+"""Folder of each run, by hash."""
 Outcome = Literal["done", "stopped", "failed"]
 
 
@@ -64,15 +64,15 @@ class Run:
     """A training, or the answers of a trained model.
 
     Args:
-        kind: which of the two.
-        row: the row that it was first needed for.
-        seed: of the training.
-        config: of the training.
-        folder: of this run.
-        identity: what its hash is made of.
-        trained: the training's folder, for answers.
-        options: of infer.py answer.
-        proposals: the folder of the answers that it chooses among.
+        kind: ``train`` or ``answer``.
+        row: the first row that needs it.
+        seed: random seed of the training.
+        config: resolved config of the training.
+        folder: folder of this run.
+        identity: what its hash is computed from.
+        trained: for answers, the training's folder.
+        options: for answers, the options of ``turngraph answer``.
+        proposals: for answers chosen among proposals, the folder of the proposing run.
     """
 
     kind: Literal["train", "answer"]
@@ -87,52 +87,53 @@ class Run:
 
     @property
     def name(self) -> str:
-        """As the log calls it."""
+        """Name for logs and tables."""
         return f"{self.kind} {self.row.name}, seed {self.seed}"
 
     @property
     def state(self) -> Json:
-        """What its folder says of it: seconds spent, whether it is done, commits, machine."""
+        """Recorded state: seconds spent, whether it is done, commits, machine."""
         return state_of(self.folder)
 
     @property
     def is_ready(self) -> bool:
-        """Whether what it answers with is there."""
+        """Whether the runs that it depends on are done."""
         needed = (self.trained, self.proposals)
         return all(state_of(folder)["done"] for folder in needed if folder is not None)
 
     @property
     def predictions(self) -> Path:
-        """Where answers are."""
+        """File of its answers."""
         return self.folder / PREDICTIONS
 
     @property
     def uninterruptible(self) -> bool:
-        """Whether it starts over when it was stopped."""
+        """Whether it cannot resume and has to start over."""
         return self.kind == "train" and self.row.trainer in UNINTERRUPTIBLE
 
 
 def state_of(folder: Path) -> Json:
-    """What a run's folder says of it."""
+    """Return the state that is recorded in a run's folder."""
     path = folder / STATE
     if not path.is_file():
         return {"done": False, "seconds": 0.0, "commits": []}
-    return json.loads(path.read_text(encoding="utf-8"))
+    state: Json = json.loads(path.read_text(encoding="utf-8"))
+    return state
 
 
 def study_runs(study: Study, size: Size, output: Path, more: Sequence[str] = ()) -> list[Run]:
-    """All runs of a study, in the order in which they are run; none is checked for being done.
+    """Return all runs of a study in the order in which they run, done or not.
 
-    Rows that come to the same have runs of the same folder.
+    Rows with the same identity share a folder.
 
     Args:
-        study: what it says of rows and seeds.
-        size: how much of it.
-        output: folder of all runs.
+        study: rows and seeds.
+        size: number of questions, and overrides of all rows.
+        output: parent folder of all runs.
         more: ``--field=value`` overrides of all rows.
 
     Raises:
-        ValueError: a row's config cannot be; names the row.
+        ValueError: a row's config is invalid; names the row.
     """
     names = {row.name: row for row in study.rows}
     runs: list[Run] = []
@@ -149,23 +150,25 @@ def study_runs(study: Study, size: Size, output: Path, more: Sequence[str] = ())
         proposals = answers[row.proposals_of, seed] if row.proposals_of is not None else None
         if proposals is not None and proposals.config.model.answers != "nodes":
             raise ValueError(f"row {row.name}: proposals_of {row.proposals_of!r}: it has an LM")
-        answers[row.name, seed] = _answers(study, size, row, training, output, folders, proposals)
+        answers[row.name, seed] = _answers(
+            study, size, row, training=training, proposals=proposals, output=output, folders=folders
+        )
         runs.append(answers[row.name, seed])
-    # where nothing is trained every seed gives the same
+    # without training, every seed gives the same answers
     first = study.seeds[0]
     return [r for r in runs if r.config.training.max_steps != 0 or r.seed == first]
 
 
 def chosen_runs(runs: Sequence[Run], rows: Sequence[str], seeds: Sequence[int]) -> list[Run]:
-    """Answers of some rows and seeds with their trainings, each folder once.
+    """Return the answers of some rows and seeds with the runs they need, each folder once.
 
     Args:
-        runs: of a study.
-        rows: by name; empty: all.
-        seeds: empty: all.
+        runs: all runs of a study.
+        rows: row names; empty: all.
+        seeds: random seeds; empty: all.
 
     Raises:
-        ValueError: there is no such row or seed.
+        ValueError: a row or seed is unknown.
     """
     answers = [run for run in runs if run.kind == "answer"]
     for option, given, known in (
@@ -184,29 +187,30 @@ def chosen_runs(runs: Sequence[Run], rows: Sequence[str], seeds: Sequence[int]) 
 
 
 def _order(study: Study) -> Iterator[tuple[int, Row]]:
-    """Core rows seed after seed, then the others with the first seed."""
+    """Yield core rows seed by seed, then the other rows with the first seed."""
     yield from ((seed, row) for seed in study.seeds for row in study.rows if row.core)
     yield from ((study.seeds[0], row) for row in study.rows if not row.core)
 
 
 def _training(row: Row, seed: int, config: Config, output: Path, folders: Folders) -> Run:
     identity = {
-        "config": said(config, tuple(NOT_IN_HASH)),
+        "config": changed_fields(config, leave_out=tuple(NOT_IN_HASH)),
         "train": _file_hash(config.data.train),
         "trainer": row.trainer,
     }
     folder = _folder(output / "train", row, seed, identity, folders)
-    return Run("train", row, seed, config, folder, identity)
+    return Run(kind="train", row=row, seed=seed, config=config, folder=folder, identity=identity)
 
 
 def _answers(
     study: Study,
     size: Size,
     row: Row,
+    *,
     training: Run,
+    proposals: Run | None,
     output: Path,
     folders: Folders,
-    proposals: Run | None,
 ) -> Run:
     questions = Path(study.data) / study.dev
     options = [f"--{name}={value}" for name, value in sorted(row.answer.items())]
@@ -226,22 +230,21 @@ def _answers(
     folder = _folder(output / "answers", row, training.seed, identity, folders)
     options += [f"--input={questions}", f"--output={folder / PREDICTIONS}"]
     options.append(f"--batch_size={training.config.training.eval_batch_size}")
-    config, seed = training.config, training.seed
     return Run(
-        "answer",
-        row,
-        seed,
-        config,
-        folder,
-        identity,
-        training.folder,
-        tuple(options),
-        proposals.folder if proposals is not None else None,
+        kind="answer",
+        row=row,
+        seed=training.seed,
+        config=training.config,
+        folder=folder,
+        identity=identity,
+        trained=training.folder,
+        options=tuple(options),
+        proposals=proposals.folder if proposals is not None else None,
     )
 
 
 def _folder(parent: Path, row: Row, seed: int, identity: Json, folders: Folders) -> Path:
-    """The folder with that hash: as it is on disk, or as the first row to need it names it."""
+    """Return the folder of an identity: the one on disk, else one named after the first row."""
     text = json.dumps(identity, sort_keys=True, default=str)
     key = hashlib.sha256(text.encode()).hexdigest()[:12]
     if key not in folders:
@@ -251,7 +254,7 @@ def _folder(parent: Path, row: Row, seed: int, identity: Json, folders: Folders)
 
 
 def missing_files(study: Study) -> list[str]:
-    """What is not there of the study's data, each with the command that makes it."""
+    """Return the study's missing data files, each with the command that makes it."""
     found = []
     for name in ("train.jsonl", study.dev):
         path = Path(study.data) / name
@@ -262,11 +265,11 @@ def missing_files(study: Study) -> list[str]:
 
 
 def check_finished(runs: Sequence[Run]) -> None:
-    """Whether what is finished is what the study would make now.
+    """Check that finished runs are what the study would make now.
 
     Raises:
-        ValueError: a default has changed since a training, or answers are of another checkpoint or
-            of other proposals than those that are there; names the folder.
+        ValueError: a default has changed since a training, or answers were made from another
+            checkpoint or other proposals than the present ones; names the folder.
     """
     for run in runs:
         if run.state["done"]:
@@ -275,7 +278,7 @@ def check_finished(runs: Sequence[Run]) -> None:
 
 def _check_config(run: Run) -> None:
     path = run.folder / "config.yaml"
-    before = said(read_config(path), tuple(NOT_IN_HASH))
+    before = changed_fields(read_config(path), leave_out=tuple(NOT_IN_HASH))
     if json.dumps(before, default=str) != json.dumps(run.identity["config"], default=str):
         raise ValueError(f"{path}: a default has changed since it began: move its folder away")
 
@@ -299,13 +302,13 @@ def _check_made_from(run: Run) -> None:
 
 
 def _made_from(run: Run) -> Json:
-    """What answers say that they were made from; nothing where there are none."""
+    """Return what the answers were made from; empty if there are none."""
     path = Path(f"{run.predictions}.run.json")
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def execute(run: Run, size: Size, stop: StopRequest) -> Outcome:
-    """Run or go on with a run, until it is done or the stop is asked for.
+    """Start or resume a run, and wait until it is done, stopped or failed.
 
     Raises:
         ValueError: a default has changed since it began.
@@ -325,7 +328,7 @@ def execute(run: Run, size: Size, stop: StopRequest) -> Outcome:
 
 
 def command_of(run: Run, size: Size) -> list[str]:
-    """The command line of a run; each goes on where it was stopped."""
+    """Return the command line of a run, which starts or resumes it."""
     launcher = [str(find_yaml(word, CONFIGS)) for word in size.launcher]
     start = [*(launcher or [sys.executable]), "-m"]
     module = TRAINERS[run.row.trainer]
@@ -335,13 +338,14 @@ def command_of(run: Run, size: Size) -> list[str]:
     module = module if run.row.trainer == "gretriever" else "turngraph.infer"
     assert run.trained is not None
     checkpoint = f"--checkpoint={run.trained / 'run' / 'last'}"
-    size_now = run.config.training.eval_batch_size  # no part of the hash: it may not have fitted
-    over = ["--fresh"] if _made_from(run).get("batch_size", size_now) != size_now else []
-    return [*start, module, "answer", checkpoint, *run.options, *over]
+    # not in the hash: a user may lower it where a batch did not fit
+    size_now = run.config.training.eval_batch_size
+    fresh = ["--fresh"] if _made_from(run).get("batch_size", size_now) != size_now else []
+    return [*start, module, "answer", checkpoint, *run.options, *fresh]
 
 
 def _write_config(run: Run) -> None:
-    """The whole config, beside what it makes; a default that has changed since is an error."""
+    """Write the resolved config into the run's folder; a changed default is an error."""
     path, output = run.folder / "config.yaml", run.folder / "run"
     if path.is_file():
         _check_config(run)
@@ -351,7 +355,7 @@ def _write_config(run: Run) -> None:
 
 
 def call(command: list[str], log: Path, stop: StopRequest) -> int:
-    """The exit code of a command, which is asked to end when the stop is asked for."""
+    """Run a command with its output in a log, and return its exit code; a stop ends it early."""
     with open(log, "a", encoding="utf-8") as file:
         print("$", *command, file=file, flush=True)
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
@@ -366,7 +370,7 @@ def _wait(process: subprocess.Popen[Any], stop: StopRequest) -> int:
                 return process.wait(timeout=1)
             except subprocess.TimeoutExpired:
                 if deadline is None and stop:
-                    process.send_signal(signal.SIGTERM)  # train.py then saves
+                    process.send_signal(signal.SIGTERM)  # a training then saves
                     deadline = time.monotonic() + SECONDS_TO_STOP
                 elif deadline is not None and time.monotonic() > deadline:
                     process.kill()
@@ -387,7 +391,7 @@ def _note(run: Run, outcome: Outcome, seconds: float) -> None:
 
 @cache
 def machine() -> str:
-    """What the runs are made on."""
+    """Return the name of the GPU, or the CPU's threads and architecture."""
     import torch
 
     if torch.cuda.is_available():

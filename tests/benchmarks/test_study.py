@@ -256,7 +256,7 @@ def test_hits_of_several_files_are_compared(
     found = capsys.readouterr().out.strip().split("\n")[-1].split("|")
     assert [found[i].split()[0] for i in (3, 4, 5, 6)] == ["1.000", "1.000", "7", f"{3 / 7:+.3f}"]
     assert hits.read_hits([str(first)])["a"]["0"]["c0", "0"] == "5"
-    with pytest.raises(ValueError, match="'c' is no row of"):
+    with pytest.raises(ValueError, match="'c' is not a row of"):
         hits.main([str(first), "--than", "a", "--rows", "c"])
 
     # another seed has to be of the same questions; a row of others is compared with nothing
@@ -400,7 +400,7 @@ def test_a_stopped_run_is_gone_on_with(
         return next(codes)
 
     monkeypatch.setattr(runs, "call", call)
-    monkeypatch.setattr(run_study, "write_page", lambda *_: None)  # there are no answers
+    monkeypatch.setattr(run_study, "write_report", lambda *_, **__: None)  # there are no answers
     argv = ["--config", str(path), "--size", "smoke", "--output", str(output)]
     argv += ["--seeds", "0", "--rows", "text"]
     with pytest.raises(SystemExit) as stopped:
@@ -434,8 +434,8 @@ def test_what_cannot_be_cut_waits_for_time_enough(
         (["--seeds", "9"], "--seeds: 9 given"),
         (["--evidence.topk=3"], "row text: unknown option --evidence.topk; did you mean"),
         (["--data", "nowhere"], r"train.jsonl: make train nowhere"),
-        (["--training.seed=5"], "--training.seed: the study itself sets it"),
-        (["--data.train", "other.jsonl"], "--data.train: the study itself sets it"),
+        (["--training.seed=5"], "--training.seed: the study sets it"),
+        (["--data.train", "other.jsonl"], "--data.train: the study sets it"),
     ],
 )
 def test_mistakes_are_named_before_anything_runs(

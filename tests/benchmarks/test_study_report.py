@@ -1,8 +1,11 @@
-"""A study's page: groups of turns, the looks of rows, the command that makes it."""
+"""A study's report: groups of turns, styles of rows, its command; no figures without matplotlib."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +14,7 @@ from matplotlib import pyplot as plt
 
 from turngraph.benchmarks.study import report, run_study
 from turngraph.benchmarks.study.config import Row
-from turngraph.benchmarks.study.figures import Series, draw_bars, draw_lines, look_of
+from turngraph.benchmarks.study.figures import Series, draw_bars, draw_lines, style_of
 from turngraph.benchmarks.study.report import question_groups
 from turngraph.configs.schema import Config, DataConfig, EvidenceConfig, TrainingConfig
 from turngraph.data.scoring.score import Estimate
@@ -47,9 +50,9 @@ def test_many_rows_can_be_drawn_and_told_apart() -> None:
     rows = [Series(str(number), [Estimate(0.5, 0.4, 0.6)] * 2) for number in range(20)]
     for draw in (draw_bars, draw_lines):
         plt.close(draw(["first", "second"], rows))
-    looks = [look_of(number) for number in range(64)]
-    assert len({(colour, marker) for colour, marker, _ in looks}) == 64
-    assert len({(colour, hatch) for colour, _, hatch in looks}) == 64
+    styles = [style_of(number) for number in range(64)]
+    assert len({(colour, marker) for colour, marker, _ in styles}) == 64
+    assert len({(colour, hatch) for colour, _, hatch in styles}) == 64
 
 
 def test_the_command_on_the_page_names_what_was_given() -> None:
@@ -99,3 +102,15 @@ def test_rows_of_other_settings_are_named_with_them() -> None:
         "\n- nodes; more: 400 training questions, each 6 times, and 8,000 made from tables in "
         "steps of 1 x 4, 1 epoch(s); E_t of 30 passages.\n"
     )
+
+
+def test_without_matplotlib_the_report_has_numbers_and_no_figures(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(report, "find_spec", lambda name: None)
+    given: Any = (SimpleNamespace(by=["turn"]), {"text": None}, {}, tmp_path)
+    assert list(report._figures(*given)) == []
+    assert "pip install 'turngraph[bench]'" in caplog.text
+    # the numbers need none of it
+    code = "import sys, turngraph.benchmarks.study.run_study; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
