@@ -74,9 +74,9 @@ def _main_of(command: str) -> Callable[[Sequence[str]], None]:
         from turngraph.data.sources import pool
 
         return pool.main
-    from turngraph.benchmarks import study
+    from turngraph.benchmarks.study import run_study
 
-    return study.main
+    return run_study.main
 
 
 def list_configs(argv: Sequence[str]) -> None:

@@ -15,10 +15,10 @@ import yaml
 
 from turngraph.configs.parse import differences, read_config
 from turngraph.configs.schema import Config, DataConfig
+from turngraph.configs.shipped import find_config
 
 Trainer = Literal["train", "trl", "gretriever"]
 HERE = Path(__file__).resolve().parent
-CONFIGS = HERE.parents[1] / "configs"
 
 
 @dataclass(frozen=True)
@@ -142,25 +142,13 @@ def _check(holds: bool, name: str, wrong: str) -> None:
         raise ValueError(f"field {name}: {wrong}")
 
 
-def find_yaml(name: str | Path, folder: Path) -> Path:
-    """Return a YAML file that is given by its path, or by its name in a folder of this package.
-
-    Args:
-        name: such as ``my/study.yaml``, or ``sqa`` for ``folder/sqa.yaml``.
-        folder: of the shipped files.
-    """
-    path = Path(name)
-    shipped = folder / path.with_suffix(".yaml")
-    return shipped if not path.is_file() and shipped.is_file() else path
-
-
 def read_study(name: str | Path) -> Study:
     """Read a study from a YAML file, or one of those beside this module by its name.
 
     Raises:
         ValueError: the file is missing, is not YAML, or holds an unknown or wrong field.
     """
-    path = find_yaml(name, HERE)
+    path = find_config(name, HERE)
     parser = jsonargparse.ArgumentParser(exit_on_error=False)
     parser.add_argument("study", type=Study)
     try:
@@ -214,7 +202,7 @@ def row_config(study: Study, size: Size, row: Row, seed: int, more: Sequence[str
     first = [f"--{name}={_as_option(value)}" for name, value in (values | size.overrides).items()]
     last = [f"--{name}={_as_option(value)}" for name, value in row.overrides.items()]
     try:
-        return read_config(find_yaml(study.config, CONFIGS), *first, *more, *last)
+        return read_config(find_config(study.config), *first, *more, *last)
     except ValueError as error:
         raise ValueError(f"row {row.name}: {error}") from None
 

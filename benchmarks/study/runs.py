@@ -23,16 +23,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from turngraph.benchmarks.study.config import (
-    CONFIGS,
     Row,
     Size,
     Study,
     changed_fields,
-    find_yaml,
     row_config,
 )
 from turngraph.configs.parse import read_config, write_config
 from turngraph.configs.schema import Config
+from turngraph.configs.shipped import find_config
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.jsonlines import whole_file
 from turngraph.model.checkpoint import commit, file_hash, read_checkpoint
@@ -329,7 +328,7 @@ def execute(run: Run, size: Size, stop: StopRequest) -> Outcome:
 
 def command_of(run: Run, size: Size) -> list[str]:
     """Return the command line of a run, which starts or resumes it."""
-    launcher = [str(find_yaml(word, CONFIGS)) for word in size.launcher]
+    launcher = [str(find_config(word)) for word in size.launcher]
     start = [*(launcher or [sys.executable]), "-m"]
     module = TRAINERS[run.row.trainer]
     if run.kind == "train":
