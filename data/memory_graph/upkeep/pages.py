@@ -1,6 +1,9 @@
-"""Rows straight from the pages of an SQLite file, for what a broken tree no longer leads to.
+"""Reader of table rows from the pages of an SQLite file, without its B-trees.
 
-The file format: https://www.sqlite.org/fileformat2.html, sections 1.6 (pages) and 2.1 (records).
+For damaged files. The ``.recover`` command of SQLite's shell is no substitute: it needs a build
+option that Debian's shell lacks, saves nothing once the first page is overwritten, and pads a text
+that the end of the file cuts with zeros. File format: https://www.sqlite.org/fileformat2.html,
+sections 1.6 (pages) and 2.1 (records).
 """
 
 from __future__ import annotations
@@ -12,13 +15,13 @@ from pathlib import Path
 
 Value = int | float | str | bytes | None
 LEAF = 13
-"""First byte of a page that has rows of a table."""
+"""First byte of a page with rows of a table."""
 _INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
-"""Bytes of an integer by its serial type."""
+"""Size of an integer in bytes by serial type."""
 
 
 def rows(path: str | Path) -> Iterator[tuple[int, list[Value]]]:
-    """Row id and columns of every row that a page of the file has whole, of whichever table."""
+    """Yield row id and columns of every complete row of any table."""
     with Path(path).open("rb") as file:
         if file.seek(0, 2) < 512:
             return
@@ -42,28 +45,36 @@ def _rows_of_page(
     head = 100 if begin == 0 else 0
     if page[head] != LEAF:
         return
-    for place in range(int.from_bytes(page[head + 3 : head + 5], "big")):
-        pointer = head + 8 + 2 * place
+    for index in range(int.from_bytes(page[head + 3 : head + 5], "big")):
+        pointer = head + 8 + 2 * index
         try:
             length, cell = _varint(page, int.from_bytes(page[pointer : pointer + 2], "big"))
-            number, cell = _varint(page, cell)
-            yield number, _record(_payload(raw, page[cell:usable], length, size, usable))
+            row_id, cell = _varint(page, cell)
+            yield row_id, _record(_payload(raw, page[cell:usable], length, size, usable))
         except (IndexError, ValueError, struct.error):  # overwritten
             continue
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
+def _varint(data: bytes, begin: int) -> tuple[int, int]:
+    """Return an integer of one to nine bytes and the position behind it."""
     value = 0
     for step in range(8):
-        byte = data[place + step]
+        byte = data[begin + step]
         value = value << 7 | byte & 127
         if byte < 128:
-            return value, place + step + 1
-    return value << 8 | data[place + 8], place + 9
+            return value, begin + step + 1
+    return value << 8 | data[begin + 8], begin + 9
 
 
 def _payload(raw: mmap.mmap, cell: bytes, length: int, size: int, usable: int) -> bytes:
-    """The bytes of a record; what does not fit its page goes on in a chain of others."""
+    """Return the bytes of a record, which may continue on a chain of overflow pages.
+
+    Raises:
+        ValueError: the record is longer than the file (the chain may be a circle), or the chain
+            leaves the file.
+    """
+    if length > len(raw):
+        raise ValueError("longer than the file")
     most, least = usable - 35, (usable - 12) * 32 // 255 - 23
     if length <= most:
         return cell[:length]
@@ -73,7 +84,7 @@ def _payload(raw: mmap.mmap, cell: bytes, length: int, size: int, usable: int) -
     while left > 0:
         begin = (int.from_bytes(page, "big") - 1) * size
         if begin < size or begin + size > len(raw):
-            raise ValueError("leads out of the file")
+            raise ValueError("the chain leaves the file")
         page = raw[begin : begin + 4]
         parts.append(raw[begin + 4 : begin + 4 + min(left, usable - 4)])
         left -= len(parts[-1])
@@ -81,10 +92,11 @@ def _payload(raw: mmap.mmap, cell: bytes, length: int, size: int, usable: int) -
 
 
 def _record(payload: bytes) -> list[Value]:
-    end, place = _varint(payload, 0)
-    body, values = end, []
-    while place < end:
-        kind, place = _varint(payload, place)
+    end, position = _varint(payload, 0)
+    body = end
+    values: list[Value] = []
+    while position < end:
+        kind, position = _varint(payload, position)
         value, body = _value(payload, kind, body)
         values.append(value)
     if body != len(payload):

@@ -17,6 +17,7 @@ from turngraph.data.memory_graph.recall.adjacency import Adjacency
 from turngraph.data.memory_graph.recall.derived import read_arrays
 from turngraph.data.memory_graph.recall.matrix import Matrix
 from turngraph.data.memory_graph.record.schema import SCHEMA_VERSION
+from turngraph.data.memory_graph.upkeep import pages
 from turngraph.data.memory_graph.upkeep.check import check, check_file
 from turngraph.data.memory_graph.upkeep.salvage import salvage
 from turngraph.tests.data.memory_graph.small_graphs import (
@@ -237,6 +238,21 @@ def test_pages_that_nothing_leads_to_any_more_are_read_as_well(tmp_path: Path) -
     lines = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
     assert {line["text"] for line in lines} == set(texts)
     assert len({line["origin"] for line in lines}) == len(texts)
+
+
+def test_a_record_is_no_longer_than_its_file(tmp_path: Path) -> None:
+    """Else a chain of pages that leads back to itself would be read until the memory is full."""
+    path, size = tmp_path / "memory.db", 512
+    leaf = bytearray(size)
+    leaf[16:18] = size.to_bytes(2, "big")
+    leaf[100], leaf[103:105] = 13, (1).to_bytes(2, "big")  # a leaf with one row
+    leaf[108:110] = (200).to_bytes(2, "big")
+    length = 40 + (size - 4) * 2**36  # 40 bytes here, the rest on other pages
+    groups = [length >> shift & 127 for shift in range(49, -1, -7)]
+    leaf[200:209] = bytes(group | 128 for group in groups[:-1]) + bytes([groups[-1], 1])
+    leaf[249:253] = (2).to_bytes(4, "big")
+    path.write_bytes(bytes(leaf) + (2).to_bytes(4, "big") + bytes(size - 4))
+    assert list(pages.rows(path)) == []
 
 
 def test_where_nothing_is_left_that_is_said(tmp_path: Path) -> None:

@@ -1,18 +1,18 @@
 "use strict";
-// Draws on one canvas. While it moves on a slow machine the last picture is moved and scaled, and
-// drawn again when it rests, so that it stays fluid without a graphics card.
+// Draws a graph of thousands of nodes on one canvas, without a graphics card. While the view moves on
+// a slow machine, the last picture is shifted and scaled; it is painted again when the view rests.
 
-const SLOW = 40; // milliseconds between two frames
-const REST = 140; // milliseconds without a movement
-const MARGIN = 0.25; // of the canvas, drawn beyond each of its sides
-const LABELS = 60; // at most, of the whole graph in view; four times as many at twice the scale
+const SLOW_FRAME = 40; // milliseconds; longer frames shift the last picture
+const REST = 140; // milliseconds without a movement, then paint
+const MARGIN = 0.25; // painted beyond each side of the canvas, as a fraction of it
+const MAX_LABELS = 60; // with the whole graph in view; four times as many at twice the scale
 
 class Drawing {
   /**
    * @param canvas fills its parent; gets pointer events
    * @param graph nodes with x, y, size, label; edges with source, target, relation; edgesOf
-   * @param look node(number) and edge(number): colours, or null where hidden; hovered and chosen
-   * @param pick called with the number of a node that was clicked, or null
+   * @param look node(index) and edge(index): colours, or null where hidden; hovered and chosen
+   * @param pick called with the index of a node that was clicked, or null
    */
   constructor(canvas, graph, look, pick) {
     Object.assign(this, { canvas, graph, look, pick });
@@ -22,7 +22,7 @@ class Drawing {
     this.view = { x: 0, y: 0, scale: 1 };
     this.hovered = null;
     this.slow = false;
-    this.stale = true; // the picture shows something else than the graph
+    this.stale = true; // the picture is out of date
     this.pointers = new Map();
     new ResizeObserver(() => this.resize()).observe(canvas.parentElement);
     this.listen();
@@ -30,7 +30,7 @@ class Drawing {
     this.fit();
   }
 
-  // What is seen
+  // The view
 
   resize() {
     const { clientWidth, clientHeight } = this.canvas.parentElement;
@@ -43,13 +43,13 @@ class Drawing {
     this.redraw();
   }
 
-  /** The view of the whole graph. */
+  /** Return the view that shows the whole graph. */
   whole() {
     const axis = (name) => {
-      const places = this.graph.nodes.map((node) => node[name]);
-      const low = places.reduce((a, b) => Math.min(a, b), Infinity);
-      const high = places.reduce((a, b) => Math.max(a, b), -Infinity);
-      return places.length ? [(low + high) / 2, high - low] : [0, 0];
+      const values = this.graph.nodes.map((node) => node[name]);
+      const low = values.reduce((a, b) => Math.min(a, b), Infinity);
+      const high = values.reduce((a, b) => Math.max(a, b), -Infinity);
+      return values.length ? [(low + high) / 2, high - low] : [0, 0];
     };
     const [[x, wide], [y, high]] = [axis("x"), axis("y")];
     const room = (size) => Math.max(size - 60, 40);
@@ -63,15 +63,15 @@ class Drawing {
     this.go(whole, milliseconds);
   }
 
-  lookAt(number, milliseconds) {
-    const { x, y } = this.graph.nodes[number];
+  lookAt(index, milliseconds) {
+    const { x, y } = this.graph.nodes[index];
     this.go({ x, y, scale: Math.max(this.view.scale, 2.5 * this.unit) }, milliseconds);
   }
 
   zoom(factor, milliseconds = 0, [x, y] = [this.width / 2, this.height / 2]) {
     const scale = Math.min(Math.max(this.view.scale * factor, this.unit / 5), this.unit * 300);
     const [before, after] = [1 / this.view.scale, 1 / scale];
-    const shift = (place, size) => (place - size / 2) * (before - after);
+    const shift = (position, size) => (position - size / 2) * (before - after);
     const { x: left, y: top } = this.view;
     this.go({ x: left + shift(x, this.width), y: top + shift(y, this.height), scale }, milliseconds);
   }
@@ -100,25 +100,25 @@ class Drawing {
     clearTimeout(this.resting);
     this.resting = setTimeout(() => this.redraw(), REST);
     this.moving = true;
-    this.ask();
+    this.requestFrame();
   }
 
-  /** Draw again: the view rests, or the graph looks different. */
+  /** Paint again: the view rests, or the graph looks different. */
   redraw() {
     this.stale = true;
     this.moving = false;
-    this.ask();
+    this.requestFrame();
   }
 
-  ask() {
-    this.asked ??= requestAnimationFrame((now) => this.frame(now));
+  requestFrame() {
+    this.requested ??= requestAnimationFrame((now) => this.frame(now));
   }
 
   // Frames
 
   frame(now) {
-    this.asked = undefined;
-    if (this.moving && this.crisp && now - this.crisp > SLOW) this.slow = true;
+    this.requested = undefined;
+    if (this.moving && this.crisp && now - this.crisp > SLOW_FRAME) this.slow = true;
     const again = this.stale || (this.moving && !this.slow);
     if (again) this.paint();
     this.crisp = again && this.moving ? now : undefined;
@@ -138,7 +138,7 @@ class Drawing {
     context.drawImage(this.picture, x, y, width, height);
   }
 
-  /** Paint the picture: the view and a margin around it. */
+  /** Paint the picture: the view and its margin. */
   paint() {
     const { picture, ratio } = this;
     this.shown = { ...this.view };
@@ -152,7 +152,7 @@ class Drawing {
       (node.x - x) * scale + width / 2,
       (node.y - y) * scale + height / 2,
     ]);
-    this.colours = this.graph.nodes.map((_, number) => this.look.node(number));
+    this.colours = this.graph.nodes.map((_, index) => this.look.node(index));
     this.paintEdges(context, width, height);
     this.paintNodes(context, width, height);
     this.paintLabels(context, width, height);
@@ -160,19 +160,20 @@ class Drawing {
 
   paintEdges(context, width, height) {
     const batches = new Map();
-    this.graph.edges.forEach((edge, number) => {
+    this.graph.edges.forEach((edge, index) => {
       const [one, other] = [this.at[edge.source], this.at[edge.target]];
       const beside = (axis, size) =>
         Math.max(one[axis], other[axis]) < 0 || Math.min(one[axis], other[axis]) > size;
       if (beside(0, width) || beside(1, height)) return;
-      const colour = this.look.edge(number);
+      const colour = this.look.edge(index);
       if (!colour || !this.colours[edge.source] || !this.colours[edge.target]) return;
       if (!batches.has(colour)) batches.set(colour, []);
       batches.get(colour).push(one, other);
     });
-    for (const [colour, ends] of batches) {
+    const { accent } = this.look; // on top of all others
+    for (const [colour, ends] of [...batches].sort(([a], [b]) => (a === accent) - (b === accent))) {
       context.strokeStyle = colour;
-      context.lineWidth = colour === this.look.accent ? 1.6 : 0.8;
+      context.lineWidth = colour === accent ? 1.6 : 0.8;
       for (let start = 0; start < ends.length; start += 400) {
         context.beginPath();
         for (let i = start; i < Math.min(start + 400, ends.length); i += 2) {
@@ -184,27 +185,27 @@ class Drawing {
     }
   }
 
-  radius(number) {
+  radius(index) {
     const crowd = Math.min(1, 28 / Math.sqrt(this.graph.nodes.length));
     const zoomed = Math.min(Math.sqrt(Math.max(this.view.scale / this.unit, 0.4)), 4);
-    return Math.min(Math.max(this.graph.nodes[number].size * crowd * zoomed, 1), 22);
+    return Math.min(Math.max(this.graph.nodes[index].size * crowd * zoomed, 1), 22);
   }
 
   paintNodes(context, width, height) {
     const batches = new Map();
-    for (const number of [...this.order].reverse()) {
-      const colour = this.colours[number];
-      const [x, y] = this.at[number];
+    for (const index of [...this.order].reverse()) {
+      const colour = this.colours[index];
+      const [x, y] = this.at[index];
       if (!colour || x < -30 || y < -30 || x > width + 30 || y > height + 30) continue;
       if (!batches.has(colour)) batches.set(colour, []);
-      batches.get(colour).push(number);
+      batches.get(colour).push(index);
     }
     const dim = this.look.dim;
     for (const colour of [...batches.keys()].sort((a, b) => (b === dim) - (a === dim))) {
       context.fillStyle = colour;
       context.beginPath();
-      for (const number of batches.get(colour)) {
-        const [[x, y], radius] = [this.at[number], this.radius(number)];
+      for (const index of batches.get(colour)) {
+        const [[x, y], radius] = [this.at[index], this.radius(index)];
         if (radius < 2) context.rect(x - radius, y - radius, 2 * radius, 2 * radius);
         else context.moveTo(x + radius, y), context.arc(x, y, radius, 0, 2 * Math.PI);
       }
@@ -212,18 +213,18 @@ class Drawing {
     }
   }
 
-  /** Labels of the largest nodes first, as far as they do not cover each other. */
+  /** Paint labels, those of the largest nodes first, where they do not overlap. */
   paintLabels(context, width, height) {
     const taken = new Set();
-    let left = LABELS * Math.max(this.view.scale / this.unit, 1) ** 2;
+    let left = MAX_LABELS * Math.max(this.view.scale / this.unit, 1) ** 2;
     context.font = `13px ${this.look.font}`;
-    for (const number of this.order) {
-      const [x, y] = this.at[number];
-      const wanted = this.look.labelled(number) && x > 0 && y > 0 && x < width && y < height;
-      if (!wanted || !this.colours[number] || left < 1) continue;
-      const { label } = this.graph.nodes[number];
+    for (const index of this.order) {
+      const [x, y] = this.at[index];
+      const wanted = this.look.labelled(index) && x > 0 && y > 0 && x < width && y < height;
+      if (!wanted || !this.colours[index] || left < 1) continue;
+      const { label } = this.graph.nodes[index];
       const cells = [];
-      const from = x + this.radius(number);
+      const from = x + this.radius(index);
       for (let column = from; column < from + context.measureText(label).width + 8; column += 12)
         cells.push(`${Math.floor(column / 12)} ${Math.floor(y / 18)}`);
       if (cells.some((cell) => taken.has(cell))) continue;
@@ -231,7 +232,7 @@ class Drawing {
       left -= 1;
       this.text(context, label, from + 4, y + 4, this.look.ink);
     }
-    for (const number of this.look.edgeLabels()) this.edgeLabel(context, this.graph.edges[number]);
+    for (const index of this.look.edgeLabels()) this.edgeLabel(context, this.graph.edges[index]);
   }
 
   edgeLabel(context, edge) {
@@ -262,61 +263,61 @@ class Drawing {
     return [(x - view.x) * view.scale + width / 2, (y - view.y) * view.scale + height / 2];
   }
 
-  /** Rings and labels of the node under the pointer and of the chosen one. */
+  /** Draw rings and labels of the hovered and the chosen node. */
   overlay() {
     const { context, ratio } = this;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.font = `600 13px ${this.look.font}`;
-    for (const number of new Set([this.look.chosen(), this.hovered])) {
-      if (number === null || !this.look.node(number)) continue;
-      const [x, y] = this.screen(this.graph.nodes[number]);
-      const radius = this.radius(number);
+    for (const index of new Set([this.look.chosen(), this.hovered])) {
+      if (index === null || !this.look.node(index)) continue;
+      const [x, y] = this.screen(this.graph.nodes[index]);
+      const radius = this.radius(index);
       context.beginPath();
       context.arc(x, y, radius + 3, 0, 2 * Math.PI);
       context.lineWidth = 2;
       context.strokeStyle = this.look.accent;
       context.stroke();
-      this.text(context, this.graph.nodes[number].label, x + radius + 6, y + 4, this.look.ink);
+      this.text(context, this.graph.nodes[index].label, x + radius + 6, y + 4, this.look.ink);
     }
   }
 
   // The pointer
 
-  /** The visible node at a place, the nearest within reach; null where there is none. */
+  /** Return the nearest visible node within reach of a point, or null. */
   nodeAt([x, y], reach) {
     let [best, nearest] = [null, Infinity];
-    this.graph.nodes.forEach((node, number) => {
+    this.graph.nodes.forEach((node, index) => {
       const [left, top] = this.screen(node);
-      const away = Math.hypot(left - x, top - y) - this.radius(number);
-      if (away < Math.min(nearest, reach) && this.look.node(number)) [best, nearest] = [number, away];
+      const away = Math.hypot(left - x, top - y) - this.radius(index);
+      if (away < Math.min(nearest, reach) && this.look.node(index)) [best, nearest] = [index, away];
     });
     return best;
   }
 
   listen() {
     const { canvas, pointers } = this;
-    const place = ({ clientX, clientY }) => {
+    const point = ({ clientX, clientY }) => {
       const { left, top } = canvas.getBoundingClientRect();
       return [clientX - left, clientY - top];
     };
     canvas.addEventListener("wheel", (event) => {
       event.preventDefault();
       const lines = event.deltaMode ? 20 : 1;
-      this.zoom(Math.exp(-event.deltaY * lines * 0.0015), 0, place(event));
+      this.zoom(Math.exp(-event.deltaY * lines * 0.0015), 0, point(event));
     }, { passive: false });
-    canvas.addEventListener("dblclick", (event) => this.zoom(2, 200, place(event)));
+    canvas.addEventListener("dblclick", (event) => this.zoom(2, 200, point(event)));
     canvas.addEventListener("pointerdown", (event) => {
       canvas.setPointerCapture(event.pointerId);
       if (!pointers.size) this.way = 0;
-      pointers.set(event.pointerId, place(event));
+      pointers.set(event.pointerId, point(event));
     });
-    canvas.addEventListener("pointermove", (event) => this.onMove(event, place(event)));
+    canvas.addEventListener("pointermove", (event) => this.onMove(event, point(event)));
     canvas.addEventListener("pointerleave", () => this.hover(null));
     canvas.addEventListener("pointercancel", (event) => pointers.delete(event.pointerId));
     canvas.addEventListener("pointerup", (event) => {
       const alone = pointers.size === 1;
       pointers.delete(event.pointerId);
-      if (alone && this.way < 6) this.pick(this.nodeAt(place(event), event.pointerType === "mouse" ? 4 : 14));
+      if (alone && this.way < 6) this.pick(this.nodeAt(point(event), event.pointerType === "mouse" ? 4 : 14));
     });
   }
 
@@ -334,17 +335,17 @@ class Drawing {
       if (this.way >= 6) this.pan(before[0] - now[0], before[1] - now[1]);
       return;
     }
-    const apart = (place) => Math.max(Math.hypot(place[0] - other[0], place[1] - other[1]), 1);
+    const distance = (point) => Math.max(Math.hypot(point[0] - other[0], point[1] - other[1]), 1);
     const middle = [(now[0] + other[0]) / 2, (now[1] + other[1]) / 2];
     this.pan((before[0] - now[0]) / 2, (before[1] - now[1]) / 2);
-    this.zoom(apart(now) / apart(before), 0, middle);
+    this.zoom(distance(now) / distance(before), 0, middle);
     this.way = Infinity; // two fingers choose no node
   }
 
-  hover(number) {
-    if (number === this.hovered) return;
-    this.hovered = number;
-    this.canvas.style.cursor = number === null ? "" : "pointer";
-    this.ask();
+  hover(index) {
+    if (index === this.hovered) return;
+    this.hovered = index;
+    this.canvas.style.cursor = index === null ? "" : "pointer";
+    this.requestFrame();
   }
 }

@@ -1,5 +1,5 @@
 "use strict";
-// All texts of the graph reach the page through textContent or a canvas: nothing is read as HTML.
+// Texts of the graph reach the page only through textContent and the canvas, never as HTML.
 
 const TYPES = ["object", "thesis", "episodic", "time"];
 const NAMES = ["objects", "theses", "episodes", "times"];
@@ -14,15 +14,15 @@ const byId = (id) => document.getElementById(id);
 const data = JSON.parse(byId("data").textContent);
 const { nodes, edges, episodes } = data;
 const edgesOf = nodes.map(() => []);
-edges.forEach((edge, number) => {
-  edgesOf[edge.source].push(number);
-  if (edge.target !== edge.source) edgesOf[edge.target].push(number);
+edges.forEach((edge, index) => {
+  edgesOf[edge.source].push(index);
+  if (edge.target !== edge.source) edgesOf[edge.target].push(index);
 });
 
 const shown = new Set([0, 1, 2, 3]);
 let moment = null; // seconds since 1970; null: any time
 let selected = null;
-let near = new Set(); // numbers of the selected node and its neighbours
+let near = new Set(); // indices of the selected node and its neighbours
 let colours = {};
 let drawing = null;
 
@@ -62,21 +62,21 @@ function validity(item) {
 
 const font = () => getComputedStyle(document.body).fontFamily;
 
-/** How the drawing shows a node or an edge; null where it is hidden. */
+/** Colours and labels of nodes and edges; null: hidden. */
 const look = {
-  node(number) {
-    if (!visible(nodes[number])) return null;
-    return selected === null || near.has(number) ? colours[TYPES[nodes[number].type]] : colours.dim;
+  node(index) {
+    if (!visible(nodes[index])) return null;
+    return selected === null || near.has(index) ? colours[TYPES[nodes[index].type]] : colours.dim;
   },
-  edge(number) {
-    const edge = edges[number];
+  edge(index) {
+    const edge = edges[index];
     if (!holds(edge)) return null;
     if (selected === null) return colours.edge;
     return edge.source === selected || edge.target === selected ? colours.accent : colours.dim;
   },
-  labelled: (number) => number !== selected && (selected === null || near.has(number)),
+  labelled: (index) => index !== selected && (selected === null || near.has(index)),
   edgeLabels: () =>
-    near.size > 25 ? [] : (edgesOf[selected] ?? []).filter((number) => look.edge(number)),
+    near.size > 25 ? [] : (edgesOf[selected] ?? []).filter((index) => look.edge(index)),
   chosen: () => selected,
 };
 
@@ -96,18 +96,18 @@ const showAll = () => drawing.fit(pace());
 
 // The panel
 
-function select(number, center = false) {
-  selected = number;
-  near = new Set(number === null ? [] : [number]);
-  for (const edge of number === null ? [] : edgesOf[number]) {
+function select(index, center = false) {
+  selected = index;
+  near = new Set(index === null ? [] : [index]);
+  for (const edge of index === null ? [] : edgesOf[index]) {
     near.add(edges[edge].source);
     near.add(edges[edge].target);
   }
-  byId("panel").hidden = number === null;
-  document.querySelector("main").classList.toggle("open", number !== null);
+  byId("panel").hidden = index === null;
+  document.querySelector("main").classList.toggle("open", index !== null);
   fillPanel();
   redraw();
-  if (center && number !== null) drawing.lookAt(number, pace());
+  if (center && index !== null) drawing.lookAt(index, pace());
 }
 
 function fillPanel() {
@@ -120,8 +120,8 @@ function fillPanel() {
   close.addEventListener("click", () => select(null));
   panel.append(close, heading(node), ...lines(node));
   SECTIONS.forEach((name, type) => {
-    const numbers = edgesOf[selected].filter((number) => edges[number].type === type);
-    if (numbers.length) panel.append(make("h3", `${name} (${numbers.length})`), list(numbers));
+    const indices = edgesOf[selected].filter((index) => edges[index].type === type);
+    if (indices.length) panel.append(make("h3", `${name} (${indices.length})`), list(indices));
   });
   panel.scrollTop = 0;
 }
@@ -133,7 +133,7 @@ function heading(node) {
   return title;
 }
 
-/** What is known of a node or a fact itself: kind, names, times, where it was said. */
+/** Describe a node or a fact: kind, names, times, provenance. */
 function lines(item) {
   const found = [];
   const add = (text) => found.push(make("div", text, "faint"));
@@ -141,10 +141,10 @@ function lines(item) {
   const others = (item.aliases || []).filter((name) => name !== item.text);
   if (others.length) add(`also ${others.join(", ")}`);
   if (validity(item)) add(validity(item));
-  if (item.maybe) add("said as possible, not as so");
+  if (item.maybe) add("a hypothesis");
   if (item.episode !== undefined) add(said(episodes[item.episode]));
   else if (item.said && !item.seen) add(`said ${item.said}`);
-  for (const [number, quote] of item.seen || []) found.push(source(episodes[number], quote));
+  for (const [index, quote] of item.seen || []) found.push(source(episodes[index], quote));
   return found;
 }
 
@@ -158,21 +158,21 @@ function source(episode, quote) {
   return line;
 }
 
-function link(number, text) {
+function link(index, text) {
   const button = make("button", text, "link");
   button.type = "button";
   button.addEventListener("click", () => {
-    select(number, true);
+    select(index, true);
     byId("panel").querySelector("button").focus();
   });
   return button;
 }
 
-function list(numbers) {
+function list(indices) {
   const items = make("ul");
   const more = (from) => {
-    for (const number of numbers.slice(from, from + MAX_LISTED)) items.append(fact(edges[number]));
-    const rest = numbers.length - from - MAX_LISTED;
+    for (const index of indices.slice(from, from + MAX_LISTED)) items.append(fact(edges[index]));
+    const rest = indices.length - from - MAX_LISTED;
     if (rest <= 0) return;
     const item = make("li");
     const button = make("button", `${rest} more`);
@@ -187,7 +187,7 @@ function list(numbers) {
 function fact(edge) {
   const item = make("li", undefined, holds(edge) ? "" : "past");
   const text = make("div", undefined, "fact");
-  const end = (number) => (number === selected ? make("b", nodes[number].text) : link(number, brief(nodes[number].text, 200)));
+  const end = (index) => (index === selected ? make("b", nodes[index].text) : link(index, brief(nodes[index].text, 200)));
   if (edge.type === SIMPLE) text.append(end(edge.source), ` ${edge.relation || ""} `, end(edge.target));
   else text.append(end(edge.source === selected ? edge.target : edge.source));
   item.append(text, ...lines(edge));
@@ -197,10 +197,10 @@ function fact(edge) {
 // Search
 
 const searched = [
-  ...nodes.map((node, number) => ({ number, text: node.text, type: node.type, words: fold([node.text, ...(node.aliases || [])].join("\n")) })),
+  ...nodes.map((node, index) => ({ index, text: node.text, type: node.type, words: fold([node.text, ...(node.aliases || [])].join("\n")) })),
   ...edges
     .filter((edge) => edge.type === SIMPLE)
-    .map((edge) => ({ number: edge.source, text: edgeText(edge), type: 0, words: fold(edgeText(edge)) })),
+    .map((edge) => ({ index: edge.source, text: edgeText(edge), type: 0, words: fold(edgeText(edge)) })),
 ];
 let found = [];
 let chosen = 0;
@@ -219,16 +219,16 @@ function search(text) {
   showFound(words.length > 0);
 }
 
-function showFound(asked) {
+function showFound(searching) {
   const results = byId("found");
   results.replaceChildren();
-  results.hidden = !asked;
-  found.slice(0, MAX_FOUND).forEach((item, place) => {
+  results.hidden = !searching;
+  found.slice(0, MAX_FOUND).forEach((item, position) => {
     const row = make("li");
     row.setAttribute("role", "option");
     row.dir = "auto";
     row.append(make("span", "", `dot ${TYPES[item.type]}`), ` ${brief(item.text, 160)}`);
-    row.addEventListener("click", () => choose(place));
+    row.addEventListener("click", () => choose(position));
     results.append(row);
   });
   const rest = found.length - MAX_FOUND;
@@ -239,17 +239,17 @@ function showFound(asked) {
 
 function mark() {
   const rows = [...byId("found").querySelectorAll("[role=option]")];
-  rows.forEach((row, place) => row.setAttribute("aria-selected", place === chosen));
+  rows.forEach((row, position) => row.setAttribute("aria-selected", position === chosen));
   rows[chosen]?.scrollIntoView({ block: "nearest" });
 }
 
-function choose(place) {
-  if (!found[place]) return;
+function choose(position) {
+  if (!found[position]) return;
   byId("found").hidden = true;
   byId("search").blur();
-  const node = nodes[found[place].number];
+  const node = nodes[found[position].index];
   if (!shown.has(node.type)) toggleType(node.type, true);
-  select(found[place].number, true);
+  select(found[position].index, true);
 }
 
 function searchKey(event) {
@@ -316,7 +316,7 @@ function makeTimes() {
   byId("always").addEventListener("click", () => setMoment(null));
 }
 
-// Beginning
+// Start
 
 function toggleTheme() {
   document.documentElement.classList.toggle("dark");
@@ -332,9 +332,9 @@ function closeTop() {
 
 const KEYS = {
   "/": () => (byId("search").focus(), byId("search").select()),
-  "+": () => zoom(1 / 1.5),
-  "=": () => zoom(1 / 1.5),
-  "-": () => zoom(1.5),
+  "+": () => zoom(1.5),
+  "=": () => zoom(1.5),
+  "-": () => zoom(1 / 1.5),
   0: showAll,
   d: toggleTheme,
   "?": () => byId("keys").showModal(),
@@ -360,8 +360,8 @@ function begin() {
   const count = (number) => number.toLocaleString("en");
   const part = nodes.length < data.total ? ` of ${count(data.total)} nodes, those with the most edges` : " nodes";
   byId("status").textContent = `${count(nodes.length)}${part}; ${count(edges.length)} edges`;
-  nodes.forEach((node, number) => {
-    node.size = Math.min(2.5 + 1.5 * Math.log2(1 + edgesOf[number].length), 14);
+  nodes.forEach((node, index) => {
+    node.size = Math.min(2.5 + 1.5 * Math.log2(1 + edgesOf[index].length), 14);
     node.label = brief(node.text, 48);
   });
   drawing = new Drawing(byId("canvas"), { nodes, edges }, look, select);
