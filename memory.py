@@ -199,7 +199,7 @@ def remember(
 
 def local_model(name: str, device: str) -> Extractor:
     """Load a local LM that extracts; imports torch."""
-    from turngraph.data.memory_graph.extract.lm import LmExtractor
+    from turngraph.data.memory_graph.extract.local_lm import LmExtractor
     from turngraph.model.constrained import ConstrainedLM
 
     return LmExtractor(ConstrainedLM(name, device=device).generate, f"lm:{name}")

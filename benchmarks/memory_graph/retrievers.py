@@ -21,7 +21,7 @@ from turngraph.data.memory_graph.extract.given import GivenExtractor
 from turngraph.data.memory_graph.extract.rules import RulesExtractor
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Fact
-from turngraph.data.memory_graph.recall.filter import STOPWORDS
+from turngraph.data.memory_graph.recall.filter_facts import STOPWORDS
 from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.traverse_settings import PPR, Restart, Traversal
 from turngraph.data.normalise import words

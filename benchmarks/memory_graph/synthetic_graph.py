@@ -26,8 +26,8 @@ from turngraph.data.memory_graph.memory_types import (
     TIME_EDGE,
 )
 from turngraph.data.memory_graph.names import alias, text_hash
-from turngraph.data.memory_graph.recall.derived import State, record_state
-from turngraph.data.memory_graph.recall.matrix import Matrix, Row
+from turngraph.data.memory_graph.recall.derived_files import State, record_state
+from turngraph.data.memory_graph.recall.vector_matrix import Row, VectorMatrix
 from turngraph.data.memory_graph.recall.vectors import FACTS, NAMES, digest
 from turngraph.data.memory_graph.record.fact_texts import changed_facts
 from turngraph.data.memory_graph.record.facts import index_words
@@ -293,17 +293,19 @@ def make_vectors(store: Store, shape: Shape, probe: np.ndarray, index: bool) -> 
     """
     clusters = Clusters(shape)
     sql = f"SELECT id, text, id FROM nodes WHERE type = {OBJECT}"
-    names = Matrix(store.derived / NAMES)
+    names = VectorMatrix(store.derived / NAMES)
     _put_vectors(names, store.db.execute(sql), clusters)
     ends = dict(store.db.execute(f"SELECT 2 * id + 1, source FROM edges WHERE type = {SIMPLE}"))
     facts = ((key, text, ends.get(key, key // 2)) for key, text in changed_facts(store.db, -1))
-    vectors = Matrix(store.derived / FACTS)
+    vectors = VectorMatrix(store.derived / FACTS)
     _put_vectors(vectors, facts, clusters)
     for matrix in (names, vectors):
         matrix.save(record_state(store.db), probe, index=index)
 
 
-def _put_vectors(matrix: Matrix, rows: Iterator[tuple[int, str, int]], clusters: Clusters) -> None:
+def _put_vectors(
+    matrix: VectorMatrix, rows: Iterator[tuple[int, str, int]], clusters: Clusters
+) -> None:
     batch: list[tuple[int, str, int]] = []
     for row in tqdm(rows, desc=f"vectors of {matrix.folder.name}"):
         batch.append(row)
@@ -314,7 +316,9 @@ def _put_vectors(matrix: Matrix, rows: Iterator[tuple[int, str, int]], clusters:
     _put_batch(matrix, batch, clusters)
 
 
-def _put_batch(matrix: Matrix, rows: Sequence[tuple[int, str, int]], clusters: Clusters) -> None:
+def _put_batch(
+    matrix: VectorMatrix, rows: Sequence[tuple[int, str, int]], clusters: Clusters
+) -> None:
     labels = [Row(key, digest(text)) for key, text, _ in rows]
     nodes = np.array([node for *_, node in rows], dtype=np.int64)
     matrix.put(labels, clusters.draw(clusters.shape.topic(nodes)))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from turngraph.data.memory_graph.extract.lm import LmExtractor
+from turngraph.data.memory_graph.extract.local_lm import LmExtractor
 from turngraph.data.memory_graph.extract.replies import ENTITIES, EXTRACTION, fits, replaced_schema
 from turngraph.data.memory_graph.memory_types import Episode, Fact, Triplet, Update
 from turngraph.model.constrained import ConstrainedLM, emptiest

@@ -8,7 +8,12 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from turngraph.data.graph.entities import FUNCTION_WORDS
-from turngraph.data.memory_graph.extract.words import PARTICIPLES, PAST, VERB_FORMS, third_person
+from turngraph.data.memory_graph.extract.word_lists import (
+    PARTICIPLES,
+    PAST,
+    VERB_FORMS,
+    third_person,
+)
 from turngraph.data.normalise import fold
 
 

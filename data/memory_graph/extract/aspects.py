@@ -23,7 +23,7 @@ from turngraph.data.memory_graph.extract.aspect_words import (
 )
 from turngraph.data.memory_graph.extract.nouns import is_attribute, is_correction
 from turngraph.data.memory_graph.extract.statements import read_sentence
-from turngraph.data.memory_graph.extract.words import (
+from turngraph.data.memory_graph.extract.word_lists import (
     COUNTRIES,
     MORE,
     NUMBER_WORDS,

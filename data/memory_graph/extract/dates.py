@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import MAXYEAR, MINYEAR, date, timedelta
 
-from turngraph.data.memory_graph.extract.words import NUMBER_WORDS, WEEKDAYS
+from turngraph.data.memory_graph.extract.word_lists import NUMBER_WORDS, WEEKDAYS
 from turngraph.data.normalise import MONTHS, parse_date
 
 _MONTH = "|".join(rf"{name[:3]}(?:t\.|t|\.)?(?:{name[3:]})?" for name in MONTHS)

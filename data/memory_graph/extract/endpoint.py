@@ -17,7 +17,7 @@ import httpx2
 from tqdm import tqdm
 
 from turngraph.data.memory_graph.extract.budget import Budget, BudgetSpent, Reserved, prompt_bound
-from turngraph.data.memory_graph.extract.llm import ModelExtractor, Prompt, Reply
+from turngraph.data.memory_graph.extract.model_extractor import ModelExtractor, Prompt, Reply
 from turngraph.data.memory_graph.extract.replies import fits
 
 __all__ = ["BudgetSpent", "EndpointExtractor", "EndpointSettings"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
 from turngraph.data.memory_graph.extract.verbs import begins_predicate
-from turngraph.data.memory_graph.extract.words import (
+from turngraph.data.memory_graph.extract.word_lists import (
     ADVERBS,
     NUMBER_WORDS,
     PARTICIPLES,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from turngraph.data.graph.entities import CONNECTORS
 from turngraph.data.memory_graph.extract.dates import Date, name_date
-from turngraph.data.memory_graph.extract.words import (
+from turngraph.data.memory_graph.extract.word_lists import (
     NOT_NAMES,
     NUMBER_WORDS,
     OPENERS,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from turngraph.data.linearise import sentence_spans
-from turngraph.data.memory_graph.extract.words import NOT_NAMES, OPENERS
+from turngraph.data.memory_graph.extract.word_lists import NOT_NAMES, OPENERS
 from turngraph.data.memory_graph.memory_types import Episode, Span
 
 MAX_SENTENCE_CHARS = 1000

@@ -19,16 +19,16 @@ from turngraph.data.memory_graph.extract.nouns import (
     expand,
     without_opening,
 )
-from turngraph.data.memory_graph.extract.segments import SentenceReader, Statement
 from turngraph.data.memory_graph.extract.sentence_mentions import (
     Spellings,
     Token,
     join_names,
     tokenise,
 )
+from turngraph.data.memory_graph.extract.sentence_reader import SentenceReader, Statement
 from turngraph.data.memory_graph.extract.sentences import Sentence
 from turngraph.data.memory_graph.extract.verbs import Predicate
-from turngraph.data.memory_graph.extract.words import DOUBT
+from turngraph.data.memory_graph.extract.word_lists import DOUBT
 from turngraph.data.memory_graph.memory_types import Triplet
 
 _LIGHT = frozenset("have get take make give start begin lose quit leave find accept".split())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
-from turngraph.data.memory_graph.extract.words import (
+from turngraph.data.memory_graph.extract.word_lists import (
     ADVERBS,
     PARTICIPLES,
     PAST,

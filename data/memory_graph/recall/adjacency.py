@@ -27,7 +27,7 @@ from turngraph.data.memory_graph.recall.csr import (
     read_columns,
     seconds,
 )
-from turngraph.data.memory_graph.recall.derived import (
+from turngraph.data.memory_graph.recall.derived_files import (
     State,
     locked,
     read_arrays,
@@ -35,7 +35,7 @@ from turngraph.data.memory_graph.recall.derived import (
     shows,
     write_arrays,
 )
-from turngraph.data.memory_graph.recall.hubs import Hub, Hubs
+from turngraph.data.memory_graph.recall.hub_cache import Hub, HubCache
 
 NAME = "adjacency"
 MAX_DELTA, MAX_DELTA_SHARE = 20_000, 0.1
@@ -71,7 +71,7 @@ class Adjacency:
     def __init__(self, db: sqlite3.Connection, folder: Path, writable: bool = True) -> None:
         self.db, self.folder, self.writable = db, folder, writable
         self._state = State()
-        self._hubs = Hubs()
+        self._hubs = HubCache()
         found = read_arrays(folder, NAME)
         if found is not None:
             manifest, arrays = found

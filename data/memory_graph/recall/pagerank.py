@@ -22,7 +22,7 @@ import numpy as np
 
 from turngraph.data.memory_graph.memory_types import EPISODIC, SIMPLE, THESIS, TIME
 from turngraph.data.memory_graph.recall.ranking import best_first, distinct, rounded
-from turngraph.data.memory_graph.recall.restart import restart
+from turngraph.data.memory_graph.recall.restart_distribution import restart_distribution
 from turngraph.data.memory_graph.recall.traverse_settings import PPR
 from turngraph.data.memory_graph.recall.view import View
 
@@ -126,7 +126,7 @@ def spread(view: View, settings: PPR) -> Spread:
 def _starts(view: View, settings: PPR) -> Starts:
     """Where score starts, and goes back to from where nothing leads away."""
     if settings.restart is not None:
-        return restart(view, settings.restart)
+        return restart_distribution(view, settings.restart)
     nodes = np.sort(view.question_nodes)
     return nodes, np.full(len(nodes), 1 / max(len(nodes), 1))
 

@@ -11,15 +11,15 @@ import numpy as np
 
 from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT
 from turngraph.data.memory_graph.recall.adjacency import Adjacency, Moment, Rows
-from turngraph.data.memory_graph.recall.crowd import MAX_CROWD, MIN_CROWD
-from turngraph.data.memory_graph.recall.fact_words import FactWords
-from turngraph.data.memory_graph.recall.filter import STOPWORDS
-from turngraph.data.memory_graph.recall.hubs import Hub
-from turngraph.data.memory_graph.recall.link import match_any
-from turngraph.data.memory_graph.recall.matrix import Matrix
+from turngraph.data.memory_graph.recall.filter_facts import STOPWORDS
+from turngraph.data.memory_graph.recall.hub_cache import Hub
+from turngraph.data.memory_graph.recall.hub_vectors import MAX_HUB_ROWS, MIN_HUB_ROWS
+from turngraph.data.memory_graph.recall.link_entities import match_any
 from turngraph.data.memory_graph.recall.ranking import least, rounded
+from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
 from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity
+from turngraph.data.memory_graph.recall.word_index import WordIndex
 from turngraph.data.memory_graph.record.fact_texts import fact_text, node_texts
 from turngraph.data.normalise import words
 
@@ -47,7 +47,7 @@ class QuestionView:
         entities: the linked objects.
         as_of: seconds; what holds then.
         forbidden: node types that are not walked to, but for the linked objects.
-        fact_words: what other questions have read of the same record; None: nothing.
+        word_index: what other questions have read of the same record; None: nothing.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class QuestionView:
         entities: tuple[QuestionEntity, ...],
         as_of: int,
         forbidden: tuple[int, ...] = (),
-        fact_words: FactWords | None = None,
+        word_index: WordIndex | None = None,
     ) -> None:
         self.question, self.entities = question, entities
         self._db, self._adjacency, self._vectors = db, adjacency, vectors
@@ -68,7 +68,7 @@ class QuestionView:
         free = tuple(dict.fromkeys(entity.node for entity in entities))
         self._moment = Moment(as_of, forbidden, free)
         self._scores = Scores(vectors.facts, self._vector)
-        self._fact_words = fact_words or FactWords(db)
+        self._word_index = word_index or WordIndex(db)
         self._texts: dict[int, str] = {}
         self._names: dict[int, str] = {}
         self._hubs: dict[int, Hub] = {}
@@ -193,7 +193,7 @@ class QuestionView:
 
     def mentions(self, keys: np.ndarray, name: str) -> np.ndarray:
         """Whether each fact has the words of a name, one after the other."""
-        return self._fact_words.mention(" ".join(words(name)), keys)
+        return self._word_index.mention(" ".join(words(name)), keys)
 
     def nearest(self, k: int) -> np.ndarray:
         """Keys of the closest facts that hold and are not forbidden."""
@@ -230,7 +230,7 @@ class Scores:
         vector: the question's.
     """
 
-    def __init__(self, matrix: Matrix, vector: np.ndarray) -> None:
+    def __init__(self, matrix: VectorMatrix, vector: np.ndarray) -> None:
         self.matrix, self.query = matrix, vector.astype(np.float16)
         # 0: not computed yet; the last place stands for row -1, a fact without a vector
         self._cosines = np.zeros(matrix.count + 1, dtype=np.float32)
@@ -248,13 +248,13 @@ class Scores:
 
     def of_hub(self, keys: np.ndarray) -> np.ndarray:
         """About the same of a hub's facts, less than 0.005 off; exact of the ``EXACT`` closest."""
-        rows, crowd = self.matrix.rows(keys), self.matrix.crowd
-        if len(rows) < MIN_CROWD:
+        rows, copies = self.matrix.rows(keys), self.matrix.hub_vectors
+        if len(rows) < MIN_HUB_ROWS:
             return self.of(keys)
-        places, missing = crowd.places(rows)
-        found = crowd.dot(self.query)[places] if len(crowd.rows) else np.empty(len(rows), "f4")
+        places, missing = copies.places(rows)
+        found = copies.dot(self.query)[places] if len(copies.rows) else np.empty(len(rows), "f4")
         found[missing] = self.of(keys[missing])
-        if min(len(missing), MAX_CROWD) > max(len(crowd.rows), MIN_CROWD):
+        if min(len(missing), MAX_HUB_ROWS) > max(len(copies.rows), MIN_HUB_ROWS):
             self.matrix.keep_together(rows[missing])  # for the next questions
         near = least(-found, EXACT)
         found[near] = self.of(keys[near])

@@ -15,15 +15,15 @@ from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, THESIS, Extractor, Fact
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
-from turngraph.data.memory_graph.recall.fact_words import FactWords
-from turngraph.data.memory_graph.recall.filter import closest
-from turngraph.data.memory_graph.recall.link import link
+from turngraph.data.memory_graph.recall.filter_facts import closest_facts
+from turngraph.data.memory_graph.recall.link_entities import link
 from turngraph.data.memory_graph.recall.pagerank import rank_episodes
 from turngraph.data.memory_graph.recall.question_view import QuestionView
 from turngraph.data.memory_graph.recall.traverse import Traversal, traverse
 from turngraph.data.memory_graph.recall.traverse_settings import Restart
 from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity
+from turngraph.data.memory_graph.recall.word_index import WordIndex
 from turngraph.data.memory_graph.record.fact_texts import fact_texts
 from turngraph.data.memory_graph.times import end, now, parse_time, start
 from turngraph.data.types import Entity, Evidence
@@ -129,7 +129,7 @@ class Recall:
         self.store = store
         self.adjacency = Adjacency(store.db, store.derived, writable)
         self.vectors = Vectors(store.db, store.derived, embed, writable)
-        self.fact_words = FactWords(store.db)
+        self.word_index = WordIndex(store.db)
 
     def refresh(self) -> int:
         """Bring everything derived to the record's revision, which is returned."""
@@ -198,14 +198,14 @@ class Recall:
         with self.store.reading():
             revision = self.adjacency.refresh()
             self.vectors.refresh()
-            self.fact_words.show(revision)
+            self.word_index.show(revision)
             clock.lap("refresh")
             near = settings.num_candidates, settings.min_name_similarity
             entities = link(self.db, names, vectors[1:], self.vectors.names, *near)
             clock.lap("link")
             forbidden = tuple(LETTERS[letter] for letter in settings.forbidden)
             arrays = self.adjacency, self.vectors
-            asked = question, vectors[0], entities, second, forbidden, self.fact_words
+            asked = question, vectors[0], entities, second, forbidden, self.word_index
             yield QuestionView(self.db, *arrays, *asked), clock
 
     def _filter(
@@ -218,7 +218,9 @@ class Recall:
         read = fact_texts(self.db, similarities)
         # of a sentence that is a whole episode, too, the thesis: it knows when it holds
         texts = {key: read[key] for key in sorted(read, key=lambda k: (view.is_episode(k), k))}
-        best = closest(self.fact_words, view.question, texts, similarities, settings.num_facts)
+        best = closest_facts(
+            self.word_index, view.question, texts, similarities, settings.num_facts
+        )
         facts = self.store.facts([key for key, _ in best])
         return tuple(
             replace(fact, score=score) for fact, (_, score) in zip(facts, best, strict=True)

@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from turngraph.data.memory_graph.recall.astar import a_star
-from turngraph.data.memory_graph.recall.beam import beam_search
-from turngraph.data.memory_graph.recall.circles import water_circles
+from turngraph.data.memory_graph.recall.a_star import a_star
+from turngraph.data.memory_graph.recall.beam_search import beam_search
 from turngraph.data.memory_graph.recall.flat import flat
 from turngraph.data.memory_graph.recall.pagerank import ppr
 from turngraph.data.memory_graph.recall.traverse_settings import Algorithm, Traversal, parse_mixture
 from turngraph.data.memory_graph.recall.view import View
+from turngraph.data.memory_graph.recall.water_circles import water_circles
 
 __all__ = ["Found", "Traversal", "parse_mixture", "traverse"]
 

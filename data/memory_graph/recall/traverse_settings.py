@@ -33,7 +33,7 @@ Sorting = Literal["mixed", "ended_first", "continuous_first"]
 
 @dataclass(frozen=True, slots=True)
 class BeamSearch:
-    """Settings of ``beam.beam_search``."""
+    """Settings of ``beam_search.beam_search``."""
 
     max_depth: int = 5
     """Triplets in the longest path."""
@@ -61,7 +61,7 @@ Heuristic = Literal["ip", "weighted", "averaged"]
 
 @dataclass(frozen=True, slots=True)
 class AStar:
-    """Settings of ``astar.a_star``."""
+    """Settings of ``a_star.a_star``."""
 
     heuristic: Heuristic = "ip"
     """What is thought to be left to the goal; none of the three is admissible."""
@@ -80,7 +80,7 @@ class AStar:
 
 @dataclass(frozen=True, slots=True)
 class WaterCircles:
-    """Settings of ``circles.water_circles``."""
+    """Settings of ``water_circles.water_circles``."""
 
     max_circles: int = 2
     """Circles around every linked object; the first are its neighbours."""
@@ -118,7 +118,7 @@ class Flat:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Settings of ``restart.restart``: how much score starts where."""
+    """Settings of ``restart_distribution.restart_distribution``: how much score starts where."""
 
     objects: float = 0.5
     """At every object that the question names, divided by how many episodes it was seen in."""

@@ -17,8 +17,8 @@ import numpy as np
 from tqdm import tqdm
 
 from turngraph.data.embedding import Embed
-from turngraph.data.memory_graph.recall.derived import State, record_state, shows
-from turngraph.data.memory_graph.recall.matrix import Matrix, Row
+from turngraph.data.memory_graph.recall.derived_files import State, record_state, shows
+from turngraph.data.memory_graph.recall.vector_matrix import Row, VectorMatrix
 from turngraph.data.memory_graph.record.fact_texts import changed_facts, changed_names
 
 logger = logging.getLogger(__name__)
@@ -52,14 +52,14 @@ class Vectors:
         self, db: sqlite3.Connection, folder: Path, embed: Embed, writable: bool = True
     ) -> None:
         self.db, self.embed = db, embed
-        self.names = Matrix(folder / NAMES, writable)
-        self.facts = Matrix(folder / FACTS, writable)
+        self.names = VectorMatrix(folder / NAMES, writable)
+        self.facts = VectorMatrix(folder / FACTS, writable)
         self._seen = {NAMES: State(), FACTS: State()}
         self._probe = np.asarray(embed([PROBE])[0], dtype=np.float32)
         for matrix in (self.names, self.facts):
             self._check(matrix)
 
-    def _check(self, matrix: Matrix) -> None:
+    def _check(self, matrix: VectorMatrix) -> None:
         """Start again where another embedder made the vectors."""
         probe = np.array(matrix.manifest["probe"], dtype=np.float32)
         same = len(probe) == len(self._probe) and probe @ self._probe >= SAME
@@ -83,7 +83,7 @@ class Vectors:
             self._refresh(matrix, changed, state)
         return state.revision
 
-    def _refresh(self, matrix: Matrix, changed: Changed, state: State) -> None:
+    def _refresh(self, matrix: VectorMatrix, changed: Changed, state: State) -> None:
         name = matrix.folder.name
         if matrix.is_outdated():  # by another process
             matrix.reload()
@@ -104,7 +104,7 @@ class Vectors:
             # who only asks does not wait for an index that others have let grow old
             matrix.save(state, self._probe, index=made >= SAVE_EVERY)
 
-    def _strange(self, matrix: Matrix, changed: Changed) -> np.ndarray:
+    def _strange(self, matrix: VectorMatrix, changed: Changed) -> np.ndarray:
         """Keys of rows, left by a process that was killed, of which the record has nothing."""
         keys = matrix.keys
         if not len(keys):
@@ -120,7 +120,7 @@ class Vectors:
             keys = [2 * number + kind for kind, number in rows]
         return np.array(keys, dtype=np.int64)
 
-    def _embed(self, matrix: Matrix, texts: Iterable[tuple[int, str]], since: State) -> int:
+    def _embed(self, matrix: VectorMatrix, texts: Iterable[tuple[int, str]], since: State) -> int:
         """Make the vectors of texts that have none or another; how many those were."""
         new = (
             (Row(key, found), text)
@@ -168,7 +168,7 @@ def purge(folder: Path, facts: Iterable[int], nodes: Iterable[int]) -> None:
             continue
         saved = False
         while not saved:  # another process may write at the same moment
-            matrix = Matrix(folder / name)
+            matrix = VectorMatrix(folder / name)
             matrix.drop(keys)
             state = State.told_by(matrix.manifest)
             saved = matrix.save(state, matrix.manifest["probe"], wait=True)

@@ -16,8 +16,8 @@ from turngraph.data.memory_graph.memory_types import EPISODIC, SIMPLE, THESIS, T
 from turngraph.data.memory_graph.names import alias, text_hash
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
 from turngraph.data.memory_graph.recall.csr import GONE, TYPE, read_columns
-from turngraph.data.memory_graph.recall.derived import State, locked, shows
-from turngraph.data.memory_graph.recall.matrix import Matrix
+from turngraph.data.memory_graph.recall.derived_files import State, locked, shows
+from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
 from turngraph.data.memory_graph.recall.vectors import FACTS, NAMES, digest
 from turngraph.data.memory_graph.record.fact_texts import changed_facts, changed_names
 from turngraph.data.memory_graph.record.facts import index_rows, index_words
@@ -179,7 +179,7 @@ def _wrong_vectors(store: Store) -> list[Problem]:
     """Whether what was not written since the vectors' revision has the vector of its text."""
     problems = []
     for name, changed in ((NAMES, changed_names), (FACTS, changed_facts)):
-        matrix = Matrix(store.derived / name, writable=False)
+        matrix = VectorMatrix(store.derived / name, writable=False)
         state = State.told_by(matrix.manifest)
         revision = state.revision
         if revision < 0 or not shows(store.db, state):  # none, or another record's: made again

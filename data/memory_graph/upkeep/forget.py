@@ -185,7 +185,7 @@ def _purge_derived(store: Store, since: int) -> None:
     if not store.derived.is_dir():
         return
     from turngraph.data.memory_graph.recall.adjacency import NAME
-    from turngraph.data.memory_graph.recall.derived import drop_arrays
+    from turngraph.data.memory_graph.recall.derived_files import drop_arrays
     from turngraph.data.memory_graph.recall.vectors import purge as purge_vectors
 
     drop_arrays(store.derived, NAME)  # times stand in them

@@ -11,7 +11,7 @@ import pytest
 from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, SIMPLE, THESIS
 from turngraph.data.memory_graph.recall import adjacency as module
 from turngraph.data.memory_graph.recall.adjacency import Adjacency, Moment
-from turngraph.data.memory_graph.recall.derived import locked
+from turngraph.data.memory_graph.recall.derived_files import locked
 from turngraph.data.memory_graph.times import start
 from turngraph.tests.data.memory_graph.random_record import RandomRecord
 
@@ -133,7 +133,7 @@ def test_killed_while_writing_leaves_the_old_arrays_or_none(tmp_path: Path, monk
     def kill(*_: object) -> None:
         raise Killed
 
-    monkeypatch.setattr("turngraph.data.memory_graph.recall.derived.os.rename", kill)
+    monkeypatch.setattr("turngraph.data.memory_graph.recall.derived_files.os.rename", kill)
     with pytest.raises(Killed):
         Adjacency(record.db, folder).refresh()
     assert Adjacency(record.db, folder).revision == -1

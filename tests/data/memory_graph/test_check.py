@@ -14,8 +14,8 @@ import pytest
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
-from turngraph.data.memory_graph.recall.derived import read_arrays
-from turngraph.data.memory_graph.recall.matrix import Matrix
+from turngraph.data.memory_graph.recall.derived_files import read_arrays
+from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
 from turngraph.data.memory_graph.record.schema import SCHEMA_VERSION
 from turngraph.data.memory_graph.upkeep import pages
 from turngraph.data.memory_graph.upkeep.check import check, check_file
@@ -113,7 +113,7 @@ def test_vectors_are_of_the_texts_as_they_were_at_their_revision(tmp_path: Path)
     with MemoryGraph.open(tmp_path / "memory.db") as graph:
         graph.rename("Anna", "Anna Schmidt")
         assert graph.check() == []
-        names = np.array(Matrix(graph.store.derived / "names").labels)
+        names = np.array(VectorMatrix(graph.store.derived / "names").labels)
         assert len(names) == graph.stats().nodes["object"]
         [labels] = (graph.store.derived / "names").glob("labels-*")
         names[:, 1] += 1

@@ -9,7 +9,7 @@ import pytest
 from turngraph.data.memory_graph.extract.aspect_words import ASPECTS, ENDINGS, LOSSES, cues
 from turngraph.data.memory_graph.extract.aspects import claims, find_replaced
 from turngraph.data.memory_graph.extract.statements import read_sentence
-from turngraph.data.memory_graph.extract.words import VERB_FORMS
+from turngraph.data.memory_graph.extract.word_lists import VERB_FORMS
 from turngraph.data.memory_graph.memory_types import (
     Episode,
     Fact,

@@ -9,15 +9,15 @@ import pytest
 
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, SIMPLE, THESIS, TIME, Episode
-from turngraph.data.memory_graph.recall import fact_words, question_view
+from turngraph.data.memory_graph.recall import question_view, word_index
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
-from turngraph.data.memory_graph.recall.derived import State
-from turngraph.data.memory_graph.recall.fact_words import FactWords
-from turngraph.data.memory_graph.recall.matrix import Matrix, Row
+from turngraph.data.memory_graph.recall.derived_files import State
 from turngraph.data.memory_graph.recall.question_view import QuestionView, Scores
 from turngraph.data.memory_graph.recall.recall import RecallSettings
+from turngraph.data.memory_graph.recall.vector_matrix import Row, VectorMatrix
 from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity, View
+from turngraph.data.memory_graph.recall.word_index import WordIndex
 from turngraph.data.memory_graph.record.fact_texts import fact_texts
 from turngraph.data.memory_graph.times import start
 from turngraph.data.normalise import words
@@ -98,12 +98,12 @@ def test_a_hub_is_seen_like_any_other_node(
 def test_rows_that_lie_side_by_side_score_like_all_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(question_view, "MIN_CROWD", 8)
+    monkeypatch.setattr(question_view, "MIN_HUB_ROWS", 8)
     monkeypatch.setattr(question_view, "EXACT", 40)
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((1600, 16))
     vectors = (vectors / np.linalg.norm(vectors, axis=1)[:, None]).astype(np.float16)
-    matrix = Matrix(tmp_path)
+    matrix = VectorMatrix(tmp_path)
     matrix.put([Row(key, 0) for key in range(1500)], vectors[:1500])
     matrix.save(State(1), [1.0])
     matrix.put([Row(key, 0) for key in range(1500, 1600)], vectors[1500:])
@@ -122,16 +122,16 @@ def test_rows_that_lie_side_by_side_score_like_all_others(
 
     hub = rng.permutation(1600)[:300]
     check(hub, np.arange(1600))
-    assert 250 < len(matrix.crowd.rows) < 1600  # what only memory has is not among them
-    other = Matrix(tmp_path)  # another process, which gives the same numbers to other rows
+    assert 250 < len(matrix.hub_vectors.rows) < 1600  # what only memory has is not among them
+    other = VectorMatrix(tmp_path)  # another process, which gives the same numbers to other rows
     other.put([Row(key, 0) for key in range(1599, 1499, -1)], vectors[:1499:-1])
     other.save(State(2), [1.0])
     matrix.reload()
     check(hub)
-    assert 250 < len(matrix.crowd.rows) < 1600
+    assert 250 < len(matrix.hub_vectors.rows) < 1600
     matrix.drop(np.arange(900))
     matrix.save(State(3), [1.0])  # the files shrink, every row gets another number
-    assert not len(matrix.crowd.rows)
+    assert not len(matrix.hub_vectors.rows)
     check(np.arange(900, 1600))
 
 
@@ -169,15 +169,15 @@ def test_mentions_are_whole_words_one_after_the_other(record: RandomRecord) -> N
 def test_what_was_read_of_a_name_is_read_anew_at_another_revision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fact_words, "MIN_KEPT", 1)
-    monkeypatch.setattr(fact_words, "MAX_KEPT", 2)
+    monkeypatch.setattr(word_index, "MIN_KEPT", 1)
+    monkeypatch.setattr(word_index, "MAX_KEPT", 2)
     with MemoryGraph.open(tmp_path / "a.db") as graph:
-        known = FactWords(graph.store.db)
+        known = WordIndex(graph.store.db)
         for count in (1, 2):
             graph.remember(f"Anna has {count} cats.")
             known.show(graph.store.revision)
             for phrase in ("anna", "cats", "has", "anna"):  # one more than are kept
-                again = FactWords(graph.store.db).facts(phrase).tolist()
+                again = WordIndex(graph.store.db).facts(phrase).tolist()
                 assert known.facts(phrase).tolist() == again
                 assert len(again) >= count
                 assert known.frequency(phrase) == len(again)

@@ -185,7 +185,7 @@ def test_files_that_are_deleted_meanwhile_are_made_again(tmp_path: Path) -> None
 
 
 def test_a_long_run_makes_the_index_and_a_question_does_not(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("turngraph.data.memory_graph.recall.neighbours.MAX_EXACT", 10)
+    monkeypatch.setattr("turngraph.data.memory_graph.recall.neighbour_index.MAX_EXACT", 10)
     record = RandomRecord(tmp_path / "a.db")
     with record.store.writing() as revision:
         for _ in range(50):

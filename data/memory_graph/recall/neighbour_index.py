@@ -29,7 +29,7 @@ HEADER = struct.Struct("<II")
 BATCH = 1000
 
 
-class Neighbours:
+class NeighbourIndex:
     """The index of one generation of a matrix.
 
     Args:

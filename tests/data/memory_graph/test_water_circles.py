@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turngraph.data.memory_graph.memory_types import EPISODIC, SIMPLE, THESIS
-from turngraph.data.memory_graph.recall import circles
-from turngraph.data.memory_graph.recall.circles import Circles, water_circles
+from turngraph.data.memory_graph.recall import water_circles as module
 from turngraph.data.memory_graph.recall.traverse_settings import WaterCircles
+from turngraph.data.memory_graph.recall.water_circles import Circles, water_circles
 from turngraph.tests.data.memory_graph.tiny_graphs import graphs, shuffled
 from turngraph.tests.data.memory_graph.tiny_view import TinyView
 
@@ -287,14 +287,14 @@ def test_of_a_hub_nothing_is_left_out_that_counts(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = []
-    may_be_chosen = circles._may_be_chosen
+    may_be_chosen = module._may_be_chosen
 
     def counted(*args: Any) -> np.ndarray:
         kept.append((len(rows := may_be_chosen(*args)), len(args[3])))
         return rows
 
-    monkeypatch.setattr(circles, "_may_be_chosen", counted)
-    monkeypatch.setattr(circles, "SAMPLED", 4)
+    monkeypatch.setattr(module, "_may_be_chosen", counted)
+    monkeypatch.setattr(module, "SAMPLED", 4)
     view = around_a_hub(seed)
     for budget, width in product((0, 1, 2, 7), (5, 1000)):
         budgets = dict.fromkeys(("hyper_num", "episodic_num", "other_triplets_num"), budget)

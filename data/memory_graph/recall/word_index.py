@@ -6,7 +6,7 @@ import sqlite3
 
 import numpy as np
 
-from turngraph.data.memory_graph.recall.link import quoted
+from turngraph.data.memory_graph.recall.link_entities import quoted
 
 MIN_KEPT, MAX_KEPT = 1000, 16
 """So many facts of a phrase are worth keeping; of so many phrases they are kept."""
@@ -14,7 +14,7 @@ MAX_FREQUENCIES = 10_000
 """So many document frequencies are kept."""
 
 
-class FactWords:
+class WordIndex:
     """The index of words at one revision; what was read of another one is forgotten.
 
     Args:

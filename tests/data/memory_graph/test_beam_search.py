@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turngraph.data.memory_graph.recall import beam
-from turngraph.data.memory_graph.recall.beam import Path, PathCounts, beam_search
+from turngraph.data.memory_graph.recall import beam_search as module
+from turngraph.data.memory_graph.recall.beam_search import Path, PathCounts, beam_search
 from turngraph.data.memory_graph.recall.traverse_settings import BeamSearch
 from turngraph.tests.data.memory_graph.tiny_graphs import graphs, shuffled
 from turngraph.tests.data.memory_graph.tiny_view import TinyView
@@ -173,14 +173,14 @@ def plain_search(view: TinyView, start: int, chosen: BeamSearch) -> tuple[list[P
     return [path for _, path in all_paths[: chosen.max_paths]], fallen, dropped
 
 
-@pytest.mark.parametrize("near", [1, beam.NEAR])  # all that has five triplets is a hub, or nothing
+@pytest.mark.parametrize("near", [1, module.NEAR])  # every node of five triplets is a hub, or none
 @settings(max_examples=150, deadline=None)
 @given(graphs(), SETTINGS)
 def test_the_fast_search_is_the_plain_one(
     near: int, graph: dict[str, Any], chosen: BeamSearch
 ) -> None:
     view = TinyView(**graph)
-    with patch.object(beam, "NEAR", near):
+    with patch.object(module, "NEAR", near):
         found = beam_search(view, chosen)
     plain = [plain_search(view, start, chosen) for start in view.question_nodes.tolist()]
     assert [reads(view, p) for p in found.paths] == [

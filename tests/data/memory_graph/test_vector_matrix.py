@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import signal
@@ -13,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from turngraph.data.memory_graph.recall import neighbours as module
-from turngraph.data.memory_graph.recall.derived import State, locked
-from turngraph.data.memory_graph.recall.matrix import Matrix, Row
+from turngraph.data.memory_graph.recall import neighbour_index as module
+from turngraph.data.memory_graph.recall.derived_files import State, locked
+from turngraph.data.memory_graph.recall.vector_matrix import Row, VectorMatrix
 
 WIDTH = 32
 
@@ -35,9 +34,9 @@ def rows(keys: list[int]) -> list[Row]:
     return [Row(key, 7 * key) for key in keys]
 
 
-def filled(folder: Path, keys: list[int], vectors: np.ndarray, part: int = 10) -> Matrix:
+def filled(folder: Path, keys: list[int], vectors: np.ndarray, part: int = 10) -> VectorMatrix:
     """Written in parts; the last one stays in memory."""
-    matrix = Matrix(folder)
+    matrix = VectorMatrix(folder)
     for begin in range(0, len(keys), part):
         if begin:
             assert matrix.save(State(1), [1.0])
@@ -106,7 +105,7 @@ def test_when_most_rows_are_gone_the_files_shrink(tmp_path: Path) -> None:
     matrix.put(rows([3000]), vectors[:1])
     matrix.save(State(2), [1.0])
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 0.4 * before
-    again = Matrix(tmp_path)
+    again = VectorMatrix(tmp_path)
     assert len(again.keys) == again.count == 501
     np.testing.assert_allclose(again.vectors(np.array([2])), vectors[2:3], atol=1e-3)
     assert again.nearest(vectors[0].astype(np.float16), 1)[0].tolist() == [3000]
@@ -120,7 +119,7 @@ def test_another_width_is_an_error(tmp_path: Path) -> None:
 
 def test_two_that_write_do_not_mix(tmp_path: Path) -> None:
     vectors = unit(np.random.default_rng(5), 9)
-    one, two = Matrix(tmp_path), Matrix(tmp_path)
+    one, two = VectorMatrix(tmp_path), VectorMatrix(tmp_path)
     one.put(rows([1, 2]), vectors[1:3])
     two.put(rows([3, 4, 5]), vectors[3:6])
     with locked(tmp_path):
@@ -133,7 +132,7 @@ def test_two_that_write_do_not_mix(tmp_path: Path) -> None:
 
 
 def test_a_reader_writes_nothing(tmp_path: Path) -> None:
-    matrix = Matrix(tmp_path / "new", writable=False)
+    matrix = VectorMatrix(tmp_path / "new", writable=False)
     matrix.put(rows([1]), unit(np.random.default_rng(6), 1))
     assert not matrix.save(State(1), [1.0])
     assert not (tmp_path / "new").exists()
@@ -145,20 +144,20 @@ def test_damaged_files_are_made_again(tmp_path: Path, damage: str) -> None:
     filled(tmp_path, list(range(20)), vectors)
     [path] = tmp_path.glob(damage)
     path.write_bytes(path.read_bytes()[:20])
-    matrix = Matrix(tmp_path)
+    matrix = VectorMatrix(tmp_path)
     assert (matrix.count, matrix.manifest["revision"]) == (0, -1)
     matrix.put(rows([1]), vectors[1:2])
     assert matrix.save(State(1), [1.0])
-    assert Matrix(tmp_path).rows(np.array([1, 2])).tolist() == [0, -1]
+    assert VectorMatrix(tmp_path).rows(np.array([1, 2])).tolist() == [0, -1]
 
 
 WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from turngraph.data.memory_graph.recall.derived import State
-from turngraph.data.memory_graph.recall.matrix import Matrix, Row
-matrix = Matrix(Path(sys.argv[1]))
+from turngraph.data.memory_graph.recall.derived_files import State
+from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix, Row
+matrix = VectorMatrix(Path(sys.argv[1]))
 while True:
     keys = range(matrix.count, matrix.count + 50)
     vectors = np.zeros((50, 64)); vectors[range(50), [k % 64 for k in keys]] = 1
@@ -175,14 +174,13 @@ def test_killed_at_any_moment_what_counts_is_whole(tmp_path: Path) -> None:
             [sys.executable, "-c", WRITER, str(tmp_path)],
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
         )
         for _ in range(wait):
             reported = int(process.stdout.readline())
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
-        matrix = Matrix(tmp_path)
+        matrix = VectorMatrix(tmp_path)
         assert matrix.count >= reported
         keys = np.arange(matrix.count)
         assert matrix.vectors(keys).argmax(axis=1).tolist() == (keys % 64).tolist()
@@ -194,7 +192,7 @@ def test_the_index_finds_nearly_what_exact_search_finds(tmp_path: Path, monkeypa
     centres = unit(rng, 100, 64)
     count = module.MAX_EXACT + 2000
     vectors, queries = clusters(rng, count, centres), clusters(rng, 40, centres)
-    matrix = Matrix(tmp_path)
+    matrix = VectorMatrix(tmp_path)
     matrix.put([Row(key, key) for key in range(count)], vectors)
     exact = [matrix.nearest(query, 50)[0] for query in queries.astype(np.float16)]
     assert matrix.save(State(1), [1.0], index=True)
@@ -211,7 +209,7 @@ def test_the_index_and_what_came_later_are_searched_together(tmp_path: Path, mon
     monkeypatch.setattr(module, "MAX_EXACT", 100)
     rng = np.random.default_rng(9)
     vectors = unit(rng, 400)
-    matrix = Matrix(tmp_path)
+    matrix = VectorMatrix(tmp_path)
     matrix.put(rows(list(range(200))), vectors[:200])
     matrix.save(State(1), [1.0], index=True)
     assert matrix.neighbours.num_rows == 200
@@ -239,7 +237,7 @@ def test_a_region_that_the_index_overlooks_is_found(tmp_path: Path, monkeypatch)
     rng = np.random.default_rng(11)
     centres = unit(rng, 2)
     vectors = np.concatenate([clusters(rng, 500, centres[i : i + 1]) for i in range(2)])
-    matrix = Matrix(tmp_path)
+    matrix = VectorMatrix(tmp_path)
     matrix.put(rows(list(range(1000))), vectors)
     query = centres[1].astype(np.float16)
     expected = matrix.nearest(query, 20)[0].tolist()
@@ -255,7 +253,7 @@ def test_an_index_of_another_size_is_not_used(tmp_path: Path, monkeypatch) -> No
     filled(tmp_path, list(range(30)), vectors, 15).save(State(1), [1.0], index=True)
     [index] = tmp_path.glob("index-*")
     index.write_bytes(b"\0" * 20)
-    matrix = Matrix(tmp_path)
+    matrix = VectorMatrix(tmp_path)
     assert matrix.neighbours.num_rows == 0
     assert matrix.nearest(vectors[3].astype(np.float16), 1)[0].tolist() == [3]
 
@@ -264,7 +262,7 @@ def test_files_that_were_made_anew_are_never_taken_for_the_old_ones(tmp_path: Pa
     vectors = unit(np.random.default_rng(11), 40)
     folder = tmp_path / "facts"
     filled(folder, list(range(20)), vectors).save(State(1), [1.0])
-    old = Matrix(folder)
+    old = VectorMatrix(folder)
     old.keep_together(np.arange(20))
     old.put(rows([30]), vectors[30:31])
     shutil.rmtree(folder)
@@ -272,7 +270,7 @@ def test_files_that_were_made_anew_are_never_taken_for_the_old_ones(tmp_path: Pa
     assert old.is_outdated()
     assert not old.save(State(2), [1.0])  # what others wrote stays
     old.reload()
-    assert not len(old.crowd.rows)
+    assert not len(old.hub_vectors.rows)
     np.testing.assert_allclose(old.vectors(np.array([39, 22])), vectors[[39, 22]], atol=1e-3)
 
 

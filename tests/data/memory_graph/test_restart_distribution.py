@@ -12,7 +12,7 @@ from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import EPISODIC, THESIS, Episode
 from turngraph.data.memory_graph.recall.pagerank import ppr, rank_episodes, spread
 from turngraph.data.memory_graph.recall.recall import RecallSettings
-from turngraph.data.memory_graph.recall.restart import restart
+from turngraph.data.memory_graph.recall.restart_distribution import restart_distribution
 from turngraph.data.memory_graph.recall.traverse_settings import PPR, Restart, Traversal
 from turngraph.tests.data.memory_graph.hashing import Hashing
 from turngraph.tests.data.memory_graph.tiny_view import TinyView
@@ -32,7 +32,7 @@ NOTHING = Restart(objects=0, num_facts=0, facts=0, episodes=0)
 
 
 def starts(view: TinyView, settings: Restart) -> dict[str, float]:
-    nodes, shares = restart(view, settings)
+    nodes, shares = restart_distribution(view, settings)
     assert np.array_equal(nodes, np.unique(nodes))
     return {view.names_of[n]: s for n, s in zip(nodes.tolist(), shares, strict=True) if s > 0}
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from turngraph.data.memory_graph.extract.llm import ModelExtractor, Prompt, Reply
+from turngraph.data.memory_graph.extract.model_extractor import ModelExtractor, Prompt, Reply
 from turngraph.data.memory_graph.extract.replies import Schema, fits
 
 Generate = Callable[[Sequence[str], Schema], Sequence[tuple[str, bool]]]

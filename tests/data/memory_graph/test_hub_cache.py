@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from turngraph.data.memory_graph.memory_types import EPISODIC
-from turngraph.data.memory_graph.recall import hubs, matrix
+from turngraph.data.memory_graph.recall import hub_cache, vector_matrix
 from turngraph.data.memory_graph.recall.adjacency import Adjacency, Moment
 from turngraph.data.memory_graph.recall.csr import ALWAYS
-from turngraph.data.memory_graph.recall.derived import State
-from turngraph.data.memory_graph.recall.hubs import Hub, Hubs
-from turngraph.data.memory_graph.recall.matrix import Matrix, Row
+from turngraph.data.memory_graph.recall.derived_files import State
+from turngraph.data.memory_graph.recall.hub_cache import Hub, HubCache
+from turngraph.data.memory_graph.recall.vector_matrix import Row, VectorMatrix
 from turngraph.tests.data.memory_graph.random_record import RandomRecord
 
 
@@ -54,8 +54,8 @@ def test_within_the_same_times_a_hub_is_not_looked_up_again(tmp_path: Path) -> N
 
 
 def test_the_oldest_hub_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hubs, "MAX_KEPT", 10)
-    kept = Hubs()
+    monkeypatch.setattr(hub_cache, "MAX_KEPT", 10)
+    kept = HubCache()
     for node, size in ((1, 4), (2, 6), (3, 5), (4, 11)):
         kept.keep(node, Hub(*(np.arange(size) for _ in range(4)), *ALWAYS))
     assert [kept.get(node, 0) is not None for node in (1, 2, 3, 4)] == [False, False, True, False]
@@ -64,8 +64,8 @@ def test_the_oldest_hub_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_rows_of_a_hub_are_kept_until_a_row_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matrix, "MIN_CROWD", 3)
-    made = Matrix(tmp_path)
+    monkeypatch.setattr(vector_matrix, "MIN_HUB_ROWS", 3)
+    made = VectorMatrix(tmp_path)
     made.put([Row(key, 0) for key in range(5)], np.eye(5))
     keys = np.arange(5)
     keys.flags.writeable = False

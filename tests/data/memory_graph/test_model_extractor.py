@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngraph.data.memory_graph.extract.llm import (
+from turngraph.data.memory_graph.extract.local_lm import LmExtractor
+from turngraph.data.memory_graph.extract.model_extractor import (
     EXCERPT_CHARACTERS,
     ModelExtractor,
     Prompt,
@@ -22,7 +23,6 @@ from turngraph.data.memory_graph.extract.llm import (
     known_line,
     prompt_text,
 )
-from turngraph.data.memory_graph.extract.lm import LmExtractor
 from turngraph.data.memory_graph.extract.replies import (
     EXAMPLE_NAMES,
     EXTRACTION,

@@ -18,8 +18,7 @@ from typing import NamedTuple
 import numkong
 import numpy as np
 
-from turngraph.data.memory_graph.recall.crowd import MIN_CROWD, Crowd
-from turngraph.data.memory_graph.recall.derived import (
+from turngraph.data.memory_graph.recall.derived_files import (
     FORMAT,
     MANIFEST,
     Manifest,
@@ -27,7 +26,8 @@ from turngraph.data.memory_graph.recall.derived import (
     locked,
     write_json,
 )
-from turngraph.data.memory_graph.recall.neighbours import Neighbours
+from turngraph.data.memory_graph.recall.hub_vectors import MIN_HUB_ROWS, HubVectors
+from turngraph.data.memory_graph.recall.neighbour_index import NeighbourIndex
 from turngraph.data.memory_graph.recall.ranking import largest
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Row(NamedTuple):
     hash: int
 
 
-class Matrix:
+class VectorMatrix:
     """One matrix in a folder of its own.
 
     Args:
@@ -63,7 +63,7 @@ class Matrix:
     def __init__(self, folder: Path, writable: bool = True) -> None:
         self.folder, self.writable = folder, writable
         self.manifest: Manifest = dict(UNKNOWN)
-        self.crowd = Crowd()
+        self.hub_vectors = HubVectors()
         self._copied: int | None = None  # the generation whose rows it has
         self._parsed: tuple[bytes | None, Manifest] = None, dict(UNKNOWN)
         self.reload()
@@ -117,8 +117,8 @@ class Matrix:
         self._to_erase: list[int] = []
         self._of_hub: tuple[np.ndarray, np.ndarray] | None = None
         if self._copied != self.manifest["generation"]:  # within one, a row keeps its number
-            self.crowd.clear()
-        self.neighbours = Neighbours(self.folder, self.manifest["generation"], self.width)
+            self.hub_vectors.clear()
+        self.neighbours = NeighbourIndex(self.folder, self.manifest["generation"], self.width)
 
     def _reach(self, key: int) -> None:
         if key >= len(self._row):
@@ -139,7 +139,7 @@ class Matrix:
         if self._of_hub and self._of_hub[0] is keys:
             return self._of_hub[1]
         rows = self._rows(keys)
-        if len(keys) >= MIN_CROWD and not keys.flags.writeable:
+        if len(keys) >= MIN_HUB_ROWS and not keys.flags.writeable:
             self._of_hub = keys, rows
         return rows
 
@@ -330,8 +330,8 @@ class Matrix:
         return scores
 
     def keep_together(self, rows: np.ndarray) -> None:
-        """Make the ``crowd`` of rows, those that only memory has left out."""
-        self.crowd.copy(rows[rows < len(self._settled)], self.gather)
+        """Copy rows into ``hub_vectors``, those that only memory has left out."""
+        self.hub_vectors.copy(rows[rows < len(self._settled)], self.gather)
         self._copied = self.manifest["generation"]
 
     def dot_all(self, query: np.ndarray, begin: int = 0) -> np.ndarray:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from turngraph.data.memory_graph.names import alias
-from turngraph.data.memory_graph.recall.matrix import Matrix
+from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
 from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.normalise import words
 
@@ -38,7 +38,7 @@ def link(
     db: sqlite3.Connection,
     names: Sequence[str],
     vectors: np.ndarray,
-    matrix: Matrix,
+    matrix: VectorMatrix,
     top_k: int = 5,
     min_similarity: float = 0.0,
 ) -> tuple[QuestionEntity, ...]:
@@ -72,7 +72,7 @@ def exact_objects(db: sqlite3.Connection, name: str) -> list[int]:
 
 
 def candidates(
-    db: sqlite3.Connection, name: str, vector: np.ndarray, matrix: Matrix, top_k: int
+    db: sqlite3.Connection, name: str, vector: np.ndarray, matrix: VectorMatrix, top_k: int
 ) -> list[Candidate]:
     """The objects whose names are closest: dense and BM25 by reciprocal-rank fusion, best first.
 

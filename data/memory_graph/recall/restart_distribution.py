@@ -18,7 +18,7 @@ from turngraph.data.memory_graph.recall.traverse_settings import Restart
 from turngraph.data.memory_graph.recall.view import View
 
 
-def restart(view: View, settings: Restart) -> tuple[np.ndarray, np.ndarray]:
+def restart_distribution(view: View, settings: Restart) -> tuple[np.ndarray, np.ndarray]:
     """The nodes that score starts at, int64, rising, and their shares, which add up to 1.
 
     Args:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turngraph.data.memory_graph.recall.astar import Routes, _Hops, a_star
+from turngraph.data.memory_graph.recall.a_star import Routes, _Hops, a_star
 from turngraph.data.memory_graph.recall.traverse_settings import AStar
 from turngraph.tests.data.memory_graph.tiny_graphs import graphs, networkx_of, shuffled
 from turngraph.tests.data.memory_graph.tiny_view import TinyView

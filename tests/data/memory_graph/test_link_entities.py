@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from turngraph.data.memory_graph.memory_types import OBJECT
-from turngraph.data.memory_graph.recall.link import (
+from turngraph.data.memory_graph.recall.link_entities import (
     RRF,
     candidates,
     link,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from bm25s.stopwords import STOPWORDS_EN
 
-from turngraph.data.memory_graph.recall.fact_words import FactWords
+from turngraph.data.memory_graph.recall.word_index import WordIndex
 from turngraph.data.normalise import words
 from turngraph.data.retrieval.bm25 import K1, B
 
@@ -17,8 +17,8 @@ STOPWORDS = frozenset(STOPWORDS_EN)
 """Words that say nothing of a fact; counting the facts that have one would take the longest."""
 
 
-def closest(
-    fact_words: FactWords,
+def closest_facts(
+    word_index: WordIndex,
     question: str,
     texts: Mapping[int, str],
     similarities: Mapping[int, float],
@@ -31,14 +31,14 @@ def closest(
     same text only the first is kept; ties go by text.
 
     Args:
-        fact_words: for document frequencies.
+        word_index: for document frequencies.
         question: as it was asked.
         texts: what the candidates read as, by fact key.
         similarities: their cosines to the question.
         num_facts: how many at most.
     """
     keys = list({text: key for key, text in reversed(texts.items())}.values())
-    sparse = bm25(fact_words, question, [texts[key] for key in keys])
+    sparse = bm25(word_index, question, [texts[key] for key in keys])
     highest = sparse.max(initial=0)
     dense = np.array([similarities[key] for key in keys])
     scores = DENSE * dense + SPARSE * (sparse / highest if highest else sparse)
@@ -47,7 +47,7 @@ def closest(
     return ranked[:num_facts]
 
 
-def bm25(fact_words: FactWords, question: str, texts: Sequence[str]) -> np.ndarray:
+def bm25(word_index: WordIndex, question: str, texts: Sequence[str]) -> np.ndarray:
     """BM25 of a few texts for a question, by the document frequencies of all facts.
 
     Robertson and Zaragoza 2009 with k1 1.5, b 0.75 and idf = ln(1 + (N - n + 0.5) / (n + 0.5)).
@@ -55,10 +55,10 @@ def bm25(fact_words: FactWords, question: str, texts: Sequence[str]) -> np.ndarr
     bags = [Counter(words(text)) for text in texts]
     terms = [t for t in dict.fromkeys(words(question)) if t not in STOPWORDS]
     terms = [t for t in terms if any(t in bag for bag in bags)]
-    num_facts, num_words = fact_words.counts()
+    num_facts, num_words = word_index.counts()
     if not terms or not num_facts:
         return np.zeros(len(texts))
-    n = np.array([fact_words.frequency(term) for term in terms])
+    n = np.array([word_index.frequency(term) for term in terms])
     idf = np.log1p((num_facts - n + 0.5) / (n + 0.5))
     counts = np.array([[bag[term] for term in terms] for bag in bags], dtype=float)
     lengths = np.array([bag.total() for bag in bags])[:, None]

@@ -27,7 +27,7 @@ class Hub(NamedTuple):
     until: int
 
 
-class Hubs:
+class HubCache:
     """Hubs of one revision, each as of the second when it was last asked for."""
 
     def __init__(self) -> None:

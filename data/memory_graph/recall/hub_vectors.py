@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numkong
 import numpy as np
 
-MIN_CROWD, MAX_CROWD = 8192, 200_000
+MIN_HUB_ROWS, MAX_HUB_ROWS = 8192, 200_000
 """So many rows that are asked for at once are worth copies; so many are copied at most."""
 CHUNK = 1024  # rows that are converted at once: they stay in the processor's cache
 
 
-class Crowd:
+class HubVectors:
     """Copies of some rows of a matrix.
 
     To pick the rows one by one, in 16 bits, takes eight times as long as to read the copies.
@@ -33,7 +33,7 @@ class Crowd:
             rows: by number.
             gather: rows by number, float16 [k, width].
         """
-        rows = np.unique(rows)[:MAX_CROWD]
+        rows = np.unique(rows)[:MAX_HUB_ROWS]
         parts = [_eight_bits(gather(rows[at : at + CHUNK])) for at in range(0, len(rows), CHUNK)]
         if parts:
             self.rows, self._asked = rows, None
