@@ -1,7 +1,7 @@
 """The demo: from the sample benchmark to a trained checkpoint that answers; ``make demo``.
 
-Scores the untrained LM, the trained one, and the trained one with wrong evidence on conversations
-about countries that were never trained on.
+Scores the untrained LM, the trained checkpoint, and the trained checkpoint with wrong evidence on
+conversations about countries that training never saw.
 """
 
 from __future__ import annotations
@@ -9,114 +9,123 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import logging
+import os
+import shlex
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+import turngraph
 from turngraph import infer, train
 from turngraph.configs.parse import read_config
+from turngraph.configs.shipped import find_config
 from turngraph.data.cli import run_cli
-from turngraph.data.jsonlines import iter_lines, read_conversations, write_pool
+from turngraph.data.json_fields import Json, iter_lines
+from turngraph.data.jsonlines import read_conversations, write_pool
 from turngraph.data.sources import worldfacts
 from turngraph.data.types import gold_interaction
-from turngraph.inference.answer_batches import answer_batch
 from turngraph.inference.display import show_answer
-from turngraph.inference.load import load
-from turngraph.model.checkpoint import read_checkpoint, save_checkpoint
+from turngraph.model.checkpoint import save_checkpoint
 from turngraph.model.graph_lm import GraphLM
 
-CONFIG = Path(__file__).resolve().parent.parent / "configs" / "demo.yaml"
-Json = dict[str, Any]
-logger = logging.getLogger("demo")
+MAX_NEW_TOKENS = 16
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the demo from start to end; ``--seed`` repeats it with other data and weights."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", default="runs/demo", help="folder for data and checkpoints")
-    parser.add_argument("--num_questions", type=int, default=100, help="questions to score on")
-    parser.add_argument("--output_json", help="write the table's numbers here, too")
-    args = parser.parse_args(argv)
+    """Run the demo from start to end; another ``--seed`` draws other data and weights."""
+    args = parse(argv)
     console, began = Console(), time.monotonic()
     output = Path(args.output)
-    data = output / "data"
+    data, trained = output / "data", output / "last"
+    options = training_options(output, args.seed)
+    rows: dict[str, Json] = {}
 
     console.rule("1. The sample benchmark")
     worldfacts.main(["--output", str(data), "--seed", str(args.seed)])
 
     console.rule("2. The untrained language model, evidence as text")
-    untrained = write_untrained(args)
-    rows = {"untrained": answer(untrained, data, output / "untrained.jsonl", args, "own")}
+    untrained = write_untrained(output / "untrained", options)
+    rows["untrained"] = answer_and_score(
+        untrained, data, output / "untrained.jsonl", num_questions=args.num_questions
+    )
 
     console.rule("3. Fine-tuning: graph + evidence memory")
-    train.main(["--config", str(CONFIG), "--fresh", *overrides(args)])
-    trained = output / "last"
-    rows["trained"] = answer(trained, data, output / "trained.jsonl", args, "own")
+    train.main(["--config", "demo", "--fresh", *options])
+    rows["trained"] = answer_and_score(
+        trained, data, output / "trained.jsonl", num_questions=args.num_questions
+    )
 
     console.rule("4. The trained model with another conversation's evidence")
-    wrong = output / "wrong_evidence.jsonl"
-    rows["trained, wrong evidence"] = answer(trained, data, wrong, args, "other")
+    rows["trained, wrong evidence"] = answer_and_score(
+        trained,
+        data,
+        output / "wrong_evidence.jsonl",
+        num_questions=args.num_questions,
+        evidence_of="other",
+    )
 
     console.rule("5. One conversation, turn by turn")
-    show_conversation(trained, data, console)
-    show_table(rows, args, console)
+    pool = data / "pool.jsonl"
+    show_conversation(trained, data / "test.jsonl", pool, console)
+    show_table(rows, args.seed, console)
     if args.output_json:
         Path(args.output_json).write_text(json.dumps(rows, indent=1), encoding="utf-8")
     console.print(f"\n{time.monotonic() - began:.0f} seconds. Ask it yourself:", highlight=False)
-    console.print(
-        f"  .venv/bin/python infer.py chat --checkpoint {trained} --evidence {data / 'pool.jsonl'}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    command = [turngraph_command(), "chat", "--checkpoint", str(trained), "--evidence", str(pool)]
+    console.print(f"  {shlex.join(command)}", highlight=False, soft_wrap=True)
 
 
-def overrides(args: argparse.Namespace) -> list[str]:
-    """Options of train.py that put the demo's files where they were asked for."""
-    data = Path(args.output) / "data"
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--seed", type=int, default=0, help="random seed of data and training")
+    parser.add_argument("--output", default="runs/demo", help="folder for data and checkpoints")
+    parser.add_argument("--num_questions", type=int, default=100, help="test questions to answer")
+    parser.add_argument("--output_json", help="file for the table's numbers")
+    return parser.parse_args(argv)
+
+
+def training_options(output: Path, seed: int) -> list[str]:
+    """Return the options of ``turngraph train`` that set the demo's files and random seed."""
     return [
-        f"--data.train={data / 'train.jsonl'}",
-        f"--data.tune={data / 'tune.jsonl'}",
-        f"--training.output={args.output}",
-        f"--training.seed={args.seed}",
+        f"--data.train={output / 'data' / 'train.jsonl'}",
+        f"--data.tune={output / 'data' / 'tune.jsonl'}",
+        f"--training.output={output}",
+        f"--training.seed={seed}",
     ]
 
 
-def write_untrained(args: argparse.Namespace) -> Path:
-    """A checkpoint of the LM as it is: the same prompt and passages, no graph, nothing trained."""
-    config = read_config(CONFIG, *overrides(args))
-    plain = dataclasses.replace(config.model, evidence="text", lora=None)
-    settings = dataclasses.replace(config.training, max_steps=0)
-    config = dataclasses.replace(config, model=plain, training=settings)
-    folder = Path(args.output) / "untrained"
+def write_untrained(folder: Path, options: Sequence[str]) -> Path:
+    """Write a checkpoint of the untrained LM: the same prompt and passages as text, no graph."""
+    config = read_config(find_config("demo"), *options)
+    config = dataclasses.replace(
+        config,
+        model=dataclasses.replace(config.model, evidence="text", lora=None),
+        training=dataclasses.replace(config.training, max_steps=0),
+    )
     save_checkpoint(GraphLM(config.model), config, {}, folder)
     return folder
 
 
-def answer(
-    checkpoint: Path, data: Path, output: Path, args: argparse.Namespace, evidence_of: str
+def answer_and_score(
+    checkpoint: Path, data: Path, output: Path, *, num_questions: int, evidence_of: str = "own"
 ) -> Json:
-    """Answer test questions with ``infer.py answer``; the row of the table."""
-    command = ["answer", "--checkpoint", str(checkpoint), "--input", str(data / "test.jsonl")]
-    command += ["--output", str(output), "--max_questions", str(args.num_questions)]
-    command += [
-        "--evidence_of",
-        evidence_of,
-        "--batch_size",
-        "4",
-        "--max_new_tokens",
-        "16",
-        "--fresh",
-    ]
+    """Answer test questions as ``turngraph answer`` does, and return the table's row."""
     began = time.monotonic()
-    infer.main(command)
+    options = {
+        "--checkpoint": checkpoint,
+        "--input": data / "test.jsonl",
+        "--output": output,
+        "--max_questions": num_questions,
+        "--evidence_of": evidence_of,
+        "--batch_size": 4,
+        "--max_new_tokens": MAX_NEW_TOKENS,
+    }
+    infer.main(["answer", "--fresh", *(f"{name}={value}" for name, value in options.items())])
     records = [record for _, record in iter_lines(output)]
     count = len(records)
     return {
@@ -128,9 +137,9 @@ def answer(
     }
 
 
-def show_table(rows: dict[str, Json], args: argparse.Namespace, console: Console) -> None:
-    """The three rows in one table."""
-    table = Table(title=f"Conversations about countries never trained on (seed {args.seed})")
+def show_table(rows: dict[str, Json], seed: int, console: Console) -> None:
+    """Print the rows as one table."""
+    table = Table(title=f"Conversations about countries never trained on (seed {seed})")
     for name in ("", "questions", "H@1", "H@5", "tokens", "seconds"):
         table.add_column(name, justify="left" if not name else "right")
     for name, row in rows.items():
@@ -140,19 +149,26 @@ def show_table(rows: dict[str, Json], args: argparse.Namespace, console: Console
     console.print(table)
 
 
-def show_conversation(checkpoint: Path, data: Path, console: Console) -> None:
-    """Answer one test conversation turn by turn; its evidence becomes the pool to chat with."""
-    conversation = read_conversations(data / "test.jsonl")[0]
-    write_pool(data / "pool.jsonl", conversation.evidence)
-    model, builder = load(read_checkpoint(checkpoint))
-    memory, interaction = builder.memory(conversation), []
-    for number, turn in enumerate(conversation.turns):
-        example = builder.turn(conversation, number, interaction, memory)
-        record = answer_batch(model, builder.prompt, [example], 16)[0]
-        interaction.append((turn.question, record["answer"]))
-        show_answer(console, builder.prompt, record, example)
-        gold = gold_interaction(conversation, number + 1)[-1][1]
+def show_conversation(checkpoint: Path, test: Path, pool: Path, console: Console) -> None:
+    """Ask the questions of the first test conversation; write its evidence as a pool for chats."""
+    conversation = read_conversations(test)[0]
+    write_pool(pool, conversation.evidence)
+    qa = turngraph.load(checkpoint)
+    chat = qa.chat(evidence=[pool], max_new_tokens=MAX_NEW_TOKENS)
+    for index, turn in enumerate(conversation.turns):
+        answer = chat.ask(turn.question)
+        show_answer(console, qa.builder.prompt, answer.record, answer.example)
+        gold = gold_interaction(conversation, index + 1)[-1][1]
         console.print(f"  [dim]gold: {gold}[/]", highlight=False)
+
+
+def turngraph_command() -> str:
+    """Return how this environment's ``turngraph`` is started from here."""
+    installed = Path(sys.executable).with_name("turngraph")
+    if not installed.is_file() or os.environ.get("VIRTUAL_ENV") == str(installed.parent.parent):
+        return "turngraph"
+    near = installed.is_relative_to(Path.cwd())
+    return str(installed.relative_to(Path.cwd()) if near else installed)
 
 
 if __name__ == "__main__":
