@@ -1,4 +1,4 @@
-"""What comes in, checked and put into the form in which the record holds it."""
+"""Validation of episodes and extractions, and their normal form in the record."""
 
 from __future__ import annotations
 
@@ -18,32 +18,33 @@ from turngraph.data.normalise import fold
 
 MAX_END_WORDS = 7
 MAX_END_CHARACTERS = 200
-"""An end of a simple triplet is atomic up to both; scripts without spaces have long words."""
+"""Limits of an atomic end of a simple triplet; scripts without spaces have long words."""
 
 
-def clean_episode(episode: Episode, place: str) -> Episode:
-    """An episode with its time in ISO form and no lone surrogates (each becomes U+FFFD).
+def clean_episode(episode: Episode, label: str) -> Episode:
+    """Return an episode with an ISO time and U+FFFD for every lone surrogate.
 
-    Everything else, NUL and other control characters too, stays as it is.
+    Everything else stays, including NUL and other control characters.
 
     Args:
         episode: as a user gave it.
-        place: what an error calls it.
+        label: its name in errors.
 
     Raises:
-        ValueError: its time is none, or a field is not text.
+        ValueError: its time is invalid, or a field is no text.
     """
     for name in ("text", "time", "source", "origin", "speaker"):
         value = getattr(episode, name)
         if not isinstance(value, str) and (value is not None or name == "text"):
-            raise ValueError(f"{place}: field {name}: must be a text, not {type(value).__name__}")
+            raise ValueError(f"{label}: field {name}: must be a text, not {type(value).__name__}")
+    properties = episode.properties.items()
     return Episode(
-        well_formed(episode.text),
-        _time(episode.time, f"{place}: field time"),
-        _text(episode.source),
-        _text(episode.origin),
-        _text(episode.speaker),
-        {well_formed(str(k)): well_formed(str(v)) for k, v in episode.properties.items()},
+        text=well_formed(episode.text),
+        time=_time(episode.time, f"{label}: field time"),
+        source=_text(episode.source),
+        origin=_text(episode.origin),
+        speaker=_text(episode.speaker),
+        properties={well_formed(str(key)): well_formed(str(value)) for key, value in properties},
     )
 
 
@@ -51,40 +52,44 @@ def _text(value: str | None) -> str | None:
     return None if value is None else well_formed(value)
 
 
-def _time(value: str | None, place: str) -> str | None:
+def _time(value: str | None, label: str) -> str | None:
+    return None if value is None else _iso(value, label)
+
+
+def _iso(value: str, label: str) -> str:
     try:
-        return None if value is None else parse_time(value)
+        return parse_time(value)
     except ValueError as error:
-        raise ValueError(f"{place}: {error}") from None
+        raise ValueError(f"{label}: {error}") from None
 
 
-def clean_extraction(extraction: Extraction, length: int, place: str) -> Extraction:
-    """What an extractor found, with ISO times and a span for every statement.
+def clean_extraction(extraction: Extraction, length: int, label: str) -> Extraction:
+    """Return an extraction with ISO times and a span for every statement.
 
-    A triplet with an end that is not atomic, or without a part, becomes a thesis: nothing is lost.
+    A triplet with a blank part or an end that is not atomic becomes a thesis: nothing is lost.
 
     Args:
-        extraction: as it came.
-        length: of the episode's text, in characters; the span of what has none.
-        place: what an error calls it.
+        extraction: from an extractor.
+        length: characters of the episode's text; a statement without a span gets all of it.
+        label: its name in errors.
 
     Raises:
-        ValueError: a time is none, or a span is not in the text.
+        ValueError: a time is invalid, or a span is outside the text.
     """
-    theses = [_clean_thesis(thesis, length, place) for thesis in extraction.theses]
+    theses = [_clean_thesis(thesis, length, label) for thesis in extraction.theses]
     triplets = []
     named = {name for thesis in theses for name in thesis.entities} | set(extraction.entities)
     for triplet in extraction.triplets:
-        clean = _clean_triplet(triplet, length, place)
+        clean = _clean_triplet(triplet, length, label)
         if all(map(_is_atomic, (clean.subject, clean.object))) and not _is_blank(clean.relation):
             triplets.append(clean)
         else:
             theses.append(_as_thesis(clean, named))
     return Extraction(
-        tuple(triplets),
-        tuple(thesis for thesis in theses if not _is_blank(thesis.text)),
-        tuple(_time(time, f"{place}: a time") for time in extraction.times),
-        _names(extraction.entities),
+        triplets=tuple(triplets),
+        theses=tuple(thesis for thesis in theses if not _is_blank(thesis.text)),
+        times=tuple(_iso(time, f"{label}: a time") for time in extraction.times),
+        entities=_names(extraction.entities),
     )
 
 
@@ -106,39 +111,56 @@ def _as_thesis(triplet: Triplet, named: set[str]) -> Thesis:
     text = " ".join(part for part in (ends[0], triplet.relation, ends[1]) if not _is_blank(part))
     entities = tuple(end for end in ends if _is_atomic(end) or end in named)
     return Thesis(
-        text, entities, triplet.valid_from, triplet.valid_to, triplet.hypothesis, triplet.span,
-        triplet.replaces,
-    )  # fmt: skip
+        text=text,
+        entities=entities,
+        valid_from=triplet.valid_from,
+        valid_to=triplet.valid_to,
+        hypothesis=triplet.hypothesis,
+        span=triplet.span,
+        replaces=triplet.replaces,
+    )
 
 
-def _clean_triplet(triplet: Triplet, length: int, place: str) -> Triplet:
+def _clean_triplet(triplet: Triplet, length: int, label: str) -> Triplet:
     return Triplet(
-        well_formed(triplet.subject),
-        well_formed(triplet.relation),
-        well_formed(triplet.object),
-        *_holds(triplet, length, place),
+        subject=well_formed(triplet.subject),
+        relation=well_formed(triplet.relation),
+        object=well_formed(triplet.object),
+        valid_from=_time(triplet.valid_from, f"{label}: valid_from"),
+        valid_to=_time(triplet.valid_to, f"{label}: valid_to"),
+        hypothesis=triplet.hypothesis,
+        span=_span(triplet.span, length, label),
+        replaces=_replaces(triplet.replaces),
     )
 
 
-def _clean_thesis(thesis: Thesis, length: int, place: str) -> Thesis:
-    held = _holds(thesis, length, place)
-    return Thesis(well_formed(thesis.text), _names(thesis.entities), *held)
-
-
-def _holds(statement: Triplet | Thesis, length: int, place: str) -> tuple:
-    valid_from = _time(statement.valid_from, f"{place}: valid_from")
-    valid_to = _time(statement.valid_to, f"{place}: valid_to")
-    span = _span(statement.span, length, place)
-    replaces = tuple(
-        Replaced(*map(_text, (named.subject, named.relation, named.object, named.text)))
-        for named in statement.replaces
+def _clean_thesis(thesis: Thesis, length: int, label: str) -> Thesis:
+    return Thesis(
+        text=well_formed(thesis.text),
+        entities=_names(thesis.entities),
+        valid_from=_time(thesis.valid_from, f"{label}: valid_from"),
+        valid_to=_time(thesis.valid_to, f"{label}: valid_to"),
+        hypothesis=thesis.hypothesis,
+        span=_span(thesis.span, length, label),
+        replaces=_replaces(thesis.replaces),
     )
-    return valid_from, valid_to, statement.hypothesis, span, replaces
 
 
-def _span(span: Span | None, length: int, place: str) -> Span:
+def _replaces(named: Iterable[Replaced]) -> tuple[Replaced, ...]:
+    return tuple(
+        Replaced(
+            subject=_text(fact.subject),
+            relation=_text(fact.relation),
+            object=_text(fact.object),
+            text=_text(fact.text),
+        )
+        for fact in named
+    )
+
+
+def _span(span: Span | None, length: int, label: str) -> Span:
     if span is None:
         return 0, length
     if not 0 <= span[0] <= span[1] <= length:
-        raise ValueError(f"{place}: span {tuple(span)} is not in a text of {length} characters")
+        raise ValueError(f"{label}: span {tuple(span)} is not in a text of {length} characters")
     return span[0], span[1]

@@ -1,4 +1,4 @@
-"""Taking episodes, and all that only they gave, out of the record."""
+"""Deletion of episodes, and of everything that only they said, from the record."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from turngraph.data.memory_graph.record.facts import index_aliases, index_facts
 from turngraph.data.memory_graph.record.supersede import own_times, release, settle
 
 NODE, EDGE = 0, 1
-"""Kinds of rows of ``removed``."""
+"""Values of the column ``kind`` of the table ``removed``."""
 
 
 class Eraser:
-    """One forgetting.
+    """Deletes episodes in one transaction and counts what went.
 
     Args:
         db: inside a write.
@@ -36,10 +36,10 @@ class Eraser:
     def __init__(self, db: sqlite3.Connection, revision: int) -> None:
         self.db, self.revision = db, revision
         self.counts: Counter[str] = Counter()
-        self._near: set[int] = set()  # may have lost their last edge
+        self._near: set[int] = set()  # nodes that may have lost their last edge
 
     def erase(self, episodes: Iterable[int], objects: Iterable[int] = ()) -> None:
-        """Take out episodes; and objects with all their names, even those that the user gave."""
+        """Delete episodes, and objects with all their names, also those that a user gave."""
         episodes, objects = list(episodes), list(objects)
         self.db.execute("DELETE FROM journal")
         gone, kept = self._facts_of(episodes)
@@ -60,35 +60,35 @@ class Eraser:
 
     # Rows
 
-    def _ids(self, sql: str, numbers: Iterable[int]) -> list[int]:
-        """The first column of a query over ``k.value`` of a list of ids."""
-        return [row[0] for row in self.db.execute(sql, (json.dumps(list(numbers)),))]
+    def _ids(self, sql: str, ids: Iterable[int]) -> list[int]:
+        """Return the first column of a query over ``k.value`` of a list of ids."""
+        return [row[0] for row in self.db.execute(sql, (json.dumps(list(ids)),))]
 
-    def _drop_rows(self, table: str, column: str, numbers: Iterable[int]) -> None:
-        values = ((number,) for number in numbers)
+    def _drop_rows(self, table: str, column: str, ids: Iterable[int]) -> None:
+        values = ((id_,) for id_ in ids)
         self.db.executemany(f"DELETE FROM {table} WHERE {column} = ?", values)
 
-    def _note(self, kind: int, numbers: Iterable[int]) -> None:
-        rows = ((kind, number, self.revision) for number in numbers)
+    def _note_removed(self, kind: int, ids: Iterable[int]) -> None:
+        rows = ((kind, id_, self.revision) for id_ in ids)
         self.db.executemany("INSERT INTO removed VALUES (?, ?, ?)", rows)
 
-    def _drop_edges(self, column: str, numbers: list[int]) -> None:
-        """Delete edges by id or by an end."""
+    def _drop_edges(self, column: str, ids: list[int]) -> None:
+        """Delete edges by id, source or target."""
         sql = f"""SELECT e.id, e.source, e.target FROM json_each(?) k
             JOIN edges e ON e.{column} = k.value"""
-        rows = self.db.execute(sql, (json.dumps(numbers),)).fetchall()
+        rows = self.db.execute(sql, (json.dumps(ids),)).fetchall()
         self._drop_rows("edges", "id", [row[0] for row in rows])
-        self._note(EDGE, [row[0] for row in rows])
+        self._note_removed(EDGE, [row[0] for row in rows])
         self._near.update(end for row in rows for end in row[1:])
 
-    def _drop_nodes(self, numbers: list[int]) -> None:
-        self._drop_rows("nodes", "id", numbers)
-        self._note(NODE, numbers)
+    def _drop_nodes(self, ids: list[int]) -> None:
+        self._drop_rows("nodes", "id", ids)
+        self._note_removed(NODE, ids)
 
     # Facts
 
     def _facts_of(self, episodes: list[int]) -> tuple[list[int], list[int]]:
-        """Facts that only these episodes said, and those that others said as well."""
+        """Return facts that only these episodes say, and facts that others say too."""
         sql = """SELECT DISTINCT p.fact FROM json_each(?) k
             JOIN provenance p ON p.episode = k.value ORDER BY p.fact"""
         said = self._ids(sql, episodes)
@@ -99,7 +99,7 @@ class Eraser:
         return sorted(set(said).difference(kept)), kept
 
     def _restore(self, key: int) -> None:
-        """A fact that others said as well has its time and its edges from them."""
+        """Give a fact the time and the edges that its other episodes account for."""
         sql = """SELECT n.said FROM provenance p JOIN nodes n ON n.id = p.episode
             WHERE p.fact = ? AND n.said IS NOT NULL ORDER BY n.said LIMIT 1"""
         row = self.db.execute(sql, (key,)).fetchone()
@@ -116,7 +116,7 @@ class Eraser:
             self._rejoin(key >> 1, said)
 
     def _rejoin(self, thesis: int, said: str | None) -> None:
-        """Leave those edges to a thesis that the episodes which still say it account for."""
+        """Keep only the edges to a thesis that its remaining episodes account for."""
         valid_from, valid_to = own_times(self.db, node_key(thesis))
         times = dict.fromkeys(thesis_times(said, valid_from, valid_to))
         sql = f"""SELECT e.id, n.text FROM edges e JOIN nodes n ON n.id = e.source
@@ -132,7 +132,7 @@ class Eraser:
             self._join_time(time, thesis)
 
     def _join_time(self, iso: str, thesis: int) -> None:
-        """An edge from the node of a time, which is there: an episode has it as well."""
+        """Join the node of a time, which exists as an episode has it too, to a thesis."""
         sql = f"SELECT id FROM nodes WHERE hash = ? AND type = {TIME} AND text = ?"
         [time] = self.db.execute(sql, (text_hash(TIME, iso), iso)).fetchone()
         sql = "INSERT INTO edges (type, source, target, revision) VALUES (?, ?, ?, ?)"
@@ -141,7 +141,7 @@ class Eraser:
     # Names
 
     def _forget_names(self, episodes: list[int], objects: list[int]) -> None:
-        """Drop the spellings that were seen nowhere else, and the objects that have none left."""
+        """Drop spellings that were seen nowhere else, and objects without a name left."""
         sql = """SELECT DISTINCT s.alias FROM json_each(?) k
             JOIN sightings s ON s.episode = k.value"""
         seen = self._ids(sql, episodes)
@@ -155,15 +155,15 @@ class Eraser:
         nodes = self._ids(sql, unseen)
         self._drop_aliases(unseen)
         for node in nodes:
-            self._name_anew(node)
+            self._rename(node)
 
-    def _drop_aliases(self, numbers: list[int]) -> None:
-        index_aliases(self.db, numbers, remove=True)
-        self._drop_rows("aliases", "id", numbers)
-        self.counts["names"] += len(numbers)
+    def _drop_aliases(self, ids: list[int]) -> None:
+        index_aliases(self.db, ids, remove=True)
+        self._drop_rows("aliases", "id", ids)
+        self.counts["names"] += len(ids)
 
-    def _name_anew(self, node: int) -> None:
-        """Call an object by a spelling that is still seen; drop it if there is none."""
+    def _rename(self, node: int) -> None:
+        """Rename an object to a spelling that is left; drop it if there is none."""
         sql = "SELECT spelling FROM aliases WHERE node = ? ORDER BY id"
         spellings = [spelling for (spelling,) in self.db.execute(sql, (node,))]
         if not spellings:
@@ -185,7 +185,7 @@ class Eraser:
         self.counts["objects"] += len(nodes)
 
     def _drop_lonely(self) -> None:
-        """Drop the objects and times that nothing is joined to any more."""
+        """Drop objects and times that lost their last edge."""
         sql = """SELECT n.id FROM json_each(?) k
             JOIN nodes n ON n.id = k.value AND n.type = {type} WHERE NOT EXISTS
             (SELECT 1 FROM edges e WHERE e.source = n.id OR e.target = n.id)"""

@@ -1,10 +1,11 @@
-"""What nodes and facts read as."""
+"""Texts of nodes and facts."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, SIMPLE, THESIS
 
@@ -15,13 +16,13 @@ _NODE = f"SELECT 2 * id, text FROM nodes WHERE type IN ({THESIS}, {EPISODIC}) AN
 
 
 def simple_text(valid_from: str | None, subject: str, relation: str, object: str) -> str:
-    """What a simple triplet reads as, with its time in front where it has one."""
+    """Return the text of a simple triplet, with its begin in front if known."""
     text = f"{subject} {relation} {object}"
     return text if valid_from is None else f"{valid_from}: {text}"
 
 
 def fact_texts(db: sqlite3.Connection, keys: Iterable[int]) -> dict[int, str]:
-    """What facts read as, by key; those that are not there are left out."""
+    """Return the texts of facts by key, without those that are missing."""
     keys = list(keys)
     edges = [key // 2 for key in keys if key % 2]
     nodes = [key // 2 for key in keys if key % 2 == 0]
@@ -32,44 +33,39 @@ def fact_texts(db: sqlite3.Connection, keys: Iterable[int]) -> dict[int, str]:
 
 
 def fact_text(db: sqlite3.Connection, key: int) -> str:
-    """What one fact reads as.
+    """Return the text of one fact.
 
     Raises:
         KeyError: there is no such fact.
     """
-    number = (key // 2,)
-    if key % 2:
-        row = db.execute(f"{_SIMPLE} e.id = ?", number).fetchone()
-        text = row and simple_text(*row[1:])
-    else:
-        row = db.execute(f"{_NODE} id = ?", number).fetchone()
-        text = row and row[1]
-    if text is None:
+    sql = f"{_SIMPLE} e.id = ?" if key % 2 else f"{_NODE} id = ?"
+    row = db.execute(sql, (key // 2,)).fetchone()
+    if row is None:
         raise KeyError(key)
-    return text
+    return simple_text(*row[1:]) if key % 2 else str(row[1])
 
 
 def node_texts(db: sqlite3.Connection, nodes: Iterable[int]) -> dict[int, str]:
-    """What nodes read as, by id; those that are not there are left out."""
+    """Return the texts of nodes by id, without those that are missing."""
     nodes = list(nodes)
     if len(nodes) == 1:  # three times faster than a list of one
         return dict(db.execute("SELECT id, text FROM nodes WHERE id = ?", nodes))
     return dict(_many(db, "SELECT id, text FROM nodes WHERE id IN", nodes))
 
 
-def _many(db: sqlite3.Connection, sql: str, values: Sequence[int]) -> Iterator[tuple]:
-    """The rows of a query that ends in "id IN", for some ids."""
+def _many(db: sqlite3.Connection, sql: str, values: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a query that ends in "id IN", for these ids."""
     yield from db.execute(f"{sql} (SELECT value FROM json_each(?))", (json.dumps(values),))
 
 
 def changed_names(db: sqlite3.Connection, since: int) -> Iterator[tuple[int, str]]:
-    """Id and name of every object that was written after a revision."""
+    """Yield id and name of every object that was written after a revision."""
     sql = f"SELECT id, text FROM nodes WHERE revision > ? AND type = {OBJECT}"
     yield from db.execute(sql, (since,))
 
 
 def changed_facts(db: sqlite3.Connection, since: int) -> Iterator[tuple[int, str]]:
-    """Key and text of every fact that was written after a revision, or an end of which was."""
+    """Yield key and text of every fact that, or an end of which, was written after a revision."""
     yield from db.execute(f"{_NODE} revision > ?", (since,))
     for key, *parts in db.execute(f"{_SIMPLE} e.revision > ?", (since,)):
         yield key, simple_text(*parts)

@@ -1,4 +1,4 @@
-"""Facts as the record has them: read whole, and put into the word indexes."""
+"""Reader of whole facts, and writer of the word indexes."""
 
 from __future__ import annotations
 
@@ -49,59 +49,67 @@ JOIN episodes e ON e.node = k.value JOIN nodes n ON n.id = e.node"""
 
 
 def load_facts(db: sqlite3.Connection, keys: Iterable[int]) -> list[Fact]:
-    """The facts of these keys, in their order, whenever they hold.
+    """Return the facts of these keys in order, whenever they hold.
 
     Raises:
-        KeyError: there is no such fact.
+        KeyError: a fact is missing.
     """
     keys = list(keys)
     edges = json.dumps([key >> 1 for key in keys if key & 1])
     nodes = json.dumps([key >> 1 for key in keys if not key & 1])
-    places = _places(db, keys)
-    found = {}
-    for edge, *values in db.execute(_SIMPLE, (edges,)):
-        found[edge_key(edge)] = _simple(edge_key(edge), *values, places=places)
-    mentioned = defaultdict(list)
+    provenance = _provenance(db, keys)
+    found: dict[int, Fact] = {}
+    for edge, source_id, source, relation, target_id, target, *holds in db.execute(
+        _SIMPLE, (edges,)
+    ):
+        valid_from, valid_to, hypothesis = holds
+        key = edge_key(edge)
+        found[key] = Fact(
+            key=key,
+            type="simple",
+            text=simple_text(valid_from, source, relation, target),
+            ends=(source, relation, target),
+            entities=((source_id, source), (target_id, target))[
+                : 1 if source_id == target_id else 2
+            ],
+            valid_from=valid_from,
+            valid_to=valid_to,
+            hypothesis=bool(hypothesis),
+            provenance=tuple(provenance[key]),
+        )
+    episodes = {node: rest for node, *rest in db.execute(_EPISODES, (nodes,))}
+    mentioned: dict[int, list[tuple[int, str]]] = defaultdict(list)
     for target, node, name in db.execute(_MENTIONED, (nodes,)):
         mentioned[target].append((node, name))
-    for node, type, text, *holds, hypothesis in db.execute(_NODES, (nodes,)):
+    for node, type, text, valid_from, valid_to, hypothesis in db.execute(_NODES, (nodes,)):
         key = node_key(node)
         if type == EPISODIC:
-            [place] = places[key]
-            places[key] = [Provenance(node, (0, len(text)), *place)]
-        kind = "thesis" if type == THESIS else "episodic"
-        entities, said_in = tuple(mentioned[node]), tuple(places[key])
-        found[key] = Fact(key, kind, text, None, entities, *holds, bool(hypothesis), said_in)
+            provenance[key] = [Provenance(node, (0, len(text)), *episodes[node])]
+        found[key] = Fact(
+            key=key,
+            type="thesis" if type == THESIS else "episodic",
+            text=text,
+            entities=tuple(mentioned[node]),
+            valid_from=valid_from,
+            valid_to=valid_to,
+            hypothesis=bool(hypothesis),
+            provenance=tuple(provenance[key]),
+        )
     return [found[key] for key in keys]
 
 
-def _simple(
-    key: int, source: int, subject: str, relation: str, target: int, object: str,
-    valid_from: str | None, valid_to: str | None, hypothesis: int, places: dict[int, list],
-) -> Fact:  # fmt: skip
-    text = simple_text(valid_from, subject, relation, object)
-    entities = ((source, subject), (target, object))[: 1 if source == target else 2]
-    ends, said_in = (subject, relation, object), tuple(places[key])
-    return Fact(
-        key, "simple", text, ends, entities, valid_from, valid_to, bool(hypothesis), said_in
-    )
-
-
-def _places(db: sqlite3.Connection, keys: list[int]) -> dict[int, list]:
-    """Where each fact was said; of an episode its source, speaker and time only."""
-    places: dict[int, list] = defaultdict(list)
+def _provenance(db: sqlite3.Connection, keys: list[int]) -> dict[int, list[Provenance]]:
+    """Return every span that says a triplet or a thesis, by fact key."""
+    found: dict[int, list[Provenance]] = defaultdict(list)
     for fact, episode, start, stop, *rest in db.execute(_PROVENANCE, (json.dumps(keys),)):
-        places[fact].append(Provenance(episode, (start, stop), *rest))
-    nodes = [key >> 1 for key in keys if not key & 1]
-    for node, *rest in db.execute(_EPISODES, (json.dumps(nodes),)):
-        places[node_key(node)].append(tuple(rest))
-    return places
+        found[fact].append(Provenance(episode, (start, stop), *rest))
+    return found
 
 
 def plain_texts(
     db: sqlite3.Connection, keys: Sequence[int]
 ) -> Iterator[tuple[int, tuple[str, Ends | None]]]:
-    """Key, text without its time, and ends of facts."""
+    """Yield key, text without time, and ends of facts; theses and episodes have no ends."""
     edges = json.dumps([key >> 1 for key in keys if key & 1])
     for edge, *ends in db.execute(_ENDS, (edges,)):
         yield edge_key(edge), (" ".join(ends), tuple(ends))
@@ -111,7 +119,7 @@ def plain_texts(
 
 
 def index_words(text: str) -> str:
-    """A text as the word indexes hold it."""
+    """Return a text in the form of the word indexes."""
     return " ".join(words(text))
 
 
@@ -126,20 +134,20 @@ _ALIAS_WORDS = "SELECT a.id, a.spelling FROM json_each(?) k JOIN aliases a ON a.
 
 
 def index_facts(db: sqlite3.Connection, keys: Iterable[int], remove: bool = False) -> None:
-    """Put facts into ``fact_words`` as they read now, simple triplets without their time.
+    """Add facts to ``fact_words`` with their current text; simple triplets without time.
 
     Args:
         db: inside a write.
         keys: of the facts.
-        remove: take them out instead. The index has no copy of its texts: to change what a fact
-            reads as (a name at one of its ends), take it out, change it, and put it in again.
+        remove: remove them instead. The index has no copy of its texts: to change a fact's text
+            (a name at one of its ends), remove the fact, change it, and add it again.
     """
     ids = json.dumps(list(keys))
     index_rows(db, "fact_words", db.execute(_FACT_WORDS, (ids, ids)), remove)
 
 
 def index_aliases(db: sqlite3.Connection, aliases: Iterable[int], remove: bool = False) -> None:
-    """Put rows of ``aliases`` into ``name_words``, or take them out; see ``index_facts``."""
+    """Add rows of ``aliases`` to ``name_words``, or remove them; see ``index_facts``."""
     rows = db.execute(_ALIAS_WORDS, (json.dumps(list(aliases)),))
     index_rows(db, "name_words", rows, remove)
 
@@ -147,8 +155,8 @@ def index_aliases(db: sqlite3.Connection, aliases: Iterable[int], remove: bool =
 def index_rows(
     db: sqlite3.Connection, table: str, rows: Iterable[tuple[int, str]], remove: bool
 ) -> None:
-    """Put rows of ids and texts into ``name_words`` or ``fact_words``, or take them out."""
-    indexed = sorted((number, index_words(text)) for number, text in rows)
+    """Add rows of ids and texts to ``name_words`` or ``fact_words``, or remove them."""
+    indexed = sorted((row_id, index_words(text)) for row_id, text in rows)
     if remove:
         sql = f"INSERT INTO {table} ({table}, rowid, words) VALUES ('delete', ?, ?)"
     else:

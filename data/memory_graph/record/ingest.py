@@ -1,4 +1,4 @@
-"""Remembering: episodes in, each once, batch after batch, each batch whole or not at all."""
+"""Ingestion of episodes: each origin once, in batches of one transaction."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from turngraph.data.memory_graph.times import now
 
 BATCH = 200
 MAX_SECONDS = 5.0
-"""A write that has taken so long is committed after the episode at hand: others wait for it."""
-NEW_OBJECTS = 100_000
-"""A batch makes hundreds of thousands of Python's objects and no cycles of them: these are looked
-for after so many only, instead of 700, which would take a seventh of the time."""
+"""A write is committed after the episode that passes this time, as other writers wait for it."""
+GC_THRESHOLD = 100_000
+"""New objects between two garbage collections; Python's 700 takes a seventh of the time, and a
+batch makes hundreds of thousands of objects without cycles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What remembering added, and what it cost.
+    """Counts and cost of an ingestion.
 
     Args:
-        episodes: new ones.
-        skipped: those whose origin was there already.
-        objects, theses, triplets: new ones; what was known already is not counted.
+        episodes: new episodes.
+        skipped: episodes whose origin was known.
+        objects, theses, triplets: new ones, without those that were known.
         superseded: facts that were closed.
-        seconds: all in all.
-        cost: what the extractor counted meanwhile (tokens, requests), by name.
+        seconds: total time.
+        cost: what the extractor counted (tokens, requests), by name.
     """
 
     episodes: int = 0
@@ -56,21 +56,21 @@ def remember_many(
     progress: bool = False,
     batch: int = BATCH,
 ) -> Remembered:
-    """Remember episodes in their order.
+    """Remember episodes in order.
 
-    What is committed stays if the process dies, and is skipped by its origin when the same
-    episodes are remembered again.
+    Committed batches survive the death of the process; when the same episodes come again, their
+    origins are skipped.
 
     Args:
         store: the graph.
-        extractor: says what they say.
-        episodes: may be endless; ``batch`` of them are read at a time.
-        progress: show a bar.
-        batch: so many are extracted together, and committed together unless that takes long.
+        extractor: finds the statements of an episode.
+        episodes: read one batch at a time; may be endless.
+        progress: show a progress bar.
+        batch: episodes that are extracted together, and committed together unless that takes long.
 
     Raises:
-        ValueError: an episode or what the extractor found is not as it has to be (what was
-            committed before stays), or the graph cannot be written.
+        ValueError: an episode or an extraction is invalid (committed batches stay), or the graph
+            cannot be written.
     """
     counts: Counter[str] = Counter()
     seconds, cost = 0.0, Counter[str]()
@@ -90,15 +90,15 @@ COUNTED = ("episodes", "skipped", "objects", "theses", "triplets", "superseded")
 def remember_batches(
     store: Store, extractor: Extractor, episodes: Iterable[Episode], batch: int = BATCH
 ) -> Iterator[Remembered]:
-    """As ``remember_many``; yields after every commit what it added, when it is on the disk.
+    """Remember episodes as ``remember_many``; yield the counts of every commit.
 
     Raises:
-        ValueError: as of ``remember_many``.
+        ValueError: as ``remember_many``.
     """
     numbered = enumerate(episodes)
     while part := list(islice(numbered, batch)):
         begun, spent = time.monotonic(), extractor.cost()
-        given = [clean_episode(episode, f"episode {number}") for number, episode in part]
+        given = [clean_episode(episode, f"episode {index}") for index, episode in part]
         new = _not_remembered(store, given)
         found = _extract(extractor, new)
         pending = list(zip(new, found, strict=True))
@@ -114,9 +114,9 @@ def remember_batches(
 
 @contextmanager
 def _few_collections() -> Iterator[None]:
-    """Let Python look for cycles rarely, if it looks at all."""
+    """Run the garbage collector rarely, if it is on."""
     before = gc.get_threshold()
-    gc.set_threshold(max(before[0], NEW_OBJECTS) if before[0] else 0, *before[1:])
+    gc.set_threshold(max(before[0], GC_THRESHOLD) if before[0] else 0, *before[1:])
     try:
         yield
     finally:
@@ -124,7 +124,7 @@ def _few_collections() -> Iterator[None]:
 
 
 def _not_remembered(store: Store, episodes: Sequence[Episode]) -> list[Episode]:
-    """The episodes whose origins are not there, the first of those that have the same."""
+    """Return the episodes with a new origin, the first of equal ones."""
     seen: set[str] = set()
     new = []
     for episode in episodes:
@@ -157,7 +157,7 @@ def _extract(extractor: Extractor, episodes: Sequence[Episode]) -> list[Extracti
 def _write(
     store: Store, extractor: Extractor, pending: list[tuple[Episode, Extraction]]
 ) -> Counter[str]:
-    """Commit as many of the pending episodes as time allows, and take them off the list."""
+    """Commit as many pending episodes as time allows, and remove them from the list."""
     if not pending:
         return Counter()
     done, skipped = 0, 0
@@ -166,7 +166,7 @@ def _write(
         writer = EpisodeWriter(store.db, extractor, revision, now())
         writer.objects.look_up(name for _, found in pending for name in found.names())
         for episode, extraction in pending:
-            # another process may have remembered it since it was looked for
+            # another process may have remembered it meanwhile
             if episode.origin is not None and _is_known(store, episode.origin):
                 skipped += 1
             else:

@@ -1,4 +1,4 @@
-"""Which object a person means: by name, or by id where names are not enough."""
+"""Lookup of an object by a name or an id that a user gives."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from turngraph.data.memory_graph.memory_types import OBJECT
 from turngraph.data.memory_graph.names import alias, well_formed
 
 NEAR_NAMES = 5
-"""So many names are offered in place of an unknown one."""
+"""Maximum similar names that an error suggests."""
 NEAR = 60
-"""How alike a name must be to be offered, from 0 to 100 (rapidfuzz's ``ratio``)."""
+"""Least similarity of a suggested name, from 0 to 100 (rapidfuzz's ``ratio``)."""
 _ID = re.compile(r"#(\d{1,18})")
 
 
 def find_object(db: sqlite3.Connection, entity: str | int) -> int:
-    """The id of the one object of a name or an id.
+    """Return the id of the one object that a name or an id means.
 
     Args:
         db: the record.
-        entity: a name in any spelling that folds to one of an object's; an id: 12 or "#12".
+        entity: a name in any spelling that folds to an alias; an id: 12 or "#12".
 
     Raises:
-        ValueError: no object or several; the message lists those, or the nearest names, with ids.
+        ValueError: no object or several; the message lists these, or similar names, with ids.
     """
-    match = _ID.fullmatch(entity.strip()) if isinstance(entity, str) else None
-    if match or isinstance(entity, int):
-        number = int(match[1]) if match else entity
+    if isinstance(entity, str) and (match := _ID.fullmatch(entity.strip())):
+        entity = int(match[1])
+    if isinstance(entity, int):
         sql = "SELECT 1 FROM nodes WHERE id = ? AND type = ?"
-        if abs(number) >= 2**63 or db.execute(sql, (number, OBJECT)).fetchone() is None:
-            raise ValueError(f"#{number} is no object of this memory graph")
-        return number
+        if abs(entity) >= 2**63 or db.execute(sql, (entity, OBJECT)).fetchone() is None:
+            raise ValueError(f"#{entity} is no object of this memory graph")
+        return entity
     wanted = alias(well_formed(entity))
     sql = "SELECT DISTINCT node FROM aliases WHERE alias = ? ORDER BY node"
-    found = [node for (node,) in db.execute(sql, (wanted,))]
+    found: list[int] = [node for (node,) in db.execute(sql, (wanted,))]
     if len(found) > 1:
         listed = "; ".join(describe(db, node) for node in found)
         raise ValueError(f"{len(found)} objects are named {entity!r}: {listed}")
@@ -45,7 +45,7 @@ def find_object(db: sqlite3.Connection, entity: str | int) -> int:
 
 
 def describe(db: sqlite3.Connection, node: int) -> str:
-    """An object so that it can be told from others: id, name, other names, number of edges."""
+    """Describe an object by id, name, other names and number of edges."""
     name = db.execute("SELECT text FROM nodes WHERE id = ?", (node,)).fetchone()[0]
     sql = "SELECT spelling FROM aliases WHERE node = ? AND spelling != ? ORDER BY id LIMIT 3"
     others = [spelling for (spelling,) in db.execute(sql, (node, name))]

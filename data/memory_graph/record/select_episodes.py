@@ -1,4 +1,4 @@
-"""The episodes that forgetting means."""
+"""Selection of the episodes to delete."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ WHERE fact_words MATCH ? AND instr(CAST(n.text AS BLOB), CAST(? AS BLOB))"""
 
 
 def episodes_of_source(db: sqlite3.Connection, source: str) -> list[int]:
-    """Episodes of a source, oldest first."""
+    """Return the episodes of a source, oldest first."""
     sql = "SELECT node FROM episodes WHERE source = ? ORDER BY node"
     return [node for (node,) in db.execute(sql, (source,))]
 
 
 def episodes_of_origins(db: sqlite3.Connection, origins: Iterable[str]) -> list[int]:
-    """Episodes of some origins, in their order; what is not there is passed over."""
+    """Return the episodes of these origins in order; unknown origins are skipped."""
     sql = "SELECT node FROM episodes WHERE origin = ?"
     return [node for origin in origins for (node,) in db.execute(sql, (origin,))]
 
 
 def episodes_of_entity(db: sqlite3.Connection, node: int) -> list[int]:
-    """Episodes that mention an object, oldest first.
+    """Return the episodes that mention an object, oldest first.
 
-    Those joined to it; those that have one of its names, in that spelling and as whole words, in
-    their text or in a thesis; and those whose speaker has its name. A name that other objects have
-    as well counts only where it is joined.
+    These are the episodes joined to it; those with one of its names, in that spelling and as whole
+    words, in their text or in a thesis; and those whose speaker has its name. A name that other
+    objects have too counts only in episodes joined to the object.
     """
     sql = f"SELECT target FROM edges WHERE source = ? AND type = {EPISODIC_EDGE}"
     found = {target for (target,) in db.execute(sql, (node,))}

@@ -1,4 +1,4 @@
-"""The one record of a memory graph: an SQLite database with one writer and many readers."""
+"""Record of a memory graph: an SQLite database with one writer and many readers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from turngraph.data.memory_graph.record.facts import load_facts
 
 WAIT_SECONDS = 30.0
 CACHE_KIB = 160 * 1024
-"""Of SQLite's pages in memory: where the random reads of a graph with a million names land, beside
-the 20,000 pages (80 MiB) that a batch of remembering changes in it."""
+"""Size of SQLite's page cache: it holds the 20,000 pages (80 MiB) that a batch changes in a graph
+of a million names, beside the pages that it reads."""
 CHECKPOINT_PAGES = 4096
-"""Committed pages in the -wal before they go to the database: 16 MiB, so that a page that many
-batches change is written back once."""
+"""Pages of the -wal before a checkpoint, 16 MiB: a page that many batches change is written back
+once."""
 OUTSIDE = {
     sqlite3.SQLITE_BUSY: "another process is writing to it",
     sqlite3.SQLITE_NOTADB: "not a memory graph: no SQLite database",
@@ -32,25 +32,25 @@ OUTSIDE = {
     sqlite3.SQLITE_CANTOPEN: "cannot be opened",
     sqlite3.SQLITE_TOOBIG: "a text is too long (a database holds up to 1 GB each)",
 }
-"""What is wrong with the file or the machine, not with the program."""
+"""Errors of the file or the machine, by SQLite's code."""
 
 
 class Store:
-    """A memory graph's database, opened.
+    """Open database of a memory graph.
 
-    WAL: readers see the last commit while another process writes. Each commit is on the disk when
-    it returns, and what is deleted is overwritten. Pages are read into SQLite's own cache and not
-    mapped into memory: a file that is cut short under a map kills the process.
+    In WAL mode readers see the last commit while another process writes. A commit is on the disk
+    when it returns, and deleted rows are overwritten. Pages are read into SQLite's cache and not
+    mapped into memory: truncating a mapped file kills the process.
 
     Args:
-        path: of the database; a new one is made, readable by its owner only. ":memory:" is one
-            that no file holds.
-        read_only: nothing can be written, and it must be there.
+        path: of the database; a missing one is created, readable by its owner only. ":memory:"
+            keeps it in memory.
+        read_only: allow no write; the file must exist.
         wait: seconds to wait for another process's write.
 
     Raises:
-        ValueError: it is missing (``read_only``), damaged, not a memory graph, of a newer schema,
-            or may not be read.
+        ValueError: the file is missing (``read_only``), damaged, no memory graph, of a newer
+            schema, or not readable.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Store:
         return db
 
     def _check_schema(self) -> None:
-        self.db.execute("BEGIN")  # another process may just be making it
+        self.db.execute("BEGIN")  # another process may be creating it
         try:
             application = self.db.execute("PRAGMA application_id").fetchone()[0]
             tables = self.db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
@@ -102,7 +102,7 @@ class Store:
             self._make_or_migrate()
 
     def _use_wal(self) -> None:
-        """Have a -wal, which a new graph and a backup come without; SQLite itself does not wait."""
+        """Switch a new graph or a backup to WAL mode; SQLite itself does not wait here."""
         until = time.monotonic() + self.wait
         while True:
             try:
@@ -126,11 +126,14 @@ class Store:
         except ValueError as error:
             raise ValueError(f"{self.path}: {error}") from None
         finally:
-            if self.db.in_transaction:
-                self.db.execute("ROLLBACK")
+            self._roll_back()
+
+    def _roll_back(self) -> None:
+        if self.db.in_transaction:  # not committed
+            self.db.execute("ROLLBACK")
 
     def close(self) -> None:
-        """Close the database; the last one to close it folds its -wal into it."""
+        """Close the database; the last process to close it merges the -wal into it."""
         self.db.close()
 
     def __enter__(self) -> Store:
@@ -144,18 +147,19 @@ class Store:
 
     @property
     def revision(self) -> int:
-        """The number of the last write that can be seen."""
-        return self.db.execute("SELECT value FROM meta WHERE name = 'revision'").fetchone()[0]
+        """Number of the last visible write."""
+        sql = "SELECT value FROM meta WHERE name = 'revision'"
+        return int(self.db.execute(sql).fetchone()[0])
 
     @contextmanager
     def writing(self) -> Iterator[int]:
-        """One transaction, all of it or nothing, which gives the revision that it makes.
+        """Run one transaction and yield the revision that it creates.
 
-        One process writes at a time; others wait for ``wait`` seconds.
+        One process writes at a time; others wait up to ``wait`` seconds.
 
         Raises:
-            ValueError: the graph is read-only, another process did not end its write in time, the
-                disk is full, or the file is damaged.
+            ValueError: the graph is read-only, another process writes too long, the disk is full,
+                or the file is damaged.
         """
         if self.read_only:
             raise ValueError(f"{self.path}: opened for reading only")
@@ -169,12 +173,11 @@ class Store:
                 self.db.execute("INSERT INTO stamps VALUES (?, random())", (revision,))
                 self.db.execute("COMMIT")
             finally:
-                if self.db.in_transaction:  # not committed
-                    self.db.execute("ROLLBACK")
+                self._roll_back()
 
     @contextmanager
     def reading(self) -> Iterator[int]:
-        """Several reads of one revision, which it gives; inside a transaction that is its own."""
+        """Run reads of one revision, and yield it; inside a transaction they are part of it."""
         with self.clear_errors():
             if self.db.in_transaction:
                 yield self.revision
@@ -187,7 +190,7 @@ class Store:
 
     @contextmanager
     def clear_errors(self) -> Iterator[None]:
-        """Tell a user what is wrong with the file or the machine, in one line."""
+        """Turn errors of the file or the machine into a ValueError of one line."""
         try:
             yield
         except sqlite3.Error as error:
@@ -198,23 +201,23 @@ class Store:
             raise ValueError(f"{self.path}: {OUTSIDE[code]}{waited}") from error
 
     def facts(self, keys: Iterable[int]) -> list[Fact]:
-        """The facts of these keys, in their order.
+        """Return the facts of these keys in order.
 
         Raises:
-            KeyError: there is no such fact.
+            KeyError: a fact is missing.
         """
         with self.reading():
             return load_facts(self.db, keys)
 
     def objects(self, name: str) -> list[int]:
-        """Ids of the objects that have a name, in any spelling of it, oldest first."""
+        """Return ids of the objects with a name, in any spelling, oldest first."""
         sql = "SELECT DISTINCT node FROM aliases WHERE alias = ? ORDER BY node"
         with self.clear_errors():
             return [node for (node,) in self.db.execute(sql, (alias(name),))]
 
 
 def _prepare_file(path: Path, read_only: bool) -> None:
-    """SQLite gives the files beside a database its permissions; a memory is its owner's."""
+    """Create a missing file for its owner only; SQLite copies its permissions to -wal and -shm."""
     if path.is_dir():
         raise ValueError(f"{path}: a folder, not a memory graph")
     if path.exists():

@@ -1,4 +1,4 @@
-"""What a contradiction does to two facts: the old one holds up to where the new one begins."""
+"""Supersession of facts: the old fact holds until the new one begins."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from turngraph.data.memory_graph.times import start
 
 
 class Holds(NamedTuple):
-    """When a fact was first said, when it holds, and whether it is a hypothesis."""
+    """First mention, validity and hypothesis flag of a fact."""
 
     said: str | None
     valid_from: str | None
@@ -19,7 +19,7 @@ class Holds(NamedTuple):
 
 
 def holds(db: sqlite3.Connection, key: int) -> Holds:
-    """The times of a simple triplet or thesis."""
+    """Return the times of a simple triplet or thesis."""
     sql = f"SELECT said, valid_from, valid_to, hypothesis FROM {_table(key)} WHERE id = ?"
     return Holds(*db.execute(sql, (key >> 1,)).fetchone())
 
@@ -29,12 +29,12 @@ def _table(key: int) -> str:
 
 
 def supersede(db: sqlite3.Connection, old: int, new: int, now: str, revision: int) -> list[int]:
-    """Close an old fact's interval where a new one begins, and return the facts that changed.
+    """Close an old fact where a new one begins, and return the keys of the changed facts.
 
-    The boundary is where the new fact begins: as its text says, else when it was said, else now. It
-    becomes the begin of a new fact that has none. What is remembered late (beginning before the
-    old fact; or, where that is not known, said before it) is closed by the old fact instead,
-    unless that is a hypothesis, which closes nothing.
+    The boundary is the begin of the new fact: by its text, else when it was said, else now. It
+    becomes the begin of a new fact without one. If the new fact is older (it begins before the old
+    one; or, if that is unknown, was said before it), the old fact closes it instead. A hypothesis
+    closes nothing.
 
     Args:
         db: inside a write.
@@ -55,7 +55,7 @@ def supersede(db: sqlite3.Connection, old: int, new: int, now: str, revision: in
 
 
 def _is_before(a: Holds, b: Holds) -> bool:
-    """Whether a fact is older than another that was remembered earlier."""
+    """Whether fact a is older than fact b, which was remembered earlier."""
     for one, other in ((a.valid_from, b.valid_from), (a.said, b.said)):
         if one is not None and other is not None and start(one) != start(other):
             return start(one) < start(other)
@@ -63,26 +63,26 @@ def _is_before(a: Holds, b: Holds) -> bool:
 
 
 def _own_end(db: sqlite3.Connection, key: int, times: Holds) -> str | None:
-    """The end that a fact has by its own text."""
+    """Return the end of a fact by its own text."""
     sql = "SELECT old_valid_to FROM supersessions WHERE old = ?"
-    row = db.execute(sql, (key,)).fetchone()
+    row: tuple[str | None] | None = db.execute(sql, (key,)).fetchone()
     return times.valid_to if row is None else row[0]
 
 
 def _own_begin(db: sqlite3.Connection, key: int, times: Holds) -> str | None:
     sql = "SELECT new_valid_from FROM supersessions WHERE new = ?"
-    row = db.execute(sql, (key,)).fetchone()
+    row: tuple[str | None] | None = db.execute(sql, (key,)).fetchone()
     return times.valid_from if row is None else row[0]
 
 
 def own_times(db: sqlite3.Connection, key: int) -> tuple[str | None, str | None]:
-    """Where a fact begins and ends by its own text, whatever superseded what."""
+    """Return begin and end of a fact by its own text, without supersessions."""
     times = holds(db, key)
     return _own_begin(db, key, times), _own_end(db, key, times)
 
 
 def settle(db: sqlite3.Connection, keys: Iterable[int], revision: int) -> None:
-    """Write when facts hold, from what their own texts say and what supersedes them."""
+    """Write the validity of facts from their own texts and their supersessions."""
     for key in keys:
         sql = "SELECT old_valid_to, boundary FROM supersessions WHERE old = ?"
         rows = db.execute(sql, (key,)).fetchall()
@@ -101,10 +101,10 @@ def _write(db: sqlite3.Connection, key: int, column: str, time: str | None, revi
 
 
 def release(db: sqlite3.Connection, gone: Iterable[int], revision: int) -> int:
-    """Take back the supersessions of facts that go: what they had closed holds again.
+    """Undo the supersessions of deleted facts, and return how many facts are open again.
 
-    Unless another fact still closes it. What began where a fact that goes ended loses that begin,
-    as that would tell of it. Returns how many facts hold again.
+    A fact that another one closes too stays closed. A fact that began at the end of a deleted one
+    loses its begin, which would reveal the deleted fact.
     """
     gone = set(gone)
     touched, closed = set(), set()

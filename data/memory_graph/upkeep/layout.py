@@ -67,7 +67,7 @@ def _repulsion(positions: Array, mass: Array, kernel: tuple[Waves, Waves]) -> Ar
 
 
 def _gravity(positions: Array, mass: Array) -> Array:
-    """Return the pull to the origin, as strong as the repulsion far outside: nothing drifts away."""
+    """Return the pull to the origin, which keeps disconnected parts together."""
     square = float((mass * (positions**2).sum(1)).sum() / mass.sum())
     strength = REPULSION * float(mass.sum()) / (4 * square + 1e-9)
     return strength * np.sqrt(mass)[:, None] * positions

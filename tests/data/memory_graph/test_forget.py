@@ -14,10 +14,10 @@ import pytest
 
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Thesis, Triplet
-from turngraph.data.memory_graph.record import forget as forgetting
 from turngraph.data.memory_graph.record.ingest import remember_many
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import start
+from turngraph.data.memory_graph.upkeep import forget as forgetting
 from turngraph.data.memory_graph.upkeep.forget import finish, forget
 from turngraph.tests.data.memory_graph.scripted import Scripted, nothing
 
