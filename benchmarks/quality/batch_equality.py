@@ -35,15 +35,15 @@ from turngraph.model.graph_lm import GraphLM
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two answers to one question part.
+    """The first position at which two answers to one question differ.
 
     Args:
         key: conversation and turn.
-        position: of the first token that differs, from 0.
-        tokens: the two ids; one by one, in a batch.
-        gap: between their logits, computed one by one.
-        bf16_steps: the gap in steps of bfloat16 at the larger logit.
-        spread: standard deviation of all logits there.
+        position: index of the first token that differs.
+        tokens: the two ids, alone and in a batch.
+        gap: difference of their logits, computed alone.
+        bf16_steps: the gap in bfloat16 steps at the larger logit.
+        spread: standard deviation of all logits at that position.
     """
 
     key: tuple[str, str]
@@ -57,16 +57,16 @@ class Difference:
 def generate(
     model: GraphLM, examples: Sequence[Example], batch_size: int, max_new_tokens: int, end_id: int
 ) -> list[list[int]]:
-    """Generated ids of each example up to its end, in batches of like length."""
+    """Return the generated ids of each example up to its end, in batches of similar length."""
     ends, answers = set(model.end_ids(end_id)), {}
     batches = Batching(max_new_tokens, None, batch_size).pack(list(map(prompt_length, examples)))
-    for numbers in tqdm(batches, desc=f"in batches of {batch_size}"):
-        batch = collate([examples[i] for i in numbers], "left", with_target=False)
+    for indices in tqdm(batches, desc=f"in batches of {batch_size}"):
+        batch = collate([examples[i] for i in indices], "left", with_target=False)
         found = model.generate(batch.to(model.device), max_new_tokens, end_id).ids.tolist()
-        for number, ids in zip(numbers, found, strict=True):
+        for index, ids in zip(indices, found, strict=True):
             stop = next((i for i, token in enumerate(ids) if token in ends), len(ids))
-            answers[number] = ids[: stop + 1]
-    return [answers[number] for number in range(len(examples))]
+            answers[index] = ids[: stop + 1]
+    return [answers[index] for index in range(len(examples))]
 
 
 def differences(
@@ -75,12 +75,12 @@ def differences(
     alone: Sequence[list[int]],
     together: Sequence[list[int]],
 ) -> Iterator[Difference]:
-    """Every question whose answers differ, with the logits where they part."""
+    """Yield each question whose answers differ, with the logits at the first difference."""
     for example, one, other in zip(examples, alone, together, strict=True):
         if one == other:
             continue
         pairs = enumerate(zip(one, other, strict=False))
-        position = next(place for place, (a, b) in pairs if a != b)
+        position = next(index for index, (a, b) in pairs if a != b)
         yield difference(model, example, one[:position], (one[position], other[position]))
 
 
@@ -88,7 +88,7 @@ def differences(
 def difference(
     model: GraphLM, example: Example, before: list[int], tokens: tuple[int, int]
 ) -> Difference:
-    """The logits of two tokens behind an answer's first tokens."""
+    """Return the difference of two tokens' logits after an answer's first tokens."""
     longer = replace(example, suffix_ids=[*example.suffix_ids, *before], target_ids=[])
     batch = collate([longer], "left", with_target=False).to(model.device)
     logits = model.logits(batch, 1)[0, -1].float()

@@ -19,7 +19,7 @@ from turngraph.data.types import Conversation, gold_interaction, query
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Rank the pool of every single-answer question and print the recall at each depth."""
+    """Rank the pool of every single-answer question, and print the recall at each depth."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for number, turns in tqdm(chosen.items(), desc="conversations")
         for turn in turns
     ]
-    print(f"{len(found)} single-answer questions; the answer stands in")
+    print(f"{len(found)} single-answer questions; the answer is in")
     for depth, hits in zip(depths, zip(*found, strict=True), strict=True):
         name = "the whole pool" if depth == depths[-1] else f"the top {depth}"
         print(f"{name:<16}{100 * sum(hits) / len(hits):.1f} %")
@@ -44,12 +44,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 def holding(
     conversation: Conversation, turn: int, depths: Sequence[int], max_query_words: int
 ) -> list[bool]:
-    """Whether the answer stands in the best passages, at each depth."""
-    asked = conversation.turns[turn]
-    pool = join_pools(conversation.evidence, asked.evidence)
-    q_t = cut_query(query(gold_interaction(conversation, turn), asked.question), max_query_words)
+    """Return whether the answer is in the top passages, for each depth."""
+    question = conversation.turns[turn]
+    pool = join_pools(conversation.evidence, question.evidence)
+    q_t = cut_query(query(gold_interaction(conversation, turn), question.question), max_query_words)
     ranked = [item.evidence for item in EvidenceIndex(pool).rank(q_t, len(pool))]
-    return [bool(answer_in_evidence(asked.answers, ranked[:depth])) for depth in depths]
+    return [bool(answer_in_evidence(question.answers, ranked[:depth])) for depth in depths]
 
 
 if __name__ == "__main__":

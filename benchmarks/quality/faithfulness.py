@@ -27,7 +27,8 @@ from turngraph.data.batches.collate import collate
 from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
 from turngraph.data.examples import Example, ExampleBuilder, choose_questions
 from turngraph.data.graph.entities import complete_entities
-from turngraph.data.jsonlines import Json, dump, read_conversations
+from turngraph.data.json_fields import Json
+from turngraph.data.jsonlines import dump, read_conversations
 from turngraph.data.scoring.score import bootstrap
 from turngraph.data.types import Conversation, gold_interaction
 from turngraph.infer import add_model_options
@@ -42,7 +43,7 @@ SELECTIONS = ("share", "attention", "rank", "random", "leave_one_out")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure questions that are not measured yet, and print the table of all."""
+    """Measure the questions that are left, and print the table of all."""
     args = parse(argv)
     checkpoint = read_checkpoint(args.checkpoint)
     checkpoint.check_writes()
@@ -60,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             for number, all_turns in chosen.items()
             if (turns := [t for t in all_turns if key(conversations[number], t) not in keys])
         }
-        measured = measure_all(conversations, left, args) if left else iter(())
+        measured = measure_all(conversations, left, args, checkpoint) if left else iter(())
         for record in measured:
             done.append(record)
             file.write(dump(record) + "\n")
@@ -69,30 +70,33 @@ def main(argv: Sequence[str] | None = None) -> None:
                 break
     print(table(done, args.sizes))
     if missing := len(wanted) - len(done):
-        logger.info("%d questions are left; the same command goes on", missing)
+        logger.info("%d questions are left; the same command resumes", missing)
         raise SystemExit(EXIT_GO_ON)
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_model_options(parser)
     parser.add_argument("--input", required=True, help="conversations with gold answers")
-    parser.add_argument("--records", required=True, help="what is measured, JSON Lines")
-    parser.add_argument("--num_questions", type=int, default=100, help="a fixed draw of so many")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 3, 5], help="k")
+    parser.add_argument("--records", required=True, help="JSON Lines file of the measurements")
+    parser.add_argument(
+        "--num_questions", type=int, default=100, help="size of the fixed draw of questions"
+    )
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 3, 5], help="values of k")
     parser.add_argument("--selections", nargs="+", default=SELECTIONS, choices=SELECTIONS)
     parser.add_argument("--draws", type=int, default=3, help="random selections of each size")
-    parser.add_argument("--seed", type=int, default=0, help="of the questions and random draws")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="random seed of questions and selections"
+    )
     parser.add_argument("--max_minutes", type=float, help="stop after so long; exit code 75")
     return parser.parse_args(argv)
 
 
 def settings_of(args: argparse.Namespace, checkpoint: Checkpoint) -> Json:
-    """What must stay the same from one start to the next."""
+    """Return the settings that all records of a file share."""
     names = ("sizes", "selections", "draws", "seed", "max_new_tokens", "base_model", "quantization")
     return {
         "checkpoint": checkpoint.hash,
@@ -103,7 +107,7 @@ def settings_of(args: argparse.Namespace, checkpoint: Checkpoint) -> Json:
 
 
 def key(conversation: Conversation, turn: int) -> tuple[str, str]:
-    """Conversation id and turn id."""
+    """Return conversation id and turn id."""
     return conversation.id, conversation.turns[turn].id
 
 
@@ -113,7 +117,7 @@ def measure_all(
     args: argparse.Namespace,
     checkpoint: Checkpoint,
 ) -> Iterator[Json]:
-    """A record for each chosen question, in an order drawn by the seed."""
+    """Yield a record for each chosen question, in random order."""
     model, builder = load(checkpoint, LoadOptions(args.base_model, args.device, args.quantization))
     model.eval()
     questions = [(number, turn) for number, turns in chosen.items() for turn in turns]
@@ -125,13 +129,13 @@ def measure_all(
 
 
 class Ablation:
-    """One question's answer, under any choice of its passages.
+    """The log-probability of one question's answer for any subset of its passages.
 
     Args:
         model: in evaluation mode.
-        builder: that built the example.
-        example: with gold history.
-        max_new_tokens: longest answer.
+        builder: the builder of the example.
+        example: an example with gold history.
+        max_new_tokens: longest answer in tokens.
     """
 
     def __init__(
@@ -152,36 +156,34 @@ class Ablation:
 
     @torch.no_grad()
     def logprob(self, kept: Sequence[int]) -> float:
-        """The answer's log-probability where only some passages were retrieved, in their order."""
-        places = tuple(sorted(kept))
-        if places not in self._known:
-            passages = [self.example.evidence[place].evidence for place in places]
+        """Return the answer's log-probability with only some passages, in their order."""
+        indices = tuple(sorted(kept))
+        if indices not in self._known:
+            passages = [self.example.evidence[index].evidence for index in indices]
             graph = self.builder.graph(passages, self.encoded_question)
             example = replace(self.example, graph=graph)
             batch = collate([example], "right", with_target=True).to(self.model.device)
-            self._known[places] = -self.model(batch).total.item()
-        return self._known[places]
+            self._known[indices] = -self.model(batch).total.item()
+        return self._known[indices]
 
     def losses(self, order: Sequence[int], size: int) -> list[float]:
-        """Comprehensiveness and sufficiency of the first passages of an order."""
+        """Return comprehensiveness and sufficiency of the first passages of an order."""
         return [self.full - self.logprob(order[size:]), self.full - self.logprob(order[:size])]
 
     def losses_alone(self) -> list[float]:
-        """What is lost without each passage alone."""
-        passages = range(self.num_passages)
-        return [
-            self.full - self.logprob([p for p in passages if p != passage]) for passage in passages
-        ]
+        """Return what is lost without each single passage."""
+        indices = range(self.num_passages)
+        return [self.full - self.logprob([i for i in indices if i != left]) for left in indices]
 
 
 def measure(question: Ablation, args: argparse.Namespace) -> Json:
-    """The record of one question: for each selection and size both measures."""
+    """Return one question's record: both measures for each selection and size."""
     example, num_passages = question.example, question.num_passages
     parts = evidence_parts(question.model, question.builder, example)
-    values = {
+    values: dict[str, Sequence[float]] = {
         "share": parts.passages,
         "attention": parts.attention,
-        "rank": [-place for place in range(num_passages)],
+        "rank": [-rank for rank in range(num_passages)],
     }
     if "leave_one_out" in args.selections:
         values["leave_one_out"] = question.losses_alone()
@@ -208,12 +210,13 @@ def measure(question: Ablation, args: argparse.Namespace) -> Json:
 
 
 def best_first(values: Sequence[float]) -> list[int]:
-    """Places by value, the highest first; of equal values the first."""
-    return np.argsort(-np.asarray(values, float), kind="stable").tolist()
+    """Return indices sorted by value, highest first; ties keep their order."""
+    order: list[int] = np.argsort(-np.asarray(values, float), kind="stable").tolist()
+    return order
 
 
 def table(records: Sequence[Json], sizes: Sequence[int]) -> str:
-    """Both measures of every selection, and how much more the shares' takes away, in Markdown."""
+    """Return a Markdown table of both measures for every selection, compared with the shares."""
     lines = []
     for size in sizes:
         some = [record for record in records if record["num_passages"] > size]
@@ -231,15 +234,14 @@ def table(records: Sequence[Json], sizes: Sequence[int]) -> str:
 
 
 def _rows(records: Sequence[Json], size: str) -> Iterator[tuple[str, str]]:
-    """Name and cells of each selection, with 95 % intervals over conversations."""
+    """Yield name and cells of each selection, with 95 % intervals over conversations."""
     names = list(records[0]["losses"])
     losses = np.array([[r["losses"][name][size] for name in names] for r in records])  # [Q, S, 2]
     share = losses[:, [names.index("share")], 0] if "share" in names else np.nan
     values = np.concatenate([losses[..., 0], losses[..., 1], share - losses[..., 0]], axis=1)
     cells = bootstrap(values, [record["conversation"] for record in records])
-    for place, name in enumerate(names):
-        of_name = cells[place :: len(names)]
-        shown = [cell(estimate, "+") for estimate in of_name]
+    for index, name in enumerate(names):
+        shown = [cell(estimate, "+") for estimate in cells[index :: len(names)]]
         yield name.replace("_", " "), " | ".join([*shown[:2], "" if name == "share" else shown[2]])
 
 

@@ -16,6 +16,7 @@ import argparse
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple, get_args
 
 import torch
 from tqdm import tqdm
@@ -30,34 +31,51 @@ from turngraph.benchmarks.study.row_scores import (
 from turngraph.data.batches.collate import collate
 from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
 from turngraph.data.examples import choose_questions
+from turngraph.data.graph.chain_graph import CutEdges
 from turngraph.data.graph.entities import complete_entities
-from turngraph.data.jsonlines import Json, dump, read_conversations
+from turngraph.data.json_fields import Json
+from turngraph.data.jsonlines import dump, read_conversations
 from turngraph.data.types import Conversation
 from turngraph.infer import positive
 from turngraph.inference.load import device_of, load
 from turngraph.inference.options import LoadOptions
 from turngraph.inference.questions import DRAW_SEED
-from turngraph.model.checkpoint import file_hash, read_checkpoint
+from turngraph.model.checkpoint import Checkpoint, file_hash, read_checkpoint
 
 logger = logging.getLogger("gold_loss")
-CUTS = ("nothing", "entity", "shuffle", "all")
+CUTS: tuple[CutEdges, ...] = get_args(CutEdges)
 SETTINGS = ("max_questions", "single_answers_only", "base_model")
-Row = tuple[str, str, str]
-"""A checkpoint as it was named, its hash, and which edges are cut."""
+
+
+class Row(NamedTuple):
+    """A row of the table: a checkpoint's folder, its hash, and which edges are cut."""
+
+    folder: str
+    checkpoint_hash: str
+    cut: CutEdges
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What identifies the row's measurements, whatever the folder is called."""
+        return self.checkpoint_hash, self.cut
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure what is not measured yet, and print the table of all."""
+    """Measure the losses that are left, and print the table of all."""
     args = parse(argv)
-    for checkpoint in args.checkpoints:  # the loss of an entity among others is another number
-        read_checkpoint(checkpoint).check_writes()
+    checkpoints = {folder: read_checkpoint(folder) for folder in args.checkpoints}
+    for checkpoint in checkpoints.values():  # the loss of an entity among others is not comparable
+        checkpoint.check_writes()
     conversations = complete_entities(read_conversations(args.input))
     chosen = choose_questions(
         conversations, args.max_questions, args.single_answers_only, DRAW_SEED
     )
-    hashes = [(checkpoint, read_checkpoint(checkpoint).hash) for checkpoint in args.checkpoints]
-    rows = [(*checkpoint, cut) for checkpoint in hashes for cut in args.cut_edges]
-    missing = 0
+    rows = [
+        Row(folder, checkpoint.hash, cut)
+        for folder, checkpoint in checkpoints.items()
+        for cut in args.cut_edges
+    ]
+    loading, missing = LoadOptions(args.base_model, args.device), 0
     with (
         StopRequest(args.max_minutes) as stop,
         open_records(args.records, settings_of(args)) as found,
@@ -69,7 +87,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             missing += left
             if stop or not left:
                 continue
-            for record in measure(conversations, chosen, known, row, args):
+            checkpoint = checkpoints[row.folder]
+            for record in measure(conversations, chosen, known, row, checkpoint, loading):
                 done.append(record)
                 file.write(dump(record) + "\n")
                 file.flush()
@@ -78,12 +97,12 @@ def main(argv: Sequence[str] | None = None) -> None:
                     break
     print(table(done, rows))
     if missing:
-        logger.info("%d losses are left; the same command goes on", missing)
+        logger.info("%d losses are left; the same command resumes", missing)
         raise SystemExit(EXIT_GO_ON)
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -91,31 +110,31 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--checkpoints",
         nargs="+",
         required=True,
-        help="folders that train.py wrote; the others are compared with the first",
+        help="folders of checkpoints; all are compared with the first",
     )
     parser.add_argument(
         "--cut_edges",
         nargs="+",
         choices=CUTS,
         default=["nothing"],
-        help="a row of the table each; shuffle moves entity edges to other tokens",
+        help="one row each; shuffle moves entity edges to other tokens",
     )
     parser.add_argument("--input", required=True, help="conversations with gold answers")
-    parser.add_argument("--records", required=True, help="what is measured, JSON Lines")
-    parser.add_argument("--max_questions", type=positive, help="a fixed draw of so many")
+    parser.add_argument("--records", required=True, help="JSON Lines file of the measurements")
+    parser.add_argument("--max_questions", type=positive, help="size of a fixed draw of questions")
     parser.add_argument(
         "--single_answers_only",
         action="store_true",
         help="leave out questions whose answer is a list",
     )
-    parser.add_argument("--base_model", help="where it lies here")
-    parser.add_argument("--device", help="the first GPU, or the CPU, where it is not given")
+    parser.add_argument("--base_model", help="folder of the base model on this machine")
+    parser.add_argument("--device", help="default: the first GPU, else the CPU")
     parser.add_argument("--max_minutes", type=float, help="stop after so long; exit code 75")
     return parser.parse_args(argv)
 
 
 def settings_of(args: argparse.Namespace) -> Json:
-    """What must stay the same from one start to the next."""
+    """Return the settings that all records of a file share."""
     return {
         "input": file_hash(args.input),
         "device": device_of(args.device).partition(":")[0],
@@ -124,8 +143,8 @@ def settings_of(args: argparse.Namespace) -> Json:
 
 
 def keys(records: Sequence[Json], row: Row) -> set[Key]:
-    """Conversation and turn of what is measured of a row, under whatever path."""
-    own = (r for r in records if (r["checkpoint_hash"], r["cut_edges"]) == row[1:])
+    """Return conversation and turn of a row's measurements, whatever its path was."""
+    own = (r for r in records if (r["checkpoint_hash"], r["cut_edges"]) == row.key)
     return {(record["conversation"], record["turn"]) for record in own}
 
 
@@ -135,27 +154,25 @@ def measure(
     chosen: dict[int, list[int]],
     known: set[Key],
     row: Row,
-    args: argparse.Namespace,
+    checkpoint: Checkpoint,
+    loading: LoadOptions,
 ) -> Iterator[Json]:
-    """A record for each chosen question that is not known, one by one: batches round otherwise."""
-    folder, hash_, cut = row
-    model, builder = load(read_checkpoint(folder), LoadOptions(args.base_model, args.device))
-    model.eval()
-    builder.cut = cut
-    bar = tqdm(total=sum(map(len, chosen.values())), initial=len(known), desc=f"{cut} cut")
-    for number, turns in chosen.items():
-        if all(
-            (conversations[number].id, conversations[number].turns[t].id) in known for t in turns
-        ):
+    """Yield a record for each question that is left, one by one, as batches round differently."""
+    model, builder = load(checkpoint, loading)
+    builder.cut = row.cut
+    bar = tqdm(total=sum(map(len, chosen.values())), initial=len(known), desc=f"{row.cut} cut")
+    for index, turns in chosen.items():
+        conversation = conversations[index]
+        if all((conversation.id, conversation.turns[turn].id) in known for turn in turns):
             continue
-        for example in builder.conversation(conversations[number], turns):
+        for example in builder.conversation(conversation, turns):
             if example.key in known:
                 continue
             batch = collate([example], "right", with_target=True).to(model.device)
             yield {
-                "checkpoint": folder,
-                "checkpoint_hash": hash_,
-                "cut_edges": cut,
+                "checkpoint": row.folder,
+                "checkpoint_hash": row.checkpoint_hash,
+                "cut_edges": row.cut,
                 "conversation": example.key[0],
                 "turn": example.key[1],
                 "nats": model(batch).total.item(),
@@ -166,20 +183,20 @@ def measure(
 
 
 def table(records: Sequence[Json], rows: Sequence[Row]) -> str:
-    """Each row's loss and its paired difference to the first, in Markdown.
+    """Return a Markdown table of each row's loss and its paired difference to the first row.
 
-    Intervals are 95 % bootstrap intervals over conversations, p of flipping their signs.
+    Intervals are 95 % bootstrap intervals over conversations; p comes from flipping their signs.
     """
-    losses = defaultdict(dict)
+    losses: dict[tuple[str, str], dict[Key, float]] = defaultdict(dict)
     for r in records:
         losses[r["checkpoint_hash"], r["cut_edges"]][r["conversation"], r["turn"]] = r["nats"]
     lines = [
         "| checkpoint | edges cut | questions | nats a question | minus the first | p |",
         "|---|---|---:|---|---|---:|",
     ]
-    first = losses[rows[0][1:]]
+    first = losses[rows[0].key]
     for row in rows:
-        own = losses[row[1:]]
+        own = losses[row.key]
         pairs = {key: own[key] - first[key] for key in own if key in first}
         compared = ["", ""]
         if row != rows[0] and pairs:
@@ -188,7 +205,7 @@ def table(records: Sequence[Json], rows: Sequence[Row]) -> str:
                 f"{sign_flip_test([pairs]):.3f}",
             ]
         mean = cell(over_conversations_and_seeds([own]))
-        cells = [row[0], row[2], str(len(own)), mean, *compared]
+        cells = [row.folder, row.cut, str(len(own)), mean, *compared]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -13,17 +13,16 @@ import argparse
 from collections.abc import Sequence
 
 from turngraph.data.cli import run_cli
-from turngraph.data.json_fields import iter_lines
-from turngraph.data.jsonlines import Json
+from turngraph.data.json_fields import Json, iter_lines
 from turngraph.data.scoring.metrics import hit
 from turngraph.data.scoring.predictions import read_predictions
 from turngraph.data.scoring.proposals import Proposal, chosen
 from turngraph.data.types import Answer, Entity
 
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0)
-NUMBERS = (2, 3, 5, 7, 10, 15, 20)
+NUMS_PROPOSALS = (2, 3, 5, 7, 10, 15, 20)
 Question = tuple[list[Proposal], list[float], tuple[Answer, ...]]
-"""Proposals, best first; log-probability of each label to the LM; gold answers."""
+"""Proposals, best first; the LM's log-probability of each label; gold answers."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -33,29 +32,29 @@ def main(argv: Sequence[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("predictions", help="of infer.py answer --proposals, on tune questions")
+    parser.add_argument("predictions", help="output of answer --proposals on tune questions")
     questions = read_questions(parser.parse_args(argv).predictions)
     found = {
-        (weight, number): hits(questions, weight, number)
+        (weight, num_proposals): hits(questions, weight, num_proposals)
         for weight in WEIGHTS
-        for number in NUMBERS
+        for num_proposals in NUMS_PROPOSALS
     }
-    heads = ["weight", *(f"{number} proposals" for number in NUMBERS)]
+    heads = ["weight", *(f"{num_proposals} proposals" for num_proposals in NUMS_PROPOSALS)]
     print(f"H@1 of {len(questions)} questions\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for weight in WEIGHTS:
-        cells = [f"{found[weight, number]:.3f}" for number in NUMBERS]
+        cells = [f"{found[weight, num_proposals]:.3f}" for num_proposals in NUMS_PROPOSALS]
         print(f"| {' | '.join([f'{weight:g}', *cells])} |")
-    shares = [among(questions, number) for number in NUMBERS]
+    shares = [among(questions, num_proposals) for num_proposals in NUMS_PROPOSALS]
     print(f"| gold among them | {' | '.join(f'{share:.3f}' for share in shares)} |\n")
-    weight, number = max(found, key=lambda pair: found[pair])
-    print(f"Best: --proposal_weight {weight:g} --num_proposals {number}")
+    weight, num_proposals = max(found, key=lambda pair: found[pair])
+    print(f"Best: --proposal_weight {weight:g} --num_proposals {num_proposals}")
 
 
 def read_questions(path: str) -> list[Question]:
-    """The questions of a file that have proposals.
+    """Read the questions that have proposals.
 
     Raises:
-        ValueError: a line is malformed, or was not chosen by an LM; the message names it.
+        ValueError: a line is malformed, or its answer was not chosen by an LM; names the line.
     """
     gold = {(one.conversation, one.turn): one.gold for one in read_predictions(path)}
     found = []
@@ -74,21 +73,21 @@ def read_questions(path: str) -> list[Question]:
     return found
 
 
-def hits(questions: Sequence[Question], weight: float, number: int) -> float:
-    """H@1 of the LM and the proposals together."""
+def hits(questions: Sequence[Question], weight: float, num_proposals: int) -> float:
+    """Return H@1 of LM and proposals together, for a weight and a number of proposals."""
     num = 0
     for proposals, written, gold in questions:
-        best = chosen(proposals[:number], written[:number], weight)[0].entity
+        best = chosen(proposals[:num_proposals], written[:num_proposals], weight)[0].entity
         num += hit(best.label, [best], gold, 1, is_entity=True)
     return num / len(questions)
 
 
-def among(questions: Sequence[Question], number: int) -> float:
-    """Share of questions whose gold answer is among so many proposals."""
+def among(questions: Sequence[Question], num_proposals: int) -> float:
+    """Return the share of questions whose gold answer is among the first proposals."""
     num = 0
     for proposals, _, gold in questions:
-        entities = [proposal.entity for proposal in proposals[:number]]
-        num += hit(entities[0].label, entities, gold, number, is_entity=True)
+        entities = [proposal.entity for proposal in proposals[:num_proposals]]
+        num += hit(entities[0].label, entities, gold, num_proposals, is_entity=True)
     return num / len(questions)
 
 

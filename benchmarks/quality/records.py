@@ -9,16 +9,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from turngraph.data.jsonlines import Json, dump, iter_lines
+from turngraph.data.json_fields import Json, iter_lines
+from turngraph.data.jsonlines import dump
 
 
 @contextmanager
 def open_records(path: str | Path, settings: Json) -> Iterator[tuple[list[Json], IO[str]]]:
-    """What is measured already, and the file to append to; a line cut off by a kill is dropped.
+    """Open a file of records: yields those it has, and the file to append to.
+
+    A last line that a kill cut off is dropped.
 
     Args:
-        path: JSON Lines; the first one has the settings.
-        settings: what all records were measured with, as JSON.
+        path: JSON Lines file; its first line has the settings.
+        settings: settings of all its records, as JSON.
 
     Raises:
         ValueError: the file was written with other settings.
@@ -36,7 +39,7 @@ def open_records(path: str | Path, settings: Json) -> Iterator[tuple[list[Json],
 
 
 def whole_lines(path: Path) -> int:
-    """How many lines of a file are whole; what is behind them is cut off, and nothing else lost."""
+    """Cut off what follows the last whole line of a file, and return its number of lines."""
     if not path.is_file():
         return 0
     data = path.read_bytes()

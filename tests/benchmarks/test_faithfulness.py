@@ -1,4 +1,4 @@
-"""The benchmark of explanations: what is taken away, records that go on, the table."""
+"""The benchmark of explanations: removed passages, resumed records, the table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from turngraph.configs.schema import (
 from turngraph.data.batches.collate import collate
 from turngraph.data.cli import EXIT_GO_ON
 from turngraph.data.jsonlines import write_conversations
-from turngraph.model.checkpoint import save_checkpoint
+from turngraph.model.checkpoint import read_checkpoint, save_checkpoint
 from turngraph.model.graph_lm import GraphLM
 from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_model
 
@@ -141,21 +141,25 @@ def test_it_goes_on_where_it_was_stopped(
         faithfulness.main(command)
 
 
-def test_what_was_measured_with_another_checkpoint_or_device_is_not_gone_on_with(
+def test_what_was_measured_with_another_checkpoint_or_device_is_refused(
     graph_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(faithfulness, "device_of", lambda args: args.device)  # there is no GPU
+    def settings(argv: list[str]) -> dict[str, Any]:
+        args = parse(argv)
+        return settings_of(args, read_checkpoint(args.checkpoint))
+
+    monkeypatch.setattr(faithfulness, "device_of", lambda device: device)  # there is no GPU
     write_conversations(tmp_path / "input.jsonl", [tiny_conversation(0)])
     command = ["--checkpoint", graph_checkpoint, "--input", str(tmp_path / "input.jsonl")]
     command += ["--records", str(tmp_path / "records.jsonl")]
-    first = settings_of(parse([*command, "--device", "cpu"]))
+    first = settings([*command, "--device", "cpu"])
     assert first["quantization"] is None
     copy = tmp_path / "copy"
     shutil.copytree(graph_checkpoint, copy)
     given = [*command, "--checkpoint", str(copy), "--device"]
-    assert settings_of(parse([*given, "cpu"])) == first
-    assert settings_of(parse([*given, "cuda:1"])) == first | {"device": "cuda"}
+    assert settings([*given, "cpu"]) == first
+    assert settings([*given, "cuda:1"]) == first | {"device": "cuda"}
     manifest = copy / "manifest.json"
     values = json.loads(manifest.read_text())
     manifest.write_text(json.dumps(values | {"base_model_fingerprint": "another"}))
-    assert settings_of(parse([*given, "cpu"]))["checkpoint"] != first["checkpoint"]
+    assert settings([*given, "cpu"])["checkpoint"] != first["checkpoint"]

@@ -147,7 +147,7 @@ def test_the_table_pairs_questions() -> None:
         record("b", "2", 2.5),
         record("b", "3", 9.0),
     ]
-    rows = [("a", "a", "nothing"), ("b", "b", "nothing"), ("c", "c", "nothing")]
+    rows = [gold_loss.Row(name, name, "nothing") for name in "abc"]
     lines = table(found, rows).splitlines()[2:]
     assert lines[0] == "| a | nothing | 2 | 1.500 [1.000, 2.000] |  |  |"
     assert (

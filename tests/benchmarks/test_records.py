@@ -1,4 +1,4 @@
-"""Records of a long measurement: what a kill leaves of them, and what they were measured with."""
+"""Records of a long measurement: what a kill leaves of them, and their settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SETTINGS = {"seed": 0}
 
 
 @pytest.mark.parametrize("left", ["", HEAD[:9], HEAD[:-1]])
-def test_a_file_without_its_first_line_begins_anew(tmp_path: Path, left: str) -> None:
+def test_a_file_without_its_first_line_begins_again(tmp_path: Path, left: str) -> None:
     path = tmp_path / "records.jsonl"
     path.write_text(left)
     with open_records(path, SETTINGS) as (done, file):
