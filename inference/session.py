@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Queue
 from threading import Event
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -21,7 +21,6 @@ from turngraph.configs.schema import MemoryGraphConfig
 from turngraph.data.embedding import cached
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.jsonlines import Json, join_pools, write_conversations
-from turngraph.data.memory_graph.conversation import ChatGraph
 from turngraph.data.scoring.explanation import ExplainedTurn
 from turngraph.data.types import Answer, Conversation, Entity, Evidence, Retrieved, Turn
 from turngraph.inference.answer_batches import answer_batch, lengths_beyond
@@ -31,6 +30,9 @@ from turngraph.inference.text_stream import TextStream
 from turngraph.model.device_memory import is_out_of_memory
 from turngraph.model.generation import Past
 from turngraph.model.graph_lm import GraphLM
+
+if TYPE_CHECKING:
+    from turngraph.data.memory_graph.conversation import ChatGraph
 
 
 @dataclass(frozen=True)
@@ -378,8 +380,10 @@ def open_memory(builder: ExampleBuilder, path: str, device: str) -> ChatGraph:
     """A person's memory graph, asked as the checkpoint was trained to, where it was.
 
     Raises:
-        ValueError: it cannot be opened.
+        ValueError: it cannot be opened, or the extra ``memory`` is not installed.
     """
+    from turngraph.data.memory_graph.conversation import ChatGraph  # libraries of an extra
+
     config = builder.memory_graph or MemoryGraphConfig()
     embed = builder.embed
     if embed is None and config.vectors == "encoder":

@@ -10,14 +10,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from llguidance import LLMatcher, LLTokenizer
-from llguidance.hf import from_tokenizer
 from torch import Tensor
 from tqdm import tqdm
 from transformers import AutoTokenizer, LogitsProcessor, LogitsProcessorList
 
+from turngraph.configs.extras import extra
 from turngraph.configs.models import resolve_model
 from turngraph.model.base_model import load_base_model
+
+with extra("memory", "--extractor lm needs"):
+    from llguidance import LLMatcher, LLTokenizer
+    from llguidance.hf import from_tokenizer
 
 CLOSING = ("]", "}", '"', ",")
 """What leads to the end of a reply, first what does so soonest."""

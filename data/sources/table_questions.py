@@ -19,7 +19,6 @@ from itertools import count
 from pathlib import Path
 
 from turngraph.data.cli import CommandParser, run_cli
-from turngraph.data.examples import choose_questions
 from turngraph.data.graph.table_structure import cells_of, lead_of
 from turngraph.data.jsonlines import read_conversations, write_conversations
 from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
@@ -346,11 +345,10 @@ def make_conversations(
 
 def questions_from_tables(
     conversations: Sequence[Conversation], num: int, seed: int
-) -> tuple[list[Conversation], dict[int, list[int]]]:
-    """Conversations made from the pools of others, and the numbers of those turns to train on."""
+) -> list[Conversation]:
+    """Make conversations from the pools of others."""
     pools = {id(c.evidence): c.evidence for c in conversations}
-    made = make_conversations(list(pools.values()), num, seed)
-    return made, choose_questions(made, None, True, seed)
+    return make_conversations(list(pools.values()), num, seed)
 
 
 def _talk(rng: random.Random, rows: list[Row]) -> Talk | None:
@@ -388,7 +386,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise ValueError(f"--output: {args.output} is the input, too")
     conversations = read_conversations(args.input)
     try:
-        made, _ = questions_from_tables(conversations, args.num_questions, args.seed)
+        made = questions_from_tables(conversations, args.num_questions, args.seed)
     except ValueError as error:
         raise ValueError(f"{args.input}: {error}") from None
     write_conversations(args.output, made)

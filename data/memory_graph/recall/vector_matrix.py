@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numkong
 import numpy as np
 
+from turngraph.configs.extras import extra
 from turngraph.data.memory_graph.recall.derived_files import (
     FORMAT,
     MANIFEST,
@@ -29,6 +29,9 @@ from turngraph.data.memory_graph.recall.derived_files import (
 from turngraph.data.memory_graph.recall.hub_vectors import MIN_HUB_ROWS, HubVectors
 from turngraph.data.memory_graph.recall.neighbour_index import NeighbourIndex
 from turngraph.data.memory_graph.recall.ranking import largest
+
+with extra("memory", "memory graphs need"):
+    import numkong
 
 logger = logging.getLogger(__name__)
 

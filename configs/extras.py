@@ -1,0 +1,25 @@
+"""Reports libraries of optional extras that are not installed, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def extra(name: str, needed_by: str) -> Iterator[None]:
+    """Import libraries of an optional extra inside this context.
+
+    Args:
+        name: the extra in ``pyproject.toml``, such as ``memory``.
+        needed_by: what cannot do without them, with its verb: ``memory graphs need``.
+
+    Raises:
+        ValueError: a library is not installed; says what to install.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        library = (error.name or str(error)).partition(".")[0]
+        message = f"{needed_by} {library}: pip install 'turngraph[{name}]'"
+        raise ValueError(message) from None
