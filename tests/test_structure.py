@@ -30,9 +30,8 @@ LAYERS: tuple[set[str], ...] = (
     {"configs"},
     {"data", "model"},
     {"inference", "training"},
-    {"train", "infer", "memory"},
+    {"train", "infer", "memory", "__init__"},
     {"benchmarks"},
-    {"__init__"},
     {"__main__"},
     {"tests"},
 )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from turngraph.data.memory_graph.graph import MemoryGraph
-from turngraph.data.memory_graph.recall.derived import read_arrays
+from turngraph.data.memory_graph.recall.derived_files import read_arrays
 from turngraph.data.memory_graph.record.schema import SCHEMA_VERSION
 from turngraph.data.memory_graph.turns import TurnExtractor
 from turngraph.data.memory_graph.upkeep.transfer import import_jsonl
