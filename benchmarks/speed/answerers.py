@@ -1,4 +1,4 @@
-"""The systems that ``infer_speed.py`` measures, and the LM's passes of ours on their own.
+"""The systems that ``infer_speed.py`` measures, and our LM's forward passes alone.
 
 Each answers the same questions from the same evidence with the same LM, greedily.
 """
@@ -27,7 +27,7 @@ from turngraph.model.graph_lm import GraphLM
 
 
 class Pass(NamedTuple):
-    """Seconds of answering some questions, the answers, and how many tokens were generated."""
+    """Seconds that some questions took, their answers, and the number of generated tokens."""
 
     seconds: float
     answers: list[str]
@@ -35,29 +35,27 @@ class Pass(NamedTuple):
 
 
 class Answerer(Protocol):
-    """Something that answers.
+    """A system that answers questions."""
 
-    Args:
-        module: all its weights.
-    """
-
-    module: nn.Module
+    @property
+    def module(self) -> nn.Module:
+        """All its weights."""
 
     def answer(self, examples: Sequence[Example]) -> Pass:
-        """Answers to all questions, in their order."""
+        """Answer all questions, in their order."""
 
     def largest(self, examples: Sequence[Example]) -> Sequence[Example]:
-        """Those of the questions that together, in one batch, take the most memory."""
+        """Return the questions that take the most memory together in one batch."""
 
 
 class Ours:
-    """``infer.py answer`` from its examples to its records.
+    """``turngraph answer``, from examples to records.
 
     Args:
-        model: graph or text.
-        prompt: to collate and to decode by.
-        max_new_tokens: longest answer.
-        settings: of the batches, as ``answer_together`` takes them.
+        model: graph or text model.
+        prompt: the prompt to collate and decode with.
+        max_new_tokens: longest answer in tokens.
+        settings: batch settings of ``answer_together``.
     """
 
     def __init__(
@@ -68,7 +66,7 @@ class Ours:
         self._generated = watch_generate(model)
 
     def answer(self, examples: Sequence[Example]) -> Pass:
-        """All questions, in windows and batches as ``infer.py answer`` makes them."""
+        """Answer all questions in the windows and batches of ``turngraph answer``."""
         self._generated.clear()
         began = clock(self.module.device)
         options = {"max_new_tokens": self.max_new_tokens} | self.settings
@@ -85,17 +83,17 @@ class Ours:
         return Pass(seconds, [record["answer"] for record in records], num_tokens)
 
     def largest(self, examples: Sequence[Example]) -> Sequence[Example]:
-        """It makes batches by itself."""
+        """Return all examples, as it makes its own batches."""
         return examples
 
 
 class OneByOne:
-    """``generate`` of transformers, one question after the other.
+    """transformers' ``generate``, one question at a time.
 
     Args:
-        model: graph or text; its LM is given what ours is given, as embeddings.
-        prompt: to collate and to decode by.
-        max_new_tokens: longest answer.
+        model: graph or text model; its LM gets the same input embeddings as ours.
+        prompt: the prompt to collate and decode with.
+        max_new_tokens: longest answer in tokens.
         merged: whether LoRA is merged into the LM's weights first.
     """
 
@@ -109,7 +107,7 @@ class OneByOne:
 
     @torch.no_grad()
     def answer(self, examples: Sequence[Example]) -> Pass:
-        """All questions, one by one."""
+        """Answer all questions one by one."""
         model, ends = self.module, end_ids(self.module.lm)
         answers, num_tokens = [], 0
         began = clock(model.device)
@@ -129,17 +127,17 @@ class OneByOne:
         return Pass(clock(model.device) - began, answers, num_tokens)
 
     def largest(self, examples: Sequence[Example]) -> Sequence[Example]:
-        """The longest one."""
+        """Return the longest example."""
         return by_length(examples)[:1]
 
 
 class PygAnswerer:
-    """``GRetriever.inference`` in batches of questions of like length.
+    """``GRetriever.inference`` in batches of questions of similar length.
 
     Args:
         system: GRetriever around our base model, see ``peers.Pyg``.
-        max_new_tokens: longest answer.
-        batch_size: questions in one call.
+        max_new_tokens: longest answer in tokens.
+        batch_size: questions per call.
     """
 
     def __init__(self, system: Pyg, max_new_tokens: int, batch_size: int) -> None:
@@ -149,7 +147,7 @@ class PygAnswerer:
 
     @torch.no_grad()
     def answer(self, examples: Sequence[Example]) -> Pass:
-        """All questions; graphs are made before, as there."""
+        """Answer all questions; graphs are made before the clock starts, as in PyG's example."""
         ordered = by_length(examples)
         graphs = [self.system.graph(example) for example in ordered]
         self._generated.clear()
@@ -166,24 +164,24 @@ class PygAnswerer:
                 max_out_tokens=self.max_new_tokens,
             )
         seconds = clock(self.system.device) - began
-        place = {id(example): number for number, example in enumerate(ordered)}
+        index = {id(example): i for i, example in enumerate(ordered)}
         ends = end_ids(self.module.llm_generator)
         num_tokens = sum(count_tokens(ids, ends) for ids in self._generated)
-        return Pass(seconds, [texts[place[id(example)]] for example in examples], num_tokens)
+        return Pass(seconds, [texts[index[id(example)]] for example in examples], num_tokens)
 
     def largest(self, examples: Sequence[Example]) -> Sequence[Example]:
-        """The longest ones."""
+        """Return the longest examples, one batch of them."""
         return by_length(examples)[: self.batch_size]
 
 
 class Bare:
-    """The LM's forward passes of ours, once more on their own inputs: what ours could at most be.
+    """Our LM's forward passes alone, replayed on their recorded inputs: the upper bound of ours.
 
-    Each batch's prompts pass as embeddings, then each step's tokens, with ours' key-value cache and
-    with as many rows as there were; nothing is built, encoded, chosen, scored, decoded or written.
+    Each batch's prompts pass as embeddings, then each step's tokens, with our key-value cache and
+    the same number of rows. Nothing is built, encoded, chosen, scored, decoded or written.
 
     Args:
-        model: ours.
+        model: our model.
     """
 
     def __init__(self, model: GraphLM) -> None:
@@ -192,7 +190,7 @@ class Bare:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Remember the inputs of the LM's passes, instead of those that were known."""
+        """Record the inputs of the LM's passes; earlier records are dropped."""
         self.batches = []
 
         def note(_: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> None:
@@ -208,7 +206,7 @@ class Bare:
 
     @torch.no_grad()
     def run(self) -> tuple[float, float]:
-        """Seconds of all prompts, and of all steps behind them."""
+        """Replay the passes; returns the seconds of all prompts and of all decoding steps."""
         lm, device, total = self.model.lm, self.model.device, [0.0, 0.0]
         with self.model._autocast():
             for prompts, *steps in self.batches:
@@ -219,7 +217,7 @@ class Bare:
                 middle = clock(device)
                 for step in steps:
                     if len(step["input_ids"]) < rows and isinstance(cache, DynamicCache):
-                        # ours takes its first rows by itself; which they are costs nothing
+                        # our loop evicts rows from the cache; which rows they are changes no cost
                         rows = len(step["input_ids"])
                         cache.batch_select_indices(torch.arange(rows, device=device))
                     lm(**step, past_key_values=cache)
@@ -228,7 +226,7 @@ class Bare:
         return total[0], total[1]
 
     def counts(self) -> dict[str, int]:
-        """Positions of prompts with their padding; steps; tokens in them."""
+        """Return the numbers of batches, prompt tokens with padding, steps, and tokens in steps."""
         prompts = [batch[0]["inputs_embeds"].shape for batch in self.batches]
         steps = [len(step["input_ids"]) for batch in self.batches for step in batch[1:]]
         return {
@@ -240,15 +238,15 @@ class Bare:
 
 
 def greedy_until(base: PreTrainedModel, prompt: Prompt, ending: bool) -> Prompt:
-    """Make a base model generate greedily, up to the same end tokens in all systems.
+    """Make a base model generate greedily up to the same end tokens in all systems.
 
     Args:
-        base: its generation config is changed.
-        prompt: the base model's.
-        ending: False: nothing ends an answer, so that all have the most tokens.
+        base: the base model; its generation config is changed.
+        prompt: the base model's prompt.
+        ending: False: no token ends an answer, so that all answers have the longest length.
 
     Returns:
-        The prompt, which ends where the base model does.
+        A prompt with the same end token.
     """
     config = base.generation_config
     config.do_sample, config.num_beams, config.repetition_penalty = False, 1, 1.0
@@ -262,18 +260,18 @@ def greedy_until(base: PreTrainedModel, prompt: Prompt, ending: bool) -> Prompt:
 
 
 def end_ids(lm: nn.Module) -> Tensor:
-    """The tokens that end an answer, as ``greedy_until`` set them."""
+    """Return the tokens that end an answer, as set by ``greedy_until``."""
     return torch.tensor(lm.generation_config.eos_token_id or [], dtype=torch.long)
 
 
 def count_tokens(ids: Tensor, ends: Tensor) -> int:
-    """Generated tokens of some answers, [B, new], each up to and with its end."""
+    """Count the generated tokens of answers [B, new], each up to and including its end."""
     ended = torch.isin(ids.cpu(), ends).long()
     return int(((ended.cumsum(1) - ended) == 0).sum())
 
 
 def watch_generate(module: nn.Module) -> list[Any]:
-    """What a module's ``generate`` returns from now on."""
+    """Return a list to which every later output of a module's ``generate`` is appended."""
     seen: list[Any] = []
     generate = module.generate
 
@@ -286,5 +284,5 @@ def watch_generate(module: nn.Module) -> list[Any]:
 
 
 def by_length(examples: Sequence[Example]) -> list[Example]:
-    """Examples, the longest first."""
+    """Sort examples by length, longest first."""
     return sorted(examples, key=lambda example: -example.num_tokens)

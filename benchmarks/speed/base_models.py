@@ -1,4 +1,4 @@
-"""Base model and tokenizer of a speed measurement: loaded, or of known sizes and random."""
+"""Base model and tokenizer of a speed measurement: loaded, or random with known sizes."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": False,
     }
 }
-"""Models whose sizes are known here, so that random weights need no download."""
+"""Models with sizes given here, so that random weights need no download."""
 TOKENIZER = "HuggingFaceTB/SmolLM2-135M-Instruct"
-"""Lends its tokenizer to them, cut to their vocabulary."""
+"""Model whose tokenizer, cut to their vocabulary, they use."""
 
 
 def load_base(model: ModelConfig, device: torch.device, random_weights: bool) -> PreTrainedModel:
-    """A base model of its own for one system, on the device.
+    """Load a new base model on the device.
 
     Args:
-        model: its name, type, attention, quantization, checkpointing.
-        device: where random weights are drawn, so that they never pass through the host.
-        random_weights: load the architecture only, or take it from here.
+        model: name, dtype, attention, quantization and checkpointing.
+        device: device of the model; random weights are drawn there and never pass the host.
+        random_weights: draw weights for the architecture instead of loading them.
     """
     if random_weights:
         base = random_base(model, device)
@@ -59,10 +59,10 @@ def load_base(model: ModelConfig, device: torch.device, random_weights: bool) ->
 
 
 def random_base(model: ModelConfig, device: torch.device) -> PreTrainedModel:
-    """A model with the sizes of the named one.
+    """Build a model with random weights and the sizes of the named one.
 
     Raises:
-        ValueError: it is to be quantized.
+        ValueError: the config asks for quantization.
     """
     if model.quantization != "none":
         given = model.quantization
@@ -80,7 +80,7 @@ def random_base(model: ModelConfig, device: torch.device) -> PreTrainedModel:
 
 
 def load_tokenizer(name: str, random_weights: bool) -> PreTrainedTokenizerFast:
-    """A base model's tokenizer; SmolLM2's, cut, for an architecture that is only known here."""
+    """Load a base model's tokenizer; architectures given here use SmolLM2's, cut."""
     if random_weights and name in ARCHITECTURES:
         whole = AutoTokenizer.from_pretrained(resolve_model(TOKENIZER))
         return cut_tokenizer(whole, ARCHITECTURES[name]["vocab_size"])
@@ -88,7 +88,7 @@ def load_tokenizer(name: str, random_weights: bool) -> PreTrainedTokenizerFast:
 
 
 def cut_tokenizer(tokenizer: PreTrainedTokenizerFast, size: int) -> PreTrainedTokenizerFast:
-    """A BPE tokenizer's first ``size`` tokens: every merge of theirs, and no later one."""
+    """Return a BPE tokenizer with the first ``size`` tokens and the merges among them."""
     tree = json.loads(tokenizer.backend_tokenizer.to_str())
     vocabulary = {token: i for token, i in tree["model"]["vocab"].items() if i < size}
     tree["model"]["vocab"] = vocabulary

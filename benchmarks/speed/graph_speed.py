@@ -1,4 +1,4 @@
-"""How many evidence graphs one core builds in a second, tokenizing included.
+"""Measures how many evidence graphs one core builds per second, tokenizing included.
 
     python -m turngraph.benchmarks.speed.graph_speed [--graphs 200] [--model NAME]
 
@@ -34,13 +34,13 @@ SYLLABLES = "ba ken lo ri mas ter vel don na shi to ra mi gor el win sta ber lin
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Build graphs of about 1,000 nodes and print their number a second."""
+    """Build graphs of about 1,000 nodes, and print their number per second."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--graphs", type=int, default=200, help="how many to build")
-    parser.add_argument("--passages", type=int, default=30, help="passages in a graph")
-    parser.add_argument("--entities", type=int, default=5, help="entities of a passage")
+    parser.add_argument("--graphs", type=int, default=200, help="number of graphs")
+    parser.add_argument("--passages", type=int, default=30, help="passages per graph")
+    parser.add_argument("--entities", type=int, default=5, help="entities per passage")
     parser.add_argument("--model", default="HuggingFaceTB/SmolLM2-135M-Instruct")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(argv)
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     builder = ExampleBuilder(prompt, EvidenceConfig(memory="none"))
     rng = random.Random(args.seed)
     pools = [make_passages(rng, args.passages, args.entities) for _ in range(args.graphs + 1)]
-    builder.graph(pools.pop())  # what is set up at the first graph
+    builder.graph(pools.pop())  # warms up
     builder.counts.clear()
     seconds, busy = [], time.process_time()
     for pool in tqdm(pools, desc="graphs"):
@@ -59,32 +59,32 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def report(builder: ExampleBuilder, seconds: Sequence[float], busy: float) -> None:
-    """Print sizes and speed; processor time leaves out what others on the core took."""
+    """Print sizes and speed; CPU time leaves out other processes on the core."""
     num = len(seconds)
     print(
         f"{num} graphs of {builder.counts['nodes'] / num:.0f} nodes and "
         f"{builder.counts['entity edges'] / num:.0f} entity edges on one core: "
-        f"{num / sum(seconds):.0f} a second, {num / busy:.0f} a second of processor time "
+        f"{num / sum(seconds):.0f} a second, {num / busy:.0f} a second of CPU time "
         f"(median {1000 * statistics.median(seconds):.2f} ms, "
         f"fastest {1000 * min(seconds):.2f} ms)"
     )
 
 
 def make_name(rng: random.Random) -> str:
-    """One or two capitalised words."""
+    """Make up a name of one or two capitalised words."""
     parts = ["".join(rng.choices(SYLLABLES, k=2)).capitalize() for _ in range(rng.randint(1, 2))]
     return " ".join(parts)
 
 
 def make_passages(rng: random.Random, num_passages: int, num_entities: int) -> list[Evidence]:
-    """Passages of about 33 tokens that share some of their entities, as one page's do."""
+    """Make passages of about 33 tokens that share entities, as the passages of one page do."""
     names = list({make_name(rng): None for _ in range(num_passages * num_entities // 2)})
     passages = []
-    for number in range(num_passages):
+    for index in range(num_passages):
         chosen = [*rng.sample(names, num_entities - 1), str(rng.randint(1200, 2030))]
         parts = [f"{name} {rng.choice(WORDS)}" for name in chosen]
         entities = tuple(Entity(name, name) for name in chosen)
-        passages.append(Evidence(str(number), f"{', '.join(parts)}.", "text", entities))
+        passages.append(Evidence(str(index), f"{', '.join(parts)}.", "text", entities))
     return passages
 
 

@@ -1,11 +1,13 @@
-"""Answering speed: ``python -m turngraph.benchmarks.speed.infer_speed [--device cuda] [...]``.
+"""Measures answering speed beside transformers' ``generate`` and PyG's GRetriever.
+
+    python -m turngraph.benchmarks.speed.infer_speed [--device cuda] [...]
 
 One run, one LM with LoRA of rank 8, the same questions and evidence, the same limit of new tokens:
-ours (graph, text) in its batches, one by one by transformers' ``generate`` (LoRA beside the weights
-or merged into them), and PyG's ``GRetriever.inference``. Systems take turns in rounds; medians are
-reported. The ceiling of ours is measured in the same rounds: its LM's passes alone, on the same
-inputs in the same batches, without graphs, tokenizer, encoder, choice of tokens and records.
-Every further option is a field of a config, as train.py takes it (``--model.dtype float32``).
+ours (graph, text) in batches, ``generate`` one by one (LoRA beside the weights, or merged into
+them), and PyG's ``GRetriever.inference``. Systems take turns in rounds; medians are reported. The
+upper bound of ours is measured in the same rounds: its LM's passes alone, on the same inputs in the
+same batches, without graphs, tokenizer, encoder, choice of tokens and records. Every other option
+is a config field, as for ``turngraph train`` (``--model.dtype float32``).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 
 import torch
 from tqdm import tqdm
@@ -57,10 +60,11 @@ from turngraph.model.checkpoint import commit
 from turngraph.model.graph_lm import GraphLM
 
 logger = logging.getLogger("infer_speed")
+MODULE = "turngraph.benchmarks.speed.infer_speed"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure, print the tables, write the JSON."""
+    """Measure, print the tables and write the JSON file."""
     args, rest = parse(sys.argv[1:] if argv is None else argv)
     run = Run(args, load(args, rest))
     try:
@@ -73,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Own options, and the rest, which are fields of a config.
+    """Return the options, and the rest, which are config fields.
 
     Raises:
         ValueError: there is no GPU.
@@ -87,9 +91,13 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     add = parser.add_argument
     add("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
     add("--max_new_tokens", type=positive, default=16)
-    add("--batch_tokens", type=positive, default=ANSWER_TOKENS, help="in a batch of ours")
-    add("--pyg_batch_size", type=positive, default=8, help="questions in a call of GRetriever")
-    add("--no_end", action="store_true", help="answers of max_new_tokens: the same work for all")
+    add("--batch_tokens", type=positive, default=ANSWER_TOKENS, help="tokens in a batch of ours")
+    add("--pyg_batch_size", type=positive, default=8, help="questions per call of GRetriever")
+    add(
+        "--no_end",
+        action="store_true",
+        help="all answers have max_new_tokens: the same work for all",
+    )
     parser.set_defaults(packing=False)
     args, rest = parser.parse_known_args(argv)
     check_device_option(args)
@@ -97,11 +105,11 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 class Run:
-    """One measurement: what is measured, and what is known so far.
+    """One measurement and its results so far.
 
     Args:
-        args: the command line.
-        config: data, evidence, model.
+        args: options of the command line.
+        config: data, evidence and model.
     """
 
     def __init__(self, args: argparse.Namespace, config: Config) -> None:
@@ -119,10 +127,10 @@ class Run:
         self.interleaved, self.complete = self.fit_together(), False
 
     def build_examples(self) -> list[Example]:
-        """Questions with their evidence, from nothing known but the encoder's weights.
+        """Build the examples; nothing but the sentence encoder is loaded before.
 
         Raises:
-            ValueError: there are fewer questions than were asked for.
+            ValueError: there are fewer questions than --num_questions.
         """
         rerank = self.config.evidence.memory == "rerank"
         embed = cached(self.embed) if rerank else None
@@ -134,7 +142,7 @@ class Run:
         return examples
 
     def fit_together(self) -> bool:
-        """Whether the device holds all systems at once, with half of it left to compute in."""
+        """Return whether all systems fit on the device together, in half of its memory."""
         if self.device.type == "cpu":
             return True
         base = random_base(replace(self.config.model, quantization="none"), torch.device("meta"))
@@ -142,7 +150,7 @@ class Run:
         return weights * len(self.args.systems) < torch.cuda.mem_get_info(self.device)[0] / 2
 
     def measure(self) -> None:
-        """All rounds; systems take turns where they fit on the device together."""
+        """Run all rounds; systems take turns if they fit on the device together."""
         names = self.args.systems
         groups = [names] if self.interleaved else [[name] for name in names]
         for group in groups:
@@ -153,15 +161,15 @@ class Run:
         self.complete = True
 
     def measure_group(self, names: Sequence[str]) -> bool:
-        """Rounds of systems that are on the device together; False where time runs out."""
+        """Run the rounds of systems on the device together; returns False if time runs out."""
         systems = {}
         for name in names:
             if self.late():
                 return False
             systems[name] = self.build(name)
             self.warm_up(name, systems[name])
-        for number in tqdm(range(self.args.rounds), desc=f"rounds of {', '.join(names)}"):
-            shift = number % len(names)  # none is always the first
+        for index in tqdm(range(self.args.rounds), desc=f"rounds of {', '.join(names)}"):
+            shift = index % len(names)  # no system is always the first
             for name in [*names[shift:], *names[:shift]]:
                 if self.late():
                     return False
@@ -174,11 +182,11 @@ class Run:
         return True
 
     def late(self) -> bool:
-        """Whether the time that was given is over."""
+        """Return whether --max_minutes is over."""
         return time.monotonic() > self.deadline
 
     def build(self, name: str) -> Answerer:
-        """A system with a base model and LoRA of its own, on the device, drawn by the same seed."""
+        """Build a system with its own base model and LoRA, from the same random seed."""
         config, args = self.config, self.args
         torch.manual_seed(args.seed)
         base = load_base(config.model, self.device, args.random_weights)
@@ -186,7 +194,7 @@ class Run:
         if name == "pyg":
             system = Pyg(base, self.tokenizer, config)
             return PygAnswerer(system, args.max_new_tokens, args.pyg_batch_size)
-        evidence = "text" if name == "text" else "graph"
+        evidence: Literal["graph", "text"] = "text" if name == "text" else "graph"
         model = GraphLM(replace(config.model, evidence=evidence), base).to(self.device).eval()
         if name in OURS:
             settings = {"batch_tokens": args.batch_tokens}
@@ -194,18 +202,18 @@ class Run:
         return OneByOne(model, prompt, args.max_new_tokens, merged=name == "merged")
 
     def warm_up(self, name: str, system: Answerer) -> None:
-        """Answer once, and find the peak of memory."""
+        """Answer once, and measure the peak memory."""
         cell, largest = self.cells[name], system.largest(self.examples)
         weights = {p.data_ptr(): p.nbytes for p in system.module.parameters()}
         try:
             needed = peak_bytes(lambda: system.answer(largest), self.device)
             cell.peak_bytes = sum(weights.values()) + needed
-        except torch.OutOfMemoryError:  # reported as that, and not tried again
+        except torch.OutOfMemoryError:  # reported, and not tried again
             cell.error = "out of memory"
             self.free()
 
     def measure_round(self, name: str, system: Answerer) -> None:
-        """All questions once; of ours, the LM's passes alone right behind them."""
+        """Answer all questions once; for our systems, then replay the LM's passes alone."""
         cell = self.cells[name]
         if cell.error:
             return
@@ -225,17 +233,17 @@ class Run:
             cell.step_seconds.append(steps)
 
     def free(self) -> None:
-        """Give memory of what is gone back to the device."""
+        """Release the memory of deleted systems."""
         gc.collect()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
     def facts(self) -> Json:
-        """What a reader has to know of the run."""
+        """Return the circumstances of the run: command, versions, device, sizes."""
         args, config = self.args, self.config
         cuda = self.device.type == "cuda"
         return {
-            "command": shlex.join(["python", *sys.argv]),
+            "command": shlex.join(["python", "-m", MODULE, *sys.argv[1:]]),
             "commit": commit(),
             "versions": {
                 name: version(name) for name in ("torch", "transformers", "peft", "torch-geometric")

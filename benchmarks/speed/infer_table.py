@@ -1,4 +1,4 @@
-"""What ``infer_speed.py`` measured, as numbers and as Markdown."""
+"""Results of ``infer_speed.py`` as JSON and as Markdown tables."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ OURS = {"graph", "text"}
 
 @dataclass
 class Cell:
-    """What was measured of one system.
+    """Measurements of one system.
 
     Args:
-        num_questions: of a round.
-        seconds: of each round.
-        prompt_seconds, step_seconds: of each round, of the LM's passes of ours alone.
-        passes: of ours, how many positions and rows they have.
-        answers: of the last round.
-        num_tokens: generated in a round.
-        peak_bytes: while answering, weights included.
-        error: why nothing more was measured.
+        num_questions: questions per round.
+        seconds: seconds of each round.
+        prompt_seconds: seconds of our LM's prompt passes alone, in each round.
+        step_seconds: seconds of our LM's decoding steps alone, in each round.
+        passes: numbers of tokens and steps in our LM's passes.
+        answers: answers of the last round.
+        num_tokens: tokens generated per round.
+        peak_bytes: peak while answering, with weights.
+        error: why the measurement stopped.
     """
 
     num_questions: int
@@ -46,7 +47,7 @@ class Cell:
 
 
 def report(cells: dict[str, Cell], facts: Json) -> Json:
-    """All that was measured, as JSON."""
+    """Return all results as JSON."""
     rows = {name: row(cell) for name, cell in cells.items()}
     known = {name: line["questions_per_second"] for name, line in rows.items()}
     ratios = {
@@ -69,7 +70,7 @@ def report(cells: dict[str, Cell], facts: Json) -> Json:
 
 
 def row(cell: Cell) -> Json:
-    """One system; rates are None where no round was finished."""
+    """Return one system's results; rates are None without a finished round."""
     seconds = median(cell.seconds) if cell.seconds else None
     return {
         "questions_per_second": seconds and cell.num_questions / seconds,
@@ -81,13 +82,13 @@ def row(cell: Cell) -> Json:
 
 
 def ceiling(cell: Cell, build_seconds: list[float]) -> Json:
-    """The LM's passes of ours alone, and the share of their speed that ours reaches.
+    """Return the speed of our LM's passes alone, and the share of it that ours reaches.
 
-    Round by round, as a machine's speed may change from one to the next; then the median.
+    Shares are computed per round, as a machine's speed may change between rounds; medians count.
 
     Args:
-        cell: of one of ours.
-        build_seconds: of making the examples of a round: retrieval, memory, graphs, token ids.
+        cell: measurements of one of our systems.
+        build_seconds: seconds to build a round's examples: retrieval, memory, graphs, token ids.
     """
     rounds = list(zip(cell.prompt_seconds, cell.step_seconds, cell.seconds, strict=True))
     building = median(build_seconds) if build_seconds else None
@@ -104,7 +105,7 @@ def ceiling(cell: Cell, build_seconds: list[float]) -> Json:
 
 
 def markdown(result: Json) -> str:
-    """The tables: systems, ratios, the ceiling."""
+    """Return the Markdown tables: systems, ratios, ceilings."""
     parts = [introduction(result), table(result["rows"])]
     if result["ratios"]:
         parts.append(ratio_table(result["ratios"]))
@@ -119,7 +120,7 @@ def markdown(result: Json) -> str:
 
 
 def introduction(result: Json) -> str:
-    """What was measured, on what."""
+    """Return what was measured, and on which machine."""
     turns = "systems in turn" if result["interleaved"] else "one system after the other"
     length = "all of" if result["no_end"] else "at most"
     lines = [
@@ -132,12 +133,12 @@ def introduction(result: Json) -> str:
         f"`{result['command']}`",
     ]
     if not result["complete"]:
-        lines.append("Time ran out (--max_minutes): rows stand for the rounds finished until then.")
+        lines.append("Time ran out (--max_minutes): rows show the rounds finished until then.")
     return "\n\n".join(lines)
 
 
 def table(rows: dict[str, Json]) -> str:
-    """The systems."""
+    """Return the systems' rates as a Markdown table."""
     lines = [
         ["system", "questions/s", "new tokens an answer", "peak memory, GB"],
         [":--", *["--:"] * 3],
@@ -152,7 +153,7 @@ def table(rows: dict[str, Json]) -> str:
 
 
 def ratio_table(ratios: dict[str, float]) -> str:
-    """Questions a second of ours over the others'."""
+    """Return our questions per second relative to the others', as a Markdown table."""
     lines = [["ratio", "questions/s"], [":--", "--:"]]
     for name, ratio in ratios.items():
         lines.append([" / ".join(SYSTEMS[one] for one in name.split(" / ")), f"{ratio:.2f}"])
@@ -160,7 +161,7 @@ def ratio_table(ratios: dict[str, float]) -> str:
 
 
 def ceiling_table(ceilings: dict[str, Json]) -> str:
-    """The LM's passes alone, and how near ours comes."""
+    """Return the LM's passes alone, and the share that ours reaches, as a Markdown table."""
     head = ["the LM's passes alone", "prompt tokens/s", "steps/s", "step tokens/s", "questions/s"]
     lines = [[*head, "ours reaches", "with graphs"], [":--", *["--:"] * 6]]
     for name, line in ceilings.items():

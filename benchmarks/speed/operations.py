@@ -1,4 +1,4 @@
-"""What a step costs beyond its seconds: operations of the LM, the device's ceiling, peak memory."""
+"""Counts what a step costs: operations of the LM, the device's ceiling, peak memory."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 VARLEN_ATTENTION = ("flex_attention", "flash_attention_2", "flash_attention_3")
-"""Attention that computes nothing between packed examples and nothing above the diagonal."""
+"""Attention that skips pairs between packed examples and above the diagonal."""
 
 
 @dataclass(frozen=True)
 class LmShape:
-    """Sizes of an LM with LoRA that its operations follow from.
+    """Sizes of an LM with LoRA that determine its number of operations.
 
     Args:
-        num_layers: transformer layers.
-        width: query heads times their size.
-        body: frozen parameters in matrix products of the layers.
-        head: parameters of the output layer, which only answer positions pass.
-        lora: trained parameters of LoRA.
+        num_layers: number of transformer layers.
+        width: number of query heads times head dimension.
+        body: frozen parameters in the layers' matrix products.
+        head: parameters of the output layer, which only answer positions pass through.
+        lora: trained LoRA parameters.
     """
 
     num_layers: int
@@ -44,11 +44,11 @@ class Work(NamedTuple):
 
 
 def lm_shape(lm: nn.Module) -> LmShape:
-    """The sizes of an LM of transformers, with PEFT's LoRA in it or without."""
+    """Return the sizes of a transformers LM, with or without PEFT's LoRA."""
     linear = {
         name: module.in_features * module.out_features
         for name, module in lm.named_modules()
-        if isinstance(module, nn.Linear)  # PEFT's wrappers are none
+        if isinstance(module, nn.Linear)  # PEFT's wrappers are not
     }
     output = lm.get_output_embeddings()
     head = output.in_features * output.out_features
@@ -63,15 +63,15 @@ def lm_shape(lm: nn.Module) -> LmShape:
 def executed(
     lengths: Sequence[int], answer_tokens: int, packed: bool = False, attention: str = "sdpa"
 ) -> Work:
-    """The work of one batch as the device does it, padding included.
+    """Return the work of one batch as the device executes it, padding included.
 
     Args:
-        lengths: tokens of each example.
-        answer_tokens: of all of them.
-        packed: one row without padding, else one row an example, padded to the longest.
-        attention: transformers' name. Of T x T pairs, half are skipped where no mask is needed:
-            SDPA without padding, and flex or flash attention, which also skip what lies between
-            packed examples.
+        lengths: number of tokens of each example.
+        answer_tokens: number of answer tokens of all examples.
+        packed: one row without padding; else one row per example, padded to the longest.
+        attention: transformers' name of the attention. Half of the T x T pairs are skipped if no
+            mask is needed: by SDPA without padding, and by flex and flash attention, which also
+            skip pairs between packed examples.
     """
     longest, total = max(lengths), sum(lengths)
     padded = longest * len(lengths)
@@ -86,24 +86,24 @@ def executed(
 
 
 def useful(lengths: Sequence[int], answer_tokens: int) -> Work:
-    """The work of one batch that no padding and no mask adds to."""
+    """Return the work of one batch without padding and masked pairs."""
     return Work(sum(lengths), sum(length**2 for length in lengths) / 2, answer_tokens)
 
 
 def operations(shape: LmShape, work: Work, recomputed: bool = False) -> float:
-    """Floating-point operations of the LM in forward and backward pass; a multiply-add is two.
+    """Return the LM's floating-point operations, forward and backward; a multiply-add counts two.
 
-    Frozen weights: 2 a parameter and token forward, 2 backward for the input's gradient, none for
-    their own. LoRA: 2 forward, 4 backward. Attention, a token pair and channel: 4 forward (scores,
-    values), 10 backward, as fused kernels compute the scores a second time. With gradient
+    Frozen weights, per parameter and token: 2 forward, 2 backward for the input's gradient, none
+    for their own. LoRA: 2 forward, 4 backward. Attention, per token pair and channel: 4 forward
+    (scores, values), 10 backward, as fused kernels compute the scores again. With gradient
     checkpointing the layers' forward pass counts twice. Embeddings, norms, softmax and the
-    optimizer are not counted; the queries, keys and values of the first layer are counted in
-    full, though text rows need no gradient of their input (under half a percent of 32 layers).
+    optimizer are not counted; queries, keys and values of the first layer count in full, although
+    text rows need no gradient of their input (under half a percent of 32 layers).
 
     Args:
-        shape: of the LM.
-        work: of a batch, or a sum of several.
-        recomputed: gradient checkpointing is on.
+        shape: sizes of the LM.
+        work: work of one batch, or a sum over several.
+        recomputed: whether gradient checkpointing is on.
     """
     forward = 1 + recomputed
     layers = (2 * forward + 2) * shape.body + (2 * forward + 4) * shape.lora
@@ -112,7 +112,7 @@ def operations(shape: LmShape, work: Work, recomputed: bool = False) -> float:
 
 
 def matmul_ceiling(device: torch.device, size: int = 8192, repeats: int = 20) -> float:
-    """Operations a second of a large bf16 matrix product: the median of its runs."""
+    """Return the operations per second of a large bf16 matrix product, the median of its runs."""
     left, right = (
         torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2)
     )  # [size, size]
@@ -127,17 +127,17 @@ def matmul_ceiling(device: torch.device, size: int = 8192, repeats: int = 20) ->
 
 
 def clock(device: torch.device) -> float:
-    """Seconds, once all that was given to the device is done."""
+    """Return the time in seconds, after the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
 
 
 def peak_bytes(step: Callable[[], object], device: torch.device) -> int:
-    """The most that tensors take at once while a step runs, beyond what they took before.
+    """Return the peak bytes of tensors during a step, beyond those before it.
 
-    CUDA's allocator keeps count by itself; on CPU, torch's profiler sees every allocation, which
-    other systems and the C library's caches do not blur as they blur the process's memory.
+    CUDA's allocator counts itself. On CPU, torch's profiler sees every allocation; the process's
+    memory would include other systems and the caches of the C library.
     """
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -158,7 +158,7 @@ def peak_bytes(step: Callable[[], object], device: torch.device) -> int:
 
 
 def resident_bytes(module: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Bytes of a module's parameters and buffers, and of what the optimizer keeps of them."""
+    """Return the bytes of a module's parameters, buffers and optimizer state."""
     tensors = [*module.parameters(), *module.buffers()]
     states = [optimizer.state[p] for p in module.parameters() if p in optimizer.state]
     tensors += [t for state in states for t in state.values() if isinstance(t, torch.Tensor)]

@@ -1,7 +1,7 @@
 """The systems that ``train_speed.py`` measures: our loop, TRL's SFTTrainer, PyG's GRetriever.
 
-Each is given the same examples, base model, LoRA, Adam and clipping, and trains on batches that
-are the same for all. What is around that is each system's own way.
+Each gets the same examples, base model, LoRA, Adam and clipping, and trains on the same batches.
+Everything around that is the system's own.
 """
 
 from __future__ import annotations
@@ -48,56 +48,58 @@ from turngraph.model.graph_lm import GraphLM
 from turngraph.training.optimizer import make_optimizer
 
 LORA = LoraConfig(r=8, lora_alpha=16, lora_dropout=0.05, target_modules=("q_proj", "v_proj"))
-"""What GRetriever fixes; so all take it."""
-GNN_WIDTH, GNN_LAYERS, GNN_HEADS = 1024, 4, 4  # of PyG's own G-Retriever example
+"""GRetriever fixes these settings, so all systems use them."""
+GNN_WIDTH, GNN_LAYERS, GNN_HEADS = 1024, 4, 4  # as in PyG's own G-Retriever example
 
 
 class Round(NamedTuple):
-    """Seconds of one pass over some batches, and the mean of their losses."""
+    """Seconds of one pass over some batches, and their mean loss."""
 
     seconds: float
     loss: float
 
 
 class System(Protocol):
-    """Something that trains on batches of examples.
+    """A system that trains on batches of examples."""
 
-    Args:
-        module: all its weights.
-        optimizer: of those that it trains.
-        shape: to count its LM's operations by; None where they are not counted.
-    """
+    @property
+    def module(self) -> nn.Module:
+        """All its weights."""
 
-    module: nn.Module
-    optimizer: torch.optim.Optimizer
-    shape: LmShape | None
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The optimizer of its trained weights."""
+
+    @property
+    def shape(self) -> LmShape | None:
+        """Sizes that its LM's operations are counted by; None: not counted."""
 
     def train(self, batches: Sequence[Sequence[Example]]) -> Round:
-        """One optimizer step a batch."""
+        """Take one optimizer step per batch."""
 
     def num_tokens(self, example: Example) -> int:
-        """Tokens of an example that are no padding, as the system itself makes them."""
+        """Count the tokens of an example without padding, as the system makes them."""
 
     def packs(self, batch_size: int) -> bool:
-        """Whether a batch of that size is one row without padding."""
+        """Return whether a batch of that size is one row without padding."""
 
 
 class Given(NamedTuple):
-    """Batches in a fixed order, one a step, as ``data.steps`` asks a schedule for them."""
+    """A schedule for ``prefetch.steps``: batches in a fixed order, one per step."""
 
     batches: list[list[int]]
 
-    def step(self, number: int) -> list[list[int]]:
-        """The batches of one step, as numbers of examples."""
-        return [self.batches[number]]
+    def step(self, index: int) -> list[list[int]]:
+        """Return the batches of one step, as indices of examples."""
+        return [self.batches[index]]
 
 
 class Ours:
-    """Our loop's step, as ``train.py`` takes it: batch made ahead, loss, backward, clip, Adam.
+    """Our training step: prefetched batch, loss, backward, clip, Adam.
 
     Args:
-        model: text or graph.
-        config: learning rates, clipping, packing.
+        model: text or graph model.
+        config: learning rates, clipping and packing.
     """
 
     def __init__(self, model: GraphLM, config: Config) -> None:
@@ -106,9 +108,9 @@ class Ours:
         self.shape = lm_shape(model.lm)
 
     def train(self, batches: Sequence[Sequence[Example]]) -> Round:
-        """One optimizer step a batch."""
-        numbers = iter(range(sum(map(len, batches))))
-        schedule = Given([[next(numbers) for _ in batch] for batch in batches])
+        """Take one optimizer step per batch."""
+        indices = iter(range(sum(map(len, batches))))
+        schedule = Given([[next(indices) for _ in batch] for batch in batches])
         examples = [example for batch in batches for example in batch]
         packed = self.config.training.packing
         self.module.train()
@@ -118,7 +120,7 @@ class Ours:
         return Round(clock(self.module.device) - began, sum(losses) / len(losses))
 
     def step(self, step: Step) -> float:
-        """The mean loss of one batch, before its step."""
+        """Return the mean loss of one batch, before its step."""
         (batch,) = step.batches
         loss = self.module(batch.to(self.module.device)).total / step.answer_tokens
         loss.backward()
@@ -126,12 +128,12 @@ class Ours:
         return float(loss.detach())
 
     def tensors(self, batch: Sequence[Example]) -> Batch:
-        """A batch on the model's device."""
+        """Return a batch on the model's device."""
         packed = self.config.training.packing
         return collate(batch, "right", with_target=True, packed=packed).to(self.module.device)
 
     def encode(self, tensors: Batch) -> None:
-        """The encoder's two passes over a batch, without the LM's."""
+        """Run the encoder's forward and backward pass over a batch, without the LM."""
         model = self.module
         low = self.config.model.dtype == "bfloat16"
         with torch.autocast(model.device.type, torch.bfloat16, enabled=low):
@@ -142,11 +144,11 @@ class Ours:
         self.optimizer.zero_grad()
 
     def num_tokens(self, example: Example) -> int:
-        """Prompt, evidence and answer; node states count as the tokens that they stand for."""
+        """Count prompt, evidence and answer; node states count as the tokens they replace."""
         return example.num_tokens
 
     def packs(self, batch_size: int) -> bool:
-        """As the config says."""
+        """Return what the config says."""
         return self.config.training.packing
 
 
@@ -161,14 +163,14 @@ def _clip_and_step(module: nn.Module, optimizer: torch.optim.Optimizer, max_norm
 class Trl:
     """TRL's SFTTrainer on our token ids and labels, in our batches and our Adam.
 
-    Its own loop is timed from the start of its epoch to the end: data loader, collator, loss on
+    Its own loop is timed from the start to the end of its epoch: data loader, collator, loss on
     the answer tokens, clipping, callbacks. What would slow it down is off (progress bar, logs,
-    checkpoints); batches are padding-free where the attention computes none of what that masks.
+    checkpoints); batches are padding-free if the attention skips pairs between examples.
 
     Args:
         model: a text model; its LM is trained.
-        config: learning rates, clipping, attention.
-        tokenizer: for its padding.
+        config: learning rates, clipping and attention.
+        tokenizer: the tokenizer, for padding.
     """
 
     def __init__(self, model: GraphLM, config: Config, tokenizer: PreTrainedTokenizerFast) -> None:
@@ -180,7 +182,7 @@ class Trl:
         self.shape = lm_shape(model.lm)
 
     def train(self, batches: Sequence[Sequence[Example]]) -> Round:
-        """One optimizer step a batch; all batches but the last are of one size."""
+        """Take one optimizer step per batch; all batches but the last have one size."""
         rows = [self.row(example) for batch in batches for example in batch]
         timer = EpochTimer(self.module.device)
         with tempfile.TemporaryDirectory() as folder:
@@ -195,12 +197,12 @@ class Trl:
             trainer.remove_callback(PrinterCallback)
             try:
                 loss = trainer.train().training_loss
-            finally:  # else the next round's trainer would wrap the wrapped model
+            finally:  # else the next round's trainer would wrap a wrapped model
                 trainer.accelerator.unwrap_model(self.module.lm, keep_fp32_wrapper=False)
         return Round(timer.seconds, loss)
 
     def arguments(self, batch_size: int, folder: str) -> SFTConfig:
-        """TRL's arguments for a batch size."""
+        """Return TRL's arguments for a batch size."""
         model = self.config.model
         return SFTConfig(
             output_dir=folder,
@@ -212,7 +214,7 @@ class Trl:
             padding_free=self.packs(batch_size),
             gradient_checkpointing=model.gradient_checkpointing,
             torch_compile=model.compile,
-            train_sampling_strategy="sequential",  # the batches are already grouped by length
+            train_sampling_strategy="sequential",  # batches are already grouped by length
             max_length=None,
             logging_strategy="no",
             logging_nan_inf_filter=False,
@@ -222,50 +224,50 @@ class Trl:
         )
 
     def num_tokens(self, example: Example) -> int:
-        """Length of the row that TRL is given."""
+        """Return the length of the row for TRL."""
         return len(self.row(example)["input_ids"])
 
     def row(self, example: Example) -> dict[str, list[int]]:
-        """One example as TRL takes it, from the tensors that our loop trains on."""
+        """Return one example as TRL takes it, from the tensors that our loop trains on."""
         batch = collate([example], "right", with_target=True)
         return {"input_ids": batch.input_ids[0].tolist(), "labels": batch.labels[0].tolist()}
 
     def packs(self, batch_size: int) -> bool:
-        """Where the attention computes nothing of what separates the examples."""
+        """Return whether the attention skips pairs between examples."""
         return batch_size > 1 and self.config.model.attn_implementation in VARLEN_ATTENTION
 
 
 class EpochTimer(TrainerCallback):
-    """Seconds of an epoch of transformers' trainer, first batch to last step."""
+    """Measures an epoch of transformers' trainer, from first batch to last step."""
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.seconds = device, math.nan
 
     def on_epoch_begin(self, *args: Any, **options: Any) -> None:
-        """Start."""
+        """Start the clock."""
         self.seconds = -clock(self.device)
 
     def on_epoch_end(self, *args: Any, **options: Any) -> None:
-        """Stop."""
+        """Stop the clock."""
         self.seconds += clock(self.device)
 
 
 class Pyg:
-    """GRetriever as PyG has it, around our base model: its prompt, its graph token, its loss.
+    """PyG's GRetriever around our base model, with its own prompt, graph token and loss.
 
-    Its graph holds the passages of E_t, joined where they name the same entity, as its data sets
-    hold entities; node features come precomputed from a sentence encoder, as there, or, since speed
-    does not depend on them, are drawn at random in its example's width. The words are ours:
-    instruction and evidence as its context, interaction and question as its question. Three things
-    are set that it does not offer to set: its context may be longer than 512 tokens (it would cut
-    the evidence), base model and tokenizer are handed over where it would load them by name, and on
-    CPU it computes in the type of all others, where it would take float32.
+    Its graph has the passages of E_t as nodes, connected if they mention the same entity, where its
+    data sets have entities. Node features are precomputed by a sentence encoder, as there; for
+    speed, which does not depend on them, they are drawn at random in the width of its example. Text
+    is ours: instruction and evidence as its context, interaction and question as its question.
+    Three settings are patched, as it has no option for them: its context may exceed 512 tokens (it
+    would cut the evidence), base model and tokenizer are passed in (it would load them by name),
+    and on CPU it computes in the dtype of all systems (it would use float32).
 
     Args:
-        base: a base model of its own, on its device.
-        tokenizer: of the base model.
-        config: learning rate, type, clipping.
-        embed: the sentence encoder; None draws the features.
+        base: a base model that no other system uses, on its device.
+        tokenizer: the base model's tokenizer.
+        config: learning rate, dtype and clipping.
+        embed: sentence encoder; None: random node features.
     """
 
     def __init__(
@@ -284,10 +286,12 @@ class Pyg:
         trained = [p for p in self.module.parameters() if p.requires_grad]
         self.optimizer = torch.optim.Adam(trained, config.training.learning_rate, fused=True)
         self.graphs: dict[int, tuple[Example, Data]] = {}
-        self.shape = None  # other operations than ours: all logits, weights cast in every layer
+        self.shape = (
+            None  # its operations differ: logits of all tokens, weights cast in every layer
+        )
 
     def train(self, batches: Sequence[Sequence[Example]]) -> Round:
-        """One optimizer step a batch, as in PyG's example."""
+        """Take one optimizer step per batch, as in PyG's example."""
         graphs = [[self.graph(example) for example in batch] for batch in batches]
         self.module.train()
         began = clock(self.device)
@@ -305,9 +309,12 @@ class Pyg:
         return float(loss.detach())
 
     def graph(self, example: Example) -> Data:
-        """An example as PyG's data sets hold it, made once."""
+        """Return an example as in PyG's data sets, built once."""
         if id(example) not in self.graphs:
-            self.graphs[id(example)] = example, self._graph(example)  # kept alive, so is its id
+            self.graphs[id(example)] = (
+                example,
+                self._graph(example),
+            )  # kept, so that its id stays unique
         return self.graphs[id(example)][1]
 
     def _graph(self, example: Example) -> Data:
@@ -333,23 +340,23 @@ class Pyg:
 
     @torch.no_grad()
     def num_tokens(self, example: Example) -> int:
-        """What its attention mask counts: its prompt's tokens and the graph token."""
+        """Count what its attention mask covers: the tokens of its prompt and the graph token."""
         data, llm = self.graph(example), self.module.llm
         graph_token = [torch.zeros(1, llm.word_embedding.embedding_dim, device=self.device)]
         mask = llm._get_embeds([data.question], [data.desc], graph_token, [data.label])[1]
         return int(mask.sum())
 
     def packs(self, batch_size: int) -> bool:
-        """It pads."""
+        """Return False, as it pads."""
         return False
 
 
 def _pyg_llm(base: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, dtype: str) -> LLM:
-    """PyG's wrapper around a model and a tokenizer that are already there."""
+    """Build PyG's LLM wrapper around a loaded model and tokenizer."""
     pyg_llm.MAX_TXT_LEN = 1_000_000
     warnings.filterwarnings("ignore", message="HuggingFace model .* is not using a chat template")
     plain = copy.deepcopy(tokenizer)
-    plain.chat_template = None  # then its own prompt, which tokenises a whole batch at once
+    plain.chat_template = None  # it then uses its own prompt and tokenises whole batches
     with (
         redirect_stdout(sys.stderr),  # it prints its settings
         patch.object(AutoModelForCausalLM, "from_pretrained", return_value=base),

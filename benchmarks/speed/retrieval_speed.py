@@ -1,4 +1,4 @@
-"""How long BM25 takes to index a pool and to rank it, with bm25s beside rank-bm25.
+"""Measures how long BM25 takes to index and to rank a pool, with bm25s and with rank-bm25.
 
 python -m turngraph.benchmarks.speed.retrieval_speed [--passages 5000]
 """
@@ -23,13 +23,13 @@ PASSAGES_OF_A_PAGE = 50
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Index one pool with both libraries, rank it for the same queries and print the times."""
+    """Index one pool with both libraries, rank it for the same queries, and print the times."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--passages", type=int, default=5000, help="passages in the pool")
-    parser.add_argument("--queries", type=int, default=50, help="how many are ranked for")
-    parser.add_argument("--words", type=int, default=40, help="words of a query, as of 3 turns")
+    parser.add_argument("--queries", type=int, default=50, help="number of queries")
+    parser.add_argument("--words", type=int, default=40, help="words per query, as after 3 turns")
     parser.add_argument("--top_k", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(argv)
@@ -43,14 +43,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"{len(pool)} passages, {len(queries)} queries of about {args.words} words")
     print(f"{'':<10}{'index ms':>10}{'rank ms, median':>18}{'slowest':>10}")
     for ranker, (index, ranks) in times.items():
-        middle, slowest = statistics.median(ranks), max(ranks)
-        print(f"{ranker:<10}{index:>10.1f}{middle:>18.2f}{slowest:>10.2f}")
-    middles = {ranker: statistics.median(ranks) for ranker, (_, ranks) in times.items()}
-    print(f"rank_bm25 / bm25s, ranking: {middles['rank_bm25'] / middles['bm25s']:.1f}")
+        median, slowest = statistics.median(ranks), max(ranks)
+        print(f"{ranker:<10}{index:>10.1f}{median:>18.2f}{slowest:>10.2f}")
+    medians = {ranker: statistics.median(ranks) for ranker, (_, ranks) in times.items()}
+    print(f"rank_bm25 / bm25s, ranking: {medians['rank_bm25'] / medians['bm25s']:.1f}")
 
 
 def make_query(rng: random.Random, pool: Sequence[Evidence], num_words: int) -> str:
-    """Common words with the names of a few passages between, as in a conversation."""
+    """Make a query of common words and names from some passages, as in a conversation."""
     text: list[str] = []
     while len(text) < num_words:
         name = rng.choice(rng.choice(pool).entities).label
@@ -61,8 +61,8 @@ def make_query(rng: random.Random, pool: Sequence[Evidence], num_words: int) -> 
 def measure(
     pool: Sequence[Evidence], queries: Sequence[str], ranker: Ranker, top_k: int
 ) -> tuple[float, list[float]]:
-    """Milliseconds to index a pool, and to rank it for each query."""
-    fold.cache_clear()  # or the second library would find the first one's folded texts
+    """Return the milliseconds to index a pool, and to rank it for each query."""
+    fold.cache_clear()  # else the second library would reuse the first one's folded texts
     began = time.perf_counter()
     index = EvidenceIndex(pool, ranker)
     indexed = 1000 * (time.perf_counter() - began)

@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from tqdm import tqdm
@@ -56,6 +56,7 @@ from turngraph.benchmarks.speed.train_table import (
 from turngraph.configs.models import sentence_encoder
 from turngraph.configs.parse import read_config
 from turngraph.configs.schema import Config, ModelConfig
+from turngraph.configs.shipped import find_config
 from turngraph.data.cli import run_cli
 from turngraph.data.embedding import cached
 from turngraph.data.examples import Example, ExampleBuilder, choose_questions
@@ -69,12 +70,12 @@ from turngraph.model.checkpoint import commit
 from turngraph.model.graph_lm import GraphLM
 
 logger = logging.getLogger("train_speed")
-CONFIG = Path(__file__).resolve().parents[2] / "configs" / "demo.yaml"
+MODULE = "turngraph.benchmarks.speed.train_speed"
 Batches = list[list[Example]]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure, print the tables, write the JSON."""
+    """Measure, print the tables and write the JSON file."""
     args, rest = parse(sys.argv[1:] if argv is None else argv)
     config = load(args, rest)
     run = Run(args, config)
@@ -88,10 +89,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Own options, and the rest, which are fields of a config.
+    """Return the options, and the rest, which are config fields.
 
     Raises:
-        ValueError: there is no GPU, or a round would end with a smaller batch.
+        ValueError: there is no GPU, or the last batch of a round would be smaller.
     """
     parser = argparse.ArgumentParser(
         description=__doc__,
@@ -112,47 +113,54 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def common_options(parser: argparse.ArgumentParser) -> None:
-    """What a speed measurement is told of questions, model, device and time."""
+    """Add the options of speed measurements: questions, model, device and time."""
     add = parser.add_argument
-    add(
-        "--config", help="data, evidence, encoder; without it the sample benchmark, made on the fly"
-    )
+    add("--config", help="data, evidence, encoder; default: the sample benchmark")
     add("--base_model", help="instead of the config's")
-    add("--random_weights", action="store_true", help="the architecture alone, nothing is loaded")
+    add(
+        "--random_weights",
+        action="store_true",
+        help="random weights of the architecture, nothing is loaded",
+    )
     add("--device", choices=("cpu", "cuda"), default="cpu")
-    add("--num_questions", type=positive, default=32, help="of a round")
+    add("--num_questions", type=positive, default=32, help="questions per round")
     add("--rounds", type=positive, default=3)
-    add("--max_minutes", type=float, default=math.inf, help="then stop with what was measured")
+    add(
+        "--max_minutes",
+        type=float,
+        default=math.inf,
+        help="stop after so long, with what was measured",
+    )
     add("--seed", type=int, default=0)
     add("--output", help="JSON file")
 
 
 def check_device_option(args: argparse.Namespace) -> None:
-    """Whether the device is there.
+    """Check that the device exists.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it does not.
     """
     if args.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda: torch finds no GPU")
 
 
 def load(args: argparse.Namespace, rest: Sequence[str]) -> Config:
-    """The config, with LoRA as GRetriever fixes it."""
+    """Return the config, with the LoRA settings that GRetriever fixes."""
     options = list(rest)
     if args.base_model:
         options.append(f"--model.base_model={args.base_model}")
     if args.packing:
         options.append("--training.packing=true")
-    config = read_config(args.config or CONFIG, *options)
+    config = read_config(find_config(args.config or "demo"), *options)
     return replace(config, model=replace(config.model, lora=LORA))
 
 
 def load_examples(args: argparse.Namespace, config: Config, prompt: Prompt) -> list[Example]:
-    """Questions with their evidence: the config's, or the sample benchmark's.
+    """Build the examples of the config's data, or of the sample benchmark.
 
     Raises:
-        ValueError: there are fewer than were asked for.
+        ValueError: there are fewer questions than --num_questions.
     """
     conversations, chosen = load_questions(args, config)
     rerank = config.evidence.memory == "rerank"
@@ -166,7 +174,7 @@ def load_examples(args: argparse.Namespace, config: Config, prompt: Prompt) -> l
 def load_questions(
     args: argparse.Namespace, config: Config
 ) -> tuple[list[Conversation], dict[int, list[int]]]:
-    """Conversations, and for some of them, by number, the turns whose questions are taken."""
+    """Return conversations, and the chosen turns of some of them, by index."""
     if args.config:
         conversations = complete_entities(read_conversations(str(config.data.train)))
     else:
@@ -178,7 +186,7 @@ def load_questions(
 def build_examples(
     builder: ExampleBuilder, conversations: Sequence[Conversation], chosen: dict[int, list[int]]
 ) -> list[Example]:
-    """The examples of the chosen turns."""
+    """Build the examples of the chosen turns."""
     return [
         example
         for number, turns in tqdm(chosen.items(), desc="graphs")
@@ -187,7 +195,7 @@ def build_examples(
 
 
 def make_batches(examples: Sequence[Example], setting: Setting, seed: int) -> Batches:
-    """All examples once: of like length, the batches then shuffled; or in random order."""
+    """Put all examples into batches: of similar length in random order, or fully at random."""
     rng, size = random.Random(seed), setting.batch_size
     ordered = sorted(examples, key=lambda example: example.num_tokens)
     if not setting.grouped:
@@ -198,7 +206,7 @@ def make_batches(examples: Sequence[Example], setting: Setting, seed: int) -> Ba
 
 
 def lm_operations(system: System, batches: Batches, model: ModelConfig) -> dict[str, float]:
-    """The LM's operations on some batches: as they are executed, and without padding."""
+    """Count the LM's operations on some batches: as executed, and without padding."""
     packed = system.packs(len(batches[0]))
     total = {"executed": 0.0, "useful": 0.0}
     for batch in batches:
@@ -214,11 +222,11 @@ def lm_operations(system: System, batches: Batches, model: ModelConfig) -> dict[
 
 
 class Run:
-    """One measurement: what is measured, and what is known so far.
+    """One measurement and its results so far.
 
     Args:
-        args: the command line.
-        config: data, evidence, model.
+        args: options of the command line.
+        config: data, evidence and model.
     """
 
     def __init__(self, args: argparse.Namespace, config: Config) -> None:
@@ -235,7 +243,7 @@ class Run:
         self.interleaved, self.complete = self.fit_together(), False
 
     def fit_together(self) -> bool:
-        """Whether the device holds all systems at once, with half of it left to compute in."""
+        """Return whether all systems fit on the device together, in half of its memory."""
         if self.device.type == "cpu":
             return True
         base = random_base(replace(self.config.model, quantization="none"), torch.device("meta"))
@@ -244,7 +252,7 @@ class Run:
         return needed < torch.cuda.mem_get_info(self.device)[0] / 2
 
     def measure(self) -> None:
-        """All rounds; systems take turns where they fit on the device together."""
+        """Run all rounds; systems take turns if they fit on the device together."""
         if self.device.type == "cuda":
             self.ceiling = matmul_ceiling(self.device)
         names = self.args.systems
@@ -258,16 +266,16 @@ class Run:
         self.complete = True
 
     def measure_group(self, names: Sequence[str], bar: tqdm[Any]) -> bool:
-        """Rounds of systems that are on the device together; False where time runs out."""
+        """Run the rounds of systems on the device together; returns False if time runs out."""
         systems = {name: self.build(name) for name in names}
         for name, system in systems.items():
             if self.late():
                 return False
             self.warm_up(name, system)
-        for number in range(self.args.rounds):
-            shift = number % len(names)  # none is always the first
+        for index in range(self.args.rounds):
+            shift = index % len(names)  # no system is always the first
             for setting in self.settings:
-                batches = make_batches(self.examples, setting, self.args.seed + number)
+                batches = make_batches(self.examples, setting, self.args.seed + index)
                 for name in [*names[shift:], *names[:shift]]:
                     if self.late():
                         return False
@@ -278,22 +286,22 @@ class Run:
         return True
 
     def late(self) -> bool:
-        """Whether the time that was given is over."""
+        """Return whether --max_minutes is over."""
         return time.monotonic() > self.deadline
 
     def build(self, name: str) -> System:
-        """A system with a base model and fresh LoRA of its own, on the device."""
+        """Build a system with its own base model and new LoRA on the device."""
         config = self.config
         torch.manual_seed(self.args.seed)
         base = load_base(config.model, self.device, self.args.random_weights)
         if name == "pyg":
             return Pyg(base, self.tokenizer, config)
-        evidence = "graph" if name == "graph" else "text"
+        evidence: Literal["graph", "text"] = "graph" if name == "graph" else "text"
         model = GraphLM(replace(config.model, evidence=evidence), base).to(self.device)
         return Trl(model, config, self.tokenizer) if name == "trl" else Ours(model, config)
 
     def warm_up(self, name: str, system: System) -> None:
-        """Count tokens, make Adam's state, find each setting's peak on its largest batch."""
+        """Count tokens, create Adam's state, and measure peaks on the largest batches."""
         num_tokens = sum(system.num_tokens(example) for example in self.examples)
         cells = [self.cells[name, setting] for setting in self.settings]
         with self.note_out_of_memory(system, *cells):
@@ -311,7 +319,7 @@ class Run:
                 cell.peak_bytes = resident_bytes(system.module, system.optimizer) + needed
 
     def measure_round(self, system: System, cell: Cell, batches: Batches) -> None:
-        """One pass over all questions."""
+        """Train once on all questions."""
         if cell.error:
             return
         with self.note_out_of_memory(system, cell):
@@ -327,7 +335,7 @@ class Run:
 
     @contextmanager
     def note_out_of_memory(self, system: System, *cells: Cell) -> Iterator[None]:
-        """A setting that the GPU is too small for is reported as that, and not tried again."""
+        """Note that a setting does not fit on the GPU; it is not tried again."""
         try:
             yield
             return
@@ -338,13 +346,13 @@ class Run:
         self.free()
 
     def free(self) -> None:
-        """Give memory of systems that are gone back to the device."""
+        """Release the memory of deleted systems."""
         gc.collect()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
     def measure_encoder(self, system: Ours) -> Json | None:
-        """The encoder's part of a step at the best batch size: its two passes run alone."""
+        """Measure the encoder's two passes alone, as a share of a step at the best batch size."""
         setting = best(self.cells, "graph")
         if setting is None:
             return None
@@ -367,13 +375,13 @@ class Run:
         }
 
     def facts(self) -> Json:
-        """What a reader has to know of the run."""
+        """Return the circumstances of the run: command, versions, device, sizes."""
         args, config = self.args, self.config
         cuda = self.device.type == "cuda"
         named = config.model.base_model + ", random weights" * args.random_weights
         libraries = ("torch", "transformers", "peft", "trl", "torch-geometric")
         return {
-            "command": shlex.join(["python", *sys.argv]),
+            "command": shlex.join(["python", "-m", MODULE, *sys.argv[1:]]),
             "commit": commit(),
             "versions": {name: version(name) for name in libraries},
             "device": torch.cuda.get_device_name() if cuda else f"CPU ({platform.machine()})",

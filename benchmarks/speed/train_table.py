@@ -1,4 +1,4 @@
-"""What ``train_speed.py`` measured, as numbers and as Markdown."""
+"""Results of ``train_speed.py`` as JSON and as Markdown tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RATES = ("examples_per_second", "tokens_per_second")
 
 
 class Setting(NamedTuple):
-    """How the questions become batches: how many in one, and whether those of like length."""
+    """How questions become batches: the batch size, and whether lengths in a batch are similar."""
 
     batch_size: int
     grouped: bool
@@ -21,16 +21,17 @@ class Setting(NamedTuple):
 
 @dataclass
 class Cell:
-    """What was measured of one system in one setting.
+    """Measurements of one system in one setting.
 
     Args:
-        seconds: of each round.
-        losses: mean of each round.
-        executed, useful: the LM's operations a second of each round, padding counted or not.
-        num_examples: of a round.
-        num_tokens: of a round, without padding.
-        peak_bytes: while training on the largest batch, weights and Adam's state included.
-        error: why nothing more was measured.
+        seconds: seconds of each round.
+        losses: mean loss of each round.
+        executed: the LM's operations per second in each round, with padding.
+        useful: the same without padding.
+        num_examples: examples per round.
+        num_tokens: tokens per round, without padding.
+        peak_bytes: peak while training on the largest batch, with weights and Adam's state.
+        error: why the measurement stopped.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -47,7 +48,7 @@ Cells = dict[tuple[str, Setting], Cell]
 
 
 def best(cells: Cells, name: str) -> Setting | None:
-    """A system's fastest batch size, of those grouped by length; None before its first round."""
+    """Return a system's fastest batch size with similar lengths; None before its first round."""
     known = {
         setting: statistics.median(cell.seconds)
         for (system, setting), cell in cells.items()
@@ -57,7 +58,7 @@ def best(cells: Cells, name: str) -> Setting | None:
 
 
 def report(cells: Cells, facts: Json) -> Json:
-    """All that was measured, as JSON: rows, and ratios at the best batch and in random order."""
+    """Return all results as JSON: rows, and ratios at the best batch and in random order."""
     ceiling = facts.get("ceiling")
     rows = [row(name, setting, cell, ceiling) for (name, setting), cell in cells.items()]
     for line in rows:
@@ -73,7 +74,7 @@ def report(cells: Cells, facts: Json) -> Json:
 
 
 def row(name: str, setting: Setting, cell: Cell, ceiling: float | None) -> Json:
-    """One system in one setting; rates are None where no round was finished."""
+    """Return one system's results in one setting; rates are None without a finished round."""
     seconds = statistics.median(cell.seconds) if cell.seconds else None
     line: Json = {"system": name, "batch_size": setting.batch_size, "grouped": setting.grouped}
     line["examples_per_second"] = seconds and cell.num_examples / seconds
@@ -86,7 +87,7 @@ def row(name: str, setting: Setting, cell: Cell, ceiling: float | None) -> Json:
 
 
 def ratios(rows: list[Json]) -> Json:
-    """Our systems over their peers: "graph / trl" -> ratio of each rate."""
+    """Return the ratios of our systems to their peers: "graph / trl" -> ratio of each rate."""
     known = {line["system"]: line for line in rows if line["examples_per_second"]}
     return {
         f"{ours} / {peer}": {rate: known[ours][rate] / known[peer][rate] for rate in RATES}
@@ -96,7 +97,7 @@ def ratios(rows: list[Json]) -> Json:
 
 
 def markdown(result: Json) -> str:
-    """The tables: best batch and random order, ratios, every batch size."""
+    """Return the Markdown tables: best batch and random order, ratios, other batch sizes."""
     rows = result["rows"]
     shown = [line for line in rows if line["best"]] + [line for line in rows if not line["grouped"]]
     parts = [introduction(result), table(shown, result), ratio_table(result["ratios"])]
@@ -109,7 +110,7 @@ def markdown(result: Json) -> str:
 
 
 def introduction(result: Json) -> str:
-    """What was measured, on what."""
+    """Return what was measured, and on which machine."""
     turns = (
         "systems in turn"
         if result["interleaved"]
@@ -130,12 +131,12 @@ def introduction(result: Json) -> str:
             "brackets those without padding and masked-out attention."
         )
     if not result["complete"]:
-        lines.append("Time ran out (--max_minutes): rows stand for the rounds finished until then.")
+        lines.append("Time ran out (--max_minutes): rows show the rounds finished until then.")
     return "\n\n".join(lines)
 
 
 def table(rows: list[Json], result: Json) -> str:
-    """Rows of the report as a Markdown table."""
+    """Return rows of the report as a Markdown table."""
     names = ["system", "batch", "examples/s", "tokens/s", "peak memory, GB"]
     shares = bool(result["ceiling"])
     names += ["LM's share of the ceiling"] * shares
@@ -157,7 +158,7 @@ def table(rows: list[Json], result: Json) -> str:
 
 
 def ratio_table(given: Json) -> str:
-    """Ratios at the best batch sizes, and at one batch size in random order."""
+    """Return the ratios at the best batch sizes, and in random order, as a Markdown table."""
     lines = [
         ["ratio", "examples/s", "tokens/s", "examples/s, random order", "tokens/s, random order"],
         [":--", *["--:"] * 4],
@@ -170,7 +171,7 @@ def ratio_table(given: Json) -> str:
 
 
 def encoder_line(encoder: Json) -> str:
-    """The encoder's part of a step."""
+    """Return the encoder's share of a step as a sentence."""
     return (
         f"The encoder alone, forward and backward: {encoder['time_share']:.1%} of the step's time "
         f"at batch {encoder['batch_size']}, {encoder['memory_share']:.1%} of its peak memory."
@@ -178,5 +179,5 @@ def encoder_line(encoder: Json) -> str:
 
 
 def lines_of(rows: list[list[str]]) -> str:
-    """Rows of cells as the lines of a Markdown table."""
+    """Return rows of cells as the lines of a Markdown table."""
     return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
