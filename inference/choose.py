@@ -1,7 +1,7 @@
-"""Answers that an LM chooses among the entities that a graph's nodes propose.
+"""An LM chooses its answer among the entities that a node scorer proposes.
 
-The nodes have read many passages and know what may be asked for; the LM reads the best few passages
-and knows how an answer to the question reads.
+The node scorer reads many passages and finds candidates; the LM reads the best few passages and
+scores each candidate's label as the answer to the question.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from turngraph.model.graph_lm import GraphLM
 
 @dataclass(frozen=True)
 class Choice:
-    """What an LM chooses its answers from.
+    """The proposals that an LM chooses its answers from.
 
     Args:
-        path: a checkpoint that answers from nodes, or its predictions.
-        weight: of its log-probabilities beside the LM's.
-        num: most proposals to a question.
-        checkpoint: that proposes, read; None: the proposals are predictions.
-        proposed: to each question.
+        path: a checkpoint that answers from nodes, or a file of its predictions.
+        weight: of the node scorer's log-probabilities relative to the LM's.
+        num: maximum number of proposals for one question.
+        checkpoint: the checkpoint that proposes; None: ``path`` is a predictions file.
+        proposed: the proposals for each question.
     """
 
     path: str
@@ -44,25 +44,25 @@ class Choice:
 
     @property
     def is_asked(self) -> bool:
-        """Whether the proposals come from a checkpoint, while questions are answered."""
+        """Whether a checkpoint makes the proposals while questions are answered."""
         return self.checkpoint is not None
 
     def read(self) -> None:
-        """Take the proposals out of predictions.
+        """Read the proposals from the predictions file.
 
         Raises:
-            ValueError: as of ``read_proposals``.
+            ValueError: as ``read_proposals``.
         """
         self.proposed.update(read_proposals(self.path, self.num))
 
     def missing(self, conversation: Conversation, number: int) -> str:
-        """What is wrong where nothing is proposed to a turn; "" where something is."""
+        """Return why a turn has no proposals; "" if it has some."""
         turn = conversation.turns[number]
         found = self.proposed.get((conversation.id, turn.id))
         if found is None or not found.proposals:
-            return f"--proposals {self.path}: no entity is proposed to this question"
+            return f"--proposals {self.path}: no entity is proposed for this question"
         if found.question != turn.question:
-            return f"--proposals {self.path}: this is another question there: {found.question!r}"
+            return f"--proposals {self.path}: another question is there: {found.question!r}"
         return ""
 
     def ranked(
@@ -73,26 +73,27 @@ class Choice:
         examples: Sequence[Example],
         max_new_tokens: int,
     ) -> list[list[Proposal]]:
-        """The proposals to each example of a batch, the likeliest to both models first.
+        """Return the proposals for each example, the most likely under both models first.
 
         Args:
-            model: an LM that writes.
-            prompt: of its tokenizer.
-            batch: of the examples, padded on the left, on the model's device.
-            examples: none of which is ``missing``.
-            max_new_tokens: so many tokens of a label are read, as no more could be written.
+            model: the LM, which generates text.
+            prompt: with the LM's tokenizer.
+            batch: the examples, padded on the left, on the model's device.
+            examples: all have proposals (``missing`` returns "").
+            max_new_tokens: labels are cut to this many tokens, as generated answers are.
         """
         proposals = [self.proposed[example.key].proposals for example in examples]
-        sizes = [len(of_one) for of_one in proposals]
+        sizes = [len(candidates) for candidates in proposals]
         labels = [proposal.entity.label for proposal in chain(*proposals)]
         ids = [torch.tensor(prompt.target_ids(label)[:max_new_tokens]) for label in labels]
+        label_ids = pad_sequence(ids, batch_first=True, padding_value=IGNORED_LABEL)
         written = model.answer_logprobs(
             batch,
-            pad_sequence(ids, batch_first=True, padding_value=IGNORED_LABEL).to(model.device),
-            torch.tensor(sizes, device=model.device),
+            answer_ids=label_ids.to(model.device),
+            num_answers=torch.tensor(sizes, device=model.device),
         )
-        parts = written.float().cpu().split(sizes)
+        per_example = torch.split(written.float().cpu(), sizes)
         return [
-            chosen(of_one, logprobs.tolist(), self.weight)
-            for of_one, logprobs in zip(proposals, parts, strict=True)
+            chosen(candidates, logprobs.tolist(), self.weight)
+            for candidates, logprobs in zip(proposals, per_example, strict=True)
         ]

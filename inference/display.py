@@ -1,10 +1,12 @@
-"""Answers and their evidence on a terminal, in a pipe or in a file."""
+"""Prints answers, their evidence and their explanations to a terminal, a pipe or a file."""
 
 from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -13,29 +15,29 @@ from rich.text import Text
 from torch import Tensor
 
 from turngraph.data.examples import Example
-from turngraph.data.jsonlines import Json
+from turngraph.data.json_fields import Json
 from turngraph.data.prompt import Prompt
 from turngraph.data.scoring.explanation import ExplainedTurn, origin, origin_words
 from turngraph.inference.text_stream import TextStream
 
 ANSWER, QUIET = "green", "dim"
 MOST_REASONS = 10
-"""Passages and entities that ``/why`` shows one by one."""
+"""Maximum number of passages, and of entities, that ``/why`` lists one by one."""
 _VISIBLE = dict.fromkeys((*range(0x80, 0xA0), 0x2028, 0x2029), "\ufffd")
 _VISIBLE |= {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "\u2421"}
 
 
 def visible(text: str) -> str:
-    """A text whose control characters show instead of steering the terminal; as long as before."""
+    """Replace each control character by one visible character; the length does not change."""
     return text.translate(_VISIBLE)
 
 
 class AnswerStream:
-    """Prints an answer word by word as it is generated; folds it where the console is a terminal.
+    """Prints an answer word by word as it is generated; wraps lines if the console is a terminal.
 
     Args:
-        console: where the words go.
-        prompt: that reads the token ids.
+        console: where the words are printed.
+        prompt: decodes the token ids.
     """
 
     def __init__(self, console: Console, prompt: Prompt) -> None:
@@ -43,11 +45,11 @@ class AnswerStream:
         self._column = 0
 
     def add(self, ids: Tensor) -> None:
-        """Take one more token, [1], as ``GraphLM.generate`` hands it over."""
+        """Add one token, [1], as ``GraphLM.generate`` passes it to ``on_token``."""
         self._write(self.text.add(ids))
 
     def end(self, answer: str | None) -> None:
-        """Print what is left of an answer and end the line; None where it was stopped."""
+        """Print the rest of an answer and end the line; None if generation was stopped."""
         if answer is not None:
             if self.text.restarts(answer):
                 self.console.out()
@@ -57,8 +59,8 @@ class AnswerStream:
             self.console.out()
 
     def _write(self, new: str) -> None:
-        """Print new text in lines of the terminal's width."""
-        width = self.console.width if self.console.is_terminal else math.inf
+        """Print new text, wrapped at the terminal's width."""
+        width = self.console.width if self.console.is_terminal else sys.maxsize
         for gap, word in re.findall(r"( *)([^ ]*)", visible(new)):
             size = cell_len(gap + word)
             if self._column and gap and self._column + size > width:
@@ -71,33 +73,33 @@ class AnswerStream:
 
 
 def show_question(console: Console, question: str) -> None:
-    """Print a question that the user did not type here."""
+    """Print a question that was not typed at the prompt."""
     console.out(f"> {visible(question)}", style="bold", highlight=False)
 
 
 def show_answer(console: Console, prompt: Prompt, record: Json, example: Example) -> None:
-    """Print a question, its answer and the best passages that it was given."""
+    """Print a question, its answer and the best passages that the model was given."""
     show_question(console, record["question"])
     AnswerStream(console, prompt).end(record["answer"])
     show_passages(console, record, example)
 
 
 def show_passages(console: Console, record: Json, example: Example, num_passages: int = 3) -> None:
-    """Print passages that an answer was given, those with the answer in them first."""
+    """Print passages that the model was given, those that contain the answer first."""
     answer = record["answer"].casefold()
-    shown = sorted(example.evidence, key=lambda item: answer not in item.evidence.text.casefold())
-    for item in shown[:num_passages]:
-        came = origin_words(origin(item, example.turn), item.from_turn)
-        tag = f"[{item.evidence.source}, {item.score:.2f}, {came}]"
+    ordered = sorted(example.evidence, key=lambda item: answer not in item.evidence.text.casefold())
+    for item in ordered[:num_passages]:
+        where = origin_words(origin(item, example.turn), item.from_turn)
+        tag = f"[{item.evidence.source}, {item.score:.2f}, {where}]"
         show_folded(console, f"{tag} {item.evidence.text}", QUIET)
 
 
 def show_folded(console: Console, text: str, style: str = "") -> None:
-    """Print a text set in, its second and later lines further."""
+    """Print a text wrapped and indented, continuation lines further than the first."""
     plain = Text(visible(" ".join(text.split())))
     lines = plain.wrap(console, max(console.width - 4, 16))
-    for number, line in enumerate(lines):
-        indent = "    " if number else "  "
+    for index, line in enumerate(lines):
+        indent = "    " if index else "  "
         console.out(indent + line.plain.rstrip(), style=style, highlight=False)
 
 
@@ -105,15 +107,15 @@ def show_evidence(console: Console, example: Example, word: str = "") -> None:
     """Print a table of all passages that the model was given.
 
     Args:
-        console: where it goes.
-        example: of the answer.
-        word: print only passages with it in their text, source or origin, in any case.
+        console: where the table is printed.
+        example: the example that was answered.
+        word: print only passages whose text, source or origin contains it, ignoring case.
     """
     rows = []
-    for number, item in enumerate(example.evidence, 1):
-        passage, came = item.evidence, origin_words(origin(item, example.turn), item.from_turn)
-        if word.casefold() in f"{passage.source} {came} {passage.text}".casefold():
-            rows.append((str(number), f"{item.score:.2f}", passage.source, came, passage.text))
+    for rank, item in enumerate(example.evidence, 1):
+        passage, where = item.evidence, origin_words(origin(item, example.turn), item.from_turn)
+        if word.casefold() in f"{passage.source} {where} {passage.text}".casefold():
+            rows.append((str(rank), f"{item.score:.2f}", passage.source, where, passage.text))
     total = len(example.evidence)
     if rows:
         show_table(console, ("", "score", "source", "origin", "evidence"), rows, word)
@@ -126,13 +128,13 @@ def show_evidence(console: Console, example: Example, word: str = "") -> None:
 def show_table(
     console: Console, heads: Sequence[str], rows: Iterable[Sequence[str]], word: str = ""
 ) -> None:
-    """Print a table for any width.
+    """Print a table that fits a console of any width.
 
     Args:
-        console: where it goes.
-        heads: of the columns; "score" and "share" are of numbers.
-        rows: cells, of which only the last one is folded.
-        word: set off where it occurs in a last cell.
+        console: where the table is printed.
+        heads: column headers; "score" and "share" are columns of numbers.
+        rows: cells of each row; only the last cell is wrapped.
+        word: printed in bold wherever it occurs in a last cell.
     """
     table = Table(
         box=None,
@@ -142,7 +144,8 @@ def show_table(
         show_header=any(heads),
     )
     for head in heads[:-1]:
-        justify = "right" if head in ("", "score", "share") and any(heads) else "left"
+        numeric = head in ("", "score", "share") and any(heads)
+        justify: Literal["left", "right"] = "right" if numeric else "left"
         table.add_column(head, justify=justify, no_wrap=True)
     table.add_column(heads[-1], overflow="fold")
     for row in rows:
@@ -154,10 +157,10 @@ def show_table(
 
 
 def show_reasons(console: Console, turn: ExplainedTurn) -> None:
-    """Print what an answer owes to the passages and to the entities that join them."""
-    sure = math.exp(turn.logprob)
-    said = f"{sure:.0%}" if sure >= 0.01 else "less than 1%"
-    console.out(f"The model gave its answer a probability of {said}.", highlight=False)
+    """Print the shares of passages, and of entities that link them, in an answer."""
+    probability = math.exp(turn.logprob)
+    percent = f"{probability:.0%}" if probability >= 0.01 else "less than 1%"
+    console.out(f"The model gave its answer a probability of {percent}.", highlight=False)
     if not turn.passages:
         console.out("No evidence was given.", highlight=False)
         return
@@ -174,29 +177,26 @@ def show_reasons(console: Console, turn: ExplainedTurn) -> None:
     ]
     show_table(console, ("", "share", "source", "origin", "evidence"), rows)
     if rest := order[MOST_REASONS:]:
-        part = sum(turn.passages[i].share for i in rest)
-        console.out(f"{len(rest)} more passages: {part:.0%} together", highlight=False)
+        total = sum(turn.passages[i].share for i in rest)
+        console.out(f"{len(rest)} more passages: {total:.0%} together", highlight=False)
     show_joints(console, turn)
 
 
 def show_joints(console: Console, turn: ExplainedTurn) -> None:
-    """Print the entities that join passages, by their share among all that do."""
-    joined: dict[str, tuple[str, float, set[int]]] = {}
+    """Print the entities that link passages, the largest share first."""
+    linking: dict[str, tuple[str, float, set[int]]] = {}
     for edge in turn.edges:
-        label, share, passages = joined.get(edge.entity, (edge.label, 0.0, set()))
-        joined[edge.entity] = (
-            label,
-            share + edge.share,
-            passages | {edge.first + 1, edge.second + 1},
-        )
-    if not joined:
+        label, share, passages = linking.get(edge.entity, (edge.label, 0.0, set()))
+        ends = {edge.first + 1, edge.second + 1}
+        linking[edge.entity] = (label, share + edge.share, passages | ends)
+    if not linking:
         return
-    console.out("Joined by", style="bold", highlight=False)
-    best = sorted(joined.values(), key=lambda found: -found[1])
+    console.out("Linked by", style="bold", highlight=False)
+    best = sorted(linking.values(), key=lambda entity: -entity[1])
     for label, share, passages in best[:MOST_REASONS]:
         show_folded(
             console, f"{share:.0%} {label}: passages {', '.join(map(str, sorted(passages)))}"
         )
     if rest := best[MOST_REASONS:]:
-        part = sum(share for _, share, _ in rest)
-        show_folded(console, f"{part:.0%} {len(rest)} more entities")
+        total = sum(share for _, share, _ in rest)
+        show_folded(console, f"{total:.0%} {len(rest)} more entities")

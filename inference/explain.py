@@ -1,4 +1,4 @@
-"""Why an answer is what it is: ``infer.py answer --explain`` and ``/why`` in a chat."""
+"""Explains answers by gradient attribution, for ``turngraph answer --explain`` and ``/why``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.graph.chain_graph import node_starts, span_nodes
 from turngraph.data.graph.entity_spans import entity_spans
-from turngraph.data.jsonlines import iter_lines, whole_file
+from turngraph.data.json_fields import iter_lines
+from turngraph.data.jsonlines import whole_file
 from turngraph.data.scoring.explain_page import write_explain_page
 from turngraph.data.scoring.explanation import (
     DroppedPassage,
@@ -42,20 +43,23 @@ logger = logging.getLogger("infer")
 
 
 class Parts(NamedTuple):
-    """An answer's log-probability and what passages and edges have to do with it.
+    """An answer's log-probability, attributed to passages and entity edges.
+
+    P passages, E entity edges.
 
     Args:
-        logprob: of the answer and the end of the turn.
-        passages: size of gradient x input of each passage: absolute values summed over its nodes,
-            which say far better what an answer owes to a passage than the sum in which they cancel
-            (docs/results.md).
-        signed: that sum, in units of log-probability: above 0 the passage speaks for the answer.
-        attention: how much other passages listen to each: attention weights of the entity edges
-            that leave its nodes, averaged over layers and heads, summed.
-        edge_ends: the passages that each entity edge joins, from and to, [2, edges].
-        edge_nodes: the node that each entity edge comes from.
-        edges: gradient of a factor on each entity edge's attention weights.
-        edge_attention: each entity edge's attention weight, averaged over layers and heads.
+        logprob: of the answer and the end of the turn; natural logarithm.
+        passages: magnitude of gradient x input of each passage, [P]: absolute values summed over
+            its nodes. They measure a passage's influence far better than the signed sum, in which
+            values cancel (docs/results.md).
+        signed: the signed sum, [P], in units of log-probability: above 0 the passage supports the
+            answer.
+        attention: attention that other passages pay to each, [P]: weights of the entity edges that
+            leave its nodes, averaged over layers and heads, summed.
+        edge_ends: source and target passage of each entity edge, [2, E].
+        edge_nodes: source node of each entity edge, [E].
+        edges: gradient with respect to a factor on each entity edge's attention weights, [E].
+        edge_attention: attention weight of each entity edge, averaged over layers and heads, [E].
     """
 
     logprob: float
@@ -69,32 +73,32 @@ class Parts(NamedTuple):
 
 
 def evidence_parts(model: GraphLM, builder: ExampleBuilder, example: Example) -> Parts:
-    """What an example's target owes to its evidence.
+    """Attribute an example's target to its evidence.
 
     Args:
         model: in evaluation mode.
-        builder: that built the example.
-        example: with the answer to explain as its target.
+        builder: the one that built the example.
+        example: its target is the answer to explain.
     """
     found = attribute(model, collate([example], "right", with_target=True).to(model.device))
     starts = node_starts(builder.tokenise([item.evidence for item in example.evidence])[1])
     graph = example.graph
     nodes = np.zeros(len(graph.node_ids))
-    at = slice(None) if model.encoder is not None else graph.first_at_place
-    nodes[at] = found.nodes.cpu().double().numpy()
-    of_passages = [nodes[start:end] for start, end in pairwise(starts)]
-    joined = slice(graph.edge_index.shape[1] - graph.num_entity_edges, None)
-    edge_index = graph.edge_index[:, joined]
+    read = slice(None) if model.encoder is not None else graph.first_at_place
+    nodes[read] = found.nodes.cpu().double().numpy()
+    per_passage = [nodes[start:end] for start, end in pairwise(starts)]
+    entity_edges = slice(graph.edge_index.shape[1] - graph.num_entity_edges, None)
+    edge_index = graph.edge_index[:, entity_edges]
     ends = np.searchsorted(starts, edge_index, side="right") - 1
-    attention = found.attention[joined].cpu().double().numpy()
+    attention = found.attention[entity_edges].cpu().double().numpy()
     return Parts(
         logprob=found.logprob,
-        passages=np.array([np.abs(values).sum() for values in of_passages]),
-        signed=np.array([values.sum() for values in of_passages]),
-        attention=np.bincount(ends[0], attention, minlength=len(of_passages)),
+        passages=np.array([np.abs(values).sum() for values in per_passage]),
+        signed=np.array([values.sum() for values in per_passage]),
+        attention=np.bincount(ends[0], attention, minlength=len(per_passage)),
         edge_ends=ends,
         edge_nodes=edge_index[0],
-        edges=found.edges[joined].cpu().double().numpy(),
+        edges=found.edges[entity_edges].cpu().double().numpy(),
         edge_attention=attention,
     )
 
@@ -106,17 +110,17 @@ def why(
     answer: str,
     dropped: Sequence[DroppedPassage] = (),
 ) -> ExplainedTurn:
-    """What an answer owes to each passage of the evidence and to each entity that joins them.
+    """Explain an answer by the passages of its evidence and the entities that link them.
 
     Args:
         model: in evaluation mode.
-        builder: that built the example.
-        example: as the model was asked.
-        answer: the text to explain: what the model wrote, or any other answer.
-        dropped: handed on to the record.
+        builder: the one that built the example.
+        example: the prompt that the model answered.
+        answer: the text to explain: the model's answer, or any other.
+        dropped: passages that were retrieved and not given to the model, for the record.
     """
     prompt = builder.prompt
-    target = prompt.target_ids(answer) if answer else [prompt.end_id]  # what says nothing ends
+    target = prompt.target_ids(answer) if answer else [prompt.end_id]  # an empty answer only ends
     parts = evidence_parts(model, builder, replace(example, target_ids=target))
     texts, tokens = builder.tokenise([item.evidence for item in example.evidence])
     spans = entity_spans(texts)
@@ -126,7 +130,7 @@ def why(
         for found in spans
     ]
     named = span_nodes(tokens, spans, node_starts(tokens))
-    entities = {node: entity for entity, places in named.items() for _, node in places}
+    entities = {node: entity for entity, ends in named.items() for _, node in ends}
     turn = example.conversation.turns[example.turn]
     graph = model.encoder is not None
     return ExplainedTurn(
@@ -149,7 +153,7 @@ def why_if_it_fits(
     answer: str,
     dropped: Sequence[DroppedPassage],
 ) -> list[ExplainedTurn]:
-    """As ``why``; nothing, with a warning, where it takes more memory than there is."""
+    """Return ``[why(...)]``; on running out of memory, log a warning and return an empty list."""
     try:
         return [why(model, builder, example, answer, dropped)]
     except RuntimeError as error:
@@ -166,64 +170,77 @@ def _passages(
     parts: Parts,
     graph: bool,
 ) -> tuple[ExplainedPassage, ...]:
+    """Return the record of each passage; ``graph`` is whether the model has an encoder."""
     share, attention = shares(parts.passages.tolist()), shares(parts.attention.tolist())
     return tuple(
         ExplainedPassage(
             id=item.evidence.id,
             source=item.evidence.source,
-            text=texts[number],
+            text=texts[index],
             score=item.score,
             from_turn=item.from_turn,
             origin=origin(item, example.turn),
-            share=share[number],
-            signed=float(parts.signed[number]),
-            attention=attention[number] if graph else None,
-            spans=marked[number],
+            share=share[index],
+            signed=float(parts.signed[index]),
+            attention=attention[index] if graph else None,
+            spans=marked[index],
         )
-        for number, item in enumerate(example.evidence)
+        for index, item in enumerate(example.evidence)
     )
 
 
 def _edges(
     parts: Parts, entities: Mapping[int, str], labels: Mapping[str, str]
 ) -> tuple[PassageEdge, ...]:
-    """Entity edges between the same two passages by the same entity, taken together."""
-    together: dict[tuple[int, int, str], list[int]] = {}
+    """Return one record per pair of passages and entity that links them.
+
+    Args:
+        parts: of the answer.
+        entities: id of the entity that ends at a node, by node.
+        labels: of the entities, by id.
+    """
+    grouped: dict[tuple[int, int, str], list[int]] = {}
     for edge, (node, ends) in enumerate(zip(parts.edge_nodes, parts.edge_ends.T, strict=True)):
         first, second = sorted(ends.tolist())
-        together.setdefault((first, second, entities[int(node)]), []).append(edge)
-    size = [float(np.abs(parts.edges[edges]).sum()) for edges in together.values()]
-    signed = [float(parts.edges[edges].sum()) for edges in together.values()]
-    attention = [float(parts.edge_attention[edges].mean()) for edges in together.values()]
+        grouped.setdefault((first, second, entities[int(node)]), []).append(edge)
+    share = shares([float(np.abs(parts.edges[edges]).sum()) for edges in grouped.values()])
     return tuple(
-        PassageEdge(first, second, entity, labels[entity], *numbers)
-        for (first, second, entity), *numbers in zip(
-            together, shares(size), signed, attention, strict=True
+        PassageEdge(
+            first=first,
+            second=second,
+            entity=entity,
+            label=labels[entity],
+            share=share[index],
+            signed=float(parts.edges[edges].sum()),
+            attention=float(parts.edge_attention[edges].mean()),
         )
+        for index, ((first, second, entity), edges) in enumerate(grouped.items())
     )
 
 
 def dropped_passages(
     builder: ExampleBuilder, example: Example, retrieved: Sequence[Retrieved]
 ) -> list[DroppedPassage]:
-    """What was retrieved for an example and not given to the model, and why.
+    """Return the passages that were retrieved and not given to the model, with the reason.
 
     Args:
-        builder: that built the example.
-        example: with the evidence that was given.
-        retrieved: what ``builder.retrieve`` gives for its question.
+        builder: the one that built the example.
+        example: with the evidence that the model was given.
+        retrieved: the result of ``builder.retrieve`` for its question.
     """
     given = {item.evidence.text for item in example.evidence}
     limit = builder.config.max_nodes or np.inf
     ends = np.cumsum(builder.sizes(retrieved))
     return [
         DroppedPassage(
-            passage.id, passage.source, passage.text, score, "budget" if end > limit else "memory"
+            id=item.evidence.id,
+            source=item.evidence.source,
+            text=item.evidence.text,
+            score=item.score,
+            reason="budget" if end > limit else "memory",
         )
-        for (passage, score), end in zip(
-            ((r.evidence, r.score) for r in retrieved), ends, strict=True
-        )
-        if passage.text not in given
+        for item, end in zip(retrieved, ends, strict=True)
+        if item.evidence.text not in given
     ]
 
 
@@ -236,41 +253,42 @@ def explain_conversation(
     checkpoint: str,
     pool: tuple[Evidence, ...] | None = None,
 ) -> Explanation:
-    """A conversation's answers with their reasons.
+    """Explain all answers of a conversation.
 
     Args:
         model: in evaluation mode.
         builder: of the model's examples.
-        conversation: as it was answered.
-        answers: number of the turn -> what the model wrote, for the turns that it was asked; None
-            where it failed, which is not explained.
+        conversation: the one that was answered.
+        answers: the model's answer by the index of its turn, for the turns that were answered; None
+            for a turn that failed, which is not explained.
         history: which answers fill the interaction.
         checkpoint: its name, for the record.
-        pool: what was read instead of the conversation's own evidence.
+        pool: evidence that was read instead of the conversation's own.
     """
-    memory, interaction, turns = builder.memory(conversation), [], []
-    for number, turn in enumerate(conversation.turns[: max(answers, default=-1) + 1]):
-        _, retrieved = builder.retrieve(conversation, number, interaction, pool)
-        if number in answers:
-            example = builder.turn(conversation, number, interaction, memory, pool)
-            if (answer := answers[number]) is not None:
+    memory = builder.memory(conversation)
+    interaction: list[tuple[str, str]] = []
+    turns: list[ExplainedTurn] = []
+    for index, turn in enumerate(conversation.turns[: max(answers, default=-1) + 1]):
+        _, retrieved = builder.retrieve(conversation, index, interaction, pool)
+        if index in answers:
+            example = builder.turn(conversation, index, interaction, memory, pool)
+            if (answer := answers[index]) is not None:
                 dropped = dropped_passages(builder, example, retrieved)
                 turns += why_if_it_fits(model, builder, example, answer, dropped)
         else:
             memory.add(retrieved)
-        told = interaction_answer(turn.answers) if history == "gold" else answers.get(number)
-        interaction.append((turn.question, told or ""))
+        filled = interaction_answer(turn.answers) if history == "gold" else answers.get(index)
+        interaction.append((turn.question, filled or ""))
     if memory.graph is not None:
         memory.graph.close()
-    evidence = "text" if model.encoder is None else "graph"
     return Explanation(
-        conversation.id,
-        conversation.domain,
-        checkpoint,
-        evidence,
-        history,
-        builder.config.memory,
-        tuple(turns),
+        conversation=conversation.id,
+        domain=conversation.domain,
+        checkpoint=checkpoint,
+        evidence="text" if model.encoder is None else "graph",
+        history=history,
+        memory=builder.config.memory,
+        turns=tuple(turns),
     )
 
 
@@ -285,21 +303,21 @@ def explain_answers(
     checkpoint: Checkpoint,
     stop: StopRequest,
 ) -> None:
-    """Write a page with the reasons for each conversation of a complete predictions file.
+    """Write an explanation page for each conversation of a complete predictions file.
 
-    ``PAGE.unfinished`` lists the pages that are written, as long as some are missing.
+    Until all pages are written, ``PAGE.unfinished`` lists those that are.
 
     Args:
         model, builder: of the checkpoint that answered.
-        questions: that were answered.
-        predictions: path of the answers.
-        page: ``OUT.html``; of several conversations, ``OUT-ID.html``.
+        questions: the ones that were answered.
+        predictions: path of the predictions file.
+        page: ``OUT.html``; for several conversations, ``OUT-ID.html`` each.
         history: which answers filled the interaction.
-        checkpoint: that answered; its name stands on the page.
-        stop: asked after every page.
+        checkpoint: the one that answered; the page shows its name.
+        stop: checked before every page.
 
     Raises:
-        SystemExit: it was asked to stop; the same command resumes.
+        SystemExit: a stop was requested; the same command resumes.
     """
     model.eval()
     conversations = questions.conversations
@@ -311,20 +329,20 @@ def explain_answers(
     done = explained(journal, file_hash(predictions))
     left = [pair for pair in answered if pair[1].id not in done]
     bar = tqdm(left, initial=len(done), total=len(answered), desc="explanations")
-    for number, conversation in bar:
+    for index, conversation in bar:
         if stop:
-            logger.info("stopped: %s; the same command goes on", stop.reason)
+            logger.info("stopped: %s; the same command resumes", stop.reason)
             raise SystemExit(EXIT_GO_ON)
-        found = explain_conversation(
-            model,
-            builder,
-            conversation,
-            answers[conversation.id],
-            history,
-            name,
-            questions.pool(number),
+        explanation = explain_conversation(
+            model=model,
+            builder=builder,
+            conversation=conversation,
+            answers=answers[conversation.id],
+            history=history,
+            checkpoint=name,
+            pool=questions.pool(index),
         )
-        write_explain_page(found, paths[conversation.id])
+        write_explain_page(explanation, paths[conversation.id])
         with journal.open("a", encoding="utf-8") as file:
             file.write(json.dumps(conversation.id) + "\n")
     journal.unlink(missing_ok=True)
@@ -332,31 +350,31 @@ def explain_answers(
 
 
 def read_answers(path: str, known: Container[str]) -> dict[str, dict[int, str | None]]:
-    """The answers of predictions by conversation and number of the turn; None where one failed.
+    """Return the answers in a predictions file by conversation and turn index; None: failed.
 
     Args:
-        path: of the predictions.
-        known: conversations; others are lines of the input that could not be read.
+        path: of the predictions file.
+        known: ids of the conversations; other ids are of input lines that could not be read.
     """
     answers: dict[str, dict[int, str | None]] = {}
     for _, record in iter_lines(path):
         if record.get("conversation") in known:
-            of_turns = answers.setdefault(record["conversation"], {})
-            of_turns[record["turn_index"]] = record.get("answer")
+            by_turn = answers.setdefault(record["conversation"], {})
+            by_turn[record["turn_index"]] = record.get("answer")
     return answers
 
 
 def explained(journal: Path, predictions: str) -> set[str]:
-    """The conversations that have their pages; none where these are of other predictions.
+    """Return the ids of the conversations whose pages are written.
 
     Args:
-        journal: says so; is begun again where it has none.
-        predictions: hash of the file that is explained.
+        journal: lists them; replaced if it is missing or belongs to other predictions.
+        predictions: hash of the predictions file.
     """
     head = json.dumps({"predictions": predictions})
     text = journal.read_text(encoding="utf-8") if journal.is_file() else ""
-    begun, *ids = text.splitlines(keepends=True) or [""]
-    if begun == f"{head}\n":
+    first, *ids = text.splitlines(keepends=True) or [""]
+    if first == f"{head}\n":
         return {json.loads(line) for line in ids if line.endswith("\n")}
     with whole_file(journal) as file:
         file.write(f"{head}\n")
@@ -364,22 +382,22 @@ def explained(journal: Path, predictions: str) -> set[str]:
 
 
 def page_paths(path: str | Path, ids: Sequence[str]) -> dict[str, Path]:
-    """Where each conversation's page stands: at a path, or, of several, beside it by their ids.
+    """Return the path of each conversation's page.
 
     Args:
-        path: ``OUT.html``.
-        ids: of the conversations; of several, c1 stands in ``OUT-c1.html``.
+        path: ``OUT.html``, the page of a single conversation.
+        ids: of the conversations; if there are several, the page of c1 is ``OUT-c1.html``.
     """
     path = Path(path)
     if len(ids) == 1:
         return {ids[0]: path}
     paths: dict[str, Path] = {}
-    taken: set[str] = set()  # some file systems take c1 and C1 for one name
+    taken: set[str] = set()  # some file systems do not tell c1 from C1
     for id_ in ids:
         name = re.sub(r"[^\w.-]+", "_", id_).encode()[:80].decode(errors="ignore")
-        found = path.with_name(f"{path.stem}-{name}{path.suffix}")
-        while found.name.casefold() in taken:
-            found = found.with_stem(f"{found.stem}_")
-        taken.add(found.name.casefold())
-        paths[id_] = found
+        page = path.with_name(f"{path.stem}-{name}{path.suffix}")
+        while page.name.casefold() in taken:
+            page = page.with_stem(f"{page.stem}_")
+        taken.add(page.name.casefold())
+        paths[id_] = page
     return paths

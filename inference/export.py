@@ -1,8 +1,8 @@
-"""For servers that only know plain LMs: docs/serving.md serves it with vLLM.
+"""Exports a checkpoint for servers of plain LMs; docs/serving.md serves an export with vLLM.
 
-``--output`` is the LM with LoRA merged, as transformers saves one. The encoder is no part of that,
-so ``--prompts`` writes what goes in: embeddings where node states stand in the prompt, token ids
-where the evidence is text.
+``--output`` receives the LM with LoRA merged, in transformers' format. It does not contain the
+encoder, so ``--prompts`` writes the LM's inputs: embeddings if the evidence is a graph, token ids
+if it is text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from tqdm import tqdm
 from turngraph.data.batches.collate import collate
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.graph.entities import complete_entities
-from turngraph.data.jsonlines import Json, dump, read_conversations
+from turngraph.data.json_fields import Json
+from turngraph.data.jsonlines import dump, read_conversations
 from turngraph.data.prompt import Prompt
 from turngraph.data.scoring.predictions import prediction_record
 from turngraph.data.types import Conversation
@@ -39,25 +40,25 @@ from turngraph.model.merge import merged_lm, prompt_embeddings
 logger = logging.getLogger("infer")
 MANIFEST, PROMPTS = "export.json", "prompts.jsonl"
 FILE_BYTES = 2**28
-"""Embeddings in one file: 256 MiB, some 70 prompts of a 7B model."""
-OF_AN_ANSWER = ("answer", "candidates", "logprob", "milliseconds", "hit_at_1", "hit_at_5")
+"""Size at which a file of embeddings is closed: 256 MiB, about 70 prompts of a 7B model."""
+ANSWER_FIELDS = ("answer", "candidates", "logprob", "milliseconds", "hit_at_1", "hit_at_5")
+"""Fields of a prediction record that a prompt does not have."""
 
 
 @dataclass(frozen=True)
 class ExportJob:
-    """What is exported of a checkpoint, and where it goes.
+    """What to export of a checkpoint, and where to write it.
 
     Args:
-        checkpoint: read.
-        output: new folder for the merged LM; None: none is written.
-        prompts: new folder for the prompts of ``input``; None: none are written.
-        input: conversations, JSON Lines.
-        dtype: of what is written; None: the checkpoint's.
-        loading: how the checkpoint is loaded; the base model is never quantized.
+        checkpoint: the one to export.
+        output: new folder for the merged LM; None: it is not written.
+        prompts: new folder for the prompts of ``input``; None: they are not written.
+        input: path of the conversations, JSON Lines.
+        dtype: of the written tensors; None: the checkpoint's.
+        loading: how the checkpoint is loaded; ``quantization`` must be "none".
 
     Raises:
-        ValueError: nothing is asked for, the options do not go together, or a folder to write
-            exists.
+        ValueError: neither output is given, the options contradict each other, or a folder exists.
     """
 
     checkpoint: Checkpoint
@@ -82,25 +83,26 @@ class ExportJob:
 
 
 def export(job: ExportJob) -> None:
-    """Write the merged LM, or the prompts of a file of conversations, or both.
+    """Write the merged LM, the prompts of a file of conversations, or both.
 
     Raises:
-        ValueError: input, device or base model cannot be used, or a folder cannot be written.
+        ValueError: the input, the device or the base model cannot be used, or a folder cannot be
+            written.
     """
     device_of(job.loading.device)
     config = job.checkpoint.config.model
     conversations = complete_entities(read_conversations(job.input)) if job.input else []
     if config.quantization != "none":
         logger.warning(
-            "trained on a base model in %s: what is exported stands on the unquantized one, and "
-            "its answers differ a little from those that were measured",
+            "trained on a base model in %s: the export uses the unquantized base model, so its "
+            "answers differ slightly from those of the checkpoint",
             config.quantization,
         )
     model, builder = load(job.checkpoint, job.loading)
     name = job.dtype or config.dtype
     dtype = getattr(torch, name)
     facts = {"checkpoint": job.checkpoint.manifest, "dtype": name}
-    if job.prompts and job.input:  # first: merging uses the model up
+    if job.prompts and job.input:  # first: merging changes the model in place
         with whole_folder(Path(job.prompts)) as folder:
             write_prompts(model, builder, conversations, folder, dtype)
             write_manifest(folder, facts | {"input": file_hash(job.input)})
@@ -113,7 +115,7 @@ def export(job: ExportJob) -> None:
 
 
 def write_model(model: GraphLM, prompt: Prompt, folder: Path, dtype: torch.dtype) -> None:
-    """Config, weights, generation config, tokenizer and chat template, as transformers has them."""
+    """Write config, weights, generation config, tokenizer and chat template for transformers."""
     merged_lm(model, dtype, prompt.end_id).save_pretrained(folder)
     prompt.tokenizer.save_pretrained(folder)
 
@@ -125,7 +127,7 @@ def write_prompts(
     folder: Path,
     dtype: torch.dtype,
 ) -> None:
-    """One line a turn, with gold history: token ids, or the place of the prompt's embeddings."""
+    """Write one line per turn, with gold history: token ids, or file and key of the embeddings."""
     embeddings, longest = Embeddings(folder), 0
     with open(folder / PROMPTS, "w", encoding="utf-8") as file:
         for conversation in tqdm(conversations, desc="prompts"):
@@ -147,16 +149,16 @@ def write_prompts(
 
 
 def prompt_record(example: Example) -> Json:
-    """A line of a predictions file without what only an answer gives."""
+    """Return an example's prediction record without the fields of an answer."""
     record = prediction_record(example, "", 0.0, 0.0)
-    return {name: value for name, value in record.items() if name not in OF_AN_ANSWER}
+    return {name: value for name, value in record.items() if name not in ANSWER_FIELDS}
 
 
 class Embeddings:
-    """Prompt embeddings in safetensors files of bounded size, each prompt under a key of its own.
+    """Writer of prompt embeddings to safetensors files of bounded size, one key per prompt.
 
     Args:
-        folder: where the files go.
+        folder: receives the files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -165,17 +167,17 @@ class Embeddings:
         self._num_bytes = self._num_prompts = self._num_files = 0
 
     def add(self, tensor: Tensor) -> Json:
-        """Keep a prompt, [T, D]; ``file`` and ``key`` under which it will be found."""
-        place = {"file": self._name(), "key": str(self._num_prompts)}
-        self._tensors[place["key"]] = tensor.contiguous()
+        """Add a prompt, [T, D], and return the ``file`` and ``key`` of its embeddings."""
+        location = {"file": self._name(), "key": str(self._num_prompts)}
+        self._tensors[location["key"]] = tensor.contiguous()
         self._num_prompts += 1
         self._num_bytes += tensor.nbytes
         if self._num_bytes >= FILE_BYTES:
             self.write()
-        return place
+        return location
 
     def write(self) -> None:
-        """Write what was kept since the last time."""
+        """Write the prompts that were added since the last call, if any, to a new file."""
         if self._tensors:
             save_file(self._tensors, self.folder / self._name())
             self._tensors, self._num_bytes = {}, 0
@@ -186,20 +188,20 @@ class Embeddings:
 
 
 def write_manifest(folder: Path, facts: Json) -> None:
-    """What an export was made from, and a hash of every file in it."""
+    """Write what an export was made from and the hash of every file in it."""
     manifest = {"format": 1, "commit": commit()} | facts | {"files": hashes(folder)}
     path = folder / MANIFEST
     path.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    for written in folder.rglob("*"):  # safetensors lets nobody else read, such as a server
+    for written in folder.rglob("*"):  # safetensors writes files that a server's user cannot read
         if written.is_file():
             written.chmod(path.stat().st_mode)
 
 
 def check_free(folder: Path) -> None:
-    """Whether a folder can be written without losing what is there.
+    """Check that a folder is missing or empty, so that nothing is overwritten.
 
     Raises:
-        ValueError: something is there.
+        ValueError: it is a file, or is not empty.
     """
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise ValueError(f"{folder}: exists already, give the name of a new folder")
@@ -207,10 +209,10 @@ def check_free(folder: Path) -> None:
 
 @contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
-    """A folder to write that appears under its name only when all of it is there.
+    """Yield a temporary folder that is renamed to ``folder`` when it is complete.
 
     Raises:
-        ValueError: nothing may be written there.
+        ValueError: the folder cannot be written.
     """
     folder = folder.absolute()
     partial = folder.with_name(f".{folder.name}.partial{os.getpid()}")

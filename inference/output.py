@@ -1,7 +1,7 @@
-"""Predictions on their way to a file: in the input's order, as they come, through any stop.
+"""Resumable JSON Lines writer that keeps the input's order.
 
-Beside ``FILE`` stand ``FILE.run.json``, which says what the answers were made from, and, as long as
-they are not whole, ``FILE.unfinished``, with every answer in the order in which it was found.
+Beside ``FILE``, ``FILE.run.json`` records the settings that made the answers. Until ``FILE`` is
+complete, ``FILE.unfinished`` is a journal of all answers in the order in which they were computed.
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ import os
 from pathlib import Path
 from typing import IO, Any
 
-from turngraph.data.jsonlines import Json, dump, whole_file
+from turngraph.data.json_fields import Json
+from turngraph.data.jsonlines import dump, whole_file
 from turngraph.data.scoring.predictions import unfinished
 
 
 class AnswerFile:
-    """A predictions file that a second start of the same command goes on with.
+    """A predictions file that the same command resumes when it is started again.
 
-    As a context manager it leaves nothing behind where it has not begun.
+    A context manager: if ``begin`` was not called inside it, it removes the files it created.
 
     Args:
-        path: of the file.
-        settings: all that shapes the answers, as JSON values by name.
-        num_lines: of the file when it is whole.
-        fresh: forget what is there.
+        path: of the predictions file.
+        settings: everything that determines the answers, as JSON values by name.
+        num_lines: number of lines of the complete file.
+        fresh: discard existing answers.
 
     Raises:
-        ValueError: it cannot be written, another run writes it, or what is there was made with
-            other settings.
+        ValueError: the file cannot be written, another run is writing it, or its answers were made
+            with other settings.
     """
 
     def __init__(
@@ -43,11 +44,11 @@ class AnswerFile:
         self._ready: dict[int, Json] = {}
         self._files: list[IO[bytes]] = []
         self._begun = False
-        self._new = fresh or not self._goes_on()
+        self._new = fresh or not self._resumes()
         self.whole = not self._new and not self.journal.exists()
 
     def __enter__(self) -> AnswerFile:
-        """Open the files and keep other runs out, before hours of answers need a place."""
+        """Open and lock the files, so that a bad path fails before hours of answering."""
         self._created = [p for p in (self.path, self.journal) if not p.exists()]
         try:
             if self.path.is_dir():
@@ -68,11 +69,12 @@ class AnswerFile:
         for file in self._files:
             file.close()
 
-    def _goes_on(self) -> bool:
-        """Whether answers of an earlier start are there, made with the same settings.
+    def _resumes(self) -> bool:
+        """Return whether there are answers of an earlier run with the same settings.
 
         Raises:
-            ValueError: they were made with others.
+            ValueError: they were made with other settings, or ``FILE.run.json`` is missing or
+                corrupt.
         """
         hint = "give the same options, another --output, or --fresh to start over"
         begun = self.journal.exists()
@@ -81,19 +83,19 @@ class AnswerFile:
         if not self.run.is_file():
             if begun:  # stopped before its first answer
                 return False
-            raise ValueError(f"{self.path}: is there already, without {self.run.name}: {hint}")
+            raise ValueError(f"{self.path}: exists already, without {self.run.name}: {hint}")
         try:
             before = dict(json.loads(self.run.read_text(encoding="utf-8")))
         except (ValueError, TypeError):
-            raise ValueError(f"{self.run}: damaged; --fresh starts over") from None
+            raise ValueError(f"{self.run}: corrupt; --fresh starts over") from None
         for name in before | self.settings:
-            was, now = before.get(name), self.settings.get(name)
-            if was != now:
-                raise ValueError(f"{self.path}: begun with {name} {was!r}, not {now!r}: {hint}")
+            old, new = before.get(name), self.settings.get(name)
+            if old != new:
+                raise ValueError(f"{self.path}: begun with {name} {old!r}, not {new!r}: {hint}")
         return True
 
     def begin(self) -> None:
-        """Take up the answers of an earlier start, or forget them; then ``add`` may be called."""
+        """Resume from the journal, or discard old answers; call this before ``add``."""
         output, journal = self._files
         self._begun = True
         output.truncate(0)
@@ -105,25 +107,25 @@ class AnswerFile:
         journal.seek(0)
         end = 0
         for line in journal:
-            if not line.endswith(b"\n"):  # it was being written when the run was killed
+            if not line.endswith(b"\n"):  # incomplete: the run was killed while writing it
                 break
             end += len(line)
-            number, record = json.loads(line)
-            self.known[number] = record
+            index, record = json.loads(line)
+            self.known[index] = record
         journal.truncate(end)
         self.place(self.known)
 
     def add(self, records: dict[int, Json]) -> None:
-        """Keep records by the numbers of their lines, whatever happens next."""
-        new = {number: record for number, record in records.items() if number not in self.known}
-        text = "".join(f"{dump([number, record])}\n" for number, record in new.items())
+        """Append new records, keyed by line index, to the journal and write those that are next."""
+        new = {index: record for index, record in records.items() if index not in self.known}
+        text = "".join(f"[{index}, {dump(record)}]\n" for index, record in new.items())
         self._files[1].write(text.encode("utf-8"))
         self._files[1].flush()
         self.known |= new
         self.place(new)
 
     def place(self, records: dict[int, Json]) -> None:
-        """Write records by the numbers of their lines, as soon as all before them are written."""
+        """Write records, keyed by line index, each as soon as all lines before it are written."""
         self._ready |= records
         while (record := self._ready.pop(self.num_written, None)) is not None:
             self._files[0].write(f"{dump(record)}\n".encode())
@@ -132,7 +134,7 @@ class AnswerFile:
         self._files[0].flush()
 
     def finish(self) -> None:
-        """All lines are there."""
+        """Sync the complete file to disk and remove the journal."""
         assert self.num_written == self.num_lines, "lines are missing"
         os.fsync(self._files[0].fileno())
         self.journal.unlink()

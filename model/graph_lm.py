@@ -50,7 +50,10 @@ class BatchLike(Protocol):
     node_ids: Tensor | None
     places: Tensor | None
     padded_right: bool
-    candidates: CandidatesLike | None
+
+    @property
+    def candidates(self) -> CandidatesLike | None:
+        """The entities that can be answered with; None where the graphs have no mentions."""
 
 
 class Loss(NamedTuple):

@@ -181,7 +181,7 @@ def test_answers_of_other_settings_are_kept_apart(command: list[str], tmp_path: 
 
 def test_a_file_from_elsewhere_is_not_overwritten(command: list[str], tmp_path: Path) -> None:
     (tmp_path / "out.jsonl").write_text("mine\n")
-    with pytest.raises(ValueError, match="is there already"):
+    with pytest.raises(ValueError, match="exists already"):
         main(command)
     assert (tmp_path / "out.jsonl").read_text() == "mine\n"
 

@@ -1,4 +1,4 @@
-"""From an answer to the record of its reasons: passages, entities, edges, what was dropped."""
+"""Tests of explanations: passages, entities, edges, dropped passages, pages."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) 
 def explained(
     turn: int = 0, conversation: Conversation | None = None, **evidence: Any
 ) -> tuple[ExplainedTurn, Example, ExampleBuilder]:
-    """A turn of the tiny benchmark as a random model explains it."""
+    """Explain a turn of the tiny benchmark with a random model."""
     builder = tiny_builder(**evidence)
     example = builder.conversation(conversation or tiny_conversation(0))[turn]
     return why(stir(tiny_model()), builder, example, ANSWERS[turn]), example, builder
@@ -113,8 +113,8 @@ def test_edges_join_passages_that_name_the_same_entity() -> None:
     assert 2 * len(found.edges) == example.graph.num_entity_edges  # both ways
     for edge in found.edges:
         assert edge.first < edge.second
-        for place in (edge.first, edge.second):
-            assert edge.entity in {span.entity for span in found.passages[place].spans}
+        for index in (edge.first, edge.second):
+            assert edge.entity in {span.entity for span in found.passages[index].spans}
         assert 0 < edge.attention < 1
     assert any(edge.signed for edge in found.edges)
 
@@ -131,7 +131,7 @@ def test_an_edge_that_is_cut_has_no_share() -> None:
     assert sum(passage.share for passage in found.passages) == pytest.approx(1)
 
 
-def test_edges_of_a_closed_encoder_have_no_part() -> None:
+def test_edges_of_an_encoder_with_gate_zero_contribute_nothing() -> None:
     builder = tiny_builder()
     example = builder.conversation(tiny_conversation(0))[0]
     model = tiny_model(encoder=EncoderConfig(gate_init=0.0))
@@ -150,8 +150,8 @@ def test_a_text_checkpoint_has_passages_and_no_edges() -> None:
 
 
 @pytest.mark.parametrize("evidence", ["graph", "text"])
-def test_nodes_without_a_place_of_their_own_count_for_their_passage(evidence: Any) -> None:
-    """Question nodes stand behind the passages; pooled and repeated ones share places."""
+def test_nodes_without_a_position_of_their_own_count_for_their_passage(evidence: Any) -> None:
+    """Question nodes follow the passages; pooled and repeated nodes share positions."""
     builder = tiny_builder(question_nodes="question", repeats="encoded", pool_size=2)
     example = builder.conversation(tiny_conversation(0))[0]
     assert len(example.graph.prompt_ids) < len(example.graph.node_ids)
@@ -203,8 +203,8 @@ def test_the_budget_drops_passages() -> None:
 
 
 @pytest.mark.parametrize("shared", [{"pool_size": 2}, {"repeats": "encoded"}])
-def test_the_budget_counts_places(shared: dict[str, Any]) -> None:
-    """All that was retrieved fits, so that what is dropped gave way to memory."""
+def test_the_budget_counts_positions(shared: dict[str, Any]) -> None:
+    """All that was retrieved fits, so dropped passages were replaced from memory."""
     texts = [f"Peru, Rivers, Name is {name}, Length is {name}" for name in "ABCDE"]
     rows = tuple(Evidence(str(n), text, "table") for n, text in enumerate(texts))
     conversation = replace(tiny_conversation(0), evidence=rows)
@@ -234,7 +234,7 @@ def test_only_the_turns_that_were_answered_are_explained() -> None:
     assert [turn["id"] for turn in found["turns"]] == ["1"]
 
 
-def test_no_evidence_is_explained_by_none() -> None:
+def test_an_explanation_without_evidence_is_empty() -> None:
     conversation = replace(tiny_conversation(0), evidence=())
     found, _, _ = explained(conversation=conversation)
     assert (found.passages, found.edges) == ((), ())
@@ -247,7 +247,7 @@ def test_shares() -> None:
 
 
 def pages(checkpoint: str, folder: Path, conversations: list[Conversation], *more: str) -> set[str]:
-    """What ``infer.py answer --explain`` writes beside its predictions."""
+    """Return the names of the pages that ``answer --explain`` writes."""
     write_conversations(folder / "input.jsonl", conversations)
     options = ["--input", folder / "input.jsonl", "--output", folder / "predictions.jsonl"]
     options += ["--explain", folder / "why" / "why.html", "--max_new_tokens", 3, *more]
@@ -262,12 +262,12 @@ def test_answer_explains_each_conversation_on_a_page(tiny_checkpoint: str, tmp_p
     page = (tmp_path / "why" / "why-a_b_c.html").read_text(encoding="utf-8")
     for record in map(json.loads, lines[3:]):
         assert escape(record["question"]) in page
-    (tmp_path / "why" / "why-c0.html").unlink()  # whole predictions are not answered again
+    (tmp_path / "why" / "why-c0.html").unlink()  # complete predictions are not computed again
     assert "why-c0.html" in pages(tiny_checkpoint, tmp_path, conversations)
     assert (tmp_path / "predictions.jsonl").read_text(encoding="utf-8").splitlines() == lines
 
 
-def test_the_page_of_one_conversation_has_the_name_that_was_asked_for(
+def test_the_page_of_one_conversation_has_the_requested_name(
     tiny_checkpoint: str, tmp_path: Path
 ) -> None:
     found = pages(tiny_checkpoint, tmp_path, [tiny_conversation(0)], "--history", "predicted")
@@ -291,7 +291,7 @@ def test_shuffled_edges_have_no_entities_to_name(tiny_checkpoint: str, tmp_path:
         pages(tiny_checkpoint, tmp_path, [tiny_conversation(0)], "--cut_edges", "shuffle")
 
 
-def test_pages_go_on_where_they_were_stopped(
+def test_pages_resume_where_they_were_stopped(
     tiny_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conversations = [tiny_conversation(0), tiny_conversation(1), tiny_conversation(2)]
@@ -321,20 +321,20 @@ def test_a_turn_that_does_not_fit_into_memory_is_left_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fits(*args: Any) -> Any:
-        nonlocal asked
-        asked += 1
-        if asked == 2:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
         return attribute(*args)
 
-    asked = 0
+    calls = 0
     monkeypatch.setattr(turngraph.inference.explain, "attribute", fits)
     found = of_conversation(stir(tiny_model()))
     assert [turn["id"] for turn in found["turns"]] == ["0", "2"]
     assert "conversation c0, turn 1: out of memory, not explained" in caplog.messages
 
 
-def test_an_answer_without_words_is_explained_by_its_end() -> None:
+def test_an_empty_answer_is_explained_by_its_end_token() -> None:
     model, builder = stir(tiny_model()), tiny_builder()
     example = builder.conversation(tiny_conversation(0))[0]
     ended = replace(example, target_ids=[builder.prompt.end_id])
@@ -342,7 +342,7 @@ def test_an_answer_without_words_is_explained_by_its_end() -> None:
     assert why(model, builder, example, "").logprob == pytest.approx(expected, abs=1e-5)
 
 
-def test_no_two_pages_have_one_name() -> None:
+def test_page_names_are_distinct() -> None:
     paths = page_paths("out.html", ["a b", "a/b", "a_b", "A_B", "京" * 90])
     assert len({path.name.casefold() for path in paths.values()}) == 5
     assert max(len(path.name.encode()) for path in paths.values()) < 100

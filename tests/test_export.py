@@ -1,4 +1,4 @@
-"""What ``infer.py export`` writes answers as the checkpoint does, in transformers and over HTTP."""
+"""Tests that an export answers as its checkpoint does, in transformers and over HTTP."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def make_checkpoint(base: str, folder: Path, kind: str) -> str:
 
 
 class Exported:
-    """A checkpoint of one kind, its answers, and what was exported of it."""
+    """A checkpoint of one kind, its answers and its exports."""
 
     def __init__(self, kind: str, base: str, folder: Path) -> None:
         self.kind, self.folder = kind, folder
@@ -88,7 +88,7 @@ def exported(
 
 
 class Server:
-    """The part of vLLM that the client speaks to, over transformers, from the folder alone."""
+    """The part of vLLM's API that the client uses, over transformers and the exported folder."""
 
     def __init__(self, folder: Path) -> None:
         self.lm = AutoModelForCausalLM.from_pretrained(folder).eval()
@@ -98,7 +98,7 @@ class Server:
 
     @torch.no_grad()
     def ids(self, body: Json) -> list[int]:
-        """New token ids for a request, as vLLM reads one."""
+        """Return the generated token ids for a request to vLLM."""
         if "prompt" in body:
             ids = torch.tensor([body["prompt"]])
             given: Json = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -117,7 +117,7 @@ class Server:
 
     @contextmanager
     def listening(self) -> Iterator[str]:
-        """Answer on a free port of this machine; the URL."""
+        """Serve on a free local port and yield the URL."""
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -144,7 +144,7 @@ class Server:
 
 
 def client() -> Json:
-    """The names of the client in docs/serving.md, as it is printed there."""
+    """Return the names that the client printed in docs/serving.md defines."""
     page = Path(__file__).resolve().parents[1] / "docs" / "serving.md"
     (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     names: Json = {"__name__": "client"}
@@ -182,7 +182,7 @@ def test_the_same_tokens_as_the_checkpoint_generates(exported: Exported) -> None
         assert server.ids(body) == expected
 
 
-def test_prompts_stand_in_order_with_what_answer_knows_of_them(exported: Exported) -> None:
+def test_prompts_keep_the_order_and_the_fields_of_predictions(exported: Exported) -> None:
     assert len(exported.records) == len(exported.answers) == 9
     known = {"conversation", "turn", "question", "gold", "evidence", "num_tokens", "source"}
     for record, answer in zip(exported.records, exported.answers, strict=True):
@@ -197,7 +197,7 @@ def test_prompts_stand_in_order_with_what_answer_knows_of_them(exported: Exporte
             assert tensors[record["key"]].shape == (record["num_tokens"], 32)
 
 
-def test_a_body_holds_one_prompt_and_not_the_file_around_it(exported: Exported) -> None:
+def test_a_request_body_holds_one_prompt_only(exported: Exported) -> None:
     body = client()["request_body"](exported.records[0], exported.prompts)
     if "prompt" in body:
         assert body["prompt"] == exported.records[0]["prompt"]
@@ -209,7 +209,7 @@ def test_a_body_holds_one_prompt_and_not_the_file_around_it(exported: Exported) 
     assert len(saved) < tensor.nbytes + 4096
 
 
-def test_a_folder_says_what_it_was_made_of(exported: Exported) -> None:
+def test_the_manifest_names_checkpoint_and_files(exported: Exported) -> None:
     for folder in (exported.lm, exported.prompts):
         manifest = json.loads((folder / "export.json").read_text())
         assert manifest["checkpoint"] == check_manifest(Path(exported.checkpoint))
@@ -225,7 +225,7 @@ def test_a_folder_says_what_it_was_made_of(exported: Exported) -> None:
         check_manifest(exported.lm)
 
 
-def test_a_folder_within_stays_open(tmp_path: Path) -> None:
+def test_permissions_of_subfolders_do_not_change(tmp_path: Path) -> None:
     template = tmp_path / "additional_chat_templates" / "tools.jinja"
     template.parent.mkdir()
     mode = template.parent.stat().st_mode
@@ -271,7 +271,7 @@ def test_weights_are_summed_in_float32_and_rounded_once() -> None:
     assert not torch.equal(found, exact)
 
 
-def test_what_is_there_is_never_written_over(exported: Exported, tmp_path: Path) -> None:
+def test_existing_folders_are_never_overwritten(exported: Exported, tmp_path: Path) -> None:
     before = (exported.lm / "export.json").read_bytes()
     common = ["export", "--checkpoint", exported.checkpoint]
     with pytest.raises(ValueError, match="exists already"):
@@ -306,7 +306,7 @@ def test_many_prompts_are_spread_over_files(
         assert torch.equal(*tensors)
 
 
-def test_a_quantized_base_is_told(
+def test_a_quantized_base_model_is_reported(
     tiny_folder: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     checkpoint = make_checkpoint(tiny_folder, tmp_path / "checkpoint", "text")

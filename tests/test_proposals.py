@@ -177,7 +177,7 @@ def test_proposals_to_other_questions_are_refused_before_anything_is_loaded(
     monkeypatch.setattr(
         turngraph.inference.answer, "load", lambda args: pytest.fail("loaded first")
     )
-    with pytest.raises(ValueError, match=r"other.jsonl: this is another question there: 'Who\?'"):
+    with pytest.raises(ValueError, match=r"other.jsonl: another question is there: 'Who\?'"):
         run(tmp_path, graph_checkpoint, "out.jsonl", "--proposals", path)
     path.write_text("".join(json.dumps(record) + "\n" for record in kept[:4]), encoding="utf-8")
     with pytest.raises(ValueError, match=r"turn 1: --proposals .*other.jsonl: no entity"):

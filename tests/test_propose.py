@@ -139,7 +139,7 @@ def test_where_nothing_is_proposed_the_chat_says_so_and_goes_on(
     asked = proposer(graph_checkpoint, nodes_checkpoint)
     bare = Session(*graph_model, (), max_new_tokens=8, proposer=asked)
     said = " ".join(Screen(bare, width=500)(QUESTIONS[0], "/evidence").split())
-    assert f"error: --proposals {nodes_checkpoint}: no entity is proposed to this question" in said
+    assert f"error: --proposals {nodes_checkpoint}: no entity is proposed for this question" in said
     assert "error: nothing was answered yet" in said
     assert bare.turns == []
 

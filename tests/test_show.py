@@ -1,4 +1,4 @@
-"""How answers and evidence are printed: word by word, folded, nothing taken back."""
+"""Tests of how answers and evidence are printed: streamed by word, wrapped, never retracted."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ TINY = Prompt(tiny_tokenizer())
 
 
 def shown_word_by_word(prompt: Prompt, ids: list[int]) -> list[str]:
-    """What was on the console after each id, and at the end."""
+    """Return the console's text after each token id, and at the end."""
     file = io.StringIO()
     stream = AnswerStream(Console(file=file, color_system=None, width=20), prompt)
     seen = []
-    for number in ids:
-        stream.add(torch.tensor([number]))
+    for token in ids:
+        stream.add(torch.tensor([token]))
         seen.append(file.getvalue())
     stream.end(prompt.answer_text(ids))
     return [*seen, file.getvalue()]
@@ -42,14 +42,14 @@ def check_stream(prompt: Prompt, ids: list[int]) -> None:
 
 
 @given(st.lists(st.integers(0, len(TINY.tokenizer) - 1), max_size=30))
-def test_what_is_streamed_is_the_answer_from_any_ids(ids: list[int]) -> None:
+def test_any_token_ids_stream_as_prefixes_of_the_answer(ids: list[int]) -> None:
     check_stream(TINY, ids)
 
 
 @pytest.mark.parametrize(
     "text", ["東京 und Köln, dann 北京市だ", "👍🏽 naïve \u0301e 👩‍👩‍👧 end", "a  b"]
 )
-def test_no_character_is_shown_before_it_is_whole(text: str, inst_tokenizer: Any) -> None:
+def test_no_character_is_shown_before_it_is_complete(text: str, inst_tokenizer: Any) -> None:
     for prompt in (TINY, Prompt(inst_tokenizer)):
         ids = prompt.target_ids(text)
         check_stream(prompt, ids)
@@ -61,19 +61,19 @@ def test_no_character_is_shown_before_it_is_whole(text: str, inst_tokenizer: Any
 @given(st.lists(st.integers(0, 255), max_size=12))
 @example([*"東京".encode(), 0xE6])
 @example([*b"one two", 0xFF])
-def test_a_run_of_bytes_waits_for_its_end(inst_tokenizer: Any, numbers: list[int]) -> None:
+def test_byte_tokens_wait_for_the_end_of_their_run(inst_tokenizer: Any, values: list[int]) -> None:
     prompt = Prompt(inst_tokenizer)
-    tokens = [f"<0x{number:02X}>" for number in numbers]
+    tokens = [f"<0x{value:02X}>" for value in values]
     ids = prompt.tokenizer.convert_tokens_to_ids(tokens)
     check_stream(prompt, [*ids, *prompt.target_ids("Lima")])
 
 
-def test_an_answer_that_is_read_anew_is_shown_whole() -> None:
-    """Some tokenizers take characters back when they clean up spaces."""
+def test_an_answer_that_the_tokenizer_changes_is_shown_again() -> None:
+    """Some tokenizers remove characters when they clean up spaces."""
     file = io.StringIO()
     stream = AnswerStream(Console(file=file, color_system=None), TINY)
-    for number in TINY.target_ids("one two three"):
-        stream.add(torch.tensor([number]))
+    for token in TINY.target_ids("one two three"):
+        stream.add(torch.tensor([token]))
     stream.end("one-two three")
     assert file.getvalue().splitlines()[-1] == "one-two three"
 
@@ -86,19 +86,19 @@ def test_settled_is_whole_words() -> None:
 
 
 @pytest.mark.parametrize("width", [30, 60, 80, 120])
-def test_answers_and_evidence_fold_at_any_width(width: int) -> None:
+def test_answers_and_evidence_wrap_at_any_width(width: int) -> None:
     example = tiny_examples(1)[0]
-    words = " ".join(f"Peru{number}" for number in range(40))
+    words = " ".join(f"Peru{index}" for index in range(40))
     item = Retrieved(Evidence("0", f"{words} {'x' * 200}\n東京\t{'京' * 90}", "table"), 1.5, 0)
     example = replace(example, evidence=[item, *example.evidence])
     file = io.StringIO()
     console = Console(file=file, width=width, force_terminal=True, color_system=None)
     AnswerStream(console, TINY).end(words)
-    said = file.getvalue()
-    assert said.split() == words.split()
-    assert width - 8 < len(said.splitlines()[0]) <= width
+    answer = file.getvalue()
+    assert answer.split() == words.split()
+    assert width - 8 < len(answer.splitlines()[0]) <= width
     show_passages(console, {"answer": "?"}, example, 1)
-    first, *rest = file.getvalue()[len(said) :].splitlines()
+    first, *rest = file.getvalue()[len(answer) :].splitlines()
     assert first.startswith("  [table, 1.50, new] ")
     assert len(rest) > 2
     assert all(line.startswith("    ") for line in rest)
@@ -106,7 +106,7 @@ def test_answers_and_evidence_fold_at_any_width(width: int) -> None:
     assert all(cell_len(line) <= width for line in file.getvalue().splitlines())
 
 
-def test_passages_with_the_answer_in_them_come_first() -> None:
+def test_passages_that_contain_the_answer_come_first() -> None:
     example = tiny_examples(1)[0]
     file = io.StringIO()
     answer = example.evidence[-1].evidence.text

@@ -26,6 +26,9 @@ class TurnMemory(Protocol):
     def restore(self, state: Any) -> None:
         """Take back all turns since a state."""
 
+    def close(self) -> None:
+        """Close the graph."""
+
 
 class EvidenceMemory:
     """The memory of one conversation.
