@@ -1,4 +1,4 @@
-"""A copy of a memory graph while it is open, whole or not at all."""
+"""Atomic backup of a memory graph while it is in use."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tqdm import tqdm
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.record.store import Store
 
-PAGES_A_STEP = 4096
-"""Between two steps the progress bar moves; 16 MiB at SQLite's usual page size."""
+STEP_PAGES = 4096
+"""Pages between two updates of the progress bar: 16 MiB at SQLite's usual page size."""
 
 
 def backup(store: Store, path: str | Path) -> None:
-    """Copy the last committed state to a new file, through SQLite's online backup.
+    """Copy the last committed state to a new file with SQLite's online backup.
 
-    Others may read and write meanwhile. The file appears under its name only when all of it is on
-    disk; it needs nothing beside it, since what is derived is built again.
+    Other processes may read and write meanwhile. The file gets its name only when all of it is on
+    disk. It needs no other file, as derived data are rebuilt.
 
     Args:
         store: the open graph.
-        path: where to; nothing may be there yet, so that no graph in use is overwritten.
+        path: of the new file; must not exist, so that no graph in use is overwritten.
 
     Raises:
-        ValueError: something is at ``path``, or nothing may be written there, or the disk is full.
+        ValueError: ``path`` exists or cannot be written, or the disk is full.
     """
     path = Path(path)
     if os.path.lexists(path):
@@ -51,7 +51,7 @@ def backup(store: Store, path: str | Path) -> None:
 
 
 def _copy(store: Store, target: Path) -> None:
-    """Copy within one read transaction: what others write meanwhile does not start it again."""
+    """Copy in one read transaction, which writes of other processes do not restart."""
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     with (
         store.reading(),
@@ -63,7 +63,7 @@ def _copy(store: Store, target: Path) -> None:
             bar.total = total
             bar.update(total - remaining - bar.n)
 
-        store.db.backup(copy, pages=PAGES_A_STEP, progress=show)
+        store.db.backup(copy, pages=STEP_PAGES, progress=show)
         copy.execute("PRAGMA journal_mode = DELETE")  # no -wal beside it until it is opened
 
 

@@ -1,4 +1,4 @@
-"""Does a memory graph hold together, and what is in it?"""
+"""Consistency check of a memory graph, and rebuilding of derived data."""
 
 from __future__ import annotations
 
@@ -29,29 +29,28 @@ from turngraph.data.memory_graph.upkeep.salvage import what_can_be_saved
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 BATCH = 1000
 MAX_TOKEN_BYTES = 32768
-"""FTS5 cuts longer words."""
+"""FTS5 truncates longer words."""
 MAX_LISTED = 20
-"""Damages of the file that SQLite lists."""
+"""Maximum damages that SQLite's own check lists."""
 _FACT_WORDS = f"""
 SELECT 2 * id, text FROM nodes WHERE type IN ({THESIS}, {EPISODIC})
 UNION ALL
 SELECT 2 * e.id + 1, s.text || ' ' || coalesce(e.relation, '') || ' ' || o.text FROM edges e
 JOIN nodes s ON s.id = e.source JOIN nodes o ON o.id = e.target WHERE e.type = {SIMPLE}"""
 INDEXED = {"name_words": "SELECT id, spelling FROM aliases", "fact_words": _FACT_WORDS}
-"""What each word index has to hold."""
+"""Query for the rows of each word index."""
 
 
 def check(store: Store) -> list[Problem]:
-    """Everything that is wrong with a memory graph; nothing is changed.
+    """Return every problem of a memory graph; change nothing.
 
-    SQLite's own check of the file (a damaged one says what can be saved); that nothing points to
-    what is not there, that every fact has its provenance and every episode is joined to what it
-    says (integrity.py); that texts, names and times are as they were written; that word indexes and
-    derived arrays show the record.
+    Checked are: the file, by SQLite (a damaged one gets a report of what can be saved); references,
+    provenance and edges of episodes (integrity.py); texts, names and times against their hashes and
+    forms; word indexes and derived arrays against the record.
     """
     with store.reading():
         problems = _damages(store.db)
-        if not problems:  # no reading through the damage
+        if not problems:  # a damaged file cannot be read further
             problems += broken_rules(store.db)
             problems += _changed_texts(store.db) + _wrong_times(store.db)
             for table in INDEXED:
@@ -61,10 +60,10 @@ def check(store: Store) -> list[Problem]:
 
 
 def check_file(path: str | Path) -> list[Problem]:
-    """As ``check``, of a file that may be too damaged to be opened as well.
+    """Check a file that may be too damaged to be opened; see ``check``.
 
     Raises:
-        ValueError: there is no such file, or it is no memory graph of this version.
+        ValueError: the file is missing, or no memory graph of this version.
     """
     try:
         with Store(path, read_only=True) as store:
@@ -93,7 +92,7 @@ def _problems(what: str, rows: Iterable[int], damage: bool = False) -> list[Prob
 
 
 def _changed_texts(db: sqlite3.Connection) -> list[Problem]:
-    """Texts that are not those of their hashes: bytes that were overwritten, for one."""
+    """Find texts that do not fit their hashes, as after overwritten bytes."""
     sql = f"SELECT id, type, hash, text FROM nodes WHERE type IN ({THESIS}, {TIME})"
     nodes = (row[0] for row in db.execute(sql) if text_hash(row[1], row[3]) != row[2])
     problems = _problems("texts that are not as they were written", nodes, damage=True)
@@ -110,45 +109,45 @@ def _wrong_times(db: sqlite3.Connection) -> list[Problem]:
             " WHERE coalesce(said, valid_from, valid_to) IS NOT NULL"
         )
         unreadable, inverted = [], []
-        for number, *times in db.execute(sql):
+        for row_id, *times in db.execute(sql):
             try:
                 _, since, until = (None if time is None else start(time) for time in times)
             except ValueError:
-                unreadable.append(number)
+                unreadable.append(row_id)
                 continue
             if since is not None and until is not None and until < since:
-                inverted.append(number)
+                inverted.append(row_id)
         problems += _problems(f"{table} with a time that is none", unreadable)
         problems += _problems(f"{table} that end before they begin", inverted)
     return problems
 
 
 def _wrong_index(db: sqlite3.Connection, table: str) -> list[Problem]:
-    """Compare all places of all words, summed up as one number, with what they should be."""
-    db.execute(f"CREATE VIRTUAL TABLE temp.places USING fts5vocab (main, {table}, instance)")
+    """Compare a hash of every word position in an index with that of the record."""
+    db.execute(f"CREATE VIRTUAL TABLE temp.positions USING fts5vocab (main, {table}, instance)")
     try:
-        sql = 'SELECT doc, "offset", CAST(term AS BLOB) FROM temp.places'
+        sql = 'SELECT doc, "offset", CAST(term AS BLOB) FROM temp.positions'
         found = _sum(tqdm(db.execute(sql), desc=f"check {table}", delay=2, leave=False))
     finally:
-        db.execute("DROP TABLE temp.places")
-    if found == _sum(_places(db.execute(INDEXED[table]))):
+        db.execute("DROP TABLE temp.positions")
+    if found == _sum(_positions(db.execute(INDEXED[table]))):
         return []
     what = f"{table} and what it indexes differ"
     return [Problem(what, derived=True)]
 
 
-def _places(texts: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, bytes]]:
-    for number, text in texts:
-        for place, word in enumerate(index_words(text).split()):
-            yield number, place, word.encode()[:MAX_TOKEN_BYTES]
+def _positions(texts: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, bytes]]:
+    for row_id, text in texts:
+        for position, word in enumerate(index_words(text).split()):
+            yield row_id, position, word.encode()[:MAX_TOKEN_BYTES]
 
 
-def _sum(places: Iterable[tuple[int, int, bytes]]) -> int:
-    return sum(map(hash, places))
+def _sum(positions: Iterable[tuple[int, int, bytes]]) -> int:
+    return sum(map(hash, positions))
 
 
 def _wrong_arrays(store: Store) -> list[Problem]:
-    """Whether the arrays that are there, brought to the record's revision, are the record's."""
+    """Check that existing arrays, once refreshed, equal the record."""
     shown = Adjacency(store.db, store.derived, writable=False)
     if shown.revision < 0:
         return []
@@ -160,7 +159,7 @@ def _wrong_arrays(store: Store) -> list[Problem]:
 
 
 def _equal(shown: dict[str, Any], right: dict[str, Any], kind: str, none: int) -> bool:
-    """Equal columns where there is a row; arrays may have room for more rows."""
+    """Whether columns are equal wherever there is a row; arrays may have spare rows."""
     size = max(len(shown[kind]), len(right[kind]))
     kinds = [
         np.pad(columns[kind], (0, size - len(columns[kind])), constant_values=none)
@@ -170,19 +169,19 @@ def _equal(shown: dict[str, Any], right: dict[str, Any], kind: str, none: int) -
         kinds = [np.where(flags & GONE, GONE, flags & TYPE) for flags in kinds]
     there = np.flatnonzero(kinds[1] != none)
     columns = [name for name in right if name != kind]
-    return np.array_equal(*kinds) and all(
+    return np.array_equal(kinds[0], kinds[1]) and all(
         np.array_equal(shown[name][there], right[name][there]) for name in columns
     )
 
 
 def _wrong_vectors(store: Store) -> list[Problem]:
-    """Whether what was not written since the vectors' revision has the vector of its text."""
+    """Check the vectors of all texts that were not written after the vectors' revision."""
     problems = []
     for name, changed in ((NAMES, changed_names), (FACTS, changed_facts)):
         matrix = VectorMatrix(store.derived / name, writable=False)
         state = State.told_by(matrix.manifest)
         revision = state.revision
-        if revision < 0 or not shows(store.db, state):  # none, or another record's: made again
+        if revision < 0 or not shows(store.db, state):  # none, or of another record: rebuilt on use
             continue
         later = {key for key, _ in changed(store.db, revision)}
         texts = tqdm(changed(store.db, -1), desc=f"check {name}", delay=2, leave=False)
@@ -194,7 +193,7 @@ def _wrong_vectors(store: Store) -> list[Problem]:
 
 
 def rebuild(store: Store) -> None:
-    """Make the word indexes again, and drop what is derived beside the database.
+    """Rebuild the word indexes, and delete the derived files beside the database.
 
     Raises:
         ValueError: another process is writing.
@@ -212,7 +211,7 @@ def rebuild(store: Store) -> None:
 
 
 def index_everything(db: sqlite3.Connection) -> None:
-    """Fill the word indexes from the record, inside a write."""
+    """Rebuild the word indexes from the record, inside a write."""
     for table, sql in INDEXED.items():
         db.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")
         rows = iter(tqdm(db.execute(sql), desc=f"fill {table}", delay=2, leave=False))

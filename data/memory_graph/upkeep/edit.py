@@ -1,7 +1,7 @@
-"""What people put right in a memory graph: one person under two names, two under one name.
+"""Edits of objects: merge, split, rename, add an alias.
 
-Every edit is one transaction and can be taken back (journal.py). An object is given by its name,
-or, where that is not enough, by its id: 12 or "#12".
+Every edit is one transaction and can be undone (journal.py). An object is given by its name or, if
+that is ambiguous, by its id: 12 or "#12".
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from turngraph.data.memory_graph.record.store import Store
 
 Statements = dict[int, set[int]]
-"""Fact keys and the episodes that say them."""
+"""Episodes that say a fact, by fact key."""
 
 
 def merge(store: Store, keep: str | int, other: str | int) -> int:
-    """Make one object of two that are one thing, and return its id.
+    """Merge two objects that are one thing, and return the id of the kept one.
 
-    All names, sightings and edges of the other go to the one that is kept, with its name. Edges
-    that are equal then become one, with the provenance of both. A simple edge between the two
-    becomes one from the object to itself: it was said, and stays.
+    All names, sightings and edges of the other move to the kept object. Edges that become equal
+    are joined, with the provenance of both. A simple edge between the two becomes a loop: it was
+    said, and stays.
 
     Raises:
         ValueError: a name is unknown or ambiguous, or both are the same object.
@@ -41,7 +41,7 @@ def merge(store: Store, keep: str | int, other: str | int) -> int:
             raise ValueError(f"{keep!r} and {other!r} are the same object already, #{kept}")
         with edit(db, revision, f"merge #{kept} #{gone}", simple_keys_at(db, gone)):
             sql = "SELECT id FROM edges WHERE source = ?1 OR target = ?1"
-            moved = {number for (number,) in db.execute(sql, (gone,))}
+            moved = {edge for (edge,) in db.execute(sql, (gone,))}
             for end in ("source", "target"):
                 db.execute(f"UPDATE edges SET {end} = ? WHERE {end} = ?", (kept, gone))
             _join_equal_edges(db, kept, moved)
@@ -58,26 +58,26 @@ FROM edges e
 LEFT JOIN supersessions b ON e.type = 0 AND b.new = 2 * e.id + 1
 LEFT JOIN supersessions c ON e.type = 0 AND c.old = 2 * e.id + 1
 WHERE e.source = ?1 OR e.target = ?1 GROUP BY e.id ORDER BY e.id"""
-"""Edges at an object; what makes two of them one begins with the third column, and has at its end
-when each holds by its own text."""
+"""Edges of an object. Two are equal if all columns from the third on are; the last two columns are
+the validity by the edge's own text."""
 
 
 def _join_equal_edges(db: sqlite3.Connection, node: int, moved: set[int]) -> None:
-    """Make one of edges that are equal now; what was at the object before stays."""
+    """Join equal edges; those that were at the object before are kept."""
     rows = db.execute(_EDGES_TO_JOIN, (node,)).fetchall()
     first: dict[tuple[object, ...], tuple[int, str | None]] = {}
-    for number, said, *rest in sorted(rows, key=lambda row: row[0] in moved):
-        kept, earlier = first.setdefault(tuple(rest), (number, said))
-        if kept != number:
-            _move_fact(db, edge_key(number), edge_key(kept))
-            db.execute("DELETE FROM edges WHERE id = ?", (number,))
+    for edge, said, *rest in sorted(rows, key=lambda row: row[0] in moved):
+        kept, earlier = first.setdefault(tuple(rest), (edge, said))
+        if kept != edge:
+            _move_fact(db, edge_key(edge), edge_key(kept))
+            db.execute("DELETE FROM edges WHERE id = ?", (edge,))
             times = [time for time in (earlier, said) if time is not None]
             first[tuple(rest)] = kept, min(times, key=start, default=None)
             db.execute("UPDATE edges SET said = ? WHERE id = ?", (first[tuple(rest)][1], kept))
 
 
 def _move_fact(db: sqlite3.Connection, old: int, new: int) -> None:
-    """Give what is known of one fact to another; what that has already falls away."""
+    """Move provenance and supersessions of a fact to another, without duplicates."""
     columns = (("provenance", "fact"), ("supersessions", "old"), ("supersessions", "new"))
     for table, column in columns:
         db.execute(f"UPDATE OR IGNORE {table} SET {column} = ? WHERE {column} = ?", (new, old))
@@ -90,19 +90,19 @@ def _move_aliases(db: sqlite3.Connection, old: int, new: int) -> None:
         "SELECT b.id FROM aliases a JOIN aliases b ON b.alias = a.alias AND b.spelling = a.spelling"
         " WHERE a.id = ? AND b.node = ?"
     )
-    for (number,) in db.execute("SELECT id FROM aliases WHERE node = ?", (old,)).fetchall():
-        known = db.execute(same, (number, new)).fetchone()
+    for (alias_id,) in db.execute("SELECT id FROM aliases WHERE node = ?", (old,)).fetchall():
+        known = db.execute(same, (alias_id, new)).fetchone()
         if known is None:
-            db.execute("UPDATE aliases SET node = ? WHERE id = ?", (new, number))
+            db.execute("UPDATE aliases SET node = ? WHERE id = ?", (new, alias_id))
             continue
         sql = "UPDATE OR IGNORE sightings SET alias = ? WHERE alias = ?"
-        db.execute(sql, (known[0], number))
-        db.execute("DELETE FROM sightings WHERE alias = ?", (number,))
-        db.execute("DELETE FROM aliases WHERE id = ?", (number,))
+        db.execute(sql, (known[0], alias_id))
+        db.execute("DELETE FROM sightings WHERE alias = ?", (alias_id,))
+        db.execute("DELETE FROM aliases WHERE id = ?", (alias_id,))
 
 
 def rename(store: Store, entity: str | int, name: str) -> int:
-    """Give an object a new name, and return its id; the old name stays an alias.
+    """Rename an object, and return its id; the old name stays an alias.
 
     Raises:
         ValueError: the object is unknown or ambiguous, or the new name is blank.
@@ -117,10 +117,10 @@ def rename(store: Store, entity: str | int, name: str) -> int:
 
 
 def add_alias(store: Store, entity: str | int, name: str) -> int:
-    """Let an object be found by one more name, and return its id.
+    """Add a name by which an object is found, and return its id.
 
     Raises:
-        ValueError: the object is unknown or ambiguous, the name is blank, or another object's.
+        ValueError: the object is unknown or ambiguous, or the name is blank or another object's.
     """
     name, db = _new_name(name), store.db
     with store.writing() as revision:
@@ -141,7 +141,7 @@ def _new_name(name: str) -> str:
 
 
 def _give_alias(db: sqlite3.Connection, node: int, name: str) -> None:
-    """A name that stays with an object even where no text uses it."""
+    """Add a name that an object keeps even if no text uses it."""
     db.execute(
         "INSERT INTO aliases (alias, spelling, node, given) VALUES (?, ?, ?, 1)"
         " ON CONFLICT DO UPDATE SET given = 1",
@@ -156,22 +156,22 @@ def split(
     episodes: Iterable[int] = (),
     facts: Iterable[int] = (),
 ) -> int:
-    """Make two objects of one that stands for two things, and return the new one's id.
+    """Split an object that means two things, and return the new object's id.
 
-    What is named goes to a new object. A fact that other episodes say as well is then said of
-    both. In an episode that still says something of the old object both are mentioned, under the
-    names that were seen there; in one that does not, the new object takes the old one's place.
+    The given facts move to a new object. A fact that other episodes say too is then a fact of both
+    objects. An episode that still says something of the old object mentions both, under the names
+    that were seen there; in any other the new object replaces the old one.
 
     Args:
         store: the graph.
         entity: the object, by name or id.
-        new_name: of the new object; another one may have it too.
-        episodes: node ids; all that they say of the object moves.
-        facts: keys of simple triplets and theses; they move whoever said them.
+        new_name: of the new object; another object may have it too.
+        episodes: node ids; everything that they say of the object moves.
+        facts: keys of simple triplets and theses; they move whichever episode says them.
 
     Raises:
         ValueError: the object is unknown or ambiguous, the new name is blank, an episode or fact
-            has nothing to do with the object, or nothing would be left of it.
+            is unrelated to the object, or nothing would be left of it.
     """
     name, episodes, facts, db = _new_name(new_name), set(episodes), set(facts), store.db
     with store.writing() as revision:
@@ -180,7 +180,7 @@ def split(
         moved = _chosen(db, old, known, episodes, facts)
         with edit(db, revision, f"split #{old}", (key for key in moved if key & 1)):
             sql = "INSERT INTO nodes (type, revision, text) VALUES (?, ?, ?) RETURNING id"
-            new = db.execute(sql, (OBJECT, revision, name)).fetchone()[0]
+            new = int(db.execute(sql, (OBJECT, revision, name)).fetchone()[0])
             _give_alias(db, new, name)
             for key, said_in in moved.items():
                 _give_fact(db, key, said_in, said_in == known[key], old, new)
@@ -193,7 +193,7 @@ def split(
 
 
 def _statements(db: sqlite3.Connection, node: int) -> Statements:
-    """What is said of an object, and where."""
+    """Return the facts of an object with the episodes that say them."""
     found: Statements = defaultdict(set)
     sql = (
         "SELECT p.fact, p.episode FROM edges e JOIN provenance p ON p.fact ="
@@ -208,7 +208,7 @@ def _statements(db: sqlite3.Connection, node: int) -> Statements:
 def _chosen(
     db: sqlite3.Connection, node: int, known: Statements, episodes: set[int], facts: set[int]
 ) -> Statements:
-    """The part of an object's statements that is asked for by episode or by fact."""
+    """Select statements of an object by episode or by fact."""
     sql = f"SELECT target FROM edges WHERE type = {EPISODIC_EDGE} AND source = ?"
     said_in = {episode for (episode,) in db.execute(sql, (node,))}
     for given, possible, kind in ((episodes, said_in, "episode"), (facts, known.keys(), "fact")):
@@ -223,7 +223,7 @@ def _chosen(
 def _give_fact(
     db: sqlite3.Connection, key: int, said_in: set[int], whole: bool, old: int, new: int
 ) -> None:
-    """Let a fact be about the new object; unless ``whole``, what others say stays with the old."""
+    """Move a fact to the new object; unless ``whole``, a copy of it stays with the old one."""
     edge = _edge_of(db, key, old)
     if not whole:
         sql = (
@@ -234,23 +234,23 @@ def _give_fact(
         copy = db.execute(sql, (edge,)).fetchone()[0]
         if key & 1:
             _give_provenance(db, key, edge_key(copy), said_in)
-            _say_when(db, edge)
-            _say_when(db, copy)
+            _write_first_said(db, edge)
+            _write_first_said(db, copy)
         edge = copy
     for end in ("source", "target"):
         db.execute(f"UPDATE edges SET {end} = ? WHERE id = ? AND {end} = ?", (new, edge, old))
 
 
 def _edge_of(db: sqlite3.Connection, key: int, node: int) -> int:
-    """The edge by which an object is part of a fact."""
+    """Return the edge by which an object takes part in a fact."""
     if key & 1:
         return key >> 1
     sql = f"SELECT id FROM edges WHERE type = {HYPER} AND source = ? AND target = ?"
-    return db.execute(sql, (node, key >> 1)).fetchone()[0]
+    return int(db.execute(sql, (node, key >> 1)).fetchone()[0])
 
 
 def _give_provenance(db: sqlite3.Connection, key: int, copy: int, said_in: set[int]) -> None:
-    """Of two copies of a triplet each has its own episodes; both supersede and are superseded."""
+    """Divide the episodes of two copies of a triplet; both keep all supersessions."""
     moves = [(copy, key, episode) for episode in said_in]
     db.executemany("UPDATE provenance SET fact = ? WHERE fact = ? AND episode = ?", moves)
     rest = "boundary, old_valid_to, new_valid_from FROM supersessions WHERE"
@@ -258,8 +258,8 @@ def _give_provenance(db: sqlite3.Connection, key: int, copy: int, said_in: set[i
     db.execute(f"INSERT INTO supersessions SELECT old, ?, {rest} new = ?", (copy, key))
 
 
-def _say_when(db: sqlite3.Connection, edge: int) -> None:
-    """Write when a simple triplet was first said, from the episodes that say it."""
+def _write_first_said(db: sqlite3.Connection, edge: int) -> None:
+    """Write when a simple triplet was first said, from its episodes."""
     sql = (
         "SELECT n.said FROM provenance p JOIN nodes n ON n.id = p.episode"
         " WHERE p.fact = ? AND n.said IS NOT NULL"
@@ -270,7 +270,7 @@ def _say_when(db: sqlite3.Connection, edge: int) -> None:
 
 
 def _give_mention(db: sqlite3.Connection, episode: int, both: bool, old: int, new: int) -> None:
-    """Join the new object to an episode, under the names of the old one that were seen there."""
+    """Join the new object to an episode, with the old one's names that were seen there."""
     joined = (EPISODIC_EDGE, old, episode)
     if both:
         sql = "INSERT INTO edges (type, source, target, revision) VALUES (?, ?, ?, 0)"
@@ -282,7 +282,7 @@ def _give_mention(db: sqlite3.Connection, episode: int, both: bool, old: int, ne
         "SELECT a.id, a.alias, a.spelling FROM sightings s JOIN aliases a ON a.id = s.alias"
         " WHERE s.episode = ? AND a.node = ?"
     )
-    for number, *name in db.execute(sql, (episode, old)).fetchall():
+    for alias_id, *name in db.execute(sql, (episode, old)).fetchall():
         sql = "INSERT OR IGNORE INTO aliases (alias, spelling, node) VALUES (?, ?, ?)"
         db.execute(sql, (*name, new))
         db.execute(
@@ -291,15 +291,15 @@ def _give_mention(db: sqlite3.Connection, episode: int, both: bool, old: int, ne
             (episode, *name, new),
         )
         if not both:
-            db.execute("DELETE FROM sightings WHERE alias = ? AND episode = ?", (number, episode))
-            _drop_unused(db, number, old)
+            db.execute("DELETE FROM sightings WHERE alias = ? AND episode = ?", (alias_id, episode))
+            _drop_unused(db, alias_id, old)
 
 
-def _drop_unused(db: sqlite3.Connection, number: int, node: int) -> None:
-    """An alias that is seen nowhere any more goes, unless it is given or the object's name."""
+def _drop_unused(db: sqlite3.Connection, alias_id: int, node: int) -> None:
+    """Drop an alias without sightings, unless a user gave it or it is the object's name."""
     db.execute(
         "DELETE FROM aliases WHERE id = ?1 AND NOT given"
         " AND NOT EXISTS (SELECT 1 FROM sightings WHERE alias = ?1)"
         " AND spelling != (SELECT text FROM nodes WHERE id = ?2)",
-        (number, node),
+        (alias_id, node),
     )

@@ -1,14 +1,14 @@
-"""Forgetting: what only the forgotten episodes gave goes, and no file keeps a byte of it.
+"""Deletion of episodes without a trace in any file.
 
-First one transaction takes it out of the record (erase.py). Then its words are merged out of the
-word indexes, the database is written again (pages keep copies of rows that once moved), the -wal is
-cut to nothing, and its vectors are zeroed. A process that is killed in between is finished by the
-next one that opens the graph for writing.
+One transaction deletes them from the record (erase.py). Then the word indexes are merged, which
+drops the deleted words, the database is rewritten (pages keep copies of rows that once moved), the
+-wal is truncated, and the vectors are zeroed. If the process is killed in between, the next one
+that opens the graph for writing finishes the work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -27,13 +27,13 @@ from turngraph.data.memory_graph.record.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What was forgotten, or would be.
+    """Counts of what was deleted, or would be.
 
     Args:
-        episodes: texts, whole.
-        theses, triplets, objects: what only those said.
+        episodes: whole texts.
+        theses, triplets, objects: those that only these episodes said.
         names: spellings that were seen only there.
-        reopened: facts that had been superseded there and now hold again.
+        reopened: facts that had been superseded there and are open again.
     """
 
     episodes: int = 0
@@ -45,7 +45,7 @@ class Forgotten:
 
 
 class _DryRun(Exception):
-    """Takes the transaction back."""
+    """Rolls the transaction back."""
 
 
 def forget(
@@ -55,27 +55,27 @@ def forget(
     source: str | None = None,
     dry_run: bool = False,
 ) -> Forgotten:
-    """Forget episodes, an entity or a source, and all that only they gave.
+    """Delete episodes, an entity or a source, and everything that only they said.
 
-    An entity is forgotten with every episode, whole, that mentions it: those joined to it, those
-    whose text has one of its names as words (unless another object has that name too), and those
-    that it speaks in. What other episodes say as well stays. What had been superseded only by what
-    goes holds again. The journal is emptied: nothing done before can be undone.
+    An entity is deleted with every whole episode that mentions it: those joined to it, those whose
+    text has one of its names as words (unless another object has that name too), and those whose
+    speaker it is. What other episodes say too stays. A fact that only deleted facts superseded is
+    open again. The journal is emptied: no earlier edit can be undone.
 
-    Every byte of the database is written again, so forgetting takes as long for one episode as for
-    many: forget them together.
+    The whole database is rewritten, so deleting one episode takes as long as deleting many: delete
+    them together.
 
     Args:
         store: the graph.
         episode: node id or ids.
-        entity: name, or id where several objects have the name.
-        source: as it was given with the episodes.
-        dry_run: change nothing, only tell what would go.
+        entity: name, or id if several objects have the name.
+        source: as given with the episodes.
+        dry_run: change nothing, only count.
 
     Raises:
-        ValueError: not one of the three is given; there is nothing of that name or number; or
-            another process kept reading an older state for ``store.wait`` seconds: the record has
-            forgotten, and the files will when the graph is next opened for writing.
+        ValueError: not exactly one of the three is given; it is unknown; or another process read
+            an older state for ``store.wait`` seconds: then the record has forgotten, and the files
+            will when the graph is next opened for writing.
     """
     if [episode, entity, source].count(None) != 2:
         raise ValueError("forget takes one of episode, entity and source")
@@ -105,64 +105,70 @@ def _episodes(
         if not found:
             raise ValueError(f"{store.path}: no episode has the source {source!r}")
         return found
-    numbers = [episode] if isinstance(episode, int) else list(dict.fromkeys(episode or ()))
-    for number in numbers:
+    ids = [episode] if isinstance(episode, int) else list(dict.fromkeys(episode or ()))
+    for id_ in ids:
         sql = "SELECT 1 FROM nodes WHERE id = ? AND type = ?"
-        if store.db.execute(sql, (number, EPISODIC)).fetchone() is None:
-            raise ValueError(f"{store.path}: #{number} is no episode")
-    return numbers
+        if store.db.execute(sql, (id_, EPISODIC)).fetchone() is None:
+            raise ValueError(f"{store.path}: #{id_} is no episode")
+    return ids
 
 
 def _set_pending(store: Store, revision: int) -> None:
-    """Note, in the same transaction, that the files still have to forget."""
+    """Record in the same transaction that the files are still to be purged."""
     store.db.execute("INSERT OR IGNORE INTO meta VALUES ('purge', ?)", (revision,))
 
 
 def finish(store: Store) -> None:
-    """Purge the files of what a process that was killed has forgotten, if there was one.
+    """Purge the files if a killed process left that undone.
 
     Raises:
-        ValueError: as of ``purge``.
+        ValueError: as ``purge``.
     """
     if (since := _pending(store)) is not None:
         purge(store, since)
 
 
 def _pending(store: Store) -> int | None:
-    """The revision from which on the files still have to forget."""
-    row = store.db.execute("SELECT value FROM meta WHERE name = 'purge'").fetchone()
+    """Return the first revision whose deletions are still in the files."""
+    sql = "SELECT value FROM meta WHERE name = 'purge'"
+    row: tuple[int] | None = store.db.execute(sql).fetchone()
     return None if row is None else row[0]
 
 
 def purge(store: Store, since: int) -> None:
-    """Leave no byte of what is not in the record any more in any file of the database.
+    """Remove every byte of deleted rows from all files of the database.
 
-    Another process may do the same at the same time.
+    Several processes may do this at the same time.
 
     Args:
         store: open for writing.
-        since: the revision from which on something was forgotten.
+        since: the first revision with deletions.
 
     Raises:
-        ValueError: another process kept reading an older state, or the disk is full (it takes the
-            database's size for a while).
+        ValueError: another process read an older state too long, or the disk is full (a copy of
+            the database is needed for a while).
     """
     with store.clear_errors():
         revision = store.revision
         marked = _pending(store)
     since = since if marked is None else min(since, marked)
-    steps = (_merge_words, _vacuum, partial(_purge_derived, since=since), _empty_wal)
+    steps: tuple[Callable[[Store], None], ...] = (
+        _merge_words,
+        _vacuum,
+        partial(_purge_derived, since=since),
+        _empty_wal,
+    )
     for step in tqdm(steps, desc="forget", unit="step", delay=2, leave=False):
         with store.clear_errors():
             step(store)
-    with store.clear_errors():  # unless more was forgotten meanwhile, which is for who did that
+    with store.clear_errors():  # unless another process has deleted more meanwhile, and purges that
         sql = """DELETE FROM meta WHERE name = 'purge'
             AND NOT EXISTS (SELECT 1 FROM removed WHERE revision > ?)"""
         store.db.execute(sql, (revision,))
 
 
 def _merge_words(store: Store) -> None:
-    """Words of deleted rows stay in the segments of FTS5 until all of them are merged."""
+    """Merge all segments of FTS5, which keep the words of deleted rows until then."""
     for table in ("name_words", "fact_words"):
         store.db.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
 
@@ -172,7 +178,7 @@ def _vacuum(store: Store) -> None:
 
 
 def _empty_wal(store: Store) -> None:
-    """Cut the -wal to nothing, which has to wait for those who still read an older state."""
+    """Truncate the -wal, once no process reads an older state."""
     if store.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
         raise ValueError(
             f"{store.path}: forgotten, but its -wal still has the text: another process has been"
@@ -188,9 +194,9 @@ def _purge_derived(store: Store, since: int) -> None:
     from turngraph.data.memory_graph.recall.derived_files import drop_arrays
     from turngraph.data.memory_graph.recall.vectors import purge as purge_vectors
 
-    drop_arrays(store.derived, NAME)  # times stand in them
+    drop_arrays(store.derived, NAME)  # they hold times
 
     sql = "SELECT kind, id FROM removed WHERE revision >= ?"
     gone = store.db.execute(sql, (since,)).fetchall()
-    nodes = [number for kind, number in gone if kind == 0]
-    purge_vectors(store.derived, [2 * number + kind for kind, number in gone], nodes)
+    nodes = [id_ for kind, id_ in gone if kind == 0]
+    purge_vectors(store.derived, [2 * id_ + kind for kind, id_ in gone], nodes)

@@ -1,12 +1,14 @@
-"""Memory graphs as GraphML, for networkx, Gephi and their like."""
+"""Export of a memory graph as GraphML, for networkx, Gephi and others."""
 
 from __future__ import annotations
 
 import re
 import sqlite3
+from io import TextIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from xml.sax.saxutils import XMLGenerator
+from xml.sax.xmlreader import AttributesImpl
 
 from tqdm import tqdm
 
@@ -24,30 +26,30 @@ GRAPHML = {
     "edge": "SELECT id, source, target, type, relation, said, valid_from, valid_to, hypothesis"
     " FROM edges ORDER BY id",
 }
-"""What is written: XML attributes first (``_FIXED``), then data."""
+"""Query for the elements of each kind: columns of XML attributes (``_FIXED``) first, then data."""
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def export_graphml(store: Store, path: str | Path) -> int:
-    """Write nodes and edges as GraphML, as of the last commit, and return how many they are.
+    """Write nodes and edges as of the last commit, and return their number.
 
-    Aliases, sources and speakers are attributes of nodes; provenance is seen in the episodic edges.
-    XML has no control characters: each becomes U+FFFD.
+    Aliases, sources and speakers are attributes of nodes; episodic edges show the provenance. XML
+    has no control characters: each becomes U+FFFD.
 
     Raises:
         ValueError: the file cannot be written; nothing is left half-written.
     """
     with store.reading(), whole_file(path, private=True) as file:
-        xml = XMLGenerator(file, encoding="utf-8", short_empty_elements=True)
+        xml = XMLGenerator(cast(TextIOBase, file), encoding="utf-8", short_empty_elements=True)
         xml.startDocument()
-        xml.startElement("graphml", {"xmlns": "http://graphml.graphdrawing.org/xmlns"})
+        _start(xml, "graphml", {"xmlns": "http://graphml.graphdrawing.org/xmlns"})
         for owner, query in GRAPHML.items():
             for name in _columns(store.db, query)[len(_FIXED[owner]) :]:
                 attributes = {"id": f"{owner}_{name}", "for": owner, "attr.name": name}
                 kind = "boolean" if name == "hypothesis" else "string"
-                xml.startElement("key", attributes | {"attr.type": kind})
+                _start(xml, "key", attributes | {"attr.type": kind})
                 xml.endElement("key")
-        xml.startElement("graph", {"id": "memory", "edgedefault": "directed"})
+        _start(xml, "graph", {"id": "memory", "edgedefault": "directed"})
         count = sum(
             _write_elements(xml, store.db, owner, query) for owner, query in GRAPHML.items()
         )
@@ -55,6 +57,10 @@ def export_graphml(store: Store, path: str | Path) -> int:
         xml.endElement("graphml")
         xml.endDocument()
     return count
+
+
+def _start(xml: XMLGenerator, name: str, attributes: dict[str, str]) -> None:
+    xml.startElement(name, AttributesImpl(attributes))
 
 
 def _columns(db: sqlite3.Connection, query: str) -> list[str]:
@@ -67,10 +73,10 @@ def _write_elements(xml: XMLGenerator, db: sqlite3.Connection, owner: str, query
     count = 0
     for row in tqdm(db.execute(query), desc=f"{owner}s", delay=2, leave=False):
         values = dict(zip(names, row, strict=True)) | {"type": types[row[names.index("type")]]}
-        xml.startElement(owner, {name: str(values.pop(name)) for name in fixed})
+        _start(xml, owner, {name: str(values.pop(name)) for name in fixed})
         for name, value in values.items():
             if value is not None and value != "[]" and (name != "hypothesis" or value):
-                xml.startElement("data", {"key": f"{owner}_{name}"})
+                _start(xml, "data", {"key": f"{owner}_{name}"})
                 xml.characters("true" if name == "hypothesis" else _NOT_XML.sub("\ufffd", value))
                 xml.endElement("data")
         xml.endElement(owner)

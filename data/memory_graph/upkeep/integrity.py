@@ -1,4 +1,4 @@
-"""What must hold between the rows of a memory graph's tables."""
+"""Rules between the rows of a memory graph's tables."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from turngraph.data.memory_graph.memory_types import (
 )
 
 SHOWN = 5
-"""So many ids of rows are named in a problem."""
+"""Maximum row ids in the message of a problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that must not be in a memory graph.
+    """Problem of a memory graph.
 
     Args:
-        what: in words, without anything that was remembered.
-        count: how many rows have it.
-        rows: the first ids of them.
-        derived: it can be made again from the record (``check --rebuild``).
-        damage: of the file, by something else than this program.
+        what: description, without any remembered text.
+        count: number of rows.
+        rows: ids of the first ones.
+        derived: it can be rebuilt from the record (``check --rebuild``).
+        damage: something other than this program changed the file.
     """
 
     what: str
@@ -48,8 +48,8 @@ class Problem:
 
 
 def _no_node(id: str, *types: int) -> str:
-    types = ", ".join(map(str, types))
-    return f"NOT EXISTS (SELECT 1 FROM nodes t WHERE t.id = {id} AND t.type IN ({types}))"
+    listed = ", ".join(map(str, types))
+    return f"NOT EXISTS (SELECT 1 FROM nodes t WHERE t.id = {id} AND t.type IN ({listed}))"
 
 
 def _no_fact(key: str) -> str:
@@ -63,7 +63,7 @@ def _ends(type: int, source: str, target: str) -> str:
 
 
 def _unjoined(pairs: str) -> str:
-    """Nodes that are not joined to an episode, of pairs of both that should be."""
+    """Return a query for nodes that lack an edge, given pairs of node and episode."""
     joined = f"SELECT source, target FROM edges WHERE type = {EPISODIC_EDGE}"
     return f"SELECT node FROM (SELECT {pairs} EXCEPT {joined}) GROUP BY node"
 
@@ -147,11 +147,11 @@ RULES = {
         " AND NOT EXISTS (SELECT 1 FROM edges e WHERE e.target = n.id)"
     ),
 }
-"""Each with a query for the ids of the rows that break it."""
+"""Query for the ids of the rows that break each rule, by its description."""
 
 
 def broken_rules(db: sqlite3.Connection) -> list[Problem]:
-    """The rules that a database breaks."""
+    """Return the rules that a database breaks."""
     problems = []
     for what, sql in tqdm(RULES.items(), desc="check", unit="rule", delay=2, leave=False):
         count = db.execute(f"SELECT count(*) FROM ({sql})").fetchone()[0]

@@ -1,7 +1,7 @@
-"""Edits that can be taken back: what an edit changed, row by row, and the way back.
+"""Journal of edits: the rows that an edit changed, and undo.
 
-SQLite itself tells what changed, through triggers that live as long as the edit. What follows from
-the rows (word indexes, revisions, the list of removed ids) follows here, on both ways.
+Temporary triggers report every changed row. What depends on the rows (word indexes, revisions, the
+list of removed ids) is updated here, after an edit and after its undo.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KEYS = {
     "provenance": 4,
     "supersessions": 2,
 }
-"""The tables that an edit may change, and how many of their first columns are the key."""
+"""Tables that an edit may change, with the number of leading key columns."""
 COLUMNS = {
     "nodes": "id type hash said valid_from valid_to hypothesis text".split(),
     "edges": "id type source target relation said valid_from valid_to hypothesis".split(),
@@ -36,51 +36,58 @@ COLUMNS = {
     "provenance": "fact episode start stop".split(),
     "supersessions": "old new boundary old_valid_to new_valid_from".split(),
 }
-"""All of their columns but the revision, which follows."""
-_NUMBERS = count()
+"""Their columns without the revision."""
+_FUNCTION_NUMBERS = count()
 REMOVED = {"nodes": 0, "edges": 1}
-"""What ``removed`` calls them."""
+"""Value of the column ``kind`` of ``removed``, by table."""
 Row = tuple[Any, ...]
 
 
 class Change(NamedTuple):
-    """A row before and after an edit; None: it was not there."""
+    """Row before and after an edit; None: there was no such row."""
 
     table: str
     before: Row | None
     after: Row | None
+
+    @property
+    def row(self) -> Row:
+        """The row after the edit, or the deleted one."""
+        row = self.before if self.after is None else self.after
+        assert row is not None, "a change has a row"
+        return row
 
 
 @contextmanager
 def edit(
     db: sqlite3.Connection, revision: int, operation: str, keys: Iterable[int]
 ) -> Iterator[None]:
-    """What is written inside stands in the journal as one edit.
+    """Record the writes inside as one edit in the journal.
 
     Args:
         db: inside a write.
         revision: of the write.
-        operation: the edit's name in the journal; with ids and no names of objects.
-        keys: simple triplets that may read otherwise afterwards; new ones are found.
+        operation: name of the edit in the journal, with ids and without names of objects.
+        keys: simple triplets whose text may change; new ones need not be given.
     """
     keys = set(keys)
     index_facts(db, keys, remove=True)
     with _recorded(db) as recorded:
         yield
-        changes = _summed_up(recorded)
-    _follow(db, changes, keys, revision)
+        changes = _net_changes(recorded)
+    _update_dependents(db, changes, keys, revision)
     entry = json.dumps({"revision": revision, "changes": changes}, ensure_ascii=False)
     db.execute("INSERT INTO journal (operation, undo) VALUES (?, ?)", (operation, entry))
 
 
 def undo(store: Store) -> str:
-    """Take back the last edit that was not taken back yet, and return which it was.
+    """Undo the last edit, and return its operation.
 
-    What was remembered since stays where it is, as long as it leaves alone what the edit changed.
-    Forgetting empties the journal, which must not hold what was forgotten.
+    What was remembered since then stays, if it does not touch the rows that the edit changed.
+    Forgetting empties the journal, which must not keep forgotten texts.
 
     Raises:
-        ValueError: there is no edit, or what it changed was changed again since.
+        ValueError: there is no edit, or its rows were changed again since.
     """
     db = store.db
     with store.writing() as revision:
@@ -88,7 +95,7 @@ def undo(store: Store) -> str:
         entry = db.execute(sql).fetchone()
         if entry is None:
             raise ValueError(f"{store.path}: no edit to undo; forgetting ends what can be undone")
-        number, operation, text = entry
+        entry_id, operation, text = entry
         edited = json.loads(text)
         changes = [
             Change(table, before and tuple(before), after and tuple(after))
@@ -100,18 +107,18 @@ def undo(store: Store) -> str:
                 f"{store.path}: {operation} cannot be undone: what was remembered since builds on"
                 " it; merge, split and rename can put right what is wrong now"
             )
-        back = [Change(table, after, before) for table, before, after in changes]
-        keys = _simple_keys(db, back)
+        reverse = [Change(table, after, before) for table, before, after in changes]
+        keys = _simple_keys(db, reverse)
         index_facts(db, keys, remove=True)
-        _write(db, back)
-        _follow(db, back, keys, revision)
-        db.execute("DELETE FROM journal WHERE id = ?", (number,))
-    return operation
+        _write(db, reverse)
+        _update_dependents(db, reverse, keys, revision)
+        db.execute("DELETE FROM journal WHERE id = ?", (entry_id,))
+    return str(operation)
 
 
 @contextmanager
 def _recorded(db: sqlite3.Connection) -> Iterator[list[Change]]:
-    """Every change of a row of the tables in ``KEYS``, as it happens."""
+    """Yield a list that collects every change of a row of the tables in ``KEYS``."""
     changes: list[Change] = []
 
     def record(table: str, event: str, *values: Any) -> None:
@@ -120,7 +127,8 @@ def _recorded(db: sqlite3.Connection) -> Iterator[list[Change]]:
         after = None if event == "DELETE" else values[half:]
         changes.append(Change(table, before, after))
 
-    function = f"record_change_{next(_NUMBERS)}"  # while an index is open none can be redefined
+    # a new name, as a function cannot be redefined while a statement uses it
+    function = f"record_change_{next(_FUNCTION_NUMBERS)}"
     db.create_function(function, -1, record)
     triggers = [(table, event) for table in KEYS for event in ("INSERT", "UPDATE", "DELETE")]
     for table, event in triggers:
@@ -138,8 +146,8 @@ def _recorded(db: sqlite3.Connection) -> Iterator[list[Change]]:
         changes.clear()  # the connection keeps the function
 
 
-def _summed_up(changes: Iterable[Change]) -> list[Change]:
-    """For every row what it was at first and what it is in the end, where that differs."""
+def _net_changes(changes: Iterable[Change]) -> list[Change]:
+    """Return the first and the last state of every row, where they differ."""
     first: dict[Row, Row | None] = {}
     last: dict[Row, Row | None] = {}
     for table, before, after in changes:
@@ -159,7 +167,7 @@ def _same_row(table: str) -> str:
 
 
 def _write(db: sqlite3.Connection, changes: list[Change]) -> None:
-    """Make changes; all old rows go first, so that no new one meets an equal one."""
+    """Apply changes; delete all old rows first, so that no new row conflicts with them."""
     for table, before, _ in changes:
         if before is not None:
             sql = f"DELETE FROM {table} WHERE {_same_row(table)}"
@@ -172,24 +180,26 @@ def _write(db: sqlite3.Connection, changes: list[Change]) -> None:
             db.execute(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})", values)
 
 
-def _follow(db: sqlite3.Connection, changes: list[Change], keys: set[int], revision: int) -> None:
-    """Bring what follows from changed rows to them: word indexes, revisions, removed ids.
+def _update_dependents(
+    db: sqlite3.Connection, changes: list[Change], keys: set[int], revision: int
+) -> None:
+    """Update word indexes, revisions and removed ids after changes of rows.
 
     Args:
         db: inside a write.
-        changes: made already.
-        keys: of facts that were taken out of the word index.
+        changes: already applied.
+        keys: facts that were removed from the word index.
         revision: of the write.
     """
-    new = [c.after for c in changes if c.table == "edges" and c.before is None]
+    new = [c.row for c in changes if c.table == "edges" and c.before is None]
     index_facts(db, keys | {edge_key(row[0]) for row in new})
     aliases = [c for c in changes if c.table == "aliases"]
     index_rows(db, "name_words", [c.before[0:3:2] for c in aliases if c.before], remove=True)
     index_rows(db, "name_words", [c.after[0:3:2] for c in aliases if c.after], remove=False)
     for table, kind in REMOVED.items():
         rows = [c for c in changes if c.table == table]
-        gone = [(kind, c.before[0], revision) for c in rows if c.after is None]
-        came = json.dumps([c.after[0] for c in rows if c.before is None])
+        gone = [(kind, c.row[0], revision) for c in rows if c.after is None]
+        came = json.dumps([c.row[0] for c in rows if c.before is None])
         sql = "DELETE FROM removed WHERE kind = ? AND id IN (SELECT value FROM json_each(?))"
         db.execute(sql, (kind, came))
         db.executemany("INSERT INTO removed VALUES (?, ?, ?)", gone)
@@ -198,7 +208,7 @@ def _follow(db: sqlite3.Connection, changes: list[Change], keys: set[int], revis
 
 
 def _simple_keys(db: sqlite3.Connection, changes: list[Change]) -> set[int]:
-    """Simple triplets that read otherwise once changes are made: they or an end of them change."""
+    """Return keys of the simple triplets that change, or an end of which changes."""
     rows = [(table, row) for table, *rows in changes for row in rows if row is not None]
     keys = {edge_key(row[0]) for table, row in rows if table == "edges" and row[1] == SIMPLE}
     for node in {row[0] for table, row in rows if table == "nodes"}:
@@ -207,7 +217,7 @@ def _simple_keys(db: sqlite3.Connection, changes: list[Change]) -> set[int]:
 
 
 def simple_keys_at(db: sqlite3.Connection, node: int) -> set[int]:
-    """Keys of the simple triplets at an object."""
+    """Return keys of the simple triplets of an object."""
     sql = f"SELECT id FROM edges WHERE type = {SIMPLE} AND (source = ?1 OR target = ?1)"
     return {edge_key(edge) for (edge,) in db.execute(sql, (node,))}
 
@@ -215,20 +225,21 @@ def simple_keys_at(db: sqlite3.Connection, node: int) -> set[int]:
 def _without_aliases_in_use(
     db: sqlite3.Connection, changes: list[Change], since: int
 ) -> list[Change]:
-    """Leave a name that an edit gave to an object which stays, where texts have used it since."""
-    new = {c.after[0] for c in changes if c.table == "nodes" and c.before is None}
+    """Drop the changes that gave a name to a remaining object, if texts have used it since."""
+    new = {c.row[0] for c in changes if c.table == "nodes" and c.before is None}
     return [
         c
         for c in changes
-        if c.table != "aliases" or c.before or c.after[3] in new or not _seen(db, c.after[0], since)
+        if c.table != "aliases" or c.before or c.row[3] in new or not _seen(db, c.row[0], since)
     ]
 
 
 def _changed_since(db: sqlite3.Connection, changes: list[Change], since: int) -> bool:
-    """Whether undoing changes would tear away what was remembered after a revision."""
+    """Whether what was remembered after a revision depends on changed rows."""
     edges = {row[0] for c in changes if c.table == "edges" for row in c[1:] if row}
-    for table, before, after in changes:
-        row = before if after is None else after
+    for change in changes:
+        table, before, after = change
+        row = change.row
         sql = f"SELECT {', '.join(COLUMNS[table])} FROM {table} WHERE {_same_row(table)}"
         if db.execute(sql, row[: KEYS[table]]).fetchone() != after:
             return True
@@ -254,11 +265,11 @@ def _seen(db: sqlite3.Connection, alias: int, since: int) -> bool:
 
 
 def _said(db: sqlite3.Connection, edge: Row, since: int) -> bool:
-    """Whether what an edge reads as was said again after a revision."""
-    number, type, _, target, *_ = edge
+    """Whether the fact of an edge was said again after a revision."""
+    edge_id, type, _, target, *_ = edge
     if type not in (SIMPLE, HYPER):
         return False
-    key = edge_key(number) if type == SIMPLE else node_key(target)
+    key = edge_key(edge_id) if type == SIMPLE else node_key(target)
     sql = (
         "SELECT 1 FROM provenance p JOIN nodes n ON n.id = p.episode"
         " WHERE p.fact = ? AND n.revision > ?"

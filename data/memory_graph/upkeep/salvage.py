@@ -1,4 +1,4 @@
-"""What can be saved of a damaged memory graph: its episodes, row by row around the damage."""
+"""Recovery of the episodes of a damaged memory graph, row by row around the damage."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from turngraph.data.memory_graph.upkeep.pages import rows
 COMMAND = "turngraph memory export --db {db} --damaged FILE"
 
 NODE_COLUMNS, RECORD_COLUMNS = 9, 6
-"""Of ``nodes`` and ``episodes``, by which their rows are told from others on a page."""
+"""Number of columns of ``nodes`` and ``episodes``, which identify their rows on a page."""
 
 
 class Saved(NamedTuple):
-    """Of so many episodes so many can be read; ``total`` is None where that cannot be read."""
+    """Number of readable episodes, and of all; ``total`` is None if unreadable."""
 
     episodes: int
     total: int | None
 
 
 def what_can_be_saved(path: str | Path) -> str:
-    """How many episodes can still be read, and the command that writes them."""
+    """Describe how many episodes can still be read, and the command that writes them."""
     saved = _count(path)
     if not saved.episodes:
         return "no episode can be read in it; a backup is what can be restored"
@@ -47,15 +47,15 @@ def _count(path: str | Path) -> Saved:
 
 
 def salvage(path: str | Path, output: str | Path) -> Saved:
-    """Write every episode that can still be read as a line that ``remember`` takes.
+    """Write every readable episode as a line that ``remember`` takes.
 
     Args:
-        path: the damaged database; it is only read.
+        path: the damaged database, which is only read.
         output: JSON Lines of ``text``, ``time``, ``source``, ``origin``, ``speaker``,
-            ``properties``. What else was in the graph is extracted again by remembering them.
+            ``properties``. Remembering them extracts the rest of the graph again.
 
     Raises:
-        ValueError: nothing can be read, or the output cannot be written.
+        ValueError: no episode can be read, or the output cannot be written.
     """
     with _damaged(path) as db, whole_file(output, private=True) as file:
         episodes = 0
@@ -72,14 +72,14 @@ def _damaged(path: str | Path) -> Iterator[sqlite3.Connection]:
     uri = f"{Path(path).resolve().as_uri()}?mode=ro"
     with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as db:
         with suppress(sqlite3.DatabaseError):
-            db.execute("PRAGMA writable_schema = ON")  # else a file cut short is not read at all
+            db.execute("PRAGMA writable_schema = ON")  # to read a truncated file
         yield db
 
 
 def _number(db: sqlite3.Connection, sql: str) -> int | None:
     try:
-        return db.execute(sql).fetchone()[0]
-    except (sqlite3.DatabaseError, TypeError):  # damaged there too, or no row
+        return int(db.execute(sql).fetchone()[0])
+    except (sqlite3.DatabaseError, TypeError, ValueError):  # damaged there too, or no row
         return None
 
 
@@ -88,7 +88,7 @@ def _total(db: sqlite3.Connection) -> int | None:
 
 
 def _episodes(db: sqlite3.Connection, path: str | Path) -> Iterator[dict[str, Any]]:
-    """What SQLite can still read, then what only the pages of the file have."""
+    """Yield the episodes that SQLite can still read, then those that only the pages have."""
     highest = [
         "SELECT seq FROM sqlite_sequence WHERE name = 'nodes'",
         "SELECT max(id) FROM nodes",
@@ -100,26 +100,26 @@ def _episodes(db: sqlite3.Connection, path: str | Path) -> Iterator[dict[str, An
     records = dict(_records_of_pages(path))
     sql = "SELECT id, said, text FROM nodes WHERE id BETWEEN ? AND ? AND type = ?"
     with tqdm(total=last, desc="read", unit="row", delay=2, leave=False) as bar:
-        for number, said, text in _readable(db, sql, last, bar):
-            if not isinstance(text, str) or text.endswith("\0"):  # SQLite pads a page that is cut
-                continue  # a whole one is found below
-            found.add(number)
-            yield _line(said, text, _record(db, number) or records.get(number))
-    for number, values in rows(path):
+        for node, said, text in _readable(db, sql, last, bar):
+            if not isinstance(text, str) or text.endswith("\0"):  # SQLite pads a cut page with NUL
+                continue  # a text that really ends so is found below
+            found.add(node)
+            yield _line(said, text, _record(db, node) or records.get(node))
+    for node, values in rows(path):
         is_episode = len(values) == NODE_COLUMNS and values[1] == EPISODIC
-        if is_episode and number not in found and isinstance(values[8], str):
-            found.add(number)
-            yield _line(values[3], values[8], records.get(number))
+        if is_episode and node not in found and isinstance(values[8], str):
+            found.add(node)
+            yield _line(values[3], values[8], records.get(node))
 
 
 def _records_of_pages(path: str | Path) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    for number, values in rows(path):
+    for node, values in rows(path):
         if len(values) == RECORD_COLUMNS and isinstance(values[4], str):
-            yield number, (*values[1:4], values[5])
+            yield node, (*values[1:4], values[5])
 
 
 def _line(said: Any, text: Any, record: tuple[Any, ...] | None) -> dict[str, Any]:
-    """An episode as ``remember`` reads it; without what stood beside its text if that is lost."""
+    """Return an episode as ``remember`` reads it; its other fields may be lost."""
     line = {"text": text, "time": said}
     if record is not None:
         source, origin, speaker, properties = record
@@ -132,7 +132,7 @@ def _line(said: Any, text: Any, record: tuple[Any, ...] | None) -> dict[str, Any
 def _readable(
     db: sqlite3.Connection, sql: str, last: int, bar: tqdm[Any]
 ) -> Iterator[tuple[Any, ...]]:
-    """Rows of all ids, in halves and halves of halves around those that cannot be read."""
+    """Yield the rows of all ids; bisect around those that cannot be read."""
     ranges = [(1, last)] if last else []
     while ranges:
         low, high = ranges.pop()
@@ -149,8 +149,9 @@ def _readable(
 
 
 def _record(db: sqlite3.Connection, node: int) -> tuple[Any, ...] | None:
-    """What stands beside an episode's text; None where that is damaged."""
+    """Return the other fields of an episode; None if damaged."""
     sql = "SELECT source, origin, speaker, properties FROM episodes WHERE node = ?"
+    row: tuple[Any, ...] | None = None
     with suppress(sqlite3.DatabaseError):
-        return db.execute(sql, (node,)).fetchone()
-    return None
+        row = db.execute(sql, (node,)).fetchone()
+    return row

@@ -1,4 +1,4 @@
-"""What is known of one object: now, and over time."""
+"""Facts of one object: now, and over time."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _EPISODES = f"SELECT count(*) FROM edges WHERE source = ? AND type = {EPISODIC_E
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """An object and what holds of it now.
+    """Object with the facts that hold now.
 
     Args:
         node: its id.
         name: its name.
-        aliases: every spelling, and in how many episodes it was seen.
-        num_episodes: those that mention it.
+        aliases: every spelling with the number of episodes where it was seen.
+        num_episodes: number of episodes that mention it.
         facts: simple triplets and theses that hold now, oldest first.
     """
 
@@ -38,9 +38,9 @@ class Shown:
 
 
 def history(store: Store, entity: str | int) -> list[Fact]:
-    """All simple triplets and theses of an object, those that are closed too, in order of time.
+    """Return all simple triplets and theses of an object, also closed ones, in order of time.
 
-    By where they begin, else by when they were first said; what has neither comes first.
+    The time is the begin, else the first mention; facts without either come first.
 
     Raises:
         ValueError: no object has that name or id, or several have.
@@ -51,13 +51,13 @@ def history(store: Store, entity: str | int) -> list[Fact]:
 
 
 def _when(fact: Fact) -> tuple[float, int]:
-    said = next((place.said for place in fact.provenance if place.said is not None), None)
+    said = next((entry.said for entry in fact.provenance if entry.said is not None), None)
     begin = fact.valid_from or said
     return (float("-inf") if begin is None else start(begin)), fact.key
 
 
 def show(store: Store, entity: str | int) -> Shown:
-    """What is known of an object now.
+    """Return an object with the facts that hold now.
 
     Raises:
         ValueError: no object has that name or id, or several have.

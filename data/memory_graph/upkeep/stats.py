@@ -1,4 +1,4 @@
-"""How much is in a memory graph."""
+"""Counts and file sizes of a memory graph."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What is in a memory graph.
+    """Counts and file sizes of a memory graph.
 
     Args:
-        nodes, edges: how many of each type.
-        aliases: spellings of objects.
-        sources: different ones that episodes belong to.
-        closed: simple triplets and theses that have an end.
-        superseded: those of them that another fact closes.
-        edits: that can be undone, one after the other.
-        first, last: when the first and the last episode was said; None: of none it is known.
+        nodes, edges: counts by type.
+        aliases: number of spellings of objects.
+        sources: number of different sources.
+        closed: number of simple triplets and theses with an end.
+        superseded: number of facts that another fact closes.
+        edits: number of edits that can be undone.
+        first, last: time of the first and the last episode; None: no time is known.
         revision: number of writes.
-        schema_version: of the tables.
-        bytes: of each file, by its name; derived arrays together by their folder's.
+        schema_version: version of the tables.
+        bytes: size of each file by name; derived arrays are summed under their folder's name.
     """
 
     nodes: dict[str, int]
@@ -73,8 +73,8 @@ def stats(store: Store) -> Stats:
 
 
 def _count(store: Store, what: str) -> int:
-    words = what.split(" FROM ")
-    return store.db.execute(f"SELECT count({words[0]}) FROM {words[1]}").fetchone()[0]
+    columns, _, tables = what.partition(" FROM ")
+    return int(store.db.execute(f"SELECT count({columns}) FROM {tables}").fetchone()[0])
 
 
 def _by_type(store: Store, table: str, names: tuple[str, ...]) -> dict[str, int]:

@@ -1,9 +1,9 @@
-"""Memory graphs as JSON Lines, both ways without loss.
+"""Lossless export and import of a memory graph as JSON Lines.
 
-A JSON Lines file begins with a header; every further line is one row of a table of schema.py, by
-its kind: node, episode, edge, alias, sighting, provenance, supersession. Ids are those of the
-database, a fact is named by its key, what is NULL is left out. What is derived (search indexes,
-revisions) and the journal of edits are not part of it.
+The file begins with a header. Every other line is one row of a table of schema.py, by its kind:
+node, episode, edge, alias, sighting, provenance, supersession. Ids are those of the database, facts
+are given by key, NULL is left out. Derived data (search indexes, revisions) and the journal of
+edits are not part of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from turngraph.data.jsonlines import Place, dump, iter_lines, whole_file
+from turngraph.data.json_fields import Place, iter_lines
+from turngraph.data.jsonlines import dump, whole_file
 from turngraph.data.memory_graph.memory_types import EDGE_TYPES, NODE_TYPES
 from turngraph.data.memory_graph.names import text_hash, well_formed
 from turngraph.data.memory_graph.times import start
@@ -34,14 +35,14 @@ HEADER = {"format": "turngraph memory graph", "version": 1}
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of line: its table, and its columns with the type that each takes in JSON."""
+    """Kind of line: its table, and the JSON type of each column."""
 
     table: str
     columns: dict[str, type]
     required: int
-    """So many of the columns, the first ones, are in every line."""
+    """Number of leading columns that every line has."""
     types: tuple[str, ...] = ()
-    """Names of the numbers in the column ``type``."""
+    """Names of the values of the column ``type``."""
 
 
 _TIMES = {"said": str, "valid_from": str, "valid_to": str, "hypothesis": bool}
@@ -75,7 +76,7 @@ KINDS = {
 
 
 def export_jsonl(store: Store, path: str | Path) -> int:
-    """Write the whole graph, as of its last commit, and return the number of lines.
+    """Write the whole graph as of its last commit, and return the number of lines.
 
     Raises:
         ValueError: the file cannot be written; nothing is left half-written.
@@ -98,9 +99,9 @@ def _lines(db: sqlite3.Connection) -> Iterator[dict[str, Any]]:
 
 
 def line_of(name: str, row: tuple[Any, ...]) -> dict[str, Any]:
-    """A row of a kind's table, its columns in the order of ``KINDS``, as the line of that row."""
+    """Return the line of a row, whose columns are in the order of ``KINDS``."""
     kind = KINDS[name]
-    line = {"kind": name}
+    line: dict[str, Any] = {"kind": name}
     for (column, type), value in zip(kind.columns.items(), row, strict=True):
         if column == "type":
             line[column] = kind.types[value]
@@ -112,30 +113,30 @@ def line_of(name: str, row: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def import_jsonl(store: Store, path: str | Path) -> int:
-    """Fill an empty graph from what ``export_jsonl`` wrote, and return the number of lines.
+    """Fill an empty graph from a file of ``export_jsonl``, and return the number of lines.
 
-    Ids stay, so that exporting again gives the same file. One transaction: all of it or nothing.
+    Ids stay, so that another export gives the same file. The import is one transaction.
 
     Raises:
-        ValueError: the graph is not empty; or a line is wrong, with file, line and field; or what
-            the lines say does not fit together.
+        ValueError: the graph is not empty; or a line is invalid, with file, line and field; or the
+            rows break a rule of integrity.py.
     """
     lines = iter_lines(path)
     place, header = next(lines, (Place(path), {}))
     if header != HEADER:
         raise place.error(f"does not begin with the line {dump(HEADER)}")
-    number = 1
+    num_lines = 1
     with store.writing() as revision:
         if store.db.execute("SELECT EXISTS (SELECT 1 FROM nodes)").fetchone()[0]:
             raise ValueError(f"{store.path}: not empty; import fills a new memory graph")
         for place, line in tqdm(lines, desc="import", unit="line", delay=2, leave=False):
             _insert(store.db, line, place, revision)
-            number += 1
+            num_lines += 1
         index_everything(store.db)
         broken = broken_rules(store.db)
         if broken:
             raise ValueError(f"{path}: does not fit together: {broken[0]}")
-    return number
+    return num_lines
 
 
 def _insert(db: sqlite3.Connection, line: dict[str, Any], place: Place, revision: int) -> None:
@@ -143,7 +144,9 @@ def _insert(db: sqlite3.Connection, line: dict[str, Any], place: Place, revision
     if name not in KINDS:
         raise (place / "kind").error(f"must be one of {', '.join(KINDS)}")
     kind = KINDS[name]
-    row = {column: _value(line.pop(column, None), kind, column, place) for column in kind.columns}
+    row: dict[str, Any] = {
+        column: _value(line.pop(column, None), kind, column, place) for column in kind.columns
+    }
     if line:
         raise (place / next(iter(line))).error(f"no field of a line of kind {name}")
     if name == "node":
@@ -157,28 +160,28 @@ def _insert(db: sqlite3.Connection, line: dict[str, Any], place: Place, revision
         raise place.error(f"there is such a {name} already") from None
 
 
-def _value(value: Any, kind: Kind, column: str, place: Place) -> Any:
-    """A field as its column holds it; errors do not show it, as it may be what was remembered."""
+def _value(value: object, kind: Kind, column: str, place: Place) -> object:
+    """Convert a field for its column; errors do not show it, as it may be a remembered text."""
     type = kind.columns[column]
-    if type is bool and value is None:
-        return 0
     if value is None:
+        if type is bool:
+            return 0
         if list(kind.columns).index(column) < kind.required:
             raise (place / column).error("missing")
         return None
     if not isinstance(value, type) or (type is int and isinstance(value, bool)):
         raise (place / column).error(f"must be {_JSON[type]}")
-    if type is int and not 0 <= value < 2**63:
+    if isinstance(value, int) and not 0 <= value < 2**63:
         raise (place / column).error("must be a number from 0 to 2**63 - 1")
     if column == "type":
         if value not in kind.types:
             raise (place / column).error(f"must be one of {', '.join(kind.types)}")
         return kind.types.index(value)
-    if type is dict:
+    if isinstance(value, dict):
         return well_formed(json.dumps(value, ensure_ascii=False))
-    if column in TIMES:
-        return _time(value, place / column)
-    return well_formed(value) if type is str else value
+    if isinstance(value, str):
+        return _time(value, place / column) if column in TIMES else well_formed(value)
+    return value
 
 
 def _time(value: str, place: Place) -> str:

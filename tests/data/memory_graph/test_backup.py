@@ -30,7 +30,7 @@ def test_others_write_while_a_backup_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The copy shows the moment at which it was begun, and is not begun again."""
-    monkeypatch.setattr(module, "PAGES_A_STEP", 1)
+    monkeypatch.setattr(module, "STEP_PAGES", 1)
     with small_graph(tmp_path / "one.db") as graph, MemoryGraph.open(tmp_path / "one.db") as other:
         before, steps = exported(graph, tmp_path), []
 
