@@ -1,4 +1,4 @@
-"""Asking a synthetic memory graph: ours, and the same neighbours by plain SQL and networkx."""
+"""Measures asking a synthetic memory graph, and the same neighbours by plain SQL and networkx."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from turngraph.benchmarks.memory_graph.synthetic_graph import (
     make_questions,
     make_vectors,
 )
+from turngraph.configs.extras import extra
 from turngraph.data.memory_graph.extract.rules import RulesExtractor
 from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.recall.adjacency import Adjacency, Moment
@@ -34,10 +35,10 @@ PERCENTILES = (50, 95)
 
 
 class Given:
-    """An embedder and an extractor that know their questions: their cost is not what is measured.
+    """An embedder and extractor with precomputed results, so that their cost is not measured.
 
     Args:
-        shape: of the graph; a text that is not known is near a topic of its own.
+        shape: shape of the graph; an unknown text is near a topic drawn from its length.
     """
 
     name = "given"
@@ -48,30 +49,30 @@ class Given:
         self.names: dict[str, tuple[str, ...]] = {}
 
     def know(self, questions: Sequence[Question]) -> None:
-        """Take over what is given with questions."""
+        """Add the vectors and names of questions."""
         for question in questions:
             self.vectors |= question.vectors
             self.names[question.text] = question.names
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """A unit vector for each text."""
+        """Return a unit vector for each text."""
         unknown = [text for text in texts if text not in self.vectors]
         topics = np.array([len(text) % self.shape.num_topics for text in unknown], dtype=np.int64)
         drawn = dict(zip(unknown, self.clusters.draw(topics), strict=True))
         return np.stack([self.vectors.get(text, drawn.get(text)) for text in texts])
 
     def entities(self, question: str) -> list[str]:
-        """The names that a question mentions."""
+        """Return the names that a question mentions."""
         return list(self.names[question])
 
 
 def probe() -> np.ndarray:
-    """What ``Given`` answers for the text by which embedders are recognised."""
+    """Return the vector of ``Given`` for the text that identifies an embedder."""
     return np.eye(1, WIDTH, dtype=np.float32)[0]
 
 
 def make(path: Path, shape: Shape, index: bool = False) -> Json:
-    """Write a graph, its vectors and its adjacency; seconds of each."""
+    """Write a graph, its vectors and its adjacency; returns the seconds of each."""
     seconds: Json = {}
     began = time.perf_counter()
     make_graph(path, shape)
@@ -89,7 +90,7 @@ def make(path: Path, shape: Shape, index: bool = False) -> Json:
 def measure(
     path: Path, shape: Shape, count: int, misspelt: float, hub: float, mixture: str
 ) -> Json:
-    """Opening, asking, asking with remembering in between, walking, and the memory taken."""
+    """Measure opening, asking, asking while remembering, walking and resident memory."""
     given = Given(shape)
     given.vectors[PROBE] = probe()
     with Store(path) as store:
@@ -130,12 +131,12 @@ def _stages(asked: Sequence[dict[str, float]]) -> dict[str, list[float]]:
 
 
 def percentiles(milliseconds: Sequence[float]) -> list[float]:
-    """p50 and p95."""
+    """Return p50 and p95."""
     return [float(value) for value in np.percentile(milliseconds, PERCENTILES)]
 
 
 def resident_mb() -> float:
-    """Resident memory of this process, mapped pages included."""
+    """Return this process's resident memory in MB, with mapped pages."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
@@ -143,7 +144,7 @@ def resident_mb() -> float:
 
 
 def hops(walk: Callable[[np.ndarray], np.ndarray], questions: Sequence[Question]) -> Json:
-    """Milliseconds to the neighbours of a question's objects, and to theirs."""
+    """Measure milliseconds to the neighbours of a question's objects, and to their neighbours."""
     one, two = [], []
     for question in tqdm(questions, desc="hops"):
         began = time.perf_counter()
@@ -157,18 +158,18 @@ def hops(walk: Callable[[np.ndarray], np.ndarray], questions: Sequence[Question]
 def _remembering(
     store: Store, recall: Recall, questions: Sequence[Question], settings: RecallSettings
 ) -> list[float]:
-    """Milliseconds of each question when something was remembered just before it."""
+    """Return the milliseconds of each question after something was remembered."""
     extractor, found = RulesExtractor(), []
-    for number, question in enumerate(tqdm(questions, desc="remembering, asking")):
+    for index, question in enumerate(tqdm(questions, desc="remembering, asking")):
         name = question.names[0]
-        text = f"{name} met Visitor {number}. {name} likes blue cars. Visitor {number} left."
+        text = f"{name} met Visitor {index}. {name} likes blue cars. Visitor {index} left."
         remember_many(store, extractor, [Episode(text, time="2024-05-01")])
         found.append(_timed(recall, question, settings)[0])
     return found
 
 
 def measure_sql(path: Path, shape: Shape, count: int, hub: float) -> Json:
-    """The same neighbours by plain SQL."""
+    """Measure the same neighbours by plain SQL."""
     sql = """SELECT target FROM edges WHERE source = ?1
         UNION ALL SELECT source FROM edges WHERE target = ?1"""
     began = time.perf_counter()
@@ -184,8 +185,9 @@ def measure_sql(path: Path, shape: Shape, count: int, hub: float) -> Json:
 
 
 def measure_networkx(path: Path, shape: Shape, count: int, hub: float) -> Json:
-    """The same neighbours by networkx, whose graph is made of the record."""
-    import networkx  # a peer, needed nowhere else
+    """Measure the same neighbours by networkx, with a graph built from the record."""
+    with extra("bench", "the comparison needs"):
+        import networkx
 
     with Store(path, read_only=True) as store:
         questions = make_questions(store.db, shape, count, 0, hub)

@@ -1,4 +1,4 @@
-"""Vectors of texts, kept in the user's cache folder by the texts' content."""
+"""Cache of sentence vectors in the user's cache folder, keyed by the text."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ BATCH = 512
 
 
 class EmbeddingCache:
-    """A sentence encoder that computes each text once, for all runs.
+    """A sentence encoder that encodes each text once over all runs.
 
     Args:
-        path: of the database that keeps the vectors, float16.
+        path: path of the database of vectors, float16.
         embed: the encoder.
     """
 
@@ -30,7 +30,7 @@ class EmbeddingCache:
         self.db.execute("CREATE TABLE IF NOT EXISTS vectors (hash BLOB PRIMARY KEY, vector BLOB)")
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """Unit vectors, float32 [len(texts), width]."""
+        """Return unit vectors, float32 [len(texts), width]."""
         by_hash = {_hash(text): text for text in texts}
         found = {key: vector for key in by_hash if (vector := self._kept(key)) is not None}
         new = sorted(by_hash.keys() - found.keys(), key=lambda key: len(by_hash[key]))

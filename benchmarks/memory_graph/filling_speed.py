@@ -1,7 +1,7 @@
-"""Filling a memory graph with made-up texts by rules: sentences a second while it grows.
+"""Measures how fast rules fill a memory graph with made-up texts while it grows.
 
-From an empty one on, or into a made-up graph (``synthetic_memory.py``) of any size: a million
-nodes are there in minutes. Its facts contradict nothing, so less is closed than in a grown one.
+From an empty graph on, or into a synthetic graph (``synthetic_graph.py``) of any size: a million
+nodes exist in minutes. Its facts contradict nothing, so that fewer are closed than in a grown one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,8 @@ SENTENCES_PER_TEXT = 10
 NUM_STEPS = 10
 TEXTS_AT_ONCE = BATCH
 NUM_EMBEDDED = 1000
-EMBEDDED_AT_ONCE = 200  # what one batch of remembering adds, about
-NUM_INTO = 10_000  # sentences into a made-up graph, after as many texts as are written at once
+EMBEDDED_AT_ONCE = 200  # about what one batch of remembering adds
+NUM_INTO = 10_000  # sentences into a synthetic graph, after one batch that warms up
 VERBS = "met likes married visited founded left knows called paid joined".split()
 TAILS = (
     "in {place}", "on 3 May {year}", "after the long winter of {year}", "at the station",
@@ -37,31 +37,30 @@ TAILS = (
 )  # fmt: skip
 
 
-def texts(names: list[str], seed: int, number: int = 0) -> Iterator[Episode]:
-    """Texts without end, from a number on; their people and places come from a pool that widens."""
-    rng = random.Random(seed + number)
-    while True:
+def texts(names: list[str], seed: int, first: int = 0) -> Iterator[Episode]:
+    """Yield texts without end; their people and places come from a pool that widens."""
+    rng = random.Random(seed + first)
+    for number in count(first):
         widest = min(50 + 4 * number, len(names))
         sentences = [_sentence(rng, names, widest) for _ in range(SENTENCES_PER_TEXT)]
         year = 1990 + number % 30
         yield Episode(" ".join(sentences), f"{year}-05-03", "made up", f"text {seed} {number}")
-        number += 1
 
 
 def _sentence(rng: random.Random, names: list[str], widest: int) -> str:
-    # by a power law: a few are in every other sentence, most in one
+    # power law: a few names are in every other sentence, most are in one
     who, whom, place = (names[int(widest * rng.random() ** 2.5)] for _ in range(3))
     tail = rng.choice(TAILS).format(place=place, year=rng.randint(1950, 2020))
     return f"{who} {rng.choice(VERBS)} {whom} {tail}."
 
 
 def measure(path: Path, nodes: int, seed: int) -> list[Json]:
-    """Remember texts until there are so many nodes.
+    """Remember texts until the graph has so many nodes.
 
     Args:
-        path: of the database.
-        nodes: to stop at; ten steps lead there.
-        seed: of the texts.
+        path: path of the database.
+        nodes: final number of nodes, reached in ten steps that are measured each.
+        seed: random seed of the texts.
     """
     source = texts(object_names(Shape(max(nodes, 1000), 0, 0, seed)), seed)
     with Store(path) as store, tqdm(total=nodes, desc="filling", unit="node") as bar:
@@ -69,7 +68,7 @@ def measure(path: Path, nodes: int, seed: int) -> list[Json]:
         return [_until(store, source, end, bar) for end in ends]
 
 
-def _until(store: Store, source: Iterator[Episode], nodes: int, bar: tqdm) -> Json:
+def _until(store: Store, source: Iterator[Episode], nodes: int, bar: tqdm[Any]) -> Json:
     extractor, sentences, times = RulesExtractor(), 0, (0.0, 0.0)
     while (there := _count(store, "nodes")) < nodes or not sentences:
         taken = _remember(store, extractor, source)
@@ -80,12 +79,12 @@ def _until(store: Store, source: Iterator[Episode], nodes: int, bar: tqdm) -> Js
 
 
 def measure_into(path: Path, shape: Shape, made: Path | None = None) -> Json:
-    """Remember texts about all objects of a made-up graph.
+    """Remember texts about all objects of a synthetic graph.
 
     Args:
-        path: of the database, which is not there yet.
-        shape: of the graph.
-        made: a graph of this shape that is there already, to be copied; None: it is made.
+        path: path of the database, which does not exist yet.
+        shape: shape of the graph.
+        made: existing graph of this shape to copy; None: make one.
     """
     if made is None:
         make_graph(path, shape)
@@ -93,7 +92,7 @@ def measure_into(path: Path, shape: Shape, made: Path | None = None) -> Json:
         with closing(sqlite3.connect(made)) as old, closing(sqlite3.connect(path)) as new:
             old.backup(new)
     names = object_names(shape)
-    source, extractor = texts(names, shape.seed, number=len(names)), RulesExtractor()
+    source, extractor = texts(names, shape.seed, first=len(names)), RulesExtractor()
     parts = NUM_INTO // (SENTENCES_PER_TEXT * TEXTS_AT_ONCE)
     with Store(path) as store:
         _remember(store, extractor, source)
@@ -105,7 +104,7 @@ def measure_into(path: Path, shape: Shape, made: Path | None = None) -> Json:
 def _remember(
     store: Store, extractor: RulesExtractor, source: Iterator[Episode]
 ) -> tuple[float, float]:
-    """Seconds and CPU seconds that the next texts take."""
+    """Remember the next texts; returns seconds and CPU seconds."""
     part = list(islice(source, TEXTS_AT_ONCE))
     began, worked = time.perf_counter(), time.process_time()
     remember_many(store, extractor, part)
@@ -123,7 +122,7 @@ def _row(store: Store, sentences: int, seconds: float, busy: float) -> Json:
 
 
 def _size(path: Path) -> int:
-    """Bytes of a database and of what was committed to it last."""
+    """Return the bytes of a database and its write-ahead log."""
     return sum(p.stat().st_size for p in path.parent.glob(f"{path.name}*") if p.is_file())
 
 
@@ -132,7 +131,7 @@ def _count(store: Store, table: str) -> int:
 
 
 def measure_embedding(embedder: str, seed: int) -> float:
-    """Sentences a second that a sentence encoder embeds, in batches as remembering adds them."""
+    """Return the sentences per second that a sentence encoder embeds, in batches of remembering."""
     from turngraph.configs.models import sentence_encoder  # and with it torch
 
     embed = sentence_encoder(embedder)

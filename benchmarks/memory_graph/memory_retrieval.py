@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from turngraph.benchmarks.memory_graph.embedding_cache import EmbeddingCache
 from turngraph.benchmarks.memory_graph.retrieval_data import FILES, Collection, Question, read
@@ -47,6 +48,7 @@ from turngraph.data.memory_graph.recall.traverse_settings import PPR, Restart
 from turngraph.data.scoring.score import bootstrap
 
 Json = dict[str, Any]
+IntArray = npt.NDArray[np.int64]
 MODULE = "turngraph.benchmarks.memory_graph.memory_retrieval"
 DEPTHS = (2, 5, 10)
 MAIN_DEPTH = {"musique": 5, "hotpotqa": 5, "locomo": 10}
@@ -60,7 +62,7 @@ EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure, print the tables, write the JSON."""
+    """Measure, print the tables and write the JSON file."""
     args = parse(argv)
     path = cache_folder() / "embeddings" / f"{args.embedder.replace('/', '--')}.db"
     embed = EmbeddingCache(path, sentence_encoder(args.embedder))
@@ -77,15 +79,15 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--data", required=True, help="folder below which the benchmarks' files are")
+    add("--data", required=True, help="folder with the benchmarks' files, at any depth")
     add("--benchmarks", nargs="+", choices=sorted(FILES), default=list(FILES))
     add("--embedder", default=EMBEDDER, help="sentence encoder")
-    add("--seed", type=int, default=0, help="of the halves and of shuffling")
+    add("--seed", type=int, default=0, help="random seed of the halves and of shuffling")
     add("--output", help="JSON file")
     return parser.parse_args(argv)
 
@@ -93,14 +95,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def measure(
     name: str, filling: Filling, collections: Sequence[Collection], embed: Embed, seed: int
 ) -> Json:
-    """All rows of one benchmark, filled in one way.
+    """Measure all rows of one benchmark with one extractor.
 
     Args:
-        name: of the benchmark.
-        filling: who extracts.
-        collections: of the benchmark.
-        embed: texts to unit vectors.
-        seed: of the halves and of shuffling.
+        name: name of the benchmark.
+        filling: which extractor fills the memory graph.
+        collections: the benchmark's collections.
+        embed: maps texts to unit vectors.
+        seed: random seed of the halves and of shuffling.
     """
     questions = [question for collection in collections for question in collection.questions]
     rows = {row: [ranking] for row, ranking in flat_rankings(collections, embed).items()}
@@ -128,7 +130,7 @@ def measure(
 
 
 def described(ppr: PPR) -> str:
-    """What is tried out in a setting."""
+    """Describe a setting in words."""
     restart = ppr.restart or Restart()
     return (
         f"damping {ppr.damping}, num_facts {restart.num_facts}, episodes {restart.episodes}, "
@@ -143,39 +145,39 @@ def score(
     depth: int,
     seed: int,
 ) -> Json:
-    """Recall of every row, its settings found on the other half of the questions.
+    """Return the recall of every row, with settings chosen on the other half of the questions.
 
     Args:
-        rows: the rankings of each, one for every setting.
-        questions: all of them; those without gold only tell when nothing should be found.
-        baselines: the rows of flat retrieval.
-        depth: at which settings are chosen and rows compared.
-        seed: of the halves.
+        rows: rankings of each row, one per setting.
+        questions: all questions; those without gold passages count only for "no answer".
+        baselines: names of the rows of flat retrieval.
+        depth: depth at which settings are chosen and rows compared.
+        seed: random seed of the halves.
     """
-    asked = [i for i, question in enumerate(questions) if question.gold]
+    with_gold = [i for i, question in enumerate(questions) if question.gold]
     column = DEPTHS.index(depth)
     recalls, chosen, times = {}, {}, {}
     for row, rankings in rows.items():
         which = choose(rankings, questions, depth, seed)
         used = picked(dict(enumerate(rankings)), which)
-        recalls[row] = np.array([_recalls(used.episodes[i], questions[i].gold) for i in asked])
+        recalls[row] = np.array([_recalls(used.episodes[i], questions[i].gold) for i in with_gold])
         chosen[row] = list(dict.fromkeys(which.tolist()))
-        times[row] = float(np.median([used.milliseconds[i] for i in asked]))
+        times[row] = float(np.median([used.milliseconds[i] for i in with_gold]))
     base = max(baselines, key=lambda row: recalls[row][:, column].mean())
     gains = [values[:, column] - recalls[base][:, column] for values in recalls.values()]
-    ids = [str(i) for i in asked]
+    ids = [str(i) for i in with_gold]
     table = np.concatenate([np.stack(gains, 1), *recalls.values()], axis=1)
     estimates = bootstrap(table, ids)
-    report: Json = {"questions": len(asked), "baseline": base, "depth": depth, "rows": {}}
-    for number, row in enumerate(recalls):
-        first = len(recalls) + len(DEPTHS) * number
+    report: Json = {"questions": len(with_gold), "baseline": base, "depth": depth, "rows": {}}
+    for index, row in enumerate(recalls):
+        first = len(recalls) + len(DEPTHS) * index
         report["rows"][row] = {
             "recall": {d: list(e) for d, e in zip(DEPTHS, estimates[first:], strict=False)},
-            "gain": list(estimates[number]),
+            "gain": list(estimates[index]),
             "milliseconds": times[row],
             "chosen": chosen[row],
         }
-    if len(asked) < len(questions):
+    if len(with_gold) < len(questions):
         report["no_answer"] = {
             row: no_answer(rows[row][0].closeness, questions, halves(len(questions), seed))
             for row in MIXTURES
@@ -184,15 +186,15 @@ def score(
     return report
 
 
-def halves(count: int, seed: int) -> np.ndarray:
-    """0 or 1 for every question, as many of each as can be."""
+def halves(count: int, seed: int) -> IntArray:
+    """Assign 0 or 1 to every question at random, equally often."""
     return np.random.default_rng(seed).permutation(count) % 2
 
 
 def choose(
     rankings: Sequence[Ranking], questions: Sequence[Question], depth: int, seed: int
-) -> np.ndarray:
-    """For every question the number of the setting that does best on the other half."""
+) -> IntArray:
+    """Return for every question the index of the setting that is best on the other half."""
     half = halves(len(questions), seed)
     best = []
     for other in (1, 0):
@@ -202,12 +204,13 @@ def choose(
             for r in rankings
         ]
         best.append(int(np.argmax(recall)))
-    return np.array(best)[half]
+    chosen: IntArray = np.array(best)[half]
+    return chosen
 
 
-def picked(rankings: Mapping[int, Ranking], which: Sequence[int]) -> Ranking:
-    """Every question's part of the ranking by its setting."""
-    each = [(rankings[number], i) for i, number in enumerate(which)]
+def picked(rankings: Mapping[int, Ranking], which: IntArray) -> Ranking:
+    """Return a ranking that takes each question from the ranking of its setting."""
+    each = [(rankings[setting], i) for i, setting in enumerate(which.tolist())]
     return Ranking(
         [ranking.episodes[i] for ranking, i in each],
         [ranking.milliseconds[i] for ranking, i in each],
@@ -218,15 +221,15 @@ def _recalls(found: Sequence[str], gold: frozenset[str]) -> list[float]:
     return [len(gold.intersection(found[:depth])) / len(gold) for depth in DEPTHS]
 
 
-def no_answer(closeness: Sequence[float], questions: Sequence[Question], half: np.ndarray) -> Json:
-    """How often nothing is found with ``min_similarity`` at a threshold of the other half.
+def no_answer(closeness: Sequence[float], questions: Sequence[Question], half: IntArray) -> Json:
+    """Return how often nothing is found with a ``min_similarity`` chosen on the other half.
 
-    The threshold is where the two rates are farthest apart.
+    The threshold is the one with the largest gap between the two rates.
 
     Args:
-        closeness: of the closest fact to each question.
-        questions: those without gold should find nothing.
-        half: of each question.
+        closeness: similarity of the closest fact to each question.
+        questions: those without gold passages should find nothing.
+        half: half of each question.
     """
     close = np.array(closeness)
     should = np.array([not question.gold for question in questions])
@@ -246,7 +249,7 @@ def no_answer(closeness: Sequence[float], questions: Sequence[Question], half: n
 
 
 def markdown(report: Json) -> str:
-    """The table of one benchmark."""
+    """Return the Markdown table of one benchmark."""
     depth = report["depth"]
     heads = [f"recall@{d}" for d in DEPTHS] + [f"@{depth} beside {report['baseline']}", "ms"]
     lines = [
@@ -260,10 +263,13 @@ def markdown(report: Json) -> str:
         cells = [_interval(found["recall"][d]) for d in DEPTHS]
         cells += [_interval(found["gain"], "+"), f"{found['milliseconds']:.1f}"]
         lines.append(f"| {row} | " + " | ".join(cells) + " |")
-    for number in report["rows"][OURS]["chosen"]:
-        lines += ["", f"{OURS}: {report['settings'][number]}"]
+    for setting in report["rows"][OURS]["chosen"]:
+        lines += ["", f"{OURS}: {report['settings'][setting]}"]
     if "no_answer" in report:
-        lines += ["", "| no answer | min_similarity | to what was never said | to the rest |"]
+        lines += [
+            "",
+            "| no answer | min_similarity | to what was never said | to other questions |",
+        ]
         lines += ["|---" * 4 + "|"]
         for row, found in report["no_answer"].items():
             rates = f"{found['rightly']:.1%} | {found['wrongly']:.1%}"

@@ -19,15 +19,14 @@ import json
 import os
 import platform
 import shlex
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -35,14 +34,17 @@ from turngraph.benchmarks.memory_graph import asking_speed, filling_speed
 from turngraph.benchmarks.memory_graph.synthetic_graph import Shape
 from turngraph.data.cli import run_cli
 from turngraph.data.jsonlines import whole_file
+from turngraph.model.checkpoint import commit
 
 Json = dict[str, Any]
+Result = TypeVar("Result")
+MODULE = "turngraph.benchmarks.memory_graph.memory_speed"
 EDGES_PER_NODE = 5
 MIN_HUB = 100_000
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure, print the tables, write the JSON."""
+    """Measure, print the tables and write the JSON file."""
     args = parse(argv)
     result: Json = {"facts": facts(args), "filling": [], "into": [], "asking": []}
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
@@ -63,36 +65,48 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--nodes", type=int, default=50_000, help="fill until there are so many; 0: do not")
-    add("--fill_nodes", type=int, nargs="*", default=[], help="sizes of graphs to fill into")
-    add("--ask_nodes", type=int, nargs="*", default=[100_000], help="sizes of the graphs asked")
-    add("--questions", type=int, default=200, help="of each size")
+    add("--nodes", type=int, default=50_000, help="fill an empty graph up to this size; 0: do not")
+    add(
+        "--fill_nodes",
+        type=int,
+        nargs="*",
+        default=[],
+        help="sizes of synthetic graphs to fill into",
+    )
+    add(
+        "--ask_nodes",
+        type=int,
+        nargs="*",
+        default=[100_000],
+        help="sizes of synthetic graphs to ask",
+    )
+    add("--questions", type=int, default=200, help="questions per size")
     add("--mixture", default="BeamSearch + WaterCircles")
     add("--hub", type=float, default=0.1, help="share of the questions that name the hub")
-    add("--misspelt", type=float, default=0.2, help="share of the names that are no alias")
+    add("--misspelt", type=float, default=0.2, help="share of names that match no alias")
     encoder = "sentence-transformers/all-MiniLM-L6-v2"
-    add("--embedder", default=encoder, help="measured beside filling; an empty name: it is not")
-    add("--index", action="store_true", help="index all vectors too; a millisecond each")
+    add("--embedder", default=encoder, help="sentence encoder to measure; empty: none")
+    add("--index", action="store_true", help="index all vectors too; a millisecond per vector")
     add("--no_peers", action="store_true", help="without networkx and plain SQL")
-    add("--folder", help="where the databases are made; default: the system's for such files")
-    add("--keep", help="a folder in which the graphs that are asked stay, and are found again")
+    add("--folder", help="folder for temporary databases; default: the system's")
+    add("--keep", help="folder that keeps the asked graphs for later runs")
     add("--seed", type=int, default=0)
     add("--output", help="JSON file")
     return parser.parse_args(argv)
 
 
 def shape_of(nodes: int, seed: int) -> Shape:
-    """The graph of a size that is asked and filled into."""
+    """Return the shape of the synthetic graph with so many nodes."""
     return Shape(nodes, EDGES_PER_NODE * nodes, min(MIN_HUB, nodes), seed)
 
 
 def fill(folder: Path, shape: Shape, kept: str | None) -> Json:
-    """One graph, made or copied from a kept one that is asked, filled in a process of its own."""
+    """Fill one graph, made or copied from a kept one, in a separate process."""
     name = f"{shape.nodes}-{shape.edges}-{shape.seed}.db"
     made = Path(kept or folder) / f"asked-{name}"
     path = folder / f"into-{name}"
@@ -102,7 +116,7 @@ def fill(folder: Path, shape: Shape, kept: str | None) -> Json:
 
 
 def ask(folder: Path, shape: Shape, args: argparse.Namespace) -> Json:
-    """One graph: made in one process, measured in others, so that each one's memory is its own."""
+    """Make and measure one graph, in separate processes, so that memory is not shared."""
     path = folder / f"asked-{shape.nodes}-{shape.edges}-{shape.seed}.db"
     found: Json = {"nodes": shape.nodes, "edges": shape.edges, "mixture": args.mixture}
     if not path.exists():
@@ -116,19 +130,17 @@ def ask(folder: Path, shape: Shape, args: argparse.Namespace) -> Json:
     return found
 
 
-def alone(function: Any, *args: Any) -> Any:
-    """What a function returns in a process of its own."""
+def alone(function: Callable[..., Result], *args: object) -> Result:
+    """Call a function in a separate process."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(function, *args).result()
 
 
 def facts(args: argparse.Namespace) -> Json:
-    """What a reader has to know of the run."""
-    head = ["git", "rev-parse", "HEAD"]
-    commit = subprocess.run(head, capture_output=True, text=True, check=False)
+    """Return the circumstances of the run: command, commit, machine."""
     return {
-        "command": shlex.join(["python", *sys.argv]),
-        "commit": commit.stdout.strip(),
+        "command": shlex.join(["python", "-m", MODULE, *sys.argv[1:]]),
+        "commit": commit(),
         "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
         "numpy": np.__version__,
         "seed": args.seed,
@@ -137,12 +149,12 @@ def facts(args: argparse.Namespace) -> Json:
 
 
 def markdown(result: Json) -> str:
-    """The tables."""
+    """Return the Markdown tables."""
     lines = []
-    for name, rows in (("From empty", result["filling"]), ("Into made-up", result["into"])):
+    for name, rows in (("From empty", result["filling"]), ("Into synthetic", result["into"])):
         lines += _filled(name, rows) if rows else []
     if "embedding" in result:
-        lines += ["", f"Embedding in batches: {result['embedding']:,.0f} sentences/s beside it."]
+        lines += ["", f"Embedding in batches: {result['embedding']:,.0f} sentences/s."]
     for row in result["asking"]:
         lines += ["", f"{row['nodes']:,} nodes, {row['edges']:,} edges, {row['mixture']}:", ""]
         lines += ["| | p50 ms | p95 ms | opening s | resident MB |", "|---|---:|---:|---:|---:|"]
@@ -153,7 +165,7 @@ def markdown(result: Json) -> str:
 
 
 def _filled(name: str, rows: Sequence[Json]) -> list[str]:
-    head = ("nodes", "edges", "sentences/s", "a CPU second", "file MB")
+    head = ("nodes", "edges", "sentences/s", "per CPU second", "file MB")
     lines = ["", f"{name}:", "", f"| {' | '.join(head)} |", "|---:" * len(head) + "|"]
     for row in rows:
         lines.append(
@@ -167,7 +179,7 @@ def _rows(row: Json) -> list[tuple[str, list[float | None]]]:
     ours = row["ours"]
     rows = [
         ("asking", [*ours["asking"], ours["opening_s"], ours["resident_mb"]]),
-        ("asking, remembering in between", [*ours["remembering"], None, ours["resident_late_mb"]]),
+        ("asking while remembering", [*ours["remembering"], None, ours["resident_late_mb"]]),
     ]
     for name in ("ours", "sql", "networkx"):
         if name in row:

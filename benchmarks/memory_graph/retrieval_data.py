@@ -1,4 +1,4 @@
-"""MuSiQue, HotpotQA and LoCoMo as episodes to remember and questions with the right episodes.
+"""Reads MuSiQue, HotpotQA and LoCoMo as episodes to remember and questions about them.
 
 LoCoMo is CC BY-NC 4.0: for evaluation only.
 """
@@ -23,12 +23,12 @@ FILES = {
     "locomo": ("locomo_3.json",),
 }
 NEVER_SAID = 5
-"""LoCoMo's category of questions after what was never said."""
+"""LoCoMo's category of questions about what was never said."""
 _TURN = re.compile(r"D\d+:\d+")
 
 
 class Question(NamedTuple):
-    """A question, and the origins of the episodes that it needs; none: nothing should be found."""
+    """A question and the origins of its gold episodes; empty: nothing should be found."""
 
     text: str
     gold: frozenset[str]
@@ -36,14 +36,14 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class Collection:
-    """What is remembered together, and asked.
+    """Episodes that are remembered together, and questions about them.
 
     Args:
-        name: of the benchmark, or of one conversation of it.
-        episodes: with their number as origin, in the order of their numbers.
-        questions: about them.
-        given: what others extracted, by episode; None: nothing was.
-        dated: the episodes' texts with the time in front, for flat retrieval; None: no times.
+        name: name of the benchmark, or of one of its conversations.
+        episodes: episodes in order; their origin is their index.
+        questions: questions about the episodes.
+        given: extractions that come with the benchmark, by episode; None: none.
+        dated: texts of the episodes with the time in front, for flat retrieval; None: no times.
     """
 
     name: str
@@ -54,14 +54,14 @@ class Collection:
 
 
 def read(benchmark: str, folder: Path) -> list[Collection]:
-    """The collections of a benchmark: one, or for LoCoMo one a conversation.
+    """Read the collections of a benchmark: one, or for LoCoMo one per conversation.
 
     Args:
         benchmark: a key of ``FILES``.
-        folder: its files are somewhere below.
+        folder: folder with the files, at any depth.
 
     Raises:
-        ValueError: a file is not there.
+        ValueError: a file is missing.
     """
     paths = [_find(folder, name) for name in FILES[benchmark]]
     if benchmark == "hotpotqa":
@@ -104,7 +104,7 @@ def _musique(asked: Sequence[Json], corpus: Sequence[Json], openie: Sequence[Jso
 
 
 def _openie(passage: Json) -> Extraction:
-    """Triples and entities of a passage; a triple with a longer end than may be is a thesis."""
+    """Return triplets and entities of a passage; a triplet with a too long end becomes a thesis."""
     triplets, theses = [], []
     for parts in passage["extracted_triples"]:
         parts = [" ".join(str(part).split()) for part in parts]
@@ -150,7 +150,7 @@ def _locomo(conversations: Sequence[Json]) -> Iterator[Collection]:
 
 
 def _turns(conversation: Json, name: str) -> Iterator[tuple[str, Episode]]:
-    """The id of every turn, and the turn with its speaker in front; one source a session."""
+    """Yield the id of every turn, and the turn with its speaker in front; a session is a source."""
     count = 0
     session = 1
     while f"session_{session}" in conversation:

@@ -1,4 +1,4 @@
-"""The retrievers that ``memory_retrieval`` compares: each ranks episodes for every question."""
+"""The retrievers that ``memory_retrieval.py`` compares: each ranks episodes for every question."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ GRID_BESIDE = {"num_facts": (0, 3), "episodes": (0.2, 1.0), "beside": (0.0, 0.3)
 
 @dataclass
 class Ranking:
-    """What one retriever with one setting brings, question by question.
+    """Results of one retriever with one setting, by question.
 
     Args:
-        episodes: origins, best first, at most ``DEPTH``.
-        milliseconds: that it took, the question's vector given.
-        closeness: of the closest fact that was found; 0 where none was, or none is known.
+        episodes: origins of the episodes, best first, at most ``DEPTH``.
+        milliseconds: duration, with the question's vector given.
+        closeness: similarity of the closest fact found; 0: none found or not known.
     """
 
     episodes: list[list[str]] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Ranking:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Count what is done meanwhile."""
+        """Measure the duration of a block."""
         begun = time.perf_counter()
         yield
         self.milliseconds.append(1000 * (time.perf_counter() - begun))
@@ -67,22 +67,22 @@ class Ranking:
 def flat_rankings(
     collections: Sequence[Collection], embed: Embed, dated: bool = False
 ) -> dict[str, Ranking]:
-    """BM25 (stop words removed), dense, and their reciprocal-rank fusion over the same texts.
+    """Rank by BM25 (without stop words), dense vectors, and their reciprocal-rank fusion.
 
     Args:
-        collections: what is asked.
-        embed: texts to unit vectors.
-        dated: rank the texts with their times in front.
+        collections: texts and questions.
+        embed: maps texts to unit vectors.
+        dated: whether the texts have their times in front.
     """
     rows = {name: Ranking() for name in ("BM25", "dense", "RRF")}
     for collection in collections:
         texts = [episode.text for episode in collection.episodes]
         texts = list(collection.dated or texts) if dated else texts
-        asked = embed([question.text for question in collection.questions])
+        of_questions = embed([question.text for question in collection.questions])
         vectors = embed(texts)
         index = bm25s.BM25()
         index.index([_terms(text) for text in texts], show_progress=False)
-        for question, vector in zip(collection.questions, asked, strict=True):
+        for question, vector in zip(collection.questions, of_questions, strict=True):
             with rows["BM25"].timed():
                 known = [term for term in _terms(question.text) if term in index.vocab_dict]
                 sparse = _order(index.get_scores(known) if known else np.zeros(len(texts)))
@@ -108,13 +108,13 @@ def _order(scores: np.ndarray) -> np.ndarray:
 
 
 def fill(collection: Collection, filling: Filling, path: Path, embed: Embed) -> MemoryGraph:
-    """A new memory graph of a collection, its vectors made.
+    """Fill a new memory graph with a collection, and compute its vectors.
 
     Args:
-        collection: what is remembered.
-        filling: rules, what was given, or what was given with the theses of the rules.
-        path: of the database.
-        embed: texts to unit vectors.
+        collection: the collection to remember.
+        filling: extraction by rules, as given, or as given with the theses of the rules.
+        path: path of the database.
+        embed: maps texts to unit vectors.
     """
     rules = RulesExtractor()
     if filling == "rules":
@@ -130,14 +130,14 @@ def fill(collection: Collection, filling: Filling, path: Path, embed: Embed) -> 
             theirs = [replace(one, theses=(*one.theses, *own.theses)) for one, own in pairs]
         held = zip(collection.episodes, theirs, strict=True)
         graph.remember_many([given.hold(*pair) for pair in held], progress=True)
-    graph.ask(collection.questions[0].text)  # which makes the vectors
+    graph.ask(collection.questions[0].text)  # computes the vectors
     return graph
 
 
 def mixture_ranking(
     graphs: Sequence[MemoryGraph], collections: Sequence[Collection], mixture: str, embed: Embed
 ) -> Ranking:
-    """``ask``'s facts by one mixture, and the episodes where they were said, in their order."""
+    """Rank episodes by the facts of ``ask`` with one mixture, in the order of the facts."""
     settings = RecallSettings(Traversal(mixture))
 
     def find(graph: MemoryGraph, question: str) -> tuple[list[int], Sequence[Fact]]:
@@ -150,7 +150,7 @@ def mixture_ranking(
 def episodes_ranking(
     graphs: Sequence[MemoryGraph], collections: Sequence[Collection], ppr: PPR
 ) -> Ranking:
-    """What ``ask_episodes`` brings with one setting."""
+    """Rank episodes by ``ask_episodes`` with one setting."""
     settings = RecallSettings(Traversal(ppr=ppr))
 
     def find(graph: MemoryGraph, question: str) -> tuple[list[int], Sequence[Fact]]:
@@ -169,15 +169,15 @@ def _ranking(
     find: Find,
     embed: Embed | None = None,
 ) -> Ranking:
-    """All questions, each asked of its collection's graph."""
+    """Ask all questions, each of its collection's graph."""
     ranking = Ranking()
-    asked = [(g, q.text) for g, c in zip(graphs, collections, strict=True) for q in c.questions]
+    questions = [(g, q.text) for g, c in zip(graphs, collections, strict=True) for q in c.questions]
     origins = {id(graph): _origins(graph.store.db) for graph in graphs}
-    for graph, question in tqdm(asked, desc=name, leave=False, delay=2):
+    for graph, question in tqdm(questions, desc=name, leave=False, delay=2):
         with ranking.timed():
             nodes, facts = find(graph, question)
-        places = origins[id(graph)]
-        ranking.episodes.append([places[node] for node in dict.fromkeys(nodes)][:DEPTH])
+        origin = origins[id(graph)]
+        ranking.episodes.append([origin[node] for node in dict.fromkeys(nodes)][:DEPTH])
         if embed is not None and facts:
             vectors = embed([question, *(fact.text for fact in facts)])
             ranking.closeness.append(float((vectors[1:] @ vectors[0]).max()))
@@ -191,7 +191,7 @@ def _origins(db: sqlite3.Connection) -> dict[int, str]:
 
 
 def settings_grid(has_sources: bool) -> list[PPR]:
-    """What ``ask_episodes`` is tried with; the order of episodes only where it says something."""
+    """Return the settings of ``ask_episodes``; ``beside`` varies only if episodes have sources."""
     grid = GRID_BESIDE if has_sources else GRID
     found = []
     for values in product(*grid.values()):
@@ -202,14 +202,14 @@ def settings_grid(has_sources: bool) -> list[PPR]:
 
 
 def shuffle(graph: MemoryGraph, seed: int) -> None:
-    """Make every edge start at a random other edge's start, and episodes neighbours at random.
+    """Permute the sources of edges, and the neighbours of episodes: a control without knowledge.
 
-    Degrees, texts, vectors and words stay: what is lost is what the graph knows. Only the arrays
-    change, and the sources in the database.
+    Degrees, texts, vectors and words stay. Only the arrays change, and the episodes' sources in the
+    database.
 
     Args:
-        graph: of its arrays.
-        seed: of the permutations.
+        graph: the memory graph to change.
+        seed: random seed of the permutations.
     """
     rng = np.random.default_rng(seed)
     rows = graph.store.db.execute("SELECT node, source FROM episodes").fetchall()
@@ -222,9 +222,9 @@ def shuffle(graph: MemoryGraph, seed: int) -> None:
     recall = graph._recall
     recall.refresh()
     edges = recall.adjacency.edges
-    numbers = np.arange(len(edges["flags"]))
-    kinds = 10 * recall.adjacency.types(numbers) + recall.adjacency.node_types[edges["source"]]
+    indices = np.arange(len(edges["flags"]))
+    kinds = 10 * recall.adjacency.types(indices) + recall.adjacency.node_types[edges["source"]]
     for kind in np.unique(kinds):
-        places = np.flatnonzero(kinds == kind)
-        edges["source"][places] = edges["source"][rng.permutation(places)]
+        of_kind = np.flatnonzero(kinds == kind)
+        edges["source"][of_kind] = edges["source"][rng.permutation(of_kind)]
     recall.adjacency.fold()

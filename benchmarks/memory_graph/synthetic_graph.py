@@ -1,7 +1,7 @@
-"""A memory graph of any size, made up: power-law joins with one hub, clustered vectors.
+"""Makes a synthetic memory graph of any size: power-law degrees with one hub, clustered vectors.
 
-Objects, theses and episodes belong to topics. What is joined is mostly of one topic, and the
-vectors of a topic are a cluster, so that a walk towards the question has something to follow.
+Objects, theses and episodes belong to topics. Most edges stay within a topic, and the vectors of a
+topic form a cluster, so that a walk towards the question has something to follow.
 """
 
 from __future__ import annotations
@@ -36,23 +36,24 @@ from turngraph.data.memory_graph.record.store import Store
 WIDTH = 384
 NODE_SHARES = {OBJECT: 0.45, THESIS: 0.40, EPISODIC: 0.14, TIME: 0.01}
 EDGE_SHARES = {SIMPLE: 0.20, HYPER: 0.45, EPISODIC_EDGE: 0.30, TIME_EDGE: 0.05}
-SKEW = 0.6  # an object's share of the joins falls with its rank to this power
+SKEW = 0.6  # an object's share of the edges falls with its rank to this power
 NODES_PER_TOPIC = 500
-OF_TOPIC = 0.8  # of the joins stay within a topic
-TIMED = 0.1  # of the simple triplets hold for some years only
-NOISE = 0.7  # of a vector, beside the centre of its topic
+OF_TOPIC = 0.8  # share of edges within a topic
+TIMED = 0.1  # share of simple triplets that hold for some years only
+NOISE = 0.7  # noise of a vector around the centre of its topic
 BATCH = 20_000
 SYLLABLES = "ba be bi bo da de di do ka ke ki ko la le li lo ma me mi mo na ne ni no ra re ri"
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How large a graph is.
+    """Size of a synthetic graph.
 
     Args:
-        nodes, edges: of all types.
-        hub: edges of the object that most is joined to, at least.
-        seed: of everything drawn.
+        nodes: number of nodes of all types.
+        edges: number of edges of all types.
+        hub: least number of edges of the hub.
+        seed: random seed.
     """
 
     nodes: int
@@ -62,7 +63,7 @@ class Shape:
 
     @property
     def starts(self) -> dict[int, int]:
-        """The first node id of each type; ids of a type follow each other."""
+        """First node id of each type; ids of a type are consecutive."""
         starts, at = {}, 1
         for kind, share in NODE_SHARES.items():
             starts[kind] = at
@@ -70,25 +71,25 @@ class Shape:
         return starts
 
     def count(self, kind: int) -> int:
-        """How many nodes a type has."""
+        """Return the number of nodes of a type."""
         return int(NODE_SHARES[kind] * self.nodes)
 
     @property
     def num_topics(self) -> int:
-        """Clusters of nodes and of vectors."""
+        """Number of clusters of nodes and vectors."""
         return max(self.nodes // NODES_PER_TOPIC, 1)
 
     def topic(self, nodes: np.ndarray) -> np.ndarray:
-        """The topic of each node."""
+        """Return the topic of each node."""
         return np.asarray(nodes) % self.num_topics
 
 
 def make_graph(path: Path, shape: Shape) -> None:
-    """Write a graph straight into the tables of a new database, revision 1.
+    """Write a graph straight into the tables of a new database, as revision 1.
 
     Args:
-        path: of the database.
-        shape: how large.
+        path: path of the database.
+        shape: size of the graph.
     """
     rng = np.random.default_rng(shape.seed)
     with Store(path) as store:
@@ -96,7 +97,7 @@ def make_graph(path: Path, shape: Shape) -> None:
         db.execute("PRAGMA synchronous = OFF")
         sql = "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
         indexes = db.execute(sql).fetchall()
-        for name, _ in indexes:  # one sort in the end instead of a million searches
+        for name, _ in indexes:  # one sort at the end instead of a million searches
             db.execute(f"DROP INDEX {name}")
         with store.writing():
             names = object_names(shape)
@@ -110,7 +111,7 @@ def make_graph(path: Path, shape: Shape) -> None:
 
 
 def object_names(shape: Shape) -> list[str]:
-    """A name of two words for each object, each once, the first object's at 0."""
+    """Make a unique name of two words for each object; the first object's is at index 0."""
     rng = random.Random(shape.seed)
     parts = SYLLABLES.split()
     made = ("".join(rng.choices(parts, k=rng.choice((2, 3)))).title() for _ in range(9000))
@@ -122,7 +123,7 @@ def object_names(shape: Shape) -> list[str]:
 
 
 def draw_edges(shape: Shape, rng: np.random.Generator) -> np.ndarray:
-    """All edges as (type, source, target), int64 [edges, 3], in random order."""
+    """Draw all edges as (type, source, target), int64 [edges, 3], in random order."""
     starts, first = shape.starts, np.arange(shape.count(THESIS))
     kinds = {kind: int(share * shape.edges) for kind, share in EDGE_SHARES.items()}
     draw = _Drawer(shape, rng)
@@ -130,7 +131,7 @@ def draw_edges(shape: Shape, rng: np.random.Generator) -> np.ndarray:
     theses[: len(first)] = starts[THESIS] + first[: len(theses)]  # each mentions something
     in_episode = draw.any(EPISODIC, kinds[EPISODIC_EDGE])
     members = draw.objects(shape.topic(in_episode))
-    members[: len(first)] = starts[THESIS] + first  # each stands in one episode
+    members[: len(first)] = starts[THESIS] + first  # each is in one episode
     hyper = np.stack([draw.objects(shape.topic(theses)), theses], axis=1)
     times = [draw.any(TIME, kinds[TIME_EDGE]), draw.any(THESIS, kinds[TIME_EDGE])]
     joins = {HYPER: hyper, EPISODIC_EDGE: np.stack([members, in_episode], axis=1)}
@@ -145,7 +146,7 @@ def draw_edges(shape: Shape, rng: np.random.Generator) -> np.ndarray:
 
 
 def _with_hub(simple: np.ndarray, shape: Shape, others: int) -> np.ndarray:
-    """Simple triplets of which so many begin at the hub that enough of it hold at any time."""
+    """Move sources of simple triplets to the hub until enough of its edges hold at any time."""
     missing = max(int(1.1 * shape.hub) - others - int((simple == 1).any(axis=1).sum()), 0)
     free = np.flatnonzero((simple != 1).all(axis=1))[:missing]
     simple[free, 0] = 1
@@ -153,7 +154,7 @@ def _with_hub(simple: np.ndarray, shape: Shape, others: int) -> np.ndarray:
 
 
 class _Drawer:
-    """Draws nodes: objects by a power law within a topic, now and then the hub (object 1)."""
+    """Draws nodes: objects by a power law within a topic, sometimes the hub (object 1)."""
 
     def __init__(self, shape: Shape, rng: np.random.Generator) -> None:
         self.shape, self.rng = shape, rng
@@ -188,17 +189,17 @@ def _write_texts(
     edges: np.ndarray,
     rng: random.Random,
 ) -> None:
-    """Theses that have the names of what they mention, episodes, times."""
+    """Write theses with the names of their objects, episodes and times."""
     hyper = edges[edges[:, 0] == HYPER]
     hyper = hyper[np.argsort(hyper[:, 2], kind="stable")]
     starts, mentioned = shape.starts, hyper[:, 1]
     ids = np.arange(starts[THESIS], starts[THESIS] + shape.count(THESIS) + 1)
-    places = np.searchsorted(hyper[:, 2], ids)
+    bounds = np.searchsorted(hyper[:, 2], ids)
     vocabulary = [f"w{i}" for i in range(20_000)]
 
     def texts() -> Iterator[tuple[int, int, str]]:
         for i in tqdm(range(shape.count(THESIS)), desc="theses"):
-            subjects = " and ".join(names[o - 1] for o in mentioned[places[i] : places[i + 1]][:5])
+            subjects = " and ".join(names[o - 1] for o in mentioned[bounds[i] : bounds[i + 1]][:5])
             yield starts[THESIS] + i, THESIS, f"{subjects} {_words(rng, vocabulary, 6)}."
         for i in tqdm(range(shape.count(EPISODIC)), desc="episodes"):
             yield starts[EPISODIC] + i, EPISODIC, f"Text {i}: {_words(rng, vocabulary, 15)}."
@@ -229,7 +230,7 @@ def _put_texts(
 
 
 def _words(rng: random.Random, vocabulary: Sequence[str], count: int) -> str:
-    """Words of which some are far more common than others."""
+    """Draw words, some far more common than others."""
     size = len(vocabulary)
     return " ".join(vocabulary[int(size * rng.random() ** 3)] for _ in range(count))
 
@@ -263,10 +264,10 @@ def _index_simple(db: sqlite3.Connection, names: Sequence[str]) -> None:
 
 
 class Clusters:
-    """Vectors by topic.
+    """Draws vectors around the centres of topics.
 
     Args:
-        shape: of the graph.
+        shape: shape of the graph.
     """
 
     def __init__(self, shape: Shape) -> None:
@@ -277,19 +278,19 @@ class Clusters:
         return self.rng.standard_normal((count, WIDTH), dtype=np.float32)
 
     def draw(self, topics: np.ndarray, noise: float = NOISE) -> np.ndarray:
-        """A unit vector near the centre of each topic, float32 [k, 384]."""
+        """Draw a unit vector near the centre of each topic, float32 [k, 384]."""
         vectors = self.centres[topics] + noise * self._normal(len(topics))
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def make_vectors(store: Store, shape: Shape, probe: np.ndarray, index: bool) -> None:
-    """Vectors for all names and facts, in ``<db>.derived``, as an embedder would have made them.
+    """Write vectors of all names and facts to ``<db>.derived``, as an embedder would.
 
     Args:
         store: the graph.
-        shape: of it.
-        probe: what the embedder of the questions gives for ``vectors.PROBE``.
-        index: with usearch's index of neighbours; without, search is exact.
+        shape: shape of the graph.
+        probe: the question embedder's vector of ``vectors.PROBE``.
+        index: whether usearch's index of neighbours is built; without it search is exact.
     """
     clusters = Clusters(shape)
     sql = f"SELECT id, text, id FROM nodes WHERE type = {OBJECT}"
@@ -326,13 +327,13 @@ def _put_batch(
 
 @dataclass(frozen=True)
 class Question:
-    """A question with what an embedder and an extractor would give for it.
+    """A question with the results of an embedder and an extractor.
 
     Args:
-        text: its words.
-        names: the entities that it mentions.
-        nodes: the objects that they mean.
-        vectors: by text: of the question and of its names.
+        text: text of the question.
+        names: entities that it mentions.
+        nodes: objects with these names.
+        vectors: vectors of the question and of the names, by text.
     """
 
     text: str
@@ -344,14 +345,14 @@ class Question:
 def make_questions(
     db: sqlite3.Connection, shape: Shape, count: int, misspelt: float, hub: float
 ) -> list[Question]:
-    """Questions about a thesis each, naming up to three objects that it mentions.
+    """Make questions about a thesis each, which name up to three of its objects.
 
     Args:
-        db: the graph.
-        shape: of it.
-        count: how many.
-        misspelt: share of the names that no alias is equal to.
-        hub: share of the questions that name the hub.
+        db: database of the graph.
+        shape: shape of the graph.
+        count: number of questions.
+        misspelt: share of names that equal no alias.
+        hub: share of questions that name the hub.
     """
     rng, clusters = random.Random(shape.seed + 2), Clusters(shape)
     questions = []

@@ -7,7 +7,6 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from turngraph.benchmarks.study.config import Row, Size, Study
@@ -22,6 +21,7 @@ from turngraph.benchmarks.study.row_scores import (
     row_estimate,
 )
 from turngraph.benchmarks.study.runs import Json, Run
+from turngraph.configs.extras import extra
 from turngraph.configs.schema import Config
 from turngraph.data.jsonlines import whole_file
 from turngraph.data.scoring.score import Estimate, group_of
@@ -182,26 +182,28 @@ def _p(value: float) -> str:
 
 
 def _figures(study: Study, rows: Rows, numbers: Json, output: Path) -> Iterator[str]:
-    if not find_spec("matplotlib"):
-        logger.warning("no figures: matplotlib is missing: pip install 'turngraph[bench]'")
+    try:
+        with extra("bench", "the report has no figures, which need"):
+            import turngraph.benchmarks.study.figures as draw
+    except ValueError as error:
+        logger.warning("%s", error)
         return
-    from turngraph.benchmarks.study.figures import Series, draw_bars, draw_lines, draw_rows, save
 
     labels = [row.row.label for row in rows.values()]
     first, fifth = ([numbers[n][m] for n in rows] for m in ("hit_at_1", "hit_at_5"))
-    save(draw_rows(labels, first, fifth), output / "rows.png")
+    draw.save(draw.draw_rows(labels, first, fifth), output / "rows.png")
     yield "## Figures\n\n![H@1 and H@5 of all rows](rows.png)\n"
     core = {name: row for name, row in rows.items() if row.row.core}
     for by in study.by if core else ():
         groups = question_groups(study, core, by)
         names = list(dict.fromkeys(groups.values()))
         series = [
-            Series(row.row.label, [_of_group(row, groups, name) for name in names])
+            draw.Series(row.row.label, [_of_group(row, groups, name) for name in names])
             for row in core.values()
         ]
         counts = [f"{name}\nn = {sum(g == name for g in groups.values())}" for name in names]
-        draw = draw_lines if by == "turn" else draw_bars
-        save(draw(counts, series), output / f"{by}.png")
+        figure = (draw.draw_lines if by == "turn" else draw.draw_bars)(counts, series)
+        draw.save(figure, output / f"{by}.png")
         yield f"{TITLES[by]}:\n\n![H@1 of the core rows, by {by}]({by}.png)\n"
 
 

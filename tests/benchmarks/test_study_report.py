@@ -107,10 +107,11 @@ def test_rows_of_other_settings_are_named_with_them() -> None:
 def test_without_matplotlib_the_report_has_numbers_and_no_figures(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(report, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "turngraph.benchmarks.study.figures", raising=False)
     given: Any = (SimpleNamespace(by=["turn"]), {"text": None}, {}, tmp_path)
     assert list(report._figures(*given)) == []
-    assert "pip install 'turngraph[bench]'" in caplog.text
+    assert "which need matplotlib: pip install 'turngraph[bench]'" in caplog.text
     # the numbers need none of it
     code = "import sys, turngraph.benchmarks.study.run_study; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
