@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Literal
@@ -20,6 +21,10 @@ EDGE_TYPES = (
 """Types of the evidence graph's edges; where they have vectors, self-loops are one more."""
 PASSAGE_FEATURES = ("score beside the best one's", "ln(1 + rank)", "from memory")
 """What retrieval knew of a passage, as ``answers: nodes`` reads it."""
+
+
+TRAVERSALS = ("BeamSearch", "A*", "WaterCircles", "flat", "ppr")
+"""Traversals of the memory graph that a mixture may name."""
 
 
 def _check(holds: bool, name: str, value: object, must: str) -> None:
@@ -148,6 +153,12 @@ class MemoryGraphConfig:
         for name, least in (("num_evidence", 0), ("num_facts", 1)):
             value = getattr(self, name)
             _check(value >= least, f"memory_graph.{name}", value, f"must be at least {least}")
+        names = [name.strip() for name in self.mixture.split("+")]
+        for name in names:
+            near = difflib.get_close_matches(name, TRAVERSALS, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            must = f"{name!r} is none of {', '.join(TRAVERSALS)}{hint}"
+            _check(name in TRAVERSALS, "memory_graph.mixture", self.mixture, must)
         cosine = self.min_similarity
         is_cosine = -1 <= cosine <= 1
         _check(is_cosine, "memory_graph.min_similarity", cosine, "must lie between -1 and 1")
@@ -159,16 +170,20 @@ class MemoryGraphConfig:
 class EncoderConfig:
     """The GATv2 over the evidence graph."""
 
+    conv: str = "gatv2"
+    """gatv2: our GATv2 layer, in little memory; or a convolution of torch_geometric.nn by its class
+    name, such as TransformerConv. Change it to compare convolutions; only gatv2 is explained."""
     num_layers: int = 2
-    """GATv2 layers."""
+    """Graph convolutions, one after the other."""
     heads: int = 2
     """Attention heads of the LM's width each, averaged."""
     dropout: float = 0.5
     """On attention weights, while training."""
     residual: Literal["none", "gated"] = "gated"
-    """none: the paper's; gated: each layer's change is added through a gate that starts small."""
-    gate_init: float = 0.1
-    """Where the gates start (residual: gated)."""
+    """none: the paper's; gated: each layer's change is added through a residual gate, a scalar that
+    starts small."""
+    residual_gate_init: float = 0.1
+    """Initial value of the residual gates (residual: gated)."""
     node_embeddings: Literal["frozen", "trained"] = "frozen"
     """Whether the encoder's own copy of the LM's token embeddings is trained."""
     edge_types: bool = False
@@ -181,7 +196,10 @@ class EncoderConfig:
         _check(self.heads >= 1, "model.encoder.heads", self.heads, "must be at least 1")
         _check(0 <= self.dropout < 1, "model.encoder.dropout", self.dropout, "must lie in [0, 1)")
         _check(
-            isfinite(self.gate_init), "model.encoder.gate_init", self.gate_init, "must be finite"
+            isfinite(self.residual_gate_init),
+            "model.encoder.residual_gate_init",
+            self.residual_gate_init,
+            "must be finite",
         )
 
 
@@ -274,8 +292,8 @@ class TrainingConfig:
     """Of LoRA, for Adam."""
     encoder_learning_rate: float = 5e-4
     """Of the GATv2 layers, which start from nothing."""
-    gate_learning_rate: float = 5e-3
-    """Of the gates (residual: gated)."""
+    residual_gate_learning_rate: float = 5e-3
+    """Of the residual gates (residual: gated)."""
     batch_size: int | None = 1
     """Examples in one forward pass; null where batch_tokens says it."""
     batch_tokens: int | None = None
@@ -310,7 +328,10 @@ class TrainingConfig:
     wandb_project: str | None = None
     """Log to this project of Weights & Biases as well as to TensorBoard."""
     seed: int = 0
-    """Of everything that is drawn."""
+    """Random seed of the questions that are drawn, initial weights, batches and dropout."""
+    loop: Literal["native", "trl"] = "native"
+    """native: our loop in train.py; trl: TRL's SFTTrainer, for text rows with LoRA in one process.
+    Change it to use what TRL offers; a run of trl that was stopped starts over."""
     output: str = "runs/default"
     """Folder of the run: best/, last/, log.jsonl, tensorboard/."""
 
@@ -331,7 +352,7 @@ class TrainingConfig:
             given,
             "exactly one of them must be null",
         )
-        for name in ("learning_rate", "encoder_learning_rate", "gate_learning_rate"):
+        for name in ("learning_rate", "encoder_learning_rate", "residual_gate_learning_rate"):
             value = getattr(self, name)
             _check(value >= 0, f"training.{name}", value, "must not be negative")
         for name in ("max_steps", "warmup_steps"):
@@ -364,6 +385,8 @@ class Config:
             "must name a file unless training.max_steps is 0",
         )
         model = self.model
+        if self.training.loop == "trl":
+            _check_trl(self)
         if model.answers == "nodes":
             _check_answers_from_nodes(self)
         trainable = model.lora is not None or model.evidence == "graph"
@@ -373,6 +396,24 @@ class Config:
             None,
             "with evidence: text there is nothing to train, set training.max_steps: 0",
         )
+
+
+def _check_trl(config: Config) -> None:
+    model, training = config.model, config.training
+    for name, value, holds, must in (
+        ("model.evidence", model.evidence, model.evidence == "text", "text"),
+        ("model.answers", model.answers, model.answers == "text", "text"),
+        ("model.lora", None, model.lora is not None, "set"),
+        (
+            "training.batch_size",
+            None,
+            training.batch_size is not None,
+            "set",
+        ),
+        ("training.packing", training.packing, not training.packing, "false"),
+        ("training.max_steps", training.max_steps, training.max_steps != 0, "above 0"),
+    ):
+        _check(holds, name, value, f"must be {must} where training.loop is trl")
 
 
 def _check_answers_from_nodes(config: Config) -> None:

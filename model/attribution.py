@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from turngraph.model.convolutions import check_attention
 from turngraph.model.gatv2 import GATv2Layer
 from turngraph.model.graph_lm import BatchLike, GraphLM
 
@@ -59,6 +60,8 @@ def attribute(model: GraphLM, batch: BatchLike) -> Attribution:
         raise ValueError("attribution needs a model in evaluation mode: call model.eval()")
     if len(batch.input_ids) != 1:
         raise ValueError(f"attribution is of one example, {len(batch.input_ids)} were given")
+    if model.encoder is not None:
+        check_attention(model.encoder.layers, "an explanation")
     compiled = model.config.compile
     eager = torch.compiler.set_stance("force_eager") if compiled else nullcontext()
     with torch.enable_grad(), eager, _recorded(model, batch) as seen:

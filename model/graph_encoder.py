@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from turngraph.configs.schema import EDGE_TYPES, EncoderConfig
-from turngraph.model.gatv2 import GATv2Layer
+from turngraph.configs.schema import EncoderConfig
+from turngraph.model.convolutions import make_convolution
 
 
 class GraphEncoder(nn.Module):
@@ -21,7 +21,8 @@ class GraphEncoder(nn.Module):
         x_i' = \sigma \Big( \sum_{j \in \mathcal{N}_i} \alpha_{ij} W x_j \Big), \quad
         \alpha_{ij} = \mathrm{softmax}_j \; a^\top \mathrm{LeakyReLU}(W [x_i \oplus x_j])
 
-    A layer is ``model.gatv2.GATv2Layer``. Where the paper is silent:
+    A layer is ``model.gatv2.GATv2Layer``, or another convolution (``config.conv``). Where the
+    paper is silent:
 
     - Self-loops are added: without them the first token of a chain has no neighbour and loses
       what it is, and no token could keep its own meaning.
@@ -35,7 +36,7 @@ class GraphEncoder(nn.Module):
     Args:
         token_embeddings: the LM's input embeddings, [vocabulary, D]; copied, so that the LM's own
             stay as they are.
-        config: layers, heads, dropout, residual, node embeddings.
+        config: convolution, layers, heads, dropout, residual, node embeddings.
     """
 
     def __init__(self, token_embeddings: Tensor, config: EncoderConfig) -> None:
@@ -47,16 +48,12 @@ class GraphEncoder(nn.Module):
         if trained:
             copy = copy.float()
         self.embeddings = nn.Embedding.from_pretrained(copy, freeze=not trained)
-        settings = {
-            "concat": False,
-            "dropout": config.dropout,
-            "num_edge_types": len(EDGE_TYPES) if config.edge_types else 0,
-        }
         self.layers = nn.ModuleList(
-            GATv2Layer(width, width, config.heads, **settings) for _ in range(config.num_layers)
+            make_convolution(width, config) for _ in range(config.num_layers)
         )
         if config.residual == "gated":
-            self.gates = nn.Parameter(torch.full((config.num_layers,), config.gate_init))
+            gates = torch.full((config.num_layers,), config.residual_gate_init)
+            self.residual_gates = nn.Parameter(gates)
         self.relative_change: float = 0.0
 
     def forward(
@@ -82,7 +79,7 @@ class GraphEncoder(nn.Module):
             if self.config.residual == "none":
                 states = change
             else:
-                states = states + self.gates[number] * change
+                states = states + self.residual_gates[number] * change
         if len(node_ids):
             difference = (states - embedded).detach().norm(dim=1)
             size = embedded.detach().norm(dim=1).clamp_min(1e-6)

@@ -264,11 +264,15 @@ class GraphLM(nn.Module):
         return torch.compiler.set_stance("force_eager")
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Trainable parameters by learning rate: ``lora``, ``encoder`` or scorer, ``gate``."""
-        groups: dict[str, list[nn.Parameter]] = {"lora": [], "encoder": [], "gate": []}
+        """Return trainable parameters by learning rate: ``lora``, ``encoder``, ``residual_gate``.
+
+        The scorer's are the encoder's.
+        """
+        groups: dict[str, list[nn.Parameter]] = {"lora": [], "encoder": [], "residual_gate": []}
         for name, parameter in self.named_parameters():
             if parameter.requires_grad:
-                part = "gate" if name == "encoder.gates" else name.partition(".")[0]
+                is_gate = name == "encoder.residual_gates"
+                part = "residual_gate" if is_gate else name.partition(".")[0]
                 names = {"lm": "lora", "scorer": "encoder"}
                 groups[names.get(part, part)].append(parameter)
         return {name: parameters for name, parameters in groups.items() if parameters}

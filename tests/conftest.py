@@ -127,7 +127,7 @@ def graph_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str)
     from turngraph.tests.tiny import LORA, stir
 
     model = ModelConfig(
-        tiny_folder, lora=LORA, encoder=EncoderConfig(gate_init=0.5), dtype="float32"
+        tiny_folder, lora=LORA, encoder=EncoderConfig(residual_gate_init=0.5), dtype="float32"
     )
     evidence = EvidenceConfig(memory="random", top_k=4)
     config = Config(evidence=evidence, model=model, training=TrainingConfig(max_steps=0))

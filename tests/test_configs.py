@@ -205,7 +205,7 @@ def test_a_wrong_field_is_named_with_file_and_line(
         ("model: {encoder: {heads: 0}}", "model.encoder.heads"),
         ("model: {encoder: {num_layers: 0}}", "model.encoder.num_layers"),
         ("model: {encoder: {dropout: 1}}", "model.encoder.dropout"),
-        ("model: {encoder: {gate_init: .nan}}", "gate_init"),
+        ("model: {encoder: {residual_gate_init: .nan}}", "residual_gate_init"),
         ("training: {batch_size: 0}", "training.batch_size: 0 given"),
         ("training: {max_steps: -1}", "training.max_steps: -1 given"),
         ("training: {eval_every: 0}", "training.eval_every: 0 given"),

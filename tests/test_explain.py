@@ -49,7 +49,7 @@ ANSWERS = {0: "Lima", 1: "2 million", 2: "sol"}
 @pytest.fixture(scope="module")
 def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> str:
     """A checkpoint of a random tiny model with evidence memory and a graph."""
-    encoder = EncoderConfig(gate_init=0.5)
+    encoder = EncoderConfig(residual_gate_init=0.5)
     config = Config(
         evidence=EvidenceConfig(memory="random", top_k=4),
         model=ModelConfig(tiny_folder, lora=LORA, encoder=encoder, dtype="float32"),
@@ -134,7 +134,7 @@ def test_an_edge_that_is_cut_has_no_share() -> None:
 def test_edges_of_an_encoder_with_gate_zero_contribute_nothing() -> None:
     builder = tiny_builder()
     example = builder.conversation(tiny_conversation(0))[0]
-    model = tiny_model(encoder=EncoderConfig(gate_init=0.0))
+    model = tiny_model(encoder=EncoderConfig(residual_gate_init=0.0))
     parts = evidence_parts(model, builder, replace(example))
     assert not parts.edges.any()
     assert parts.edge_attention.all()

@@ -92,7 +92,7 @@ def test_examples_without_evidence_are_trained_on(tmp_path: Path, tiny_folder: s
 def test_each_part_has_its_own_learning_rate(tiny_folder: str) -> None:
     model = GraphLM(ModelConfig(tiny_folder, lora=LORA, dtype="float32"))
     settings = TrainingConfig(
-        learning_rate=1e-5, encoder_learning_rate=2e-4, gate_learning_rate=3e-3
+        learning_rate=1e-5, encoder_learning_rate=2e-4, residual_gate_learning_rate=3e-3
     )
     optimizer = make_optimizer(model, settings)
     rates = {group["name"]: group["lr"] for group in optimizer.param_groups}

@@ -13,11 +13,11 @@ logger = logging.getLogger(__name__)
 
 
 def make_optimizer(model: GraphLM, settings: TrainingConfig) -> torch.optim.Optimizer:
-    """Adam with a learning rate each for LoRA, encoder and gates."""
+    """Make Adam with a learning rate each for LoRA, encoder and residual gates."""
     rates = {
         "lora": settings.learning_rate,
         "encoder": settings.encoder_learning_rate,
-        "gate": settings.gate_learning_rate,
+        "residual_gate": settings.residual_gate_learning_rate,
     }
     groups = [
         {"params": parameters, "lr": rates[name], "full_lr": rates[name], "name": name}

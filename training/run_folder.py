@@ -66,7 +66,7 @@ ON_REQUEST = {
     "model.lora.lora_dropout",
     "training.encoder_learning_rate",
     "training.eval_every",
-    "training.gate_learning_rate",
+    "training.residual_gate_learning_rate",
     "training.learning_rate",
     "training.max_grad_norm",
     "training.max_new_tokens",

@@ -17,7 +17,7 @@ from turngraph.configs.parse import differences, read_config
 from turngraph.configs.schema import Config, DataConfig
 from turngraph.configs.shipped import find_config
 
-Trainer = Literal["train", "trl", "gretriever"]
+Trainer = Literal["train", "gretriever"]
 HERE = Path(__file__).resolve().parent
 
 
@@ -34,7 +34,7 @@ class Row:
     core: bool = False
     """Run with every seed, before all other rows; other rows run with the first seed alone."""
     trainer: Trainer = "train"
-    """What trains it: ``turngraph train``, trl_text.py or gretriever.py."""
+    """What trains it: ``turngraph train`` or gretriever.py."""
     checkpoint_of: str | None = None
     """Row whose checkpoint answers; this row trains nothing."""
     proposals_of: str | None = None

@@ -44,7 +44,7 @@ from turngraph.inference.output import AnswerFile
 from turngraph.inference.questions import DRAW_SEED
 from turngraph.model.base_model import load_base_model
 from turngraph.model.checkpoint import commit, file_hash
-from turngraph.train import due, load_train_and_tune
+from turngraph.train import is_due, load_train_and_tune
 from turngraph.training.optimizer import set_rates
 from turngraph.training.run_folder import FREE, locked
 from turngraph.training.run_log import RunLog
@@ -135,7 +135,7 @@ def train(system: Pyg, config: Config, examples: Sequence[Example], stop: StopRe
         batches = [[examples[i] for i in batch] for batch in schedule.step(number)]
         loss = take_step(system, optimizer, batches, settings.max_grad_norm)
         log.write(number + 1, time.monotonic() - began, {"loss": loss})
-        if stop or due(number + 1, settings.save_every) or number + 1 == schedule.num_steps:
+        if stop or is_due(number + 1, settings.save_every) or number + 1 == schedule.num_steps:
             save(system, optimizer, config, number + 1, data)
         if stop and number + 1 < schedule.num_steps:
             raise SystemExit(EXIT_GO_ON)

@@ -256,7 +256,7 @@ def _gates(run: Run) -> str:
         return ""
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     last: Json = next((line for line in reversed(lines) if "relative_change" in line), {})
-    gates = [f"{value:.3f}" for name, value in last.items() if name.startswith("gate_")]
+    gates = [f"{value:.3f}" for name, value in last.items() if name.startswith("residual_gate_")]
     return f"{', '.join(gates)}; {last['relative_change']:.3f}" if last else ""
 
 

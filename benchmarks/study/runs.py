@@ -42,12 +42,9 @@ _file_hash = cache(file_hash)
 
 TRAINERS = {
     "train": "turngraph.train",
-    "trl": "turngraph.benchmarks.study.trl_text",
     "gretriever": "turngraph.benchmarks.study.gretriever",
 }
 """Modules that train a row, by its trainer."""
-UNINTERRUPTIBLE = ("trl",)
-"""Trainers that cannot resume."""
 NOT_IN_HASH = {*FREE, "data.tune"} - {"model.base_model"}
 PEER_WEIGHTS = "gretriever.safetensors"
 STATE, PREDICTIONS, LOG = "run.json", "predictions.jsonl", "log.txt"
@@ -108,7 +105,7 @@ class Run:
     @property
     def uninterruptible(self) -> bool:
         """Whether it cannot resume and has to start over."""
-        return self.kind == "train" and self.row.trainer in UNINTERRUPTIBLE
+        return self.kind == "train" and self.config.training.loop == "trl"
 
 
 def state_of(folder: Path) -> Json:

@@ -105,7 +105,7 @@ def test_it_goes_on_where_it_was_stopped(
     config = Config(
         evidence=EvidenceConfig(memory="random", top_k=5),
         model=ModelConfig(
-            tiny_folder, lora=LORA, encoder=EncoderConfig(gate_init=0.5), dtype="float32"
+            tiny_folder, lora=LORA, encoder=EncoderConfig(residual_gate_init=0.5), dtype="float32"
         ),
         training=TrainingConfig(max_steps=0),
     )

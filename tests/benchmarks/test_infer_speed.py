@@ -31,7 +31,7 @@ NEW_TOKENS = 5
 YAML = """
 data: {{train: {train}}}
 evidence: {{memory: none, top_k: 5}}
-model: {{base_model: {base_model}, dtype: float32, encoder: {{gate_init: 0.5}}}}
+model: {{base_model: {base_model}, dtype: float32, encoder: {{residual_gate_init: 0.5}}}}
 """
 
 

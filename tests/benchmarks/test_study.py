@@ -414,7 +414,8 @@ def test_a_stopped_run_is_gone_on_with(
 def test_what_cannot_be_cut_waits_for_time_enough(
     tiny_folder: str, small_data: Path, tmp_path: Path, calls: Calls
 ) -> None:
-    row = {"name": "trl", "label": "TRL", "trainer": "trl", "overrides": {"model.evidence": "text"}}
+    overrides = {"model.evidence": "text", "training.loop": "trl"}
+    row = {"name": "trl", "label": "TRL", "overrides": overrides}
     sizes = {"smoke": {"train_minutes": 60, "overrides": {"training.max_steps": 2}}}
     changes = {"rows": [row], "sizes": sizes, "baselines": [], "claims": []}
     path = write_study(tmp_path / "s", tiny_folder, small_data, **changes)

@@ -111,6 +111,6 @@ def test_a_run_takes_what_those_took_that_answer_as_it_does() -> None:
     for expected, changes in ((16, {}), (0.5, {"answers": "nodes"}), (20, chosen)):
         run = answers(**changes)
         assert minutes_left(run, size, [*done, run]) == expected
-    run = answers(row=Row("a", "a", trainer="trl"))
+    run = answers(row=Row("a", "a", trainer="gretriever"))
     assert minutes_left(run, size, [*done, run]) == 16  # no such one: the median of all
     assert minutes_left(run, size, [run]) == 9

@@ -68,7 +68,7 @@ def test_layer_is_the_documented_equation(heads: int) -> None:
 
 @pytest.mark.parametrize("residual", ["none", "gated"])
 def test_whole_encoder_by_hand(residual: str) -> None:
-    model = encoder(residual=residual, gate_init=0.3)
+    model = encoder(residual=residual, residual_gate_init=0.3)
     embedded = model.embeddings.weight[NODES]
     first = functional.elu(by_hand(model.layers[0], embedded, EDGES))
     if residual == "none":
@@ -168,7 +168,7 @@ def test_a_node_without_edges_keeps_a_state_of_its_own() -> None:
 
 
 def test_gates_at_zero_leave_the_embeddings() -> None:
-    model = encoder(gate_init=0.0)
+    model = encoder(residual_gate_init=0.0)
     assert torch.equal(model(NODES, EDGES), model.embeddings.weight[NODES])
     assert model.relative_change == 0
 
@@ -176,14 +176,14 @@ def test_gates_at_zero_leave_the_embeddings() -> None:
 def test_wider_gates_change_more() -> None:
     changes = []
     for gate in (0.0, 0.01, 0.1, 1.0):
-        model = encoder(gate_init=gate)
+        model = encoder(residual_gate_init=gate)
         model(NODES, EDGES)
         changes.append(model.relative_change)
     assert all(small < large for small, large in pairwise(changes))
 
 
 def test_relative_change_is_the_mean_over_nodes() -> None:
-    model = encoder(gate_init=0.2)
+    model = encoder(residual_gate_init=0.2)
     states, embedded = model(NODES, EDGES), model.embeddings.weight[NODES]
     expected = ((states - embedded).norm(dim=1) / embedded.norm(dim=1)).mean()
     assert model.relative_change == pytest.approx(float(expected.detach()), rel=1e-5)

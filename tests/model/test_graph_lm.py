@@ -29,7 +29,7 @@ from turngraph.tests.tiny import (
 )
 from turngraph.training.optimizer import make_optimizer
 
-CLOSED = EncoderConfig(gate_init=0.0)
+CLOSED = EncoderConfig(residual_gate_init=0.0)
 
 
 def prompt_batch(examples: list[Example], side: Any = "left") -> Batch:
@@ -302,7 +302,7 @@ def test_parameter_groups_hold_each_trainable_parameter_once() -> None:
     trainable = {id(p) for p in model.parameters() if p.requires_grad}
     assert len(grouped) == len(trainable)
     assert set(grouped) == trainable
-    assert [id(p) for p in groups["gate"]] == [id(model.encoder.gates)]
+    assert [id(p) for p in groups["gate"]] == [id(model.encoder.residual_gates)]
     assert id(model.encoder.embeddings.weight) in {id(p) for p in groups["encoder"]}
 
 
@@ -363,9 +363,9 @@ def test_the_graph_is_used() -> None:
     assert len({tuple(text_ids(example)) for example in puzzle}) == 1
     model = tiny_model(
         lora=LoraConfig(r=8, lora_alpha=16, lora_dropout=0.0, target_modules=ALL_LAYERS),
-        encoder=EncoderConfig(dropout=0.0, gate_init=1.0),
+        encoder=EncoderConfig(dropout=0.0, residual_gate_init=1.0),
     )
-    rates = ("learning_rate", "encoder_learning_rate", "gate_learning_rate")
+    rates = ("learning_rate", "encoder_learning_rate", "residual_gate_learning_rate")
     optimizer = make_optimizer(model, TrainingConfig(**dict.fromkeys(rates, 3e-3)))
     wanted, answers = [example.target_ids for example in puzzle], []
     for step in range(200):

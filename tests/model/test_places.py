@@ -43,7 +43,7 @@ def test_places_in_order_are_no_places() -> None:
 
 @pytest.mark.parametrize("edge_types", [False, True])
 def test_padding_and_packing_change_nothing(edge_types: bool) -> None:
-    config = EncoderConfig(gate_init=0.5, edge_types=edge_types)
+    config = EncoderConfig(residual_gate_init=0.5, edge_types=edge_types)
     model = stir(tiny_model(encoder=config))
     examples = tiny_examples(4, **HIDDEN)
     assert any((e.graph.places < 0).any() for e in examples)
@@ -72,7 +72,7 @@ def test_a_text_row_reads_what_stands_in_the_prompt() -> None:
 
 
 def test_types_of_edges_reach_the_answer_and_are_trained() -> None:
-    model = stir(tiny_model(encoder=EncoderConfig(gate_init=0.5, edge_types=True)))
+    model = stir(tiny_model(encoder=EncoderConfig(residual_gate_init=0.5, edge_types=True)))
     batch = collate(tiny_examples(2, **HIDDEN), "right", True)
     one_type = replace(batch, edge_types=torch.zeros_like(batch.edge_types))
     assert not torch.allclose(model(batch).total, model(one_type).total)

@@ -1,0 +1,135 @@
+"""The encoder's graph convolutions: our lean GATv2, or any of PyTorch Geometric by its class name.
+
+Shapes: N nodes, E edges, D LM width.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from typing import Any
+
+from torch import Tensor, nn
+
+from turngraph.configs.schema import EDGE_TYPES, EncoderConfig
+from turngraph.model.gatv2 import GATv2Layer
+
+
+def make_convolution(width: int, config: EncoderConfig) -> nn.Module:
+    """Make one layer of the encoder, from node states [N, D] to node states [N, D].
+
+    Args:
+        width: D.
+        config: ``conv``, heads, dropout, edge types.
+
+    Raises:
+        ValueError: PyTorch Geometric has no such convolution, or it needs more than channels.
+    """
+    if config.conv == "gatv2":
+        return GATv2Layer(
+            width,
+            width,
+            config.heads,
+            concat=False,
+            dropout=config.dropout,
+            num_edge_types=len(EDGE_TYPES) if config.edge_types else 0,
+        )
+    return PygConvolution(width, config)
+
+
+class PygConvolution(nn.Module):
+    """A convolution of ``torch_geometric.nn`` as a layer of the encoder.
+
+    Heads, where it has any, are of the LM's width and averaged; edge types become edge features,
+    [E, D], where it takes any. ``GINConv`` gets a perceptron of two layers.
+
+    Args:
+        width: D.
+        config: ``conv``, heads, dropout, edge types.
+
+    Raises:
+        ValueError: there is no such convolution, it needs more than channels, or edge types are
+            wanted of one that takes none.
+    """
+
+    def __init__(self, width: int, config: EncoderConfig) -> None:
+        super().__init__()
+        name = config.conv
+        class_ = _class_of(name)
+        taken = inspect.signature(class_.__init__).parameters
+        given: dict[str, Any] = {"in_channels": width, "out_channels": width}
+        given |= {"heads": config.heads, "concat": False, "dropout": config.dropout}
+        if name == "GINConv":
+            linear = nn.Linear(width, width), nn.Linear(width, width)
+            given["nn"] = nn.Sequential(linear[0], nn.ELU(), linear[1])
+        self.edge_features: nn.Embedding | None = None
+        if config.edge_types:
+            if "edge_dim" not in taken:
+                raise ValueError(
+                    f"config field model.encoder.edge_types: true given, {name} takes no edge "
+                    "features"
+                )
+            given["edge_dim"] = width
+            self.edge_features = nn.Embedding(len(EDGE_TYPES), width)
+        settings = {key: value for key, value in given.items() if key in taken}
+        required = {
+            key
+            for key, parameter in taken.items()
+            if parameter.default is inspect.Parameter.empty
+            and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        }
+        if missing := sorted(required - settings.keys() - {"self"}):
+            raise ValueError(
+                f"config field model.encoder.conv: {name!r} given, it needs {', '.join(missing)} "
+                "beside channels, heads and dropout"
+            )
+        self.conv = class_(**settings)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_types: Tensor | None = None) -> Tensor:
+        """Compute new node states.
+
+        Args:
+            x: node states, [N, D].
+            edge_index: source row and target row, [2, E].
+            edge_types: from 0, [E]; needed for ``edge_types: true`` and only then.
+
+        Returns:
+            [N, D].
+        """
+        if self.edge_features is None:
+            states: Tensor = self.conv(x, edge_index)
+        else:
+            assert edge_types is not None, "edges without types"
+            states = self.conv(x, edge_index, edge_attr=self.edge_features(edge_types))
+        return states
+
+
+def _class_of(name: str) -> Any:
+    """Return a convolution of PyTorch Geometric by its class name."""
+    from torch_geometric import nn as pyg  # half a second that the default does not need
+
+    class_ = getattr(pyg, name, None)
+    is_class = isinstance(class_, type) and issubclass(class_, pyg.MessagePassing)
+    if is_class and class_ is not pyg.MessagePassing:
+        return class_
+    names = [n for n in dir(pyg) if n.endswith("Conv")]
+    near = difflib.get_close_matches(name, ["gatv2", *names], 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise ValueError(
+        f"config field model.encoder.conv: {name!r} given, must be gatv2 or a convolution of "
+        f"torch_geometric.nn such as TransformerConv{hint}"
+    )
+
+
+def check_attention(layers: nn.ModuleList, asked_by: str) -> None:
+    """Check that every layer tells its attention weights.
+
+    Raises:
+        ValueError: a layer is a convolution of PyTorch Geometric.
+    """
+    for layer in layers:
+        if not isinstance(layer, GATv2Layer):
+            name = type(layer.conv).__name__ if isinstance(layer, PygConvolution) else type(layer)
+            raise ValueError(
+                f"model.encoder.conv {name}: {asked_by} needs the attention weights of gatv2"
+            )

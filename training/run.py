@@ -1,0 +1,182 @@
+"""What a training run keeps beside its loop: progress, checkpoints to resume from, logs."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
+
+from turngraph.configs.schema import Config
+from turngraph.data.batches.prefetch import Step
+from turngraph.data.batches.schedule import BatchSchedule
+from turngraph.data.cli import EXIT_GO_ON, StopRequest
+from turngraph.data.examples import Example, ExampleBuilder
+from turngraph.model.checkpoint import save_checkpoint, trained_weights
+from turngraph.model.device_memory import peak_memory
+from turngraph.model.distributed import is_sharded, place, whole
+from turngraph.model.graph_lm import GraphLM
+from turngraph.training.diagnostics import not_finite_report, write_report
+from turngraph.training.optimizer import make_optimizer
+from turngraph.training.run_folder import (
+    Progress,
+    find_resumable,
+    load_resumable,
+    save_resumable,
+)
+from turngraph.training.run_log import RunLog
+
+logger = logging.getLogger("train")
+
+
+class Run:
+    """A training run: model, optimizer, progress, and the folder that they are saved to.
+
+    Args:
+        config: the whole config.
+        accelerator: device and processes.
+        model: fresh; it is moved to the device.
+        builder: of the examples; holds prompt and tokenizer.
+        tune: examples to evaluate on.
+
+    Attributes:
+        wrapped: the model as the loop calls it: with DDP around it where there are processes.
+        optimizer: None before ``prepare``.
+        progress: how far the run is.
+        largest_batch: tokens of the largest batch that fitted, padding included.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        accelerator: Accelerator,
+        model: GraphLM,
+        builder: ExampleBuilder,
+        tune: list[Example],
+    ) -> None:
+        self.config, self.accelerator, self.builder, self.tune = config, accelerator, builder, tune
+        self.output = Path(config.training.output)
+        self.model = place(model, accelerator.device)
+        self.wrapped: torch.nn.Module = self.model
+        self.optimizer: torch.optim.Optimizer | None = None
+        self.progress = Progress(num_processes=accelerator.num_processes)
+        self.largest_batch = 0
+        self._log: RunLog | None = None
+
+    def prepare(self, schedule: BatchSchedule) -> None:
+        """Make the optimizer, and wrap the model for the processes."""
+        logger.info(
+            "%d steps; %.1f examples a batch, %.1f %% of the tokens are padding",
+            schedule.num_steps,
+            schedule.examples_per_batch(),
+            100 * schedule.padding_share(),
+        )
+        self.optimizer = make_optimizer(self.model, self.config.training)
+        if not is_sharded(self.model):
+            self.wrapped, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
+
+    def resume(self, data: str, anyway: bool) -> None:
+        """Load the newest checkpoint of the output folder, if there is one.
+
+        Args:
+            data: fingerprint of the training examples, which must be the checkpoint's.
+            anyway: also resume from a checkpoint whose config differs where it may.
+
+        Raises:
+            ValueError: the checkpoint is of another config or of other data.
+        """
+        found: list[Any] = [None]
+        if self.accelerator.is_main_process:
+            found = [find_resumable(self.output, self.config, data, anyway)]
+        broadcast_object_list(found)
+        if found[0] is not None:
+            folder, self.progress = found[0]
+            if self.optimizer is not None:
+                load_resumable(folder, self.progress, self.model, self.optimizer, self.accelerator)
+        self.progress.data = data
+
+    def open_log(self) -> None:
+        """Open the log in the main process, behind the step that the run resumes from."""
+        if self.accelerator.is_main_process and self._log is None:
+            self._log = RunLog(
+                self.output,
+                self.progress.step,
+                self.progress.log_lines,
+                self.config.training.wandb_project,
+                asdict(self.config),
+            )
+
+    def log(self, values: dict[str, float]) -> None:
+        """Write values of the current step to log.jsonl and TensorBoard."""
+        if self._log is not None:
+            self._log.write(self.progress.step, self.progress.seconds, values)
+            self.progress.log_lines = self._log.num_lines
+
+    def step_values(
+        self, step: Step, *, loss: float, norm: float, rate: float, seconds: float
+    ) -> dict[str, float]:
+        """Return what is logged of a step."""
+        values = {
+            "loss": loss,
+            "gradient_norm": norm,
+            "learning_rate": rate,
+            "tokens_per_second": step.num_tokens / seconds,
+            "data_wait_seconds": step.wait,
+            "peak_memory_gib": peak_memory(self.accelerator.device) / 2**30,
+        }
+        if (encoder := self.model.encoder) is not None:
+            values["relative_change"] = float(encoder.relative_change)
+            if encoder.config.residual == "gated":
+                gates = whole(encoder.residual_gates).tolist()
+                values |= {f"residual_gate_{layer}": gate for layer, gate in enumerate(gates)}
+        return values
+
+    def save_best(self) -> None:
+        """Write ``best``, to answer with; called by all processes."""
+        weights = trained_weights(self.model)
+        if self.accelerator.is_main_process:
+            metrics = self.progress.metrics | {"steps": self.progress.step}
+            save_checkpoint(self.model, self.config, metrics, self.output / "best", weights)
+        self.accelerator.wait_for_everyone()
+
+    def save_last(self) -> None:
+        """Write ``last``, to answer with and to resume from; called by all processes."""
+        save_resumable(
+            self.output, self.model, self.optimizer, self.config, self.progress, self.accelerator
+        )
+
+    def stop(self, request: StopRequest) -> None:
+        """Save, say how to resume, and leave.
+
+        Raises:
+            SystemExit: always, with ``EXIT_GO_ON``.
+        """
+        self.save_last()
+        logger.warning(
+            "stopped at step %d (%s); the same command resumes from %s",
+            self.progress.step,
+            request.reason or "another process was asked to",
+            self.output / "last",
+        )
+        raise SystemExit(EXIT_GO_ON)
+
+    def stop_at_not_finite(self, step: Step, loss: float, norm: float) -> None:
+        """Leave before the weights change, with a report of what the step was computed from.
+
+        Raises:
+            ValueError: always; names the batches and the report.
+        """
+        keys = [[example.key for example in batch] for batch in step.examples]
+        batches = [batch.to(self.accelerator.device) for batch in step.batches]
+        report = not_finite_report(self.model, batches, keys)
+        rank = self.accelerator.process_index
+        name = f"not_finite_step_{step.number + 1}_process_{rank}.json"
+        write_report({"loss": loss, "gradient_norm": norm} | report, self.output / name)
+        raise ValueError(
+            f"step {step.number + 1}: loss {loss}, gradient norm {norm}; nothing was changed, "
+            f"batches {keys}, statistics in {self.output / name}"
+        )
