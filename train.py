@@ -44,7 +44,7 @@ TUNE_SEED = 1  # every run is compared on the same questions, whatever its own s
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Train as the config says; the checkpoints ``best`` and ``last`` are in ``training.output``."""
+    """Train as the config says; write the checkpoints ``best`` and ``last``."""
     options, config = parse_train_options(sys.argv[1:] if argv is None else argv)
     # a request to stop also counts while everything is loaded
     with StopRequest(config.training.max_minutes) as stop, process_group_ended():
@@ -143,21 +143,16 @@ def train_steps(
         The seconds of each step, waiting for its batches included.
     """
     settings, accelerator, progress = run.config.training, run.accelerator, run.progress
-    model, wrapped, optimizer, sharded = (
-        run.model,
-        run.wrapped,
-        run.optimizer,
-        is_sharded(run.model),
-    )
-    rank, world, quiet = (
-        accelerator.process_index,
-        accelerator.num_processes,
-        not accelerator.is_local_main_process,
-    )
+    model, wrapped, optimizer = run.model, run.wrapped, run.optimizer
+    rank, world, sharded = accelerator.process_index, accelerator.num_processes, is_sharded(model)
     assert optimizer is not None, "not prepared"
     taken: list[float] = []
     bar = tqdm(
-        total=schedule.num_steps, initial=progress.step, desc="train", unit="step", disable=quiet
+        total=schedule.num_steps,
+        initial=progress.step,
+        desc="train",
+        unit="step",
+        disable=not accelerator.is_local_main_process,
     )
     # batches are prefetched by a thread; a step is the same whatever the number of processes
     for step in steps(examples, schedule, indices, rank, world, settings.packing):

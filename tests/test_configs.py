@@ -268,7 +268,9 @@ def test_a_wrong_option_is_named(write: Any, options: list[str], message: str) -
 
 
 def test_training_without_a_config_says_what_to_give() -> None:
-    with pytest.raises(ValueError, match=r"^train.py needs --config FILE.yaml; configs/ has some$"):
+    with pytest.raises(
+        ValueError, match=r"^no --config FILE\.yaml; `turngraph configs` lists those"
+    ):
         parse_train_options(["--dry_run"])
 
 

@@ -27,6 +27,7 @@ from turngraph.model.checkpoint import check_manifest, load_checkpoint
 from turngraph.tests.runs import ROOT, command, lines, losses, options
 from turngraph.tests.tiny import save_tiny, tiny_conversation
 from turngraph.training.kept_checkpoints import newest_checkpoint
+from turngraph.training.run_log import RunLog
 
 NUM_STEPS = 12
 STIRRED = {  # everything that draws random numbers, and an evaluation between
@@ -165,7 +166,7 @@ def test_a_signal_stops_with_a_checkpoint_and_the_same_command_goes_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     arguments, output = argv(tiny_folder, tiny_data, tmp_path / "run"), tmp_path / "run"
-    write = train.RunLog.write
+    write = RunLog.write
 
     def signalled(log: Any, step: int, *rest: Any) -> None:
         write(log, step, *rest)
@@ -174,7 +175,7 @@ def test_a_signal_stops_with_a_checkpoint_and_the_same_command_goes_on(
 
     before = signal.getsignal(number)
     with monkeypatch.context() as patch:
-        patch.setattr(train.RunLog, "write", signalled)
+        patch.setattr(RunLog, "write", signalled)
         with pytest.raises(SystemExit) as stopped:
             train.main(arguments)
     assert stopped.value.code == EXIT_GO_ON
@@ -221,7 +222,7 @@ def test_a_finished_run_is_left_alone_and_fresh_begins_again(
     before = (tmp_path / "run" / "log.jsonl").read_text()
     caplog.set_level(logging.INFO)
     train.main(arguments)
-    assert "finished already" in caplog.text
+    assert "already complete" in caplog.text
     assert (tmp_path / "run" / "log.jsonl").read_text() == before
     train.main([*arguments, "--fresh"])
     assert losses(tmp_path / "run") == [json.loads(x)["loss"] for x in before.splitlines()[:3]]

@@ -6,17 +6,19 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from accelerate import Accelerator
 
+import turngraph.training.run
 from turngraph import train
 from turngraph.configs.parse import load_config
 from turngraph.configs.schema import Config, DataConfig, EncoderConfig, ModelConfig, TrainingConfig
 from turngraph.data.batches.collate import collate
-from turngraph.data.batches.prefetch import Step, Trial
+from turngraph.data.batches.prefetch import Trial
 from turngraph.data.batches.schedule import BatchSchedule
 from turngraph.data.cli import StopRequest
 from turngraph.data.examples import Example
@@ -27,8 +29,8 @@ from turngraph.model.graph_lm import GraphLM
 from turngraph.tests.runs import Json, command, lines, losses, options
 from turngraph.tests.tables import pool as table_pool
 from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_examples
-from turngraph.train import Run
 from turngraph.training.optimizer import make_optimizer, rate_factor
+from turngraph.training.run import Run
 
 
 def quiet_run(tmp_path: Path, base: str, **training: Any) -> Run:
@@ -36,21 +38,41 @@ def quiet_run(tmp_path: Path, base: str, **training: Any) -> Run:
     config = Config(
         data=DataConfig(train="given to Run.train"),
         model=ModelConfig(base, lora=LORA, encoder=EncoderConfig(dropout=0.0), dtype="float32"),
-        training=TrainingConfig(**training),
+        training=TrainingConfig(
+            **{"output": str(tmp_path / "run"), "max_grad_norm": 1e9} | training
+        ),
     )
     torch.manual_seed(0)
     model = stir(GraphLM(config.model)).train()
-    return Run(config, Accelerator(), model, tiny_builder(), [], tmp_path / "run")
+    return Run(config, Accelerator(), model, tiny_builder(), [])
+
+
+class Keeping:
+    """An optimizer that keeps the gradients of a step and changes nothing."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.found = run, dict[str, torch.Tensor]()
+        self.param_groups = [{"lr": 0.0, "full_lr": 0.0}]
+
+    def step(self) -> None:
+        parameters = self.run.model.named_parameters()
+        self.found = {name: p.grad.clone() for name, p in parameters if p.grad is not None}
+
+    def zero_grad(self) -> None:
+        self.run.model.zero_grad()
 
 
 def gradients(run: Run, batches: list[list[Example]]) -> tuple[float, dict[str, torch.Tensor]]:
-    run.model.zero_grad()
-    run.model_in_loop = run.model
-    tensors = [collate(batch, "right", True) for batch in batches]
-    answer_tokens = sum(len(e.target_ids) for batch in batches for e in batch)
-    loss, _ = run.accumulate(Step(0, tensors, batches, answer_tokens, 0))
-    parameters = run.model.named_parameters()
-    return loss, {name: p.grad.clone() for name, p in parameters if p.grad is not None}
+    """Loss and gradients of one step of the loop."""
+    examples = [example for batch in batches for example in batch]
+    places = iter(range(len(examples)))
+    indices = [[next(places) for _ in batch] for batch in batches]
+    schedule: Any = SimpleNamespace(num_steps=1, step=lambda _: indices)
+    logged: list[dict[str, float]] = []
+    run.optimizer = keeping = Keeping(run)  # type: ignore[assignment]
+    run.log = logged.append  # type: ignore[method-assign]
+    train.train_steps(run, examples, schedule, [0], StopRequest())
+    return logged[0]["loss"], keeping.found
 
 
 def unequal_examples() -> list[Example]:
@@ -86,7 +108,7 @@ def test_examples_without_evidence_are_trained_on(tmp_path: Path, tiny_folder: s
     bare = tiny_builder().conversation(replace(tiny_conversation(0), evidence=()))
     loss, found = gradients(quiet_run(tmp_path, tiny_folder), [bare])
     assert loss > 0
-    assert not found["encoder.gates"].any()  # there, so that processes can add them up
+    assert not found["encoder.residual_gates"].any()  # there, so that processes can add them up
 
 
 def test_each_part_has_its_own_learning_rate(tiny_folder: str) -> None:
@@ -96,7 +118,7 @@ def test_each_part_has_its_own_learning_rate(tiny_folder: str) -> None:
     )
     optimizer = make_optimizer(model, settings)
     rates = {group["name"]: group["lr"] for group in optimizer.param_groups}
-    assert rates == {"lora": 1e-5, "encoder": 2e-4, "gate": 3e-3}
+    assert rates == {"lora": 1e-5, "encoder": 2e-4, "residual_gate": 3e-3}
     assert isinstance(optimizer, torch.optim.Adam)
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     assert held == {id(p) for p in model.parameters() if p.requires_grad}
@@ -144,7 +166,7 @@ def test_the_log_has_losses_rates_gates_and_evaluations(finished: Path) -> None:
         assert line["tokens_per_second"] > 0
     rates = [line["learning_rate"] for line in steps]
     assert rates == pytest.approx([1e-3, 1e-3 * 2 / 3, 1e-3 / 3])  # as taken, not as planned
-    gates = [[line["gate_0"], line["gate_1"]] for line in steps]
+    gates = [[line["residual_gate_0"], line["residual_gate_1"]] for line in steps]
     assert len({tuple(pair) for pair in gates}) == 3  # they learn
     evaluated = [line["step"] for line in lines(finished) if "tune_hit_at_1" in line]
     assert evaluated == [2, 3]
@@ -219,7 +241,7 @@ def test_what_does_not_fit_into_the_model_is_found_before_the_first_step(
 def test_what_evaluating_needs_is_said_in_the_words_of_training(
     tiny_data: Path, tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_memory(*_: object) -> None:
+    def no_memory(*_: object, **__: object) -> None:
         raise ValueError("out of memory: a batch of 8 x 90 tokens did not fit")
 
     arguments = options(tiny_folder, tiny_data, tmp_path / "run")
@@ -269,14 +291,14 @@ def test_best_is_the_best_on_tune_and_last_the_last(
     assert (found["best"]["step"], found["best"]["hit_at_1"]) == (2, 1.0)
     assert (found["last"]["step"], found["last"]["hit_at_1"]) == (3, 0.5)
     best, last = (load_checkpoint(tmp_path / "out" / name) for name in ("best", "last"))
-    assert not torch.equal(best.encoder.gates, last.encoder.gates)
+    assert not torch.equal(best.encoder.residual_gates, last.encoder.residual_gates)
 
 
 def test_without_tune_best_is_the_last(tiny_data: Path, tiny_folder: str, tmp_path: Path) -> None:
     changes = {"data__tune": "null", "training__eval_every": 1}
     train.main(options(tiny_folder, tiny_data, tmp_path / "out", **changes))
     best, last = (load_checkpoint(tmp_path / "out" / name) for name in ("best", "last"))
-    assert torch.equal(best.encoder.gates, last.encoder.gates)
+    assert torch.equal(best.encoder.residual_gates, last.encoder.residual_gates)
 
 
 def test_no_steps_give_a_checkpoint_of_the_untrained_model(
@@ -305,12 +327,12 @@ def test_a_loss_that_is_no_number_stops_the_run_and_names_the_questions(
 ) -> None:
     run = quiet_run(tmp_path, tiny_folder)
     with torch.no_grad():
-        run.model.encoder.gates.fill_(float("nan"))
+        run.model.encoder.residual_gates.fill_(float("nan"))
     before = [p.detach().clone() for p in run.model.encoder.layers.parameters()]
     with pytest.raises(ValueError, match=r"step 1: loss nan.*c0"):
-        run.train(tiny_examples(3), StopRequest())
+        train.train(run, tiny_examples(3), StopRequest(), resume_anyway=False)
     report = json.loads((run.output / "not_finite_step_1_process_0.json").read_text())
-    assert report["not_finite_weights"] == ["encoder.gates"]
+    assert report["not_finite_weights"] == ["encoder.residual_gates"]
     assert report["batches"][0]["questions"][0][0] == "c0"
     after = run.model.encoder.layers.parameters()
     assert all(torch.equal(a, b) for a, b in zip(after, before, strict=True))
@@ -323,11 +345,11 @@ def test_gradients_are_clipped_together_and_forgotten_after_the_step(
     trained = [p for p in run.model.parameters() if p.requires_grad]
     before = torch.cat([p.detach().flatten().clone() for p in trained])
     monkeypatch.setattr(
-        train,
+        turngraph.training.run,
         "make_optimizer",
         lambda *_: torch.optim.SGD([{"params": trained, "lr": 1.0, "full_lr": 1.0}]),
     )
-    run.train(tiny_examples(4), StopRequest())
+    train.train(run, tiny_examples(4), StopRequest(), resume_anyway=False)
     after = torch.cat([p.detach().flatten() for p in trained])
     assert (after - before).norm().item() == pytest.approx(0.01, rel=1e-2)
     assert lines(run.output)[0]["gradient_norm"] > 0.01
@@ -373,7 +395,7 @@ def test_two_processes_train_as_one(tiny_data: Path, tiny_folder: str, tmp_path:
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", 2)
     argv = options(tiny_folder, tmp_path, tmp_path / "two", **changes)
     command(*launch, "train.py", *argv, ACCELERATE_USE_CPU="true")
-    for name in ("loss", "gradient_norm", "gate_1"):
+    for name in ("loss", "gradient_norm", "residual_gate_1"):
         one, two = ([line[name] for line in lines(tmp_path / run)] for run in ("one", "two"))
         assert two == pytest.approx(one, rel=1e-3)
 

@@ -81,7 +81,7 @@ def test_a_run_goes_on_under_another_strategy_to_the_same_weights(
         assert ("sharded over 2 processes, in" in said) == (strategy == "fsdp2")
     train.main(argv)
 
-    for name in ("loss", "gradient_norm", "gate_1", "tune_hit_at_1", "tune_hit_at_5"):
+    for name in ("loss", "gradient_norm", "residual_gate_1", "tune_hit_at_1", "tune_hit_at_5"):
         expected, found = (
             [line[name] for line in lines(run) if name in line] for run in (alone, output)
         )

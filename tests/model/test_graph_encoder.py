@@ -111,7 +111,7 @@ def test_whole_encoder_is_one_of_pyg_layers(residual: str, training: bool) -> No
 def test_number_of_layers_and_heads_come_from_the_config() -> None:
     model = encoder(num_layers=3, heads=5)
     assert len(model.layers) == 3
-    assert len(model.gates) == 3
+    assert len(model.residual_gates) == 3
     assert {layer.heads for layer in model.layers} == {5}
 
 
@@ -190,7 +190,7 @@ def test_relative_change_is_the_mean_over_nodes() -> None:
 
 
 def test_residual_none_has_no_gates() -> None:
-    assert "gates" not in dict(encoder(residual="none").named_parameters())
+    assert "residual_gates" not in dict(encoder(residual="none").named_parameters())
 
 
 def test_frozen_node_embeddings_have_no_gradient_and_are_not_saved() -> None:
@@ -198,10 +198,10 @@ def test_frozen_node_embeddings_have_no_gradient_and_are_not_saved() -> None:
     model(NODES, EDGES).sum().backward()
     assert model.embeddings.weight.grad is None
     assert not model.embeddings.weight.requires_grad
-    assert model.gates.grad is not None
+    assert model.residual_gates.grad is not None
     assert model.layers[0].lin_l.weight.grad.abs().sum() > 0
     assert not any("embeddings" in name for name in model.saved_state())
-    assert {"gates", "layers.0.att", "layers.1.lin_r.bias"} <= set(model.saved_state())
+    assert {"residual_gates", "layers.0.att", "layers.1.lin_r.bias"} <= set(model.saved_state())
 
 
 def test_trained_node_embeddings_have_a_gradient_and_are_saved() -> None:

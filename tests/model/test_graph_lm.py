@@ -76,7 +76,7 @@ def test_a_fresh_adapter_is_the_base_model() -> None:
 
 def test_without_lora_nothing_of_the_lm_is_trained() -> None:
     model = tiny_model(lora=None)
-    assert set(model.parameter_groups()) == {"encoder", "gate"}
+    assert set(model.parameter_groups()) == {"encoder", "residual_gate"}
     assert not any(parameter.requires_grad for parameter in model.lm.parameters())
 
 
@@ -297,12 +297,12 @@ def test_lora_may_name_one_layer_in_full() -> None:
 def test_parameter_groups_hold_each_trainable_parameter_once() -> None:
     model = tiny_model(encoder=EncoderConfig(node_embeddings="trained"))
     groups = model.parameter_groups()
-    assert set(groups) == {"lora", "encoder", "gate"}
+    assert set(groups) == {"lora", "encoder", "residual_gate"}
     grouped = [id(parameter) for group in groups.values() for parameter in group]
     trainable = {id(p) for p in model.parameters() if p.requires_grad}
     assert len(grouped) == len(trainable)
     assert set(grouped) == trainable
-    assert [id(p) for p in groups["gate"]] == [id(model.encoder.residual_gates)]
+    assert [id(p) for p in groups["residual_gate"]] == [id(model.encoder.residual_gates)]
     assert id(model.encoder.embeddings.weight) in {id(p) for p in groups["encoder"]}
 
 

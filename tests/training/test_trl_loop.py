@@ -11,14 +11,16 @@ import torch
 from safetensors.torch import load_file
 
 from turngraph import infer, train
-from turngraph.benchmarks.study import trl_text
 from turngraph.configs.parse import load_config
 from turngraph.data.batches.collate import collate
 from turngraph.data.batches.schedule import BatchSchedule
+from turngraph.data.cli import EXIT_GO_ON
 from turngraph.data.examples import Example
 from turngraph.data.jsonlines import write_conversations
 from turngraph.inference.load import load_builder
+from turngraph.model.graph_lm import GraphLM
 from turngraph.tests.tiny import save_tiny, tiny_conversation
+from turngraph.training import trl_loop
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +77,7 @@ def test_ids_and_labels_are_those_of_our_loop(
     examples = examples_of(options(base_model, conversations, tmp_path))
     assert len(examples) == 7
     for example in examples:
-        row = trl_text.ids_and_labels(example)
+        row = trl_loop.ids_and_labels(example)
         prompt = [*example.prefix_ids, *example.graph.node_ids, *example.suffix_ids]
         assert row["input_ids"] == [*prompt, *example.target_ids]
         assert row["labels"] == [-100] * len(prompt) + example.target_ids
@@ -87,13 +89,13 @@ def test_trl_sees_our_batches_in_our_order(
 ) -> None:
     argv = options(base_model, conversations, tmp_path)
     config, examples = load_config(argv), examples_of(argv)
-    args = trl_text.trainer_arguments(config)
+    args = trl_loop.trainer_arguments(config)
     builder = load_builder(config)
     schedule = BatchSchedule(examples, config.training)
-    dataset = trl_text.training_set(examples, schedule)
-    model = trl_text.GraphLM(config.model)
+    dataset = trl_loop.training_set(examples, schedule)
+    model = GraphLM(config.model)
     tokenizer = builder.prompt.tokenizer
-    trainer = trl_text.make_trainer(model, config, args, dataset, tokenizer, num_steps=4)
+    trainer = trl_loop.make_trainer(model, config, args, dataset, tokenizer, num_steps=4)
 
     ours = [[examples[i] for i in batch] for n in range(4) for batch in schedule.step(n)]
     theirs = list(trainer.get_train_dataloader())
@@ -112,7 +114,7 @@ def trained(
     """Runs of train.py and of TRL on one config."""
     runs = tmp_path_factory.mktemp("ours"), tmp_path_factory.mktemp("trl")
     train.main(options(base_model, conversations, runs[0]))
-    trl_text.main(options(base_model, conversations, runs[1]))
+    train.main([*options(base_model, conversations, runs[1]), "--training.loop", "trl"])
     return runs
 
 
@@ -149,10 +151,11 @@ def test_weights_agree(trained: tuple[Path, Path]) -> None:
 def test_checkpoint_answers_as_ours(
     trained: tuple[Path, Path], conversations: Path, tmp_path: Path
 ) -> None:
-    ours, theirs = trained[0] / "best", trained[1] / "last"  # best has nothing to resume from
+    ours, theirs = trained[0] / "best", trained[1] / "best"
     files = [sorted(str(p.relative_to(run)) for p in run.rglob("*")) for run in (ours, theirs)]
     assert files[0] == files[1]
-    assert {p.name for p in trained[1].iterdir()} == {"last", "log.jsonl"}
+    pickles = {".pt", ".bin", ".pkl", ".pth"}
+    assert not [path for path in trained[1].rglob("*") if path.suffix in pickles]
     answers = []
     for number, run in enumerate((ours, theirs)):
         output = tmp_path / f"{number}.jsonl"
@@ -179,6 +182,24 @@ def test_a_config_that_trl_cannot_train_is_refused(
     values = {"data.train": str(conversations), "model.evidence": "text"} | changes
     values["training.output"] = str(tmp_path / "run")
     argv = [text for name, value in values.items() for text in (f"--{name}", value)]
-    with pytest.raises(ValueError, match=f"config field {field}: "):
-        trl_text.main(argv)
+    with pytest.raises(
+        ValueError, match=rf"config field {field}: .*training.loop is trl|config field {field}: "
+    ):
+        train.main([*argv, "--training.loop", "trl"])
     assert not (tmp_path / "run").exists()
+
+
+def test_a_finished_run_is_kept_and_a_stopped_one_starts_over(
+    base_model: Path, conversations: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    argv = [*options(base_model, conversations, tmp_path / "run"), "--training.loop", "trl"]
+    with pytest.raises(SystemExit) as stopped:
+        train.main([*argv, "--max_minutes=1e-9"])
+    assert stopped.value.code == EXIT_GO_ON
+    assert not (tmp_path / "run" / "last").exists()
+    train.main(argv)
+    before = (tmp_path / "run" / "last" / "manifest.json").read_bytes()
+    caplog.set_level("INFO")
+    train.main(argv)
+    assert "already complete; --fresh trains again" in caplog.text
+    assert (tmp_path / "run" / "last" / "manifest.json").read_bytes() == before
