@@ -24,7 +24,7 @@ from turngraph.data.memory_graph.extract.rules import RulesExtractor
 from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.recall.adjacency import Adjacency, Moment
 from turngraph.data.memory_graph.recall.recall import Recall, RecallSettings
-from turngraph.data.memory_graph.recall.traverse import Traversal
+from turngraph.data.memory_graph.recall.traverse_settings import Traversal
 from turngraph.data.memory_graph.recall.vectors import PROBE
 from turngraph.data.memory_graph.record.ingest import remember_many
 from turngraph.data.memory_graph.record.store import Store

@@ -14,7 +14,7 @@ from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Fact, Span, Thesis
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.recall.recall import RecallSettings
-from turngraph.data.memory_graph.recall.traverse import Traversal
+from turngraph.data.memory_graph.recall.traverse_settings import Traversal
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.memory_graph.record.select_episodes import episodes_of_origins
 from turngraph.data.memory_graph.times import now

@@ -1,4 +1,4 @@
-"""A*: the paths between every two linked objects.
+"""A* search for a path between every two linked objects.
 
 After PersonalAI (arXiv 2506.17001), section 3, "A*": every triplet costs 1, walked undirected. With
 
@@ -8,16 +8,16 @@ After PersonalAI (arXiv 2506.17001), section 3, "A*": every triplet costs 1, wal
     averaged(v)   = hops(v) * mean(ip of every step from the start to v, ip(v, goal))
 
 None of these is admissible (ip reaches 2 on edges of cost 1), so a path need not be a shortest one:
-it is the one that leads through what resembles the goal. Where the paper leaves it open:
+it leads through nodes that resemble the goal. Where the paper leaves it open:
 
 - A pair is searched from the object that the question names first to the other.
-- A node to which a shorter way is found later is looked at again, and counts again.
-- Ties go by the nodes' names. Between two nodes on the path, the triplet closest to the question is
-  taken, ties by its text.
-- The breadth-first search goes from the goal, circle by circle, only as far as the nodes that come
-  up need it, at most ``max_depth`` hops and ``max_walked`` nodes; beyond the latter, every node
-  counts as one hop farther than the last whole circle, which it is at least. So a graph with hubs
-  is not walked whole.
+- A node that is reached later by a shorter path is expanded again, and counts again.
+- Ties are broken by the nodes' names. Between two nodes of the path, the triplet closest to the
+  question is taken; ties are broken by its text.
+- The breadth-first search starts at the goal and grows one circle at a time, only as far as the
+  nodes at hand need it: at most ``max_depth`` hops and ``max_walked`` nodes. Beyond ``max_walked``,
+  every node counts as one hop farther than the last whole circle, which is a lower bound. So a
+  graph with hubs is not walked whole.
 """
 
 from __future__ import annotations
@@ -33,12 +33,15 @@ from turngraph.data.memory_graph.recall.ranking import best_first, distinct, rou
 from turngraph.data.memory_graph.recall.traverse_settings import AStar
 from turngraph.data.memory_graph.recall.view import View
 
-BLOCK = 4096  # rows of vectors at once, so that a hub's neighbours never stand in memory together
+BLOCK = 4096  # rows of vectors at once: bounds the memory that a hub's neighbours need
+
+_Offer = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""The nodes that one expansion reaches, their estimates, and the steps to each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path between two linked objects: its nodes in order, and one triplet for each step."""
+    """A path between two linked objects: its nodes in order and one triplet for each step."""
 
     nodes: tuple[int, ...]
     triplets: tuple[int, ...]
@@ -46,12 +49,12 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """What was found, in the order of the pairs.
+    """The paths that A* found, in the order of the pairs.
 
     Args:
         routes: one for every pair that was joined.
-        num_pairs: pairs that were looked at.
-        num_expanded: nodes whose neighbours were looked at, for all pairs together.
+        num_pairs: pairs that were searched.
+        num_expanded: nodes that were expanded, summed over all pairs.
     """
 
     routes: tuple[Route, ...]
@@ -60,17 +63,17 @@ class Routes:
 
     @property
     def triplets(self) -> np.ndarray:
-        """Those of all routes, each once, in their order; int64."""
+        """Triplets of all routes, each once, in their order; int64."""
         found = dict.fromkeys(t for route in self.routes for t in route.triplets)
         return np.fromiter(found, np.int64)
 
 
 def a_star(view: View, settings: AStar | None = None) -> Routes:
-    """A path between every two linked objects, where one is found within the bounds.
+    """Find a path between every two linked objects, within the bounds of the settings.
 
     Args:
         view: the graph as the question sees it.
-        settings: the heuristic and the bounds; None: the paper's.
+        settings: the heuristic and the bounds; None: the defaults.
     """
     settings = settings or AStar()
     pairs = list(combinations(view.question_nodes.tolist(), 2))
@@ -81,24 +84,23 @@ def a_star(view: View, settings: AStar | None = None) -> Routes:
 
 
 def _triplets(view: View, nodes: tuple[int, ...]) -> tuple[int, ...]:
-    """For every step the triplet closest to the question."""
-    chosen = []
-    for here, there in pairwise(nodes):
-        triplets, others = view.around(here)
-        between = triplets[others == there]
-        best = best_first(
-            -rounded(view.similarity(between)),
-            lambda places, ids=between: [view.text(int(ids[i])) for i in places],
-        )
-        chosen.append(int(between[next(best)]))
-    return tuple(chosen)
+    """Return the triplet closest to the question for every step of a path."""
+    return tuple(_closest_triplet(view, here, there) for here, there in pairwise(nodes))
+
+
+def _closest_triplet(view: View, here: int, there: int) -> int:
+    triplets, others = view.around(here)
+    between = triplets[others == there]
+    costs = -rounded(view.similarity(between))
+    best = best_first(costs, lambda tied: [view.text(int(between[i])) for i in tied])
+    return int(between[next(best)])
 
 
 class _Search:
-    """One search: what was reached, from where, in how many steps (arrays by node id).
+    """The search between one pair; its state is arrays by node id.
 
-    The nodes that an expansion reaches stay an array that is sorted only as far as it is read, and
-    the heap holds but the best of each, so that a hub costs no more than its arrays.
+    The nodes that one expansion reaches stay in an array that is sorted only as far as it is read.
+    The heap holds only the best node of each expansion, so a hub costs no more than its arrays.
     """
 
     def __init__(self, view: View, start: int, goal: int, settings: AStar) -> None:
@@ -108,13 +110,13 @@ class _Search:
         self.hops = None if settings.heuristic == "ip" else _Hops(view, goal, settings)
 
     def run(self) -> tuple[int, ...] | None:
-        """The nodes of the path found; None where there is none within the bounds."""
+        """Return the nodes of the path; None where there is none within the bounds."""
         size = len(self.view.node_types)
-        self.steps = np.zeros(size, np.int64)  # one more than from the start; 0 where never reached
+        self.steps = np.zeros(size, np.int64)  # steps from the start plus 1; 0: not reached
         self.came_from = np.empty(size, np.int64)
         self.walked_ip = np.zeros(size)  # sum of ip over the steps from the start
         self.steps[self.start] = 1
-        self.heap: list[tuple[float, str, int, int, Iterator[int], tuple]] = []
+        self.heap: list[tuple[float, str, int, int, Iterator[int], _Offer]] = []
         self._offer(np.array([self.start]), np.zeros(1))
         while self.heap:
             node, steps = self._next()
@@ -129,17 +131,17 @@ class _Search:
         return None
 
     def _next(self) -> tuple[int, int]:
-        """The best open node and the steps with which it was offered."""
+        """Pop the best open node and the steps with which it was offered."""
         _, _, node, steps, order, offer = heappop(self.heap)
         self._push(order, offer)
         return node, steps
 
     def _offer(self, nodes: np.ndarray, estimates: np.ndarray) -> None:
-        order = best_first(estimates, lambda places: self.view.names(nodes[places].tolist()))
+        order = best_first(estimates, lambda tied: self.view.names(nodes[tied].tolist()))
         self._push(order, (nodes, estimates, self.steps[nodes]))
 
-    def _push(self, order: Iterator[int], offer: tuple) -> None:
-        """Put the next node of an expansion on the heap, where there is one more."""
+    def _push(self, order: Iterator[int], offer: _Offer) -> None:
+        """Put the next node of an expansion on the heap, if there is one."""
         if (i := next(order, None)) is not None:
             nodes, estimates, steps = offer
             node = int(nodes[i])
@@ -148,7 +150,7 @@ class _Search:
             heappush(self.heap, (float(estimates[i]), name, node, int(steps[i]), order, offer))
 
     def _expand(self, node: int) -> None:
-        """Offer the neighbours to which the way over this node is the first, or a shorter one."""
+        """Offer the neighbours that are reached first, or by a shorter path, over this node."""
         steps = self.steps[node] + 1
         _, others = self.view.around(node)
         new, _ = distinct(others[(self.steps[others] == 0) | (self.steps[others] > steps)])
@@ -156,24 +158,24 @@ class _Search:
             new = new[np.isfinite(self.hops(new))]
         self.steps[new] = steps
         self.came_from[new] = node
-        self._offer(new, steps - 1 + self._left(node, new))
+        self._offer(new, steps - 1 + self._estimate(node, new))
 
-    def _left(self, node: int, new: np.ndarray) -> np.ndarray:
-        """The heuristic: what is thought to be left from each node to the goal."""
+    def _estimate(self, node: int, new: np.ndarray) -> np.ndarray:
+        """Return the heuristic: the estimated cost from each new node to the goal."""
         direct = self._ip(new, self.aim)
         if self.hops is None:
             return direct
         hops = self.hops(new)
         if self.settings.heuristic == "weighted":
-            return hops * direct
+            return np.asarray(hops * direct)
         step = self._ip(new, self.view.node_vectors(np.array([node]))[0])
         self.walked_ip[new] = self.walked_ip[node] + step
-        return hops * (self.walked_ip[new] + direct) / self.steps[new]
+        return np.asarray(hops * (self.walked_ip[new] + direct) / self.steps[new])
 
     def _ip(self, nodes: np.ndarray, vector: np.ndarray) -> np.ndarray:
         blocks = [nodes[i : i + BLOCK] for i in range(0, len(nodes), BLOCK)]
         dots = [self.view.node_vectors(block) @ vector for block in blocks]
-        return 1 - rounded(np.concatenate([np.empty(0), *dots]))
+        return np.asarray(1 - rounded(np.concatenate([np.empty(0), *dots])))
 
     def _path(self) -> tuple[int, ...]:
         nodes = [self.goal]
@@ -183,7 +185,7 @@ class _Search:
 
 
 class _Hops:
-    """Hop distances to a goal, by a breadth-first search that goes only as far as it is asked."""
+    """Hop distances to a goal, by a breadth-first search that grows only as far as needed."""
 
     def __init__(self, view: View, goal: int, settings: AStar) -> None:
         self.view, self.settings = view, settings
@@ -192,7 +194,7 @@ class _Hops:
         self.circle, self.radius, self.num_walked = np.array([goal]), 0, 0
 
     def __call__(self, nodes: np.ndarray) -> np.ndarray:
-        """Hops from each node to the goal, float; infinite where no path is short enough."""
+        """Return the hops from each node to the goal, float; infinite beyond the bounds."""
         while np.isinf(self.hops[nodes]).any() and self._may_grow():
             self._grow()
         hops = self.hops[nodes]

@@ -1,7 +1,7 @@
-"""Who is joined to whom: CSR arrays over node ids, and a small delta of what came since.
+"""Adjacency of the memory graph: CSR arrays over node ids and a small delta of newer edges.
 
-SQL is the record. The arrays show one revision of it and say which; ``refresh`` brings them to the
-record's by reading only what was written or removed in between.
+SQL is the record. The arrays show one revision of it and say which. ``refresh`` brings them to the
+record's revision and reads only what was written or removed in between.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ NAME = "adjacency"
 MAX_DELTA, MAX_DELTA_SHARE = 20_000, 0.1
 """The delta is folded into the CSR when it has more edges than both of these."""
 
-Rows = tuple[np.ndarray, ...]
-"""Columns of one length."""
+Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Triplets at some nodes, an end of each, and its other end: columns of one length."""
 
 
 class Moment(NamedTuple):
-    """What may be walked.
+    """What a walk may use: facts that hold at a second, and node types.
 
     Args:
-        as_of: seconds; what holds then.
+        as_of: second at which a fact has to hold.
         forbidden: node types that are not walked to.
-        free: nodes that are walked to whatever their type.
+        free: nodes that may be walked to, whatever their type.
     """
 
     as_of: int
@@ -60,7 +60,7 @@ class Moment(NamedTuple):
 
 
 class Adjacency:
-    """The joins of a memory graph at one revision.
+    """The edges of a memory graph by node, at one revision.
 
     Args:
         db: the record; ``refresh`` reads it, inside the caller's read transaction.
@@ -77,20 +77,20 @@ class Adjacency:
             manifest, arrays = found
             nodes = {name: arrays[f"node_{name}"] for name in NODE_COLUMNS}
             self._use(nodes, {name: arrays[f"edge_{name}"] for name in EDGE_COLUMNS}, arrays)
-            self._state = State.told_by(manifest)
+            self._state = State.of(manifest)
 
     def _use(self, nodes: Columns, edges: Columns, csr: Columns) -> None:
         self.nodes, self.edges = nodes, edges
         self._starts, self._triplets, self._others = csr["starts"], csr["triplets"], csr["others"]
         self._delta: dict[int, dict[int, int]] = {}  # node: edge: the node at its other end
-        self._delta_rows: dict[int, np.ndarray] = {}  # node: edges, rising, and their other ends
+        self._delta_rows: dict[int, np.ndarray] = {}  # node: sorted edges and their other ends
         self._in_delta = np.zeros(len(nodes["type"]), dtype=bool)
         self._num_loose = 0
         self._hubs.clear()
 
     @property
     def revision(self) -> int:
-        """Of the record, which the arrays show; -1 where there are none yet."""
+        """The record's revision that the arrays show; -1 before the first ``refresh``."""
         return self._state.revision
 
     @property
@@ -99,7 +99,7 @@ class Adjacency:
         return self.nodes["type"]
 
     def refresh(self) -> int:
-        """Show the record's revision, which is returned; makes the arrays where there are none."""
+        """Bring the arrays to the record's revision and return it; build them if need be."""
         state = record_state(self.db)
         if state == self._state:
             return state.revision
@@ -116,7 +116,7 @@ class Adjacency:
         return state.revision
 
     def fold(self) -> None:
-        """Make one CSR of CSR and delta, and write it."""
+        """Merge the delta into the CSR and write it."""
         self.edges["flags"] &= np.uint8(~LOOSE & 0xFF)
         self._use(self.nodes, self.edges, make_csr(len(self.node_types), self.edges))
         self._write()
@@ -124,8 +124,8 @@ class Adjacency:
     def _write(self) -> None:
         if not self.writable:
             return
-        with locked(self.folder) as mine:
-            if mine:
+        with locked(self.folder) as is_mine:
+            if is_mine:
                 arrays = {f"node_{name}": column for name, column in self.nodes.items()}
                 arrays |= {f"edge_{name}": column for name, column in self.edges.items()}
                 csr = {"starts": self._starts, "triplets": self._triplets, "others": self._others}
@@ -135,81 +135,80 @@ class Adjacency:
         self._hubs.clear()
         since = (self.revision,)
         sql = "SELECT kind, id FROM removed WHERE revision > ?"
-        for kind, number in self.db.execute(sql, since):
-            if kind == 0 and number < len(self.node_types):
-                self.nodes["type"][number] = -1
-                self.nodes["since"][number], self.nodes["until"][number] = ALWAYS
-            elif kind == 1 and number < len(self.edges["flags"]):
-                self._drop(number)
-                self.edges["since"][number], self.edges["until"][number] = ALWAYS
+        for kind, i in self.db.execute(sql, since):
+            if kind == 0 and i < len(self.node_types):
+                self.nodes["type"][i] = -1
+                self.nodes["since"][i], self.nodes["until"][i] = ALWAYS
+            elif kind == 1 and i < len(self.edges["flags"]):
+                self._drop(i)
+                self.edges["since"][i], self.edges["until"][i] = ALWAYS
         sql = "SELECT id, type, valid_from, valid_to FROM nodes WHERE revision > ?"
         # with ORDER BY id SQLite reads through all nodes instead of the index by revision
         changed = sorted(self.db.execute(sql, since))
-        for number, kind, valid_from, valid_to in changed:
-            self._put_node(number, kind, *seconds(valid_from, valid_to))
+        for i, kind, valid_from, valid_to in changed:
+            self._put_node(i, kind, seconds(valid_from, valid_to))
         self._read_edges("revision > ?1", self.revision)
-        for number, kind, *_ in changed:
-            if kind == THESIS:  # its times are those of the edges at it
-                self._read_edges("source = ?1 OR target = ?1", number)
+        for i, kind, *_ in changed:
+            if kind == THESIS:  # a thesis passes its times on to its edges
+                self._read_edges("source = ?1 OR target = ?1", i)
 
-    def _put_node(self, number: int, kind: int, since: int, until: int) -> None:
-        grow(self.nodes, NODE_COLUMNS, number + 1)
+    def _put_node(self, i: int, kind: int, interval: tuple[int, int]) -> None:
+        grow(self.nodes, NODE_COLUMNS, i + 1)
         grown = len(self.node_types) - len(self._in_delta)
         if grown:
             self._in_delta = np.pad(self._in_delta, (0, grown))
-        self.nodes["type"][number] = kind
-        self.nodes["since"][number], self.nodes["until"][number] = since, until
+        self.nodes["type"][i] = kind
+        self.nodes["since"][i], self.nodes["until"][i] = interval
 
     def _read_edges(self, condition: str, value: int) -> None:
         sql = f"SELECT id, type, source, target, valid_from, valid_to FROM edges WHERE {condition}"
         starts, stops = self.nodes["since"], self.nodes["until"]
-        for number, kind, *ends, valid_from, valid_to in self.db.execute(sql, (value,)):
-            grow(self.edges, EDGE_COLUMNS, number + 1)
+        for i, kind, source, target, valid_from, valid_to in self.db.execute(sql, (value,)):
+            grow(self.edges, EDGE_COLUMNS, i + 1)
             since, until = seconds(valid_from, valid_to)
-            since = max(since, *(int(starts[end]) for end in ends))
-            until = min(until, *(int(stops[end]) for end in ends))
-            self.edges["since"][number], self.edges["until"][number] = since, until
-            self._put_edge(number, kind | BOUNDED * ((since, until) != ALWAYS), *ends)
+            since = max(since, int(starts[source]), int(starts[target]))
+            until = min(until, int(stops[source]), int(stops[target]))
+            self.edges["since"][i], self.edges["until"][i] = since, until
+            flags = kind | BOUNDED * ((since, until) != ALWAYS)
+            self._put_edge(i, flags=flags, source=source, target=target)
 
-    def _put_edge(self, number: int, flags: int, source: int, target: int) -> None:
-        edges, old = self.edges, int(self.edges["flags"][number])
-        unmoved = edges["source"][number] == source and edges["target"][number] == target
+    def _put_edge(self, i: int, *, flags: int, source: int, target: int) -> None:
+        edges, old = self.edges, int(self.edges["flags"][i])
+        unmoved = edges["source"][i] == source and edges["target"][i] == target
         if unmoved and not old & GONE:
-            edges["flags"][number] = flags | old & LOOSE
+            edges["flags"][i] = flags | old & LOOSE
             return
-        self._drop(number)
-        edges["fact"][number] = 2 * number + 1 if flags & TYPE == SIMPLE else 2 * target
-        edges["flags"][number] = flags | LOOSE
-        edges["source"][number], edges["target"][number] = source, target
+        self._drop(i)
+        edges["fact"][i] = 2 * i + 1 if flags & TYPE == SIMPLE else 2 * target
+        edges["flags"][i] = flags | LOOSE
+        edges["source"][i], edges["target"][i] = source, target
         self._num_loose += 1
         for node, other in ((source, target), (target, source)):
-            self._delta.setdefault(node, {})[number] = other
+            self._delta.setdefault(node, {})[i] = other
             self._delta_rows.pop(node, None)
             self._in_delta[node] = True
 
-    def _drop(self, number: int) -> None:
+    def _drop(self, i: int) -> None:
         edges = self.edges
-        if edges["flags"][number] & LOOSE:
+        if edges["flags"][i] & LOOSE:
             self._num_loose -= 1
-            for node in {int(edges["source"][number]), int(edges["target"][number])}:
-                del self._delta[node][number]
+            for node in {int(edges["source"][i]), int(edges["target"][i])}:
+                del self._delta[node][i]
                 self._delta_rows.pop(node, None)
-        edges["flags"][number] = GONE
+        edges["flags"][i] = GONE
 
     def degrees(self, nodes: np.ndarray) -> np.ndarray:
-        """How many triplets the CSR has at each node, allowed or not; int64."""
+        """Return how many triplets the CSR has at each node, allowed or not; int64."""
         begin, end = self._bounds(nodes)
-        return end - begin
+        return np.asarray(end - begin)
 
     def _bounds(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where the CSR has what is at each node; nowhere if the node is newer."""
+        """Return the CSR range of each node, which is empty for a node newer than the CSR."""
         last = len(self._starts) - 1
         return self._starts[np.minimum(nodes, last)], self._starts[np.minimum(nodes + 1, last)]
 
-    def around_all(
-        self, nodes: np.ndarray, moment: Moment
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Triplets at many nodes, their ends there and their other ends, as of ``view.View``.
+    def around_all(self, nodes: np.ndarray, moment: Moment) -> Rows:
+        """Return the triplets at many nodes as ``view.View.around_all`` does.
 
         Args:
             nodes: int64, each once.
@@ -217,28 +216,30 @@ class Adjacency:
         """
         found = self._allowed(self._settled(nodes), moment)
         if self._in_delta[nodes].any():
-            found = _merged(found, self._allowed(self._loose(nodes), moment, GONE))
+            found = _merged(found, self._allowed(self._loose(nodes), moment, first_excluded=GONE))
         triplets, owners, others = found
         return triplets, nodes[owners], others
 
     def hub(self, node: int, moment: Moment) -> Hub:
-        """``around_all`` and ``fact_keys`` of one node, kept until the revision changes.
+        """Return ``around_all`` and ``fact_keys`` of one node, cached until the revision changes.
 
         Args:
-            node: best one with many triplets.
-            moment: what may be walked; what it forbids is not kept.
+            node: one with many triplets, to be worth the cache.
+            moment: what may be walked; a hub with forbidden node types is not cached.
         """
         hub = None if moment.forbidden else self._hubs.get(node, moment.as_of)
         if hub is None:
             nodes = np.array([node])
-            found = self.around_all(nodes, moment)
-            hub = Hub(*found, self.fact_keys(found[0]), *self._unchanged(nodes, moment.as_of))
+            triplets, ends, others = self.around_all(nodes, moment)
+            since, until = self._unchanged(nodes, moment.as_of)
+            keys = self.fact_keys(triplets)
+            hub = Hub(triplets, ends, others, keys, since=since, until=until)
             if not moment.forbidden:
                 self._hubs.keep(node, hub)
         return hub
 
     def _unchanged(self, nodes: np.ndarray, as_of: int) -> tuple[int, int]:
-        """Seconds around one, between which the same triplets at nodes hold."""
+        """Return the interval around a second in which the same triplets at the nodes hold."""
         triplets = np.concatenate([self._settled(nodes)[0], self._loose(nodes)[0]])
         timed = triplets[self.edges["flags"][triplets] & BOUNDED > 0]
         changes = np.concatenate([self.edges["since"][timed], self.edges["until"][timed]])
@@ -247,108 +248,113 @@ class Adjacency:
         return int(since), int(changes[~past].min(initial=ALWAYS[1]))
 
     def _settled(self, nodes: np.ndarray) -> Rows:
-        """What the CSR has: triplets, the places in ``nodes`` of their ends, their other ends."""
+        """Return the CSR's triplets, the index in ``nodes`` of each one's end, the other ends."""
         begin, end = self._bounds(nodes)
         counts = end - begin
         owners = np.repeat(np.arange(len(nodes)), counts)
+        index: slice | np.ndarray
         if len(nodes) == 1:
-            places = slice(begin[0], end[0])
+            index = slice(begin[0], end[0])
         else:
-            places = np.arange(counts.sum()) + (end - counts.cumsum())[owners]
-        return _int64(self._triplets[places]), owners, _int64(self._others[places])
+            index = np.arange(counts.sum()) + (end - counts.cumsum())[owners]
+        return _int64(self._triplets[index]), owners, _int64(self._others[index])
 
     def _loose(self, nodes: np.ndarray) -> Rows:
-        """What the delta has, as ``_settled``."""
-        places = np.flatnonzero(self._in_delta[nodes])
-        rows = [self._loose_at(node) for node in nodes[places].tolist()]
-        owners = np.repeat(places, [row.shape[1] for row in rows])
+        """Return the delta's triplets in the form of ``_settled``."""
+        index = np.flatnonzero(self._in_delta[nodes])
+        rows = [self._loose_at(node) for node in nodes[index].tolist()]
+        owners = np.repeat(index, [row.shape[1] for row in rows])
         triplets, others = np.concatenate([np.empty((2, 0), np.int64), *rows], axis=1)
         return triplets, owners, others
 
     def _loose_at(self, node: int) -> np.ndarray:
-        """The triplets of the delta at a node, rising, and their other ends; [2, k]."""
+        """Return the delta's triplets at a node, sorted, and their other ends; int64 [2, k]."""
         if node not in self._delta_rows:
             pairs = sorted(self._delta[node].items())
             self._delta_rows[node] = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         return self._delta_rows[node]
 
-    def _allowed(self, rows: Rows, moment: Moment, end: int = LOOSE) -> Rows:
-        """Of rows of triplets, ..., others those that may be walked.
+    def _allowed(self, rows: Rows, moment: Moment, first_excluded: int = LOOSE) -> Rows:
+        """Return the rows that may be walked.
 
         Args:
-            rows: columns of one length.
+            rows: triplets and their ends.
             moment: what may be walked.
-            end: flags from here on say that a row is not meant.
+            first_excluded: a triplet whose flags are at least this is left out.
         """
-        triplets, others = rows[0], rows[-1]
+        triplets, owners, others = rows
         flags = self.edges["flags"][triplets]
         if flags.max(initial=0) < BOUNDED and not moment.forbidden:
             return rows
-        keep = flags < end
+        keep = flags < first_excluded
         self._keep_held(keep, triplets, flags, moment.as_of)
         if moment.forbidden:
             keep &= ~_among(self.node_types[others], moment.forbidden) | _among(others, moment.free)
         if keep.all():
             return rows
         kept = np.flatnonzero(keep)
-        return tuple(column[kept] for column in rows)
+        return triplets[kept], owners[kept], others[kept]
 
     def _keep_held(
         self, keep: np.ndarray, triplets: np.ndarray, flags: np.ndarray, as_of: int
     ) -> None:
-        """Of what is kept, keep only what holds at a second."""
+        """Clear ``keep`` in place where a triplet does not hold at a second."""
         bounded = np.flatnonzero(flags & BOUNDED)
         timed = triplets[bounded]
         since, until = self.edges["since"][timed], self.edges["until"][timed]
         keep[bounded] &= (since <= as_of) & (as_of < until)
 
     def holds(self, triplets: np.ndarray, as_of: int) -> np.ndarray:
-        """Whether each triplet is there and holds at a second; bool [k]."""
+        """Return whether each triplet exists and holds at a second; bool [k]."""
         flags = self.edges["flags"][triplets]
-        held = flags < GONE
+        held = np.asarray(flags < GONE)
         self._keep_held(held, triplets, flags, as_of)
         return held
 
     def facts_allowed(self, keys: np.ndarray, moment: Moment) -> np.ndarray:
-        """Whether each fact holds and is not forbidden; simple triplets are, where objects are."""
+        """Return whether each fact holds and is not forbidden; bool [k].
+
+        Where objects are forbidden, simple triplets are.
+        """
         simple = keys % 2 == 1
-        number = keys // 2
+        ids = keys // 2
         allowed = np.zeros(len(keys), dtype=bool)
         if OBJECT not in moment.forbidden:
-            allowed[simple] = self.holds(number[simple], moment.as_of)
-        nodes = number[~simple]
+            allowed[simple] = self.holds(ids[simple], moment.as_of)
+        nodes = ids[~simple]
         since, until = self.nodes["since"][nodes], self.nodes["until"][nodes]
         held = (since <= moment.as_of) & (moment.as_of < until) & (self.node_types[nodes] >= 0)
         allowed[~simple] = held & ~_among(self.node_types[nodes], moment.forbidden)
         return allowed
 
     def types(self, triplets: np.ndarray) -> np.ndarray:
-        """Edge type of each triplet, int8."""
-        return (self.edges["flags"][triplets] & TYPE).astype(np.int8)
+        """Return the edge type of each triplet, int8."""
+        return np.asarray(self.edges["flags"][triplets] & TYPE, dtype=np.int8)
 
     def ends(self, triplets: np.ndarray) -> np.ndarray:
-        """Source and target of each triplet, int64 [k, 2]."""
+        """Return source and target of each triplet, int64 [k, 2]."""
         pair = self.edges["source"][triplets], self.edges["target"][triplets]
         return np.stack(pair, axis=1).astype(np.int64)
 
     def fact_keys(self, triplets: np.ndarray) -> np.ndarray:
-        """The fact that each triplet reads as, int64."""
-        return self.edges["fact"][triplets].astype(np.int64)
+        """Return the key of the fact that each triplet reads as, int64."""
+        return _int64(self.edges["fact"][triplets])
 
 
 def _int64(column: np.ndarray) -> np.ndarray:
     return column.astype(np.int64)
 
 
-def _merged(one: Rows, two: Rows) -> Rows:
-    """Rows of triplets, owners and others, both by owner, then by triplet; ``two`` is small."""
-    orders = [owners << 32 | triplets for triplets, owners, _ in (one, two)]
-    places = np.searchsorted(*orders)
-    return tuple(np.insert(old, places, new) for old, new in zip(one, two, strict=True))
+def _merged(rows: Rows, few: Rows) -> Rows:
+    """Merge a few rows into many; both are sorted by owner, then by triplet."""
+    order, few_order = (owners << 32 | triplets for triplets, owners, _ in (rows, few))
+    at = np.searchsorted(order, few_order)
+    triplets, owners, others = (np.insert(old, at, new) for old, new in zip(rows, few, strict=True))
+    return triplets, owners, others
 
 
 def _among(values: np.ndarray, few: tuple[int, ...]) -> np.ndarray:
-    """Faster than ``np.isin`` for a handful."""
+    """Return whether each value is one of a few; faster than ``np.isin`` for a handful."""
     found = np.zeros(len(values), dtype=bool)
     for value in few:
         found |= values == value

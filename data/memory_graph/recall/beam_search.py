@@ -1,16 +1,16 @@
-"""BeamSearch: the paths from each linked object that lie closest to the question.
+"""Beam search for the paths from each linked object that are closest to the question.
 
 After PersonalAI (arXiv 2506.17001), section 3, "BeamSearch". Where the paper leaves it open:
 
-- The extensions of one depth are taken best first until ``max_paths`` have survived. One that meets
-  a node or triplet which a better extension of this depth took falls away; all that come after the
-  last survivor are dropped by the beam, whether they would have met anything or not.
-- A path that nothing allowed leads on from has ended, and so has one whose every extension fell
-  away. A path whose extensions were dropped is no result: better ones took its place.
-- Only live paths hold their nodes and triplets; those of ended and dropped ones are free again.
-- Ties go by what the paths read as, hop by hop: the triplet, then the name of the node behind it.
-  Only paths that read alike in every word go by id.
-- Of parallel triplets between two nodes the closest is taken, the others then meet its node.
+- The extensions of one depth are taken best first until ``max_paths`` have survived. An extension
+  that meets a node or triplet of a better extension of this depth falls away. All extensions after
+  the last survivor are dropped by the beam, whether they would have met anything or not.
+- A path has ended if it has no allowed extension, or if all its extensions fell away. A path whose
+  extensions were dropped is no result: better paths replaced it.
+- Only live paths occupy their nodes and triplets; those of ended and dropped paths are free again.
+- Ties are broken by what the paths read as, hop by hop: the triplet, then the name of the node
+  behind it. Only paths that read alike in every word are ordered by id.
+- Of parallel triplets between two nodes the closest is taken; the others then meet its node.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from itertools import chain, islice
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,15 +28,15 @@ from turngraph.data.memory_graph.recall.traverse_settings import BeamSearch
 from turngraph.data.memory_graph.recall.view import View, apart
 
 NEAR = 256
-"""Of a hub's triplets, so many of the closest are looked at first."""
+"""Number of a hub's triplets, the closest ones, that are considered first."""
 
 
 class Path(NamedTuple):
     """A walk through the graph.
 
     Args:
-        nodes: one more than triplets, from the linked object on.
-        triplets: in the order of walking.
+        nodes: one more than triplets, starting with the linked object.
+        triplets: in the order of the walk.
         cost: sum of -ln s over the triplets; smaller is closer to the question.
     """
 
@@ -45,24 +45,24 @@ class Path(NamedTuple):
     cost: float = 0.0
 
     def score(self, mean_alpha: float) -> float:
-        """Cost / hops ** mean_alpha, 0 without a hop; smaller is better."""
-        return self.cost / max(len(self.triplets), 1) ** mean_alpha
+        """Return cost / hops ** mean_alpha, 0 without a hop; smaller is better."""
+        return self.cost / math.pow(max(len(self.triplets), 1), mean_alpha)
 
 
 @dataclass(frozen=True, slots=True)
 class PathCounts:
-    """What became of every path that was begun.
+    """Counts of all paths by their fate.
 
-    ``begun`` is the sum of the five: no path disappears unaccounted.
+    ``begun`` is the sum of extended, ended, continuous, fallen and dropped: every path is counted.
 
     Args:
-        begun: linked objects, and extensions that were allowed.
-        extended: gave way to their extensions.
-        ended: could not be extended.
-        continuous: reached ``max_depth``.
-        fallen: met a node or triplet that a better path took at the same depth.
-        dropped: were not among the ``max_paths`` best of their depth.
-        cut: of the ended and continuous, those that the final sorting left out.
+        begun: linked objects and allowed extensions.
+        extended: paths that were replaced by their extensions.
+        ended: paths that could not be extended.
+        continuous: paths that reached ``max_depth``.
+        fallen: paths that met a node or triplet of a better path at the same depth.
+        dropped: paths that were not among the ``max_paths`` best of their depth.
+        cut: ended and continuous paths that the final sorting left out.
     """
 
     begun: int = 0
@@ -80,31 +80,31 @@ class PathCounts:
 
 @dataclass(frozen=True, slots=True)
 class Beams:
-    """The paths that were kept, best first for each linked object in turn, and the account."""
+    """The paths that were kept, best first for each linked object in turn, and their counts."""
 
     paths: tuple[Path, ...]
     counts: PathCounts
 
     @property
     def triplets(self) -> np.ndarray:
-        """Those of all paths, each once, in their order; int64."""
+        """Triplets of all paths, each once, in their order; int64."""
         found = dict.fromkeys(t for path in self.paths for t in path.triplets)
         return np.fromiter(found, np.int64)
 
 
 def beam_search(view: View, settings: BeamSearch | None = None) -> Beams:
-    """The best paths from every linked object apart.
+    """Find the best paths from every linked object, each searched alone.
 
     Args:
         view: the graph as the question sees it.
-        settings: depth, width and which paths may cross; None: the paper's.
+        settings: depth, width and which paths may cross; None: the defaults.
     """
     settings = settings or BeamSearch()
-    near = _Surroundings(view)
-    searches = [_Search(near, start, settings) for start in view.question_nodes.tolist()]
+    known = _Neighbourhoods(view)
+    searches = [_Search(known, start, settings) for start in view.question_nodes.tolist()]
     for _ in range(settings.max_depth):
-        # at once for all searches: one by one takes twice as long
-        near.of([path.nodes[-1] for search in searches for path in search.live])
+        # one look-up for all searches: one look-up each takes twice as long
+        known.of([path.nodes[-1] for search in searches for path in search.live])
         for search in searches:
             search.deepen()
     found = [search.finish() for search in searches]
@@ -113,14 +113,14 @@ def beam_search(view: View, settings: BeamSearch | None = None) -> Beams:
 
 
 @dataclass(frozen=True, slots=True)
-class _Around:
-    """What lies around a node.
+class _Neighbourhood:
+    """The triplets around a node.
 
     Args:
-        triplets, others, cosines: every triplet (rising), the node behind it, its rounded cosine.
-        near: the places of those that are closest to the question.
-        costs: what a step over each of these costs.
-        limit: a step over any other costs no less.
+        triplets, others, cosines: every triplet (sorted), the node behind it, its rounded cosine.
+        near: index of those that are closest to the question.
+        costs: cost of a step over each of the near triplets.
+        limit: a step over any other triplet costs no less than this.
     """
 
     triplets: np.ndarray
@@ -130,55 +130,58 @@ class _Around:
     costs: np.ndarray
     limit: float
 
-    def whole(self, view: View) -> _Around:
-        """The same, all of it near."""
+    def whole(self, view: View) -> _Neighbourhood:
+        """Return the same neighbourhood with every triplet near."""
         if self.limit == math.inf:
             return self
-        cosines = rounded(view.similarity(self.triplets))  # of a hub's, exactly
-        return _around(self.triplets, self.others, cosines, len(cosines))
+        cosines = rounded(view.similarity(self.triplets))  # exact; a hub's were approximate
+        return _neighbourhood(self.triplets, self.others, cosines, num_near=len(cosines))
 
 
-def _around(triplets: np.ndarray, others: np.ndarray, cosines: np.ndarray, size: int) -> _Around:
-    """The ``size`` closest are near, or all where there are not many more."""
-    if len(cosines) <= 4 * size:
-        return _Around(triplets, others, cosines, slice(None), cost_of(cosines), math.inf)
-    near = least(-cosines, size)
+def _neighbourhood(
+    triplets: np.ndarray, others: np.ndarray, cosines: np.ndarray, num_near: int
+) -> _Neighbourhood:
+    """Build a neighbourhood whose ``num_near`` closest triplets are near; all if few more exist."""
+    if len(cosines) <= 4 * num_near:
+        return _Neighbourhood(triplets, others, cosines, slice(None), cost_of(cosines), math.inf)
+    near = least(-cosines, num_near)
     costs = cost_of(cosines[near])
     limit = float(costs.max()) if len(near) < len(cosines) else math.inf
-    return _Around(triplets, others, cosines, near, costs, limit)
+    return _Neighbourhood(triplets, others, cosines, near, costs, limit)
 
 
-class _Surroundings:
-    """What lies around nodes, looked up once a question: many paths come to the same hub."""
+class _Neighbourhoods:
+    """Neighbourhoods of nodes, read once a question: many paths come to the same hub."""
 
     def __init__(self, view: View) -> None:
         self.view = view
-        self._known: dict[int, _Around] = {}
+        self._known: dict[int, _Neighbourhood] = {}
         self._taken = np.zeros(len(view.node_types), bool)
 
-    def of(self, nodes: Sequence[int]) -> list[_Around]:
-        """What lies around nodes."""
+    def of(self, nodes: Sequence[int]) -> list[_Neighbourhood]:
+        """Return the neighbourhood of each node."""
         new = np.array(sorted({node for node in nodes if node not in self._known}), np.int64)
         for group in apart(self.view, new):
-            self._know(group)
+            self._read(group)
         return [self._known[node] for node in nodes]
 
-    def _know(self, nodes: np.ndarray) -> None:
-        """Take over what lies around a hub, or around nodes that are none: all of it is near."""
+    def _read(self, nodes: np.ndarray) -> None:
+        """Read the neighbourhood of one hub, or those of several nodes that are no hubs."""
         triplets, here, others = self.view.around_all(nodes)
         cosines = self.view.facts_around(triplets, here)[1]
         if len(nodes) == 1:
-            self._known[int(nodes[0])] = _around(triplets, others, cosines, NEAR)
+            self._known[int(nodes[0])] = _neighbourhood(triplets, others, cosines, num_near=NEAR)
             return
-        columns = triplets, others, cosines, cost_of(cosines)  # at once for all
+        costs = cost_of(cosines)
         bounds = np.searchsorted(here, [*nodes.tolist(), nodes[-1] + 1]).tolist()
-        for node, begin, end in zip(nodes.tolist(), bounds, bounds[1:], strict=False):
-            triplets, others, cosines, costs = (column[begin:end] for column in columns)
-            near = slice(None)
-            self._known[node] = _Around(triplets, others, cosines, near, costs, math.inf)
+        for node, (begin, end) in zip(nodes.tolist(), pairwise(bounds), strict=True):
+            rows = slice(begin, end)
+            self._known[node] = _Neighbourhood(
+                triplets[rows], others[rows], cosines[rows], slice(None), costs[rows], math.inf
+            )
 
-    def elsewhere(self, around: Sequence[_Around], nodes: set[int]) -> list[np.ndarray]:
-        """Which of the triplets around some nodes lead to none of these nodes."""
+    def elsewhere(self, around: Sequence[_Neighbourhood], nodes: set[int]) -> list[np.ndarray]:
+        """Return, for each neighbourhood, which of its triplets lead to none of some nodes."""
         self._taken[list(nodes)] = True
         free = [~self._taken[a.others] for a in around]
         self._taken[list(nodes)] = False
@@ -188,53 +191,53 @@ class _Surroundings:
 class _Search:
     """The search from one linked object."""
 
-    def __init__(self, near: _Surroundings, start: int, settings: BeamSearch) -> None:
-        self.near, self.settings = near, settings
+    def __init__(self, known: _Neighbourhoods, start: int, settings: BeamSearch) -> None:
+        self.known, self.settings = known, settings
         self.live, self.ended = [Path((start,))], list[Path]()
         self.counts = PathCounts(begun=1)
 
     def deepen(self) -> None:
-        """Walk on by one triplet."""
-        if self.live:
-            self.live, stuck, account = _deepen(self.near, self.live, self.settings)
-            self.ended += stuck
-            self.counts += account
+        """Extend the live paths by one triplet."""
+        if not self.live:
+            return
+        live, view = self.live, self.known.view
+        around = self.known.of([path.nodes[-1] for path in live])
+        free = _free(self.known, live, around, self.settings)
+        taken = _take(view, live, around, free, self.settings)
+        if taken is None:  # the near triplets were too few
+            taken = _take(view, live, [a.whole(view) for a in around], free, self.settings)
+            assert taken is not None
+        survivors, fallen = taken
+        offered = [int(np.count_nonzero(allowed)) for allowed in free]
+        ended = [path for i, path in enumerate(live) if offered[i] == fallen[i]]
+        self.live = survivors
+        self.ended += ended
+        self.counts += PathCounts(
+            begun=sum(offered),
+            extended=len(live) - len(ended),
+            fallen=sum(fallen),
+            dropped=sum(offered) - sum(fallen) - len(survivors),
+        )
 
     def finish(self) -> tuple[list[Path], PathCounts]:
-        """The paths that are kept, and the account."""
+        """Return the paths that are kept, and the counts."""
         ended, live = self.ended, self.live
-        kept = _final(self.near.view, ended, live, self.settings)
+        kept = _final(self.known.view, ended, live, self.settings)
         cut = len(ended) + len(live) - len(kept)
         return kept, self.counts + PathCounts(ended=len(ended), continuous=len(live), cut=cut)
 
 
-def _deepen(
-    near: _Surroundings, live: Sequence[Path], settings: BeamSearch
-) -> tuple[list[Path], list[Path], PathCounts]:
-    """One depth: the paths that survive, those that have ended, and what became of the others."""
-    around = near.of([path.nodes[-1] for path in live])
-    free = _free(near, live, around, settings)
-    taken = _take(near.view, live, around, free, settings)
-    if taken is None:  # not enough of what is near
-        whole = [a.whole(near.view) for a in around]
-        taken = _take(near.view, live, whole, free, settings)
-    survivors, fallen = taken
-    offered = [int(np.count_nonzero(allowed)) for allowed in free]
-    ended = [path for i, path in enumerate(live) if offered[i] == fallen[i]]
-    begun, fell = sum(offered), sum(fallen)
-    dropped = begun - fell - len(survivors)
-    extended = len(live) - len(ended)
-    return survivors, ended, PathCounts(begun, extended, fallen=fell, dropped=dropped)
-
-
 def _free(
-    near: _Surroundings, live: Sequence[Path], around: Sequence[_Around], settings: BeamSearch
+    known: _Neighbourhoods,
+    live: Sequence[Path],
+    around: Sequence[_Neighbourhood],
+    settings: BeamSearch,
 ) -> list[np.ndarray]:
-    """For each path, which of the triplets at its end it may take."""
+    """Return, for each path, which of the triplets at its end it may take."""
     again = settings.same_path_intersection_by_node
     if not (again or settings.diff_paths_intersection_by_node):
-        # no live path's node twice, and so none of their triplets either
-        return near.elsewhere(around, set(chain.from_iterable(path.nodes for path in live)))
+        # no node of a live path is taken twice, and so none of their triplets is either
+        return known.elsewhere(around, set(chain.from_iterable(path.nodes for path in live)))
     found = []
     for path, a in zip(live, around, strict=True):
         others = [other for other in live if other is not path]
@@ -243,7 +246,7 @@ def _free(
             nodes.update(*(other.nodes for other in others))
         if not settings.diff_paths_intersection_by_rel:
             triplets.update(*(other.triplets for other in others))
-        (free,) = near.elsewhere([a], nodes)
+        (free,) = known.elsewhere([a], nodes)
         found.append(free & ~np.isin(a.triplets, list(triplets)))
     return found
 
@@ -251,13 +254,15 @@ def _free(
 def _take(
     view: View,
     live: Sequence[Path],
-    around: Sequence[_Around],
+    around: Sequence[_Neighbourhood],
     free: Sequence[np.ndarray],
     settings: BeamSearch,
 ) -> tuple[list[Path], list[int]] | None:
-    """The best extensions that do not meet each other, and how many of each path fell away.
+    """Take the best extensions that do not meet each other.
 
-    None where those near are too few to say.
+    Returns:
+        The extensions, and how many of each live path fell away. None where the near triplets are
+        too few to tell.
     """
     whose = np.repeat(np.arange(len(live)), [len(a.costs) for a in around])
     costs = np.concatenate([a.costs for a in around])
@@ -272,14 +277,17 @@ def _take(
 
     def extended(i: int) -> Path:
         path = live[whose[i]]
-        walked = (*path.nodes, int(others[i])), (*path.triplets, int(triplets[i]))
-        return Path(*walked, float(costs[i]))
+        return Path(
+            nodes=(*path.nodes, int(others[i])),
+            triplets=(*path.triplets, int(triplets[i])),
+            cost=float(costs[i]),
+        )
 
-    def read(places: list[int]) -> list[Any]:
-        if (whose[places] == whose[places[0]]).all():  # they differ in the last hop only
-            names = view.names(others[places].tolist())
-            return list(zip(map(view.text, triplets[places].tolist()), names, strict=True))
-        return _read(view, [extended(i) for i in places])
+    def read(tied: list[int]) -> list[Any]:
+        if (whose[tied] == whose[tied[0]]).all():  # they differ in the last hop only
+            names = view.names(others[tied].tolist())
+            return list(zip(map(view.text, triplets[tied].tolist()), names, strict=True))
+        return _read(view, [extended(i) for i in tied])
 
     for i in best_first(costs, read):
         if len(survivors) == settings.max_paths:
@@ -300,7 +308,7 @@ def _take(
 
 
 def _read(view: View, paths: Sequence[Path]) -> list[list[tuple[str, str]]]:
-    """What each path says, hop by hop."""
+    """Return what each path reads as, hop by hop."""
     names = iter(view.names(node for path in paths for node in path.nodes[1:]))
     return [[(view.text(triplet), next(names)) for triplet in path.triplets] for path in paths]
 
@@ -308,7 +316,7 @@ def _read(view: View, paths: Sequence[Path]) -> list[list[tuple[str, str]]]:
 def _final(
     view: View, ended: list[Path], continuous: list[Path], settings: BeamSearch
 ) -> list[Path]:
-    """The ``max_paths`` best of both kinds, or of one kind before the other."""
+    """Return the ``max_paths`` best of both kinds, or of one kind before the other."""
     kinds = [[*ended, *continuous]]
     if settings.final_sorting_mode == "ended_first":
         kinds = [ended, continuous]
@@ -316,7 +324,11 @@ def _final(
         kinds = [continuous, ended]
     ranked: list[Path] = []
     for paths in kinds:
-        scores = np.array([path.score(settings.mean_alpha) for path in paths])
-        order = best_first(scores, lambda some, paths=paths: _read(view, [paths[i] for i in some]))
-        ranked += [paths[i] for i in order]
-    return list(islice(ranked, settings.max_paths))
+        ranked += _ranked(view, paths, settings.mean_alpha)
+    return ranked[: settings.max_paths]
+
+
+def _ranked(view: View, paths: Sequence[Path], mean_alpha: float) -> list[Path]:
+    scores = np.array([path.score(mean_alpha) for path in paths])
+    order = best_first(scores, lambda tied: _read(view, [paths[i] for i in tied]))
+    return [paths[i] for i in order]

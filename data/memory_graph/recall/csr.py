@@ -1,4 +1,4 @@
-"""Arrays by database id, read from the record, and the CSR arrays made of them."""
+"""Columns by database id, read from the record, and the CSR arrays built from them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from turngraph.data.memory_graph.memory_types import SIMPLE
 from turngraph.data.memory_graph.times import start
 
 ALWAYS = (int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max))
-"""Seconds between which something holds that has no times."""
+"""Interval in seconds of something that has no times."""
 TYPE, BOUNDED, LOOSE, GONE = 3, 4, 8, 16
-"""Bits of an edge's flags: its type; that it does not always hold; that the delta has its ends, not
-the CSR; that it is not there."""
+"""Bits of an edge's flags: its type; it does not always hold; its ends are in the delta, not in the
+CSR; it does not exist."""
 NODE_COLUMNS = {"type": ("i1", -1), "since": ("i8", ALWAYS[0]), "until": ("i8", ALWAYS[1])}
 EDGE_COLUMNS = {
     "flags": ("u1", GONE),
@@ -24,14 +24,14 @@ EDGE_COLUMNS = {
     "since": ("i8", ALWAYS[0]),
     "until": ("i8", ALWAYS[1]),
 }
-"""Type and content of a column where the record has no row."""
+"""Type of each column, and its content where the record has no row."""
 BATCH = 50_000
 
 Columns = dict[str, np.ndarray]
 
 
 def seconds(valid_from: str | None, valid_to: str | None) -> tuple[int, int]:
-    """[since, until) in seconds; open ends are as far away as they can be."""
+    """Return [since, until) in seconds; an open end is the smallest or largest int64."""
     return (
         ALWAYS[0] if valid_from is None else start(valid_from),
         ALWAYS[1] if valid_to is None else start(valid_to),
@@ -39,7 +39,7 @@ def seconds(valid_from: str | None, valid_to: str | None) -> tuple[int, int]:
 
 
 def grow(columns: Columns, kinds: dict[str, tuple[str, int]], size: int) -> None:
-    """Make room for ids below ``size``, and for a tenth more, so that growing stays rare."""
+    """Make room in columns for ids below ``size``, and for a tenth more, so that this is rare."""
     for name, (dtype, empty) in kinds.items():
         old = columns.get(name, np.empty(0, dtype))
         if len(old) < size:
@@ -49,10 +49,10 @@ def grow(columns: Columns, kinds: dict[str, tuple[str, int]], size: int) -> None
 
 
 def read_columns(db: sqlite3.Connection) -> tuple[Columns, Columns]:
-    """The nodes and the edges of the whole record.
+    """Read the nodes and the edges of the whole record.
 
     An edge holds while it and the theses at its ends hold, so that no walk leads to a thesis that
-    does not.
+    does not hold.
     """
     nodes: Columns = {}
     edges: Columns = {}
@@ -73,7 +73,7 @@ def read_columns(db: sqlite3.Connection) -> tuple[Columns, Columns]:
 
 
 def _highest(db: sqlite3.Connection, table: str) -> int:
-    return db.execute(f"SELECT coalesce(max(id), 0) FROM {table}").fetchone()[0]
+    return int(db.execute(f"SELECT coalesce(max(id), 0) FROM {table}").fetchone()[0])
 
 
 def _read(db: sqlite3.Connection, table: str, names: tuple[str, ...], columns: Columns) -> None:
@@ -97,7 +97,7 @@ def _read_times(db: sqlite3.Connection, table: str, columns: Columns) -> None:
 
 
 def make_csr(num_nodes: int, edges: Columns) -> Columns:
-    """Both directions of every edge, by node, then by edge id; a self-loop once.
+    """Build the CSR of both directions of every edge, by node, then by edge id; a self-loop once.
 
     Returns:
         ``starts`` int64 [num_nodes + 1], ``triplets`` and ``others`` int32 [2 * edges].

@@ -1,7 +1,7 @@
-"""Files beside the database that can be made again, each there whole or not at all.
+"""Atomically written files beside the database that are derived from it and can be rebuilt.
 
-They live in ``<db>.derived/``. Whoever holds its lock writes; all others keep what they lack in
-memory.
+They are in ``<db>.derived/``. The process that holds its lock writes; all others keep what they
+lack in memory.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ MANIFEST = "manifest.json"
 
 
 class State(NamedTuple):
-    """What of a record something derived shows.
+    """The state of the record that derived files show.
 
     Args:
         revision: -1 is nothing yet.
         stamp: tells the revision from that of another record, such as one that was made under the
-            name of a deleted one. None: of a time before there were stamps.
+            name of a deleted one. None: older than the stamps.
     """
 
     revision: int = -1
     stamp: int | None = None
 
     @classmethod
-    def told_by(cls, manifest: Manifest) -> State:
-        """The state that was written down with derived files."""
+    def of(cls, manifest: Manifest) -> State:
+        """Return the state that was written with derived files."""
         return cls(manifest["revision"], manifest.get("stamp"))
 
 
 def record_state(db: sqlite3.Connection, revision: int | None = None) -> State:
-    """The state that the record has, in this read transaction, or had at a revision."""
+    """Return the state of the record, in this read transaction or at an earlier revision."""
     if revision is None:
         row = db.execute("SELECT value FROM meta WHERE name = 'revision'").fetchone()
         revision = 0 if row is None else int(row[0])
@@ -54,17 +54,17 @@ def record_state(db: sqlite3.Connection, revision: int | None = None) -> State:
 
 
 def shows(db: sqlite3.Connection, state: State) -> bool:
-    """Whether a state is one that this record had or has."""
+    """Return whether a state is one that this record has or had."""
     return state == record_state(db, state.revision) and state.revision <= record_state(db).revision
 
 
 @contextmanager
 def locked(folder: Path, wait: bool = False) -> Iterator[bool]:
-    """Whether this process alone may write to a folder, which is made if need be.
+    """Lock a folder for writing, create it if need be, and yield whether this process has the lock.
 
     Args:
         folder: what is locked.
-        wait: until the process that writes has done so.
+        wait: wait until another process releases the lock.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[bool]:
 
 
 def write_json(path: Path, value: Manifest) -> None:
-    """A JSON file that is there whole or not at all, on the disk before it has its name."""
+    """Write a JSON file atomically: it is on the disk before it gets its name."""
     partial = path.with_name(f".{path.name}.partial")
     with partial.open("w", encoding="utf-8") as file:
         json.dump(value, file)
@@ -95,7 +95,7 @@ def write_json(path: Path, value: Manifest) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """What was named in a folder stays named after a power cut."""
+    """Flush a folder's entries to the disk, so that a new name survives a power cut."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -106,13 +106,13 @@ def sync_folder(folder: Path) -> None:
 def write_arrays(
     folder: Path, name: str, manifest: Manifest, arrays: Mapping[str, np.ndarray]
 ) -> None:
-    """Write arrays as ``<name>-<revision>/`` and drop those of other revisions.
+    """Write arrays as ``<name>-<revision>/`` and delete those of other revisions.
 
-    Call it with the folder's lock held.
+    The caller holds the folder's lock.
 
     Args:
         folder: ``<db>.derived``.
-        name: which arrays they are.
+        name: of the group of arrays.
         manifest: ``revision``, and what else a reader has to know.
         arrays: by file name.
     """
@@ -134,16 +134,17 @@ def write_arrays(
 
 
 def drop_arrays(folder: Path, name: str) -> None:
-    """Delete arrays, which are made again when they are asked for; waits for who writes some."""
+    """Delete arrays, which the next reader rebuilds; wait for a process that writes some."""
     with locked(folder, wait=True):
         for path in [*folder.glob(f"{name}-*"), folder / f".{name}.partial"]:
             shutil.rmtree(path, ignore_errors=True)
 
 
 def read_arrays(folder: Path, name: str) -> tuple[Manifest, dict[str, np.ndarray]] | None:
-    """The newest arrays of that name, mapped; a change to them stays in memory.
+    """Map the newest arrays of a name; changes to them stay in memory.
 
-    None where there are none that can be read, which is no loss: they can be made again.
+    Returns:
+        The manifest and the arrays, or None where none can be read; they can be rebuilt.
     """
     found = sorted(folder.glob(f"{name}-*"), key=lambda path: int(path.name.rpartition("-")[2]))
     for path in reversed(found):
@@ -156,10 +157,10 @@ def read_arrays(folder: Path, name: str) -> tuple[Manifest, dict[str, np.ndarray
         except FileNotFoundError:  # another process has just replaced them
             continue
         except (ValueError, KeyError, OSError) as error:
-            logger.warning("%s is damaged (%s) and will be made again", path, type(error).__name__)
+            logger.warning("%s is corrupt (%s) and will be rebuilt", path, type(error).__name__)
     return None
 
 
 def _mapped(path: Path) -> np.ndarray:
-    # as a plain array: each access to a memmap costs a microsecond more
+    # a plain array: each access to a memmap costs a microsecond more
     return np.asarray(np.load(path, mmap_mode="c"))

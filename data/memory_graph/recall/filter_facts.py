@@ -1,4 +1,4 @@
-"""Of the facts that a traversal found, the ones closest to the question."""
+"""Filter that keeps the facts closest to the question among those that a traversal found."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turngraph.data.retrieval.bm25 import K1, B
 
 DENSE, SPARSE = 0.9, 0.1
 STOPWORDS = frozenset(STOPWORDS_EN)
-"""Words that say nothing of a fact; counting the facts that have one would take the longest."""
+"""Words that tell nothing about a fact; they are in most facts and so the slowest to count."""
 
 
 def closest_facts(
@@ -24,20 +24,20 @@ def closest_facts(
     similarities: Mapping[int, float],
     num_facts: int,
 ) -> list[tuple[int, float]]:
-    """Keys and closeness of the facts closest to a question, best first.
+    """Return keys and closeness of the facts closest to a question, best first.
 
-    Closeness is 0.9 * cosine + 0.1 * BM25, where BM25 is divided by the highest of the candidates
-    (0 where none has a word of the question), so that both have 1 as their best. Of facts with the
-    same text only the first is kept; ties go by text.
+    Closeness is 0.9 * cosine + 0.1 * BM25. BM25 is divided by the candidates' highest (0 if no
+    candidate has a word of the question), so that the best of both is 1. Of facts with the same
+    text only the first is kept; ties are broken by text.
 
     Args:
-        word_index: for document frequencies.
-        question: as it was asked.
-        texts: what the candidates read as, by fact key.
-        similarities: their cosines to the question.
+        word_index: gives document frequencies.
+        question: as the user wrote it.
+        texts: the candidates' texts by fact key.
+        similarities: their cosines to the question by fact key.
         num_facts: how many at most.
     """
-    keys = list({text: key for key, text in reversed(texts.items())}.values())
+    keys = list({text: key for key, text in reversed(list(texts.items()))}.values())
     sparse = bm25(word_index, question, [texts[key] for key in keys])
     highest = sparse.max(initial=0)
     dense = np.array([similarities[key] for key in keys])
@@ -48,7 +48,7 @@ def closest_facts(
 
 
 def bm25(word_index: WordIndex, question: str, texts: Sequence[str]) -> np.ndarray:
-    """BM25 of a few texts for a question, by the document frequencies of all facts.
+    """Return BM25 of a few texts for a question, by the document frequencies of all facts.
 
     Robertson and Zaragoza 2009 with k1 1.5, b 0.75 and idf = ln(1 + (N - n + 0.5) / (n + 0.5)).
     """
@@ -63,4 +63,4 @@ def bm25(word_index: WordIndex, question: str, texts: Sequence[str]) -> np.ndarr
     counts = np.array([[bag[term] for term in terms] for bag in bags], dtype=float)
     lengths = np.array([bag.total() for bag in bags])[:, None]
     norm = K1 * (1 - B + B * lengths * num_facts / max(num_words, 1))
-    return (idf * counts * (K1 + 1) / (counts + norm)).sum(axis=1)
+    return np.asarray((idf * counts * (K1 + 1) / (counts + norm)).sum(axis=1))

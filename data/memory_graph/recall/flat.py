@@ -1,4 +1,4 @@
-"""Flat retrieval: the facts closest to the question, wherever they are in the graph."""
+"""Flat retrieval of the facts closest to the question, without traversal."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from turngraph.data.memory_graph.recall.view import View
 
 
 def flat(view: View, settings: Flat | None = None) -> np.ndarray:
-    """Keys of the facts closest to the question by their vectors, best first, int64.
+    """Return the keys of the facts closest to the question by their vectors, best first, int64.
 
-    The papers' naive retriever: no traversal, so it finds something without a linked object too.
+    This is the papers' naive retriever. It needs no linked object.
 
     Args:
         view: the graph as the question sees it.

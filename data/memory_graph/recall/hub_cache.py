@@ -1,4 +1,4 @@
-"""What lies around hubs, kept from one question to the next."""
+"""Cache of the triplets around hubs, kept from one question to the next."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import NamedTuple
 import numpy as np
 
 MAX_KEPT = 1_000_000
-"""So many triplets of hubs are kept, 32 bytes each; the oldest hub gives way."""
+"""Triplets in the cache at most, 32 bytes each; the oldest hub is evicted."""
 
 
 class Hub(NamedTuple):
-    """The triplets that may be walked from one node, rising.
+    """The triplets that may be walked from one node, in rising order of their ids.
 
     Args:
         triplets, ends, others, keys: int64 [k]: each triplet, the node, the node at the other end,
             the fact that it reads as.
-        since, until: seconds between which no triplet begins or ends to hold.
+        since, until: seconds between which no triplet starts or stops holding.
     """
 
     triplets: np.ndarray
@@ -28,22 +28,22 @@ class Hub(NamedTuple):
 
 
 class HubCache:
-    """Hubs of one revision, each as of the second when it was last asked for."""
+    """Hubs of one revision, each for the interval around its last request."""
 
     def __init__(self) -> None:
         self._kept: dict[int, Hub] = {}
 
     def clear(self) -> None:
-        """Forget all: the record has another revision."""
+        """Evict all hubs: the record has another revision."""
         self._kept = {}
 
     def get(self, node: int, as_of: int) -> Hub | None:
-        """What is kept of a node and the same at a second."""
+        """Return the hub of a node if it is cached and valid at a second."""
         hub = self._kept.get(node)
         return hub if hub and hub.since <= as_of < hub.until else None
 
     def keep(self, node: int, hub: Hub) -> None:
-        """Keep a hub, if it is not larger than all that may be kept."""
+        """Cache a hub unless it alone is larger than the cache; evict the oldest ones for it."""
         for column in hub[:4]:
             column.flags.writeable = False
         self._kept.pop(node, None)

@@ -1,4 +1,4 @@
-"""From the entities of a question to the objects of the graph."""
+"""Link the entities of a question to the objects of the graph."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turngraph.data.normalise import words
 RRF = 60
 """Constant of reciprocal-rank fusion (Cormack et al. 2009)."""
 NUM_RANKED = 50
-"""Objects of each of the two rankings that are fused."""
+"""Objects in each of the two rankings that are fused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Candidate:
 
     Args:
         node: the object.
-        score: of the fusion; larger is closer.
+        score: of reciprocal-rank fusion; larger is closer.
         similarity: cosine between the two names.
     """
 
@@ -34,7 +34,7 @@ class Candidate:
     similarity: float
 
 
-def link(
+def link_entities(
     db: sqlite3.Connection,
     names: Sequence[str],
     vectors: np.ndarray,
@@ -42,18 +42,18 @@ def link(
     top_k: int = 5,
     min_similarity: float = 0.0,
 ) -> tuple[QuestionEntity, ...]:
-    """The object that each name means; a name that nothing is close enough to is left out.
+    """Link each name to the object that it means; leave out a name without a close object.
 
-    An object that has the very name among its aliases is it; where several have it (two people
-    named Anna), up to ``top_k`` are. Otherwise the best candidate is.
+    A name that is an alias of objects means these: up to ``top_k``, where several have it (two
+    people named Anna). Otherwise it means the best candidate.
 
     Args:
         db: the record, in a read transaction.
         names: as the question writes them.
         vectors: unit vectors of the names, [len(names), width].
         matrix: vectors of the objects' names.
-        top_k: candidates that are looked at.
-        min_similarity: cosine from which a candidate may be meant.
+        top_k: number of candidates.
+        min_similarity: the smallest cosine of a candidate that may be meant.
     """
     found: dict[QuestionEntity, None] = {}
     for name, vector in zip(names, vectors, strict=True):
@@ -66,7 +66,7 @@ def link(
 
 
 def exact_objects(db: sqlite3.Connection, name: str) -> list[int]:
-    """Objects that have a name among their aliases, the oldest first."""
+    """Return the objects that have a name among their aliases, the oldest first."""
     sql = "SELECT DISTINCT node FROM aliases WHERE alias = ? ORDER BY node"
     return [node for (node,) in db.execute(sql, (alias(name),))]
 
@@ -74,9 +74,10 @@ def exact_objects(db: sqlite3.Connection, name: str) -> list[int]:
 def candidates(
     db: sqlite3.Connection, name: str, vector: np.ndarray, matrix: VectorMatrix, top_k: int
 ) -> list[Candidate]:
-    """The objects whose names are closest: dense and BM25 by reciprocal-rank fusion, best first.
+    """Return the objects with the closest names by reciprocal-rank fusion of dense and BM25.
 
-    An object's score is the sum of 1 / (60 + rank) over both rankings; ties by similarity, by id.
+    An object's score is the sum of 1 / (60 + rank) over both rankings. Best first; ties are broken
+    by similarity, then by id.
 
     Args:
         db: the record.
@@ -88,7 +89,7 @@ def candidates(
     query = vector.astype(np.float16)
     dense, _ = matrix.nearest(query, NUM_RANKED)
     scores: dict[int, float] = {}
-    for ranking in (dense.tolist(), named_with(db, words(name))):
+    for ranking in (dense.tolist(), objects_by_words(db, words(name))):
         for rank, node in enumerate(ranking, 1):
             scores[node] = scores.get(node, 0.0) + 1 / (RRF + rank)
     nodes = np.array(list(scores), dtype=np.int64)
@@ -101,8 +102,8 @@ def candidates(
     return sorted(found, key=lambda c: (-c.score, -c.similarity, c.node))[:top_k]
 
 
-def named_with(db: sqlite3.Connection, terms: Iterable[str]) -> list[int]:
-    """Objects that have a word in one of their names, best first by BM25 over names."""
+def objects_by_words(db: sqlite3.Connection, terms: Iterable[str]) -> list[int]:
+    """Return the objects with one of some words in a name, best first by BM25 over names."""
     query = match_any(terms)
     if not query:
         return []
@@ -113,10 +114,10 @@ def named_with(db: sqlite3.Connection, terms: Iterable[str]) -> list[int]:
 
 
 def match_any(terms: Iterable[str]) -> str:
-    """An FTS5 query for texts that have one of some words; "" without a word."""
+    """Return an FTS5 query for texts that have one of some words; "" without a word."""
     return " OR ".join(quoted(term) for term in dict.fromkeys(terms))
 
 
 def quoted(text: str) -> str:
-    """A text as an FTS5 phrase: whatever is in it, it is no syntax."""
+    """Quote a text as an FTS5 phrase, so that nothing in it is read as syntax."""
     return '"' + text.replace('"', '""').replace("\0", " ") + '"'

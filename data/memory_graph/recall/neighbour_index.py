@@ -1,8 +1,8 @@
-"""Approximate nearest rows of a matrix: a usearch index (HNSW) over the rows that are settled.
+"""Approximate nearest-neighbour index (usearch HNSW) over the settled rows of a matrix.
 
-Its vectors are 8-bit integers; whoever asks scores what it finds by the matrix itself. Its file is
-named by how many rows it has. One thread adds them in their order, so that a row's copy stands in
-the file where its number says, and can be erased.
+Its vectors are int8; the caller rescores the rows that it finds by the matrix itself. Its file name
+holds the number of rows. One thread adds the rows in their order, so that the position of a row's
+copy in the file follows from its index, and the copy can be erased.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ with extra("memory", "memory graphs need"):
 logger = logging.getLogger(__name__)
 
 MAX_EXACT = 20_000
-"""So many rows are searched exactly: all, or those that the index does not have yet."""
+"""Rows that are searched exactly: all of them, or those that the index does not have yet."""
 MAX_EXACT_SHARE = 0.25
-"""Of a larger index it may be this share, so that writing it again costs little in the long run."""
+"""The same as a share of a larger index, so that rewriting the index stays rare."""
 CONNECTIVITY, EXPANSION_ADD, EXPANSION_SEARCH = 16, 128, 256
 HEADER = struct.Struct("<II")
-"""What an index file begins with: how many rows it has, and how many bytes each has."""
+"""Header of an index file: its number of rows, and the bytes of each."""
 BATCH = 1000
 
 
@@ -48,43 +48,54 @@ class NeighbourIndex:
         self.num_rows = max(found, default=0)
         self.path = found.get(self.num_rows)
         if self.path is not None and not self._is_sound(self.path):
-            logger.warning("%s is not as expected and will be made again", self.path)
+            logger.warning("%s is corrupt and will be rebuilt", self.path)
             self.num_rows, self.path = 0, None
-        self._index = Index.restore(str(self.path), view=True) if self.path else None
-        if self._index is not None:
-            self._index.expansion_search = EXPANSION_SEARCH
+        self._index = None if self.path is None else self._restored(self.path)
+
+    @staticmethod
+    def _restored(path: Path) -> Index | None:
+        index = Index.restore(str(path), view=True)
+        if index is not None:
+            # usearch has a setter, but its second definition of the property hides it from mypy
+            index.expansion_search = EXPANSION_SEARCH  # type: ignore[misc]
+        return index
 
     def _is_sound(self, path: Path) -> bool:
         try:
             with path.open("rb") as file:
                 begin = file.read(HEADER.size)
-        except FileNotFoundError:  # another process has just written a larger one
+        except FileNotFoundError:  # another process has just written a larger index
             return False
         return len(begin) == HEADER.size and HEADER.unpack(begin) == (self.num_rows, self.width)
 
     def search(self, query: np.ndarray, k: int) -> np.ndarray:
-        """Numbers of the nearest of the first ``num_rows`` rows, twice as many as are wanted.
+        """Return about ``2 * k`` nearest rows among the first ``num_rows`` as row indices, int64.
 
         Args:
             query: unit vector, float16 [width].
-            k: how many are wanted; some may have been dropped since, some are mistaken.
+            k: how many the caller needs; some rows may have been dropped since, some are wrong.
         """
         if self._index is None:
             return np.empty(0, dtype=np.int64)
-        return self._index.search(query, 2 * k).keys.astype(np.int64)
+        return np.asarray(self._index.search(query, 2 * k).keys.astype(np.int64))
 
-    def wants(self, count: int) -> bool:
-        """Whether a matrix of so many rows should be indexed (again)."""
+    def is_outgrown(self, count: int) -> bool:
+        """Return whether a matrix of ``count`` rows should be indexed (again)."""
         return count - self.num_rows > max(MAX_EXACT, MAX_EXACT_SHARE * self.num_rows)
 
     def extend(self, rows: np.ndarray) -> None:
-        """Write an index that has the rows which this one does not have yet, too.
+        """Write an index of all rows, which extends this one by the rows that it lacks.
 
         Args:
             rows: all settled rows, float16 [count, width].
         """
-        kind = {"ndim": self.width, "metric": "ip", "dtype": "i8"}
-        index = Index(connectivity=CONNECTIVITY, expansion_add=EXPANSION_ADD, **kind)
+        index = Index(
+            ndim=self.width,
+            metric="ip",
+            dtype="i8",
+            connectivity=CONNECTIVITY,
+            expansion_add=EXPANSION_ADD,
+        )
         if self.path is not None:
             index.load(str(self.path))
         starts = range(self.num_rows, len(rows), BATCH)
@@ -101,7 +112,7 @@ class NeighbourIndex:
             self.path.unlink(missing_ok=True)
 
     def erase(self, rows: Sequence[int]) -> None:
-        """Zero the copies of rows in the file; rows that it does not have are passed over."""
+        """Zero the copies of rows in the file; skip rows that it does not have."""
         if self.path is None:
             return
         with self.path.open("r+b") as file:

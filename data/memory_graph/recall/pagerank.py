@@ -1,16 +1,16 @@
 """Personalised PageRank from the linked objects, over objects, theses and episodes.
 
-As HippoRAG (arXiv 2405.14831) ranks passages. A thesis or an episode scores as its node. A simple
-triplet scores by its ends, as a node of its own between them would: the part that stays of what
-flows over it in both directions. (By the mean of its ends, whatever is at a hub would be above all
-else.)
+HippoRAG (arXiv 2405.14831) ranks passages so. A thesis or an episode has the score of its node. A
+simple triplet has the score that a separate node between its ends would have: the part that stays
+of what flows over it in both directions. (With the mean of its ends as its score, every triplet at
+a hub would be above all else.)
 
-Instead of a matrix of the whole graph, which every revision, moment and restriction would make
-again, the rounds of the power iteration start at the linked objects and spread over what they reach
-(the push of Andersen, Chung and Lang 2006, a round at a time, in whole arrays). With ``threshold``
-0 this is the power iteration; above it, what is too little to pass on stays where it is. Times are
-not walked, they would join everything of a year. What comes to a node that nothing leads away from
-goes back to where score starts: the linked objects, or what ``restart`` says.
+A matrix of the whole graph would have to be rebuilt for every revision, moment and restriction.
+Instead, the rounds of the power iteration start at the linked objects and spread over the nodes
+that they reach (the push of Andersen, Chung and Lang 2006, one round at a time, in whole arrays).
+With ``threshold`` 0 this is the power iteration; above it, an amount too small to pass on stays
+where it is. Times are not walked: they would join everything of a year. Score at a node without a
+way out returns to the restart distribution: the linked objects, or what ``restart`` sets.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from turngraph.data.memory_graph.recall.restart_distribution import restart_dist
 from turngraph.data.memory_graph.recall.traverse_settings import PPR
 from turngraph.data.memory_graph.recall.view import View
 
-Starts = tuple[np.ndarray, np.ndarray]
-"""Nodes, and how much of the score each is given."""
+Shares = tuple[np.ndarray, np.ndarray]
+"""Nodes, and how much score each gets."""
 
-DECIMALS = 12  # a sum depends in its last bits on the order in which triplets lie
+DECIMALS = 12  # the last bits of a sum depend on the order of the triplets in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Ranked:
     Args:
         facts: keys, int64.
         scores: of the facts, float64.
-        num_walked: how often score flowed over a triplet, in all rounds together.
+        num_walked: how often score flowed over a triplet, summed over all rounds.
     """
 
     facts: np.ndarray
@@ -49,12 +49,12 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Where the score has gone: arrays by node id, float64.
+    """The distribution of score after all rounds: arrays by node id, float64.
 
     Args:
         scores: of every node; they add up to 1 where there is a linked object.
-        passed: what each node passed on, in all rounds together.
-        num_walked: as of ``Ranked``.
+        passed: what each node passed on, summed over all rounds.
+        num_walked: as in ``Ranked``.
     """
 
     scores: np.ndarray
@@ -63,7 +63,7 @@ class Spread:
 
 
 def ppr(view: View, settings: PPR | None = None) -> Ranked:
-    """The facts with the highest scores; none without a linked object.
+    """Return the facts with the highest scores; none without a linked object.
 
     Args:
         view: the graph as the question sees it.
@@ -75,23 +75,25 @@ def ppr(view: View, settings: PPR | None = None) -> Ranked:
     if len(facts) > settings.top_k:
         possible = np.flatnonzero(scores >= np.partition(scores, -settings.top_k)[-settings.top_k])
         facts, scores = facts[possible], scores[possible]
-    places = _places(-scores, -rounded(view.closeness(facts)))
-    best = best_first(places, lambda some: [view.fact_text(int(facts[i])) for i in some])
+    ranks = _ranks(-scores, -rounded(view.closeness(facts)))
+    best = best_first(ranks, lambda tied: [view.fact_text(int(facts[i])) for i in tied])
     chosen = list(islice(best, settings.top_k))
     return Ranked(facts[chosen], scores[chosen], flow.num_walked)
 
 
-def _places(costs: np.ndarray, then: np.ndarray) -> np.ndarray:
-    """Places in the order of two columns; equal pairs have the same."""
+def _ranks(costs: np.ndarray, then: np.ndarray) -> np.ndarray:
+    """Return the rank of each pair of two columns; equal pairs have the same rank."""
     order = np.lexsort((then, costs))
     changes = (np.diff(costs[order]) != 0) | (np.diff(then[order]) != 0)
-    places = np.zeros(len(costs), np.int64)
-    places[order[1:]] = changes.cumsum()
-    return places
+    ranks = np.zeros(len(costs), np.int64)
+    ranks[order[1:]] = changes.cumsum()
+    return ranks
 
 
 def rank_episodes(view: View, settings: PPR) -> tuple[np.ndarray, np.ndarray]:
-    """The episodes with the highest scores, best first, int64, and their scores; ties by text.
+    """Return the episodes with the highest scores, best first, int64, and their scores.
+
+    Ties are broken by text.
 
     Args:
         view: the graph as the question sees it.
@@ -99,16 +101,17 @@ def rank_episodes(view: View, settings: PPR) -> tuple[np.ndarray, np.ndarray]:
     """
     scores = np.round(spread(view, settings).scores, DECIMALS)
     nodes = np.flatnonzero((scores > 0) & (view.node_types == EPISODIC))
-    best = best_first(-scores[nodes], lambda some: view.names(nodes[some].tolist()))
+    best = best_first(-scores[nodes], lambda tied: view.names(nodes[tied].tolist()))
     chosen = nodes[list(islice(best, settings.top_k))]
     return chosen, scores[chosen]
 
 
 def spread(view: View, settings: PPR) -> Spread:
-    """Personalised PageRank of every node, from the linked objects or as ``restart`` says."""
+    """Return the personalised PageRank of every node."""
     scores, passed, waiting = (np.zeros(len(view.node_types)) for _ in range(3))
     starts = _starts(view, settings)
-    (reached, shares), num_walked = starts, 0
+    reached, shares = starts
+    num_walked = 0
     waiting[reached] = shares
     for _ in range(settings.num_rounds):
         active = reached[waiting[reached] >= max(settings.threshold, np.finfo(float).tiny)]
@@ -123,8 +126,8 @@ def spread(view: View, settings: PPR) -> Spread:
     return Spread(scores + waiting, passed, num_walked)
 
 
-def _starts(view: View, settings: PPR) -> Starts:
-    """Where score starts, and goes back to from where nothing leads away."""
+def _starts(view: View, settings: PPR) -> Shares:
+    """Return the restart distribution, which also gets the score of nodes without a way out."""
     if settings.restart is not None:
         return restart_distribution(view, settings.restart)
     nodes = np.sort(view.question_nodes)
@@ -132,9 +135,9 @@ def _starts(view: View, settings: PPR) -> Starts:
 
 
 def _pass_on(
-    view: View, active: np.ndarray, amounts: np.ndarray, starts: Starts, settings: PPR
-) -> Starts:
-    """Who gets how much from the active nodes (sorted), repeated where from several."""
+    view: View, active: np.ndarray, amounts: np.ndarray, starts: Shares, settings: PPR
+) -> Shares:
+    """Return which nodes get how much from the sorted active nodes; a node may repeat."""
     _, rows, others, shares = _shares(view, active, settings)
     stuck = np.bincount(rows, minlength=len(active)) == 0
     if not stuck.any():
@@ -147,7 +150,7 @@ def _pass_on(
 def _shares(
     view: View, nodes: np.ndarray, settings: PPR
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The triplets at sorted nodes: ids, at which of the nodes, to where, with what part of it."""
+    """Return the triplets at sorted nodes: id, index of the node, other end, share of its score."""
     triplets, here, others = view.around_all(nodes)
     walked = np.flatnonzero(view.node_types[others] != TIME)
     triplets, here, others = triplets[walked], here[walked], others[walked]
@@ -159,7 +162,7 @@ def _shares(
 
 
 def _scored(view: View, flow: Spread, settings: PPR) -> tuple[np.ndarray, np.ndarray]:
-    """The facts that score reached, and how much of it."""
+    """Return the facts that score reached, and their scores."""
     nodes = np.flatnonzero(flow.scores)
     types = view.node_types[nodes]
     texts = nodes[(types == THESIS) | (types == EPISODIC)]
@@ -167,7 +170,7 @@ def _scored(view: View, flow: Spread, settings: PPR) -> tuple[np.ndarray, np.nda
     triplets, rows, _, shares = _shares(view, nodes, settings)
     simple = np.flatnonzero(view.types(triplets) == SIMPLE)
     each, which = distinct(triplets[simple])
-    flows = (flow.passed[nodes][rows] * shares)[simple]
-    stays = (1 - settings.damping) * np.bincount(which, flows, len(each))
+    amounts = (flow.passed[nodes][rows] * shares)[simple]
+    stays = (1 - settings.damping) * np.bincount(which, amounts, len(each))
     scores = np.concatenate([flow.scores[texts], stays])
     return np.concatenate([2 * texts, 2 * each + 1]), np.round(scores, DECIMALS)

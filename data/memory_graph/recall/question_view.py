@@ -1,4 +1,4 @@
-"""The memory graph as one question sees it: ``view.View`` over the arrays."""
+"""Implementation of ``view.View``, the memory graph as one question sees it, over the arrays."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ BESIDE = f"""SELECT e.node, {_ROW_BESIDE.format("<", "DESC")}, {_ROW_BESIDE.form
     FROM episodes e WHERE e.node IN (SELECT value FROM json_each(?))"""
 SAID_IN = "SELECT episode, fact FROM provenance WHERE episode IN (SELECT value FROM json_each(?))"
 HUB = 4096
-"""Joins of a node from which on a question keeps what lies around it."""
+"""Degree from which on a node is a hub, whose neighbourhood is cached."""
 EXACT = 1024
-"""Of a hub's facts, so many of the closest are compared to the question in all their bits."""
+"""Number of a hub's closest facts whose cosines are computed exactly."""
 
 
 class QuestionView:
-    """One question, one moment, one revision; used within one read transaction.
+    """View of one question at one moment and revision; used within one read transaction.
 
     Args:
         db: the record.
         adjacency, vectors: both at the record's revision.
-        question: as it was asked.
+        question: as the user wrote it.
         vector: its unit vector.
         entities: the linked objects.
-        as_of: seconds; what holds then.
-        forbidden: node types that are not walked to, but for the linked objects.
-        word_index: what other questions have read of the same record; None: nothing.
+        as_of: second at which facts have to hold.
+        forbidden: node types that are not walked to, except for the linked objects.
+        word_index: shared with other questions to the same record; None: a new one.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class QuestionView:
         db: sqlite3.Connection,
         adjacency: Adjacency,
         vectors: Vectors,
+        *,
         question: str,
         vector: np.ndarray,
         entities: tuple[QuestionEntity, ...],
@@ -67,16 +68,16 @@ class QuestionView:
         self._vector = np.asarray(vector, dtype=np.float32)
         free = tuple(dict.fromkeys(entity.node for entity in entities))
         self._moment = Moment(as_of, forbidden, free)
-        self._scores = Scores(vectors.facts, self._vector)
+        self._cosines = CosineCache(vectors.facts, self._vector)
         self._word_index = word_index or WordIndex(db)
         self._texts: dict[int, str] = {}
         self._names: dict[int, str] = {}
         self._hubs: dict[int, Hub] = {}
-        self._facts_of_hubs: dict[int, Rows] = {}
+        self._facts_of_hubs: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     @property
     def node_types(self) -> np.ndarray:
-        """int8 by node id, -1 where there is none."""
+        """Type of each node by id, int8; -1 where there is none."""
         return self._adjacency.node_types
 
     @cached_property
@@ -85,23 +86,26 @@ class QuestionView:
         return np.array(self._moment.free, dtype=np.int64)
 
     def around(self, node: int) -> tuple[np.ndarray, np.ndarray]:
-        """Allowed triplets at a node and their other ends."""
+        """Return the allowed triplets at a node and their other ends."""
         triplets, _, others = self.around_all(np.array([node]))
         return triplets, others
 
-    def around_all(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Allowed triplets at many nodes, their ends there and their other ends."""
+    def around_all(self, nodes: np.ndarray) -> Rows:
+        """Return the allowed triplets at many nodes, their ends there and their other ends."""
         nodes = np.asarray(nodes, dtype=np.int64)
-        parts, begin = [], 0
-        for place in np.flatnonzero(self.is_hub(nodes)).tolist():
-            parts += [self._look_around(nodes[begin:place]), self._hub(int(nodes[place]))[:3]]
-            begin = place + 1
-        parts.append(self._look_around(nodes[begin:]))
+        parts: list[Rows] = []
+        begin = 0
+        for i in np.flatnonzero(self.is_hub(nodes)).tolist():
+            hub = self._hub(int(nodes[i]))
+            between = self._adjacency.around_all(nodes[begin:i], self._moment)
+            parts += [between, (hub.triplets, hub.ends, hub.others)]
+            begin = i + 1
+        parts.append(self._adjacency.around_all(nodes[begin:], self._moment))
         parts = [part for part in parts if len(part[0])] or parts[:1]
-        return tuple(map(np.concatenate, zip(*parts, strict=True))) if parts[1:] else parts[0]
-
-    def _look_around(self, nodes: np.ndarray) -> Rows:
-        return self._adjacency.around_all(nodes, self._moment)
+        if len(parts) == 1:
+            return parts[0]  # not copied: ``facts_around`` recognises a hub's array
+        triplets, ends, others = map(np.concatenate, zip(*parts, strict=True))
+        return triplets, ends, others
 
     def _hub(self, node: int) -> Hub:
         if node not in self._hubs:
@@ -109,33 +113,33 @@ class QuestionView:
         return self._hubs[node]
 
     def is_hub(self, nodes: np.ndarray) -> np.ndarray:
-        """Which nodes are looked at fastest alone."""
+        """Return which nodes are hubs."""
         return self._adjacency.degrees(nodes) >= HUB
 
-    def facts_around(self, triplets: np.ndarray, ends: np.ndarray) -> Rows:
-        """The facts that ``around_all`` led to, and their rounded cosines."""
+    def facts_around(self, triplets: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the facts of triplets that ``around_all`` gave, and their rounded cosines."""
         for node, hub in self._hubs.items():
             if hub.triplets is triplets:
                 return self._hub_facts(node)
         keys = self.fact_keys(triplets)
         return keys, rounded(self.closeness(keys))
 
-    def _hub_facts(self, node: int) -> Rows:
+    def _hub_facts(self, node: int) -> tuple[np.ndarray, np.ndarray]:
         if node not in self._facts_of_hubs:
             keys = self._hub(node).keys
-            self._facts_of_hubs[node] = keys, rounded(self._scores.of_hub(keys))
+            self._facts_of_hubs[node] = keys, rounded(self._cosines.of_hub(keys))
         return self._facts_of_hubs[node]
 
     def similarity(self, triplets: np.ndarray) -> np.ndarray:
-        """Cosine of each triplet to the question."""
+        """Return the cosine of each triplet to the question."""
         return self.closeness(self.fact_keys(triplets))
 
     def closeness(self, keys: np.ndarray) -> np.ndarray:
-        """Cosine of each fact to the question, float32; 0 for a fact without a vector."""
-        return self._scores.of(keys)
+        """Return the cosine of each fact to the question, float32; 0 for one without a vector."""
+        return self._cosines.of(keys)
 
     def outdated(self, keys: np.ndarray) -> set[int]:
-        """Keys of the episodes that say something, of which nothing holds at the moment."""
+        """Return the keys of episodes that state facts of which none holds at the moment."""
         episodes = [key // 2 for key in keys.tolist() if self.is_episode(key)]
         said = self._db.execute(SAID_IN, (json.dumps(episodes),)).fetchall()
         if not said:
@@ -145,19 +149,19 @@ class QuestionView:
         return {2 * episode for episode in set(whose.tolist()) - set(whose[held].tolist())}
 
     def types(self, triplets: np.ndarray) -> np.ndarray:
-        """Edge type of each triplet."""
+        """Return the edge type of each triplet."""
         return self._adjacency.types(triplets)
 
     def ends(self, triplets: np.ndarray) -> np.ndarray:
-        """Source and target of each triplet."""
+        """Return source and target of each triplet."""
         return self._adjacency.ends(triplets)
 
     def fact_keys(self, triplets: np.ndarray) -> np.ndarray:
-        """The fact that each triplet reads as."""
+        """Return the key of the fact that each triplet reads as."""
         return self._adjacency.fact_keys(np.asarray(triplets, dtype=np.int64))
 
     def node_vectors(self, nodes: np.ndarray) -> np.ndarray:
-        """Unit vectors of names and texts; zeros for times."""
+        """Return unit vectors of names and texts; zeros for times."""
         nodes = np.asarray(nodes, dtype=np.int64)
         objects = self.node_types[nodes] == OBJECT
         out = np.zeros((len(nodes), len(self._vector)), dtype=np.float32)
@@ -165,26 +169,22 @@ class QuestionView:
         out[~objects] = self._vectors.facts.vectors(2 * nodes[~objects])
         return out
 
-    def question_vector(self) -> np.ndarray:
-        """The question's unit vector."""
-        return self._vector
-
     def text(self, triplet: int) -> str:
-        """What a triplet reads as."""
+        """Return the text that a triplet reads as."""
         return self.fact_text(int(self._adjacency.edges["fact"][triplet]))
 
     def fact_text(self, key: int) -> str:
-        """What a fact reads as."""
+        """Return the text of a fact."""
         if key not in self._texts:
             self._texts[key] = fact_text(self._db, key)
         return self._texts[key]
 
     def is_episode(self, key: int) -> bool:
-        """Whether a fact is an episode."""
-        return key % 2 == 0 and self.node_types[key // 2] == EPISODIC
+        """Return whether a fact is an episode."""
+        return key % 2 == 0 and bool(self.node_types[key // 2] == EPISODIC)
 
     def names(self, nodes: Iterable[int]) -> list[str]:
-        """The text of each node."""
+        """Return the text of each node."""
         nodes = list(nodes)
         unknown = [node for node in nodes if node not in self._names]
         if unknown:
@@ -192,21 +192,21 @@ class QuestionView:
         return [self._names[node] for node in nodes]
 
     def mentions(self, keys: np.ndarray, name: str) -> np.ndarray:
-        """Whether each fact has the words of a name, one after the other."""
+        """Return whether each fact has the words of a name, one after the other."""
         return self._word_index.mention(" ".join(words(name)), keys)
 
     def nearest(self, k: int) -> np.ndarray:
-        """Keys of the closest facts that hold and are not forbidden."""
+        """Return the keys of the closest facts that hold and are not forbidden."""
         facts, wanted = self._vectors.facts, k
         while True:
             keys, _ = facts.nearest(self._vector.astype(np.float16), wanted)
-            allowed = keys[self._adjacency.facts_allowed(keys, self._moment)]
+            allowed: np.ndarray = keys[self._adjacency.facts_allowed(keys, self._moment)]
             if len(allowed) >= k or wanted >= facts.count:
                 return allowed[:k]
             wanted *= 4
 
     def nearest_by_words(self, k: int, node_type: int) -> tuple[np.ndarray, np.ndarray]:
-        """Nodes of a type by BM25 of their texts, and that."""
+        """Return nodes of a type by BM25 of their texts, and their BM25."""
         terms = (word for word in words(self.question) if word not in STOPWORDS)
         rows = self._db.execute(WORDED, (match_any(terms) or '""', node_type, k)).fetchall()
         nodes = np.array([node for node, _ in rows], dtype=np.int64)
@@ -214,7 +214,7 @@ class QuestionView:
         return nodes[allowed], np.array([score for _, score in rows], dtype=float)[allowed]
 
     def beside(self, episodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Episodes, and those right before and after them of the same source."""
+        """Return pairs of an episode and the one right before or after it of the same source."""
         rows = self._db.execute(BESIDE, (json.dumps(episodes.tolist()),))
         found = [(one, other) for one, *others in rows for other in others if other is not None]
         pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
@@ -222,8 +222,8 @@ class QuestionView:
         return pairs[:, 0], pairs[:, 1]
 
 
-class Scores:
-    """Cosines of facts to one question.
+class CosineCache:
+    """Cosines of facts to one question, each computed once.
 
     Args:
         matrix: the facts' vectors.
@@ -232,13 +232,13 @@ class Scores:
 
     def __init__(self, matrix: VectorMatrix, vector: np.ndarray) -> None:
         self.matrix, self.query = matrix, vector.astype(np.float16)
-        # 0: not computed yet; the last place stands for row -1, a fact without a vector
+        # 0: not computed yet; the last slot is that of row -1, a fact without a vector
         self._cosines = np.zeros(matrix.count + 1, dtype=np.float32)
 
     def of(self, keys: np.ndarray) -> np.ndarray:
-        """Cosine of each fact, float32; 0 for one without a vector."""
+        """Return the cosine of each fact, float32; 0 for one without a vector."""
         rows = self.matrix.rows(keys)
-        found = self._cosines[rows]
+        found: np.ndarray = self._cosines[rows]
         unknown = np.flatnonzero(found == 0)
         unknown = unknown[rows[unknown] >= 0]
         if len(unknown):
@@ -247,15 +247,18 @@ class Scores:
         return found
 
     def of_hub(self, keys: np.ndarray) -> np.ndarray:
-        """About the same of a hub's facts, less than 0.005 off; exact of the ``EXACT`` closest."""
+        """Return approximate cosines of a hub's facts; those of the ``EXACT`` closest are exact.
+
+        The error is less than 0.005.
+        """
         rows, copies = self.matrix.rows(keys), self.matrix.hub_vectors
         if len(rows) < MIN_HUB_ROWS:
             return self.of(keys)
-        places, missing = copies.places(rows)
-        found = copies.dot(self.query)[places] if len(copies.rows) else np.empty(len(rows), "f4")
+        positions, missing = copies.positions(rows)
+        found = copies.dot(self.query)[positions] if len(copies.rows) else np.empty(len(rows), "f4")
         found[missing] = self.of(keys[missing])
         if min(len(missing), MAX_HUB_ROWS) > max(len(copies.rows), MIN_HUB_ROWS):
-            self.matrix.keep_together(rows[missing])  # for the next questions
+            self.matrix.copy_hub(rows[missing])  # for the next questions
         near = least(-found, EXACT)
         found[near] = self.of(keys[near])
         return found

@@ -1,4 +1,4 @@
-"""Asking the memory graph: from a question to the facts that may answer it, or to "no answer"."""
+"""Recall of the facts that may answer a question, or "no answer", from the memory graph."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, THESIS, E
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
 from turngraph.data.memory_graph.recall.filter_facts import closest_facts
-from turngraph.data.memory_graph.recall.link_entities import link
+from turngraph.data.memory_graph.recall.link_entities import link_entities
 from turngraph.data.memory_graph.recall.pagerank import rank_episodes
 from turngraph.data.memory_graph.recall.question_view import QuestionView
-from turngraph.data.memory_graph.recall.traverse import Traversal, traverse
-from turngraph.data.memory_graph.recall.traverse_settings import Restart
+from turngraph.data.memory_graph.recall.traverse import traverse
+from turngraph.data.memory_graph.recall.traverse_settings import Restart, Traversal
 from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.memory_graph.recall.word_index import WordIndex
@@ -37,21 +37,23 @@ LETTERS = {"E": EPISODIC, "T": THESIS, "O": OBJECT}
 
 @dataclass(frozen=True, slots=True)
 class RecallSettings:
-    """How a question is answered from memory. The defaults are the paper's, where it names one."""
+    """Settings of ``Recall.ask``. The defaults are the paper's, where it names one."""
 
     traversal: Traversal = field(default_factory=Traversal)
-    """Which algorithms search, and how."""
+    """Which algorithms search, and their settings."""
     forbidden: tuple[NodeLetter, ...] = ()
-    """Node types that are not walked to: episodes, theses, objects. The linked objects are free."""
+    """Node types that are not walked to: E (episodes), T (theses), O (objects). Linked objects are
+    exempt."""
     num_facts: int = 50
     """Facts at most (N)."""
     num_candidates: int = 5
-    """Objects that are looked at for each entity of the question (k)."""
+    """Candidate objects for each entity of the question (k)."""
     min_similarity: float = 0.0
-    """Facts with a smaller cosine to the question are none; without any left there is no answer."""
+    """Facts with a smaller cosine to the question are left out; without any left there is no
+    answer."""
     min_name_similarity: float = 0.5
-    """An entity of the question means no object whose name has a smaller cosine to it, unless that
-    is one of the object's aliases."""
+    """An entity of the question is not linked to an object whose name has a smaller cosine to it,
+    unless it is one of the object's aliases."""
 
     def __post_init__(self) -> None:
         for name in ("num_facts", "num_candidates"):
@@ -69,14 +71,14 @@ class RecallSettings:
 
 @dataclass(frozen=True, slots=True)
 class Recollection:
-    """What the memory graph says to a question.
+    """The facts that the memory graph has for a question.
 
     Args:
-        question: as it was asked.
+        question: as the user wrote it.
         entities: names that it mentions and the objects that they mean.
         facts: best first, with their closeness as score; none: no answer.
-        revision: of the graph that was asked.
-        milliseconds: of each stage.
+        revision: of the graph that was read.
+        milliseconds: time of each stage.
     """
 
     question: str
@@ -87,13 +89,13 @@ class Recollection:
 
     @property
     def no_answer(self) -> bool:
-        """Nothing is known, or nothing close enough."""
+        """Whether no fact was found, or none that is close enough."""
         return not self.facts
 
     def evidence(self) -> list[Evidence]:
-        """The facts as any other evidence; an entity's id is its name in normal form.
+        """Return the facts as evidence; an entity's id is its name in normal form.
 
-        Different objects of one name (two people named Anna) have their number in the id as well.
+        The ids of different objects with one name (two people named Anna) also hold their node id.
         """
         objects = dict(entity for fact in self.facts for entity in fact.entities)
         namesakes = Counter(alias(name) for name in objects.values())
@@ -113,13 +115,13 @@ class Recollection:
 
 
 class Recall:
-    """The arrays of one memory graph, and asking them.
+    """Question answering over the arrays of one memory graph.
 
     Args:
         store: the record.
-        embed: texts to unit vectors.
+        embed: returns unit vectors of texts.
         extractor: finds the entities of a question.
-        writable: False keeps what is derived in memory.
+        writable: False keeps derived arrays in memory.
     """
 
     def __init__(
@@ -132,7 +134,7 @@ class Recall:
         self.word_index = WordIndex(store.db)
 
     def refresh(self) -> int:
-        """Bring everything derived to the record's revision, which is returned."""
+        """Bring the derived arrays to the record's revision and return it."""
         with self.store.reading():
             self.adjacency.refresh()
             return self.vectors.refresh()
@@ -140,12 +142,12 @@ class Recall:
     def ask(
         self, question: str, as_of: str | None = None, settings: RecallSettings | None = None
     ) -> Recollection:
-        """The facts that may answer a question, best first.
+        """Return the facts that may answer a question, best first.
 
         Args:
             question: in words.
-            as_of: a time; what held at its end is answered. None: what holds now.
-            settings: None: the paper's.
+            as_of: a time; facts that held at its end are returned. None: facts that hold now.
+            settings: None: the defaults.
 
         Raises:
             ValueError: ``as_of`` is no time.
@@ -162,12 +164,12 @@ class Recall:
     def ask_episodes(
         self, question: str, as_of: str | None = None, settings: RecallSettings | None = None
     ) -> list[Fact]:
-        """The episodes that may answer a question, by personalised PageRank, best first.
+        """Return the episodes that may answer a question, by personalised PageRank, best first.
 
         Args:
-            question, as_of: as of ``ask``.
-            settings: of its traversals ``ppr`` is read, and ``restart``'s defaults where that has
-                none. None: the defaults.
+            question, as_of: as in ``ask``.
+            settings: its traversal's ``ppr`` is used, with the defaults of ``Restart`` if that has
+                no ``restart``. None: the defaults.
 
         Raises:
             ValueError: ``as_of`` is no time.
@@ -188,7 +190,7 @@ class Recall:
     def _view(
         self, question: str, as_of: str | None, settings: RecallSettings
     ) -> Iterator[tuple[QuestionView, _Clock]]:
-        """The graph at its newest revision as the question sees it, and what that took."""
+        """Yield the graph at its newest revision as the question sees it, and the clock."""
         second = start(now()) if as_of is None else _last_second(as_of)
         clock = _Clock()
         names = self.extractor.entities(question)
@@ -200,13 +202,27 @@ class Recall:
             self.vectors.refresh()
             self.word_index.show(revision)
             clock.lap("refresh")
-            near = settings.num_candidates, settings.min_name_similarity
-            entities = link(self.db, names, vectors[1:], self.vectors.names, *near)
+            entities = link_entities(
+                self.db,
+                names,
+                vectors[1:],
+                self.vectors.names,
+                top_k=settings.num_candidates,
+                min_similarity=settings.min_name_similarity,
+            )
             clock.lap("link")
-            forbidden = tuple(LETTERS[letter] for letter in settings.forbidden)
-            arrays = self.adjacency, self.vectors
-            asked = question, vectors[0], entities, second, forbidden, self.word_index
-            yield QuestionView(self.db, *arrays, *asked), clock
+            view = QuestionView(
+                self.db,
+                self.adjacency,
+                self.vectors,
+                question=question,
+                vector=vectors[0],
+                entities=entities,
+                as_of=second,
+                forbidden=tuple(LETTERS[letter] for letter in settings.forbidden),
+                word_index=self.word_index,
+            )
+            yield view, clock
 
     def _filter(
         self, view: QuestionView, keys: np.ndarray, settings: RecallSettings
@@ -216,7 +232,7 @@ class Recall:
         near = similarity >= settings.min_similarity
         similarities = dict(zip(keys[near].tolist(), similarity[near].tolist(), strict=True))
         read = fact_texts(self.db, similarities)
-        # of a sentence that is a whole episode, too, the thesis: it knows when it holds
+        # of a thesis and an episode with the same text the thesis is kept: it knows when it holds
         texts = {key: read[key] for key in sorted(read, key=lambda k: (view.is_episode(k), k))}
         best = closest_facts(
             self.word_index, view.question, texts, similarities, settings.num_facts
@@ -227,12 +243,12 @@ class Recall:
         )
 
     def close(self) -> None:
-        """Write down what is only in memory."""
+        """Write the vectors that are only in memory."""
         self.vectors.save()
 
 
 def _last_second(as_of: str) -> int:
-    """The end of a time that a question is asked as of."""
+    """Return the last second of a time in ISO form."""
     if not isinstance(as_of, str):
         raise ValueError(f"as_of: {as_of!r} given, must be a text")
     try:
@@ -242,7 +258,7 @@ def _last_second(as_of: str) -> int:
 
 
 class _Clock:
-    """Milliseconds between one lap and the next."""
+    """Stopwatch of milliseconds between one lap and the next."""
 
     def __init__(self) -> None:
         self.milliseconds: dict[str, float] = {}

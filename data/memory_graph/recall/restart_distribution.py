@@ -1,10 +1,10 @@
-"""Where a question's score starts in ``ppr``: at objects, at those of close facts, at episodes.
+"""Restart distribution of ``ppr``: over named objects, objects of close facts, and episodes.
 
-HippoRAG (arXiv 2405.14831) starts at the objects that the question names; HippoRAG 2 (arXiv
-2502.14802) also at the ends of the facts closest to it, and, with less, at every passage by its
-closeness. Here closeness is dense and BM25 together, only the closest episodes count, and what an
-episode starts with it shares with those that were remembered right before and after it from the
-same source: an answer seldom repeats the words of the question before it.
+HippoRAG (arXiv 2405.14831) restarts at the objects that the question names. HippoRAG 2 (arXiv
+2502.14802) also restarts at the ends of the facts closest to the question and, with less weight, at
+every passage by its closeness. Here closeness is dense and BM25 together, and only the closest
+episodes count. Each of them passes a part of its share to the episodes that were remembered right
+before and after it from the same source: an answer seldom repeats the words of its question.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from turngraph.data.memory_graph.recall.view import View
 
 
 def restart_distribution(view: View, settings: Restart) -> tuple[np.ndarray, np.ndarray]:
-    """The nodes that score starts at, int64, rising, and their shares, which add up to 1.
+    """Return the restart nodes, int64, sorted, and their shares, which add up to 1.
 
     Args:
         view: the graph as the question sees it.
-        settings: how much goes where.
+        settings: the weights of objects, facts and episodes.
     """
     shares: dict[int, float] = defaultdict(float)
     for node in _named_objects(view):
@@ -33,21 +33,21 @@ def restart_distribution(view: View, settings: Restart) -> tuple[np.ndarray, np.
     objects = np.array(sorted(shares), dtype=np.int64)
     amounts = np.array([shares[node] for node in objects.tolist()])
     amounts = amounts / _num_episodes(view, objects)
-    episodes, parts = _episodes(view, settings)
+    episodes, episode_shares = _episodes(view, settings)
     nodes = np.concatenate([objects, episodes])
-    amounts = np.concatenate([amounts, settings.episodes * parts])
+    amounts = np.concatenate([amounts, settings.episodes * episode_shares])
     order = np.argsort(nodes)
     return nodes[order], amounts[order] / max(amounts.sum(), np.finfo(float).tiny)
 
 
 def _named_objects(view: View) -> list[int]:
-    """The linked objects of proper names; of all names where the question has no proper one."""
+    """Return the linked objects of proper names; of all names if the question has no proper one."""
     proper = [e.node for e in view.entities if not e.name.islower()]
     return list(dict.fromkeys(proper)) or view.question_nodes.tolist()
 
 
 def _objects_of_facts(view: View, num_facts: int) -> dict[int, float]:
-    """The objects of the closest theses and simple triplets: 1 for the closest fact's."""
+    """Return the objects of the closest facts with their shares: 1 for the closest fact's."""
     if not num_facts:
         return {}
     facts = _closest(view, num_facts, episodes=False)
@@ -66,15 +66,15 @@ def _objects_of_facts(view: View, num_facts: int) -> dict[int, float]:
 
 
 def _num_episodes(view: View, objects: np.ndarray) -> np.ndarray:
-    """In how many episodes each object was seen, at least 1: what is everywhere says little."""
+    """Return in how many episodes each object is, at least 1: a frequent object says little."""
     _, here, others = view.around_all(objects)
     seen = here[view.node_types[others] == EPISODIC]
-    places = np.searchsorted(objects, seen)
-    return np.maximum(np.bincount(places, minlength=len(objects)), 1)
+    index = np.searchsorted(objects, seen)
+    return np.maximum(np.bincount(index, minlength=len(objects)), 1)
 
 
 def _episodes(view: View, settings: Restart) -> tuple[np.ndarray, np.ndarray]:
-    """The closest episodes and those beside them, each once, and their parts."""
+    """Return the closest episodes and those beside them, each once, and their shares."""
     k = settings.num_episodes
     near = _closest(view, k, episodes=True) // 2
     worded, bm25 = view.nearest_by_words(k, EPISODIC)
@@ -83,29 +83,29 @@ def _episodes(view: View, settings: Restart) -> tuple[np.ndarray, np.ndarray]:
     sparse = np.zeros(len(episodes))
     sparse[np.searchsorted(episodes, worded)] = bm25
     closeness = _by_best(dense) + settings.words * _by_best(sparse)
-    parts = _by_best(closeness) ** settings.sharpness
+    shares = _by_best(closeness) ** settings.sharpness
     if not settings.beside:
-        return episodes, parts
+        return episodes, shares
     ones, others = view.beside(episodes)
-    given = settings.beside * parts[np.searchsorted(episodes, ones)]
+    passed = settings.beside * shares[np.searchsorted(episodes, ones)]
     both, which = np.unique(np.concatenate([episodes, others]), return_inverse=True)
-    return both, np.bincount(which, np.concatenate([parts, given]), len(both))
+    return both, np.bincount(which, np.concatenate([shares, passed]), len(both))
 
 
 def _by_best(values: np.ndarray) -> np.ndarray:
-    """Values with 1 for the highest."""
-    return values / max(float(values.max(initial=0)), 1e-9)
+    """Scale values so that the highest is 1."""
+    return np.asarray(values / max(float(values.max(initial=0)), 1e-9))
 
 
-def _closest(view: View, k: int, episodes: bool) -> np.ndarray:
-    """Keys of the ``k`` closest episodes, or of the closest facts that are none."""
+def _closest(view: View, k: int, *, episodes: bool) -> np.ndarray:
+    """Return the keys of the ``k`` closest episodes, or of the closest facts that are none."""
     wanted = 4 * k
     while True:
         keys = view.nearest(wanted)
         is_text = keys % 2 == 0
         are_episodes = is_text.copy()
         are_episodes[is_text] = view.node_types[keys[is_text] // 2] == EPISODIC
-        found = keys[are_episodes == episodes][:k]
+        found: np.ndarray = keys[are_episodes == episodes][:k]
         if len(found) == k or len(keys) < wanted:
             return found
         wanted *= 4

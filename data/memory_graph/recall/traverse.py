@@ -1,7 +1,7 @@
-"""From a question's view of the graph to the facts that may answer it.
+"""Traversal of the graph by one algorithm or a mixture of them.
 
-One algorithm, or a mixture: the union of the facts that several find (PersonalAI, arXiv 2506.17001,
-section 3, "Mixed algorithm").
+A mixture is the union of the facts that its algorithms find (PersonalAI, arXiv 2506.17001, section
+3, "Mixed algorithm").
 """
 
 from __future__ import annotations
@@ -19,17 +19,15 @@ from turngraph.data.memory_graph.recall.traverse_settings import Algorithm, Trav
 from turngraph.data.memory_graph.recall.view import View
 from turngraph.data.memory_graph.recall.water_circles import water_circles
 
-__all__ = ["Found", "Traversal", "parse_mixture", "traverse"]
-
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a traversal brings.
+    """The facts that a traversal found.
 
     Args:
         facts: keys, each once, int64; by the first algorithm that found them, in its order.
         by: the keys that each algorithm found, best first.
-        counts: what each has to report of its work (paths dropped, nodes expanded, ...).
+        counts: each algorithm's statistics (paths dropped, nodes expanded, ...).
     """
 
     facts: np.ndarray
@@ -38,7 +36,7 @@ class Found:
 
 
 def traverse(view: View, settings: Traversal | None = None) -> Found:
-    """The facts that a mixture of algorithms finds from the linked objects.
+    """Find facts from the linked objects by a mixture of algorithms.
 
     Args:
         view: the graph as the question sees it.
@@ -55,7 +53,7 @@ def traverse(view: View, settings: Traversal | None = None) -> Found:
 def _run(
     algorithm: Algorithm, view: View, settings: Traversal
 ) -> tuple[np.ndarray, dict[str, int]]:
-    """The facts that one algorithm finds, best first, and its account."""
+    """Return the facts that one algorithm finds, best first, and its statistics."""
     if algorithm == "BeamSearch":
         beams = beam_search(view, settings.beam_search)
         return view.fact_keys(beams.triplets), asdict(beams.counts)
@@ -73,5 +71,5 @@ def _run(
 
 
 def _each_once(keys: np.ndarray) -> np.ndarray:
-    """Keys without repeats, in the order in which they first stand."""
+    """Return keys without repeats, in the order of their first occurrence."""
     return keys[np.sort(np.unique(keys, return_index=True)[1])]

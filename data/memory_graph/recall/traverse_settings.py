@@ -1,4 +1,4 @@
-"""Every setting of a traversal: one frozen dataclass per algorithm, and the mixture of them.
+"""Settings of the traversals: one frozen dataclass per algorithm, and the mixture of them.
 
 The defaults are those of PersonalAI (arXiv 2506.17001, section 4), where it names one.
 """
@@ -13,7 +13,7 @@ ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 
 def _check(settings: object, name: str, holds: bool, must: str) -> None:
-    """Raise the error of a setting that cannot be."""
+    """Raise ValueError for an invalid setting."""
     if not holds:
         value = getattr(settings, name)
         raise ValueError(f"{type(settings).__name__}.{name}: {value!r} given, {must}")
@@ -38,17 +38,17 @@ class BeamSearch:
     max_depth: int = 5
     """Triplets in the longest path."""
     max_paths: int = 10
-    """Paths that survive a depth, and that are kept in the end, for every linked object."""
+    """Paths that survive each depth, and that are kept at the end, for every linked object."""
     same_path_intersection_by_node: bool = False
-    """A path may come to a node that it already holds (straight back it never goes)."""
+    """A path may revisit one of its nodes (but never go straight back)."""
     diff_paths_intersection_by_node: bool = False
-    """A path may come to a node of another live path."""
+    """A path may visit a node of another live path."""
     diff_paths_intersection_by_rel: bool = False
     """A path may use a triplet of another live path."""
     mean_alpha: float = 0.75
     """A path's score is its cost / hops ** mean_alpha; 0: the sum, 1: the mean."""
     final_sorting_mode: Sorting = "mixed"
-    """Which paths are kept in the end: the best of all, or of one kind before the other."""
+    """Which paths are kept at the end: the best of all, or those of one kind before the other."""
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "max_depth", "max_paths")
@@ -64,14 +64,14 @@ class AStar:
     """Settings of ``a_star.a_star``."""
 
     heuristic: Heuristic = "ip"
-    """What is thought to be left to the goal; none of the three is admissible."""
+    """Estimate of the cost to the goal; none of the three is admissible."""
     max_depth: int = 10
     """Triplets in the longest path."""
     max_expanded: int = 150
-    """Nodes whose neighbours are looked at, for each pair of linked objects."""
+    """Nodes that are expanded for each pair of linked objects."""
     max_walked: int = 10_000
-    """Nodes that the breadth-first search from one goal goes on from (weighted, averaged). Nodes
-    that it has not met by then count as one hop farther than its last whole circle."""
+    """Nodes that the breadth-first search from one goal expands (weighted, averaged). Nodes that it
+    has not reached by then count as one hop farther than its last whole circle."""
 
     def __post_init__(self) -> None:
         _one_of(self, "heuristic", get_args(Heuristic))
@@ -93,10 +93,10 @@ class WaterCircles:
     other_triplets_num: int = 6
     """Secondary triplets at most, for every circle."""
     strict_filter: bool = True
-    """Where a primary triplet joins two entities of the question, keep only such in the list."""
+    """Keep only primary triplets that join two entities of the question, if there are any."""
     max_width: int = 1000
-    """Nodes of a circle that the next one starts from: those that triplets closest to the question
-    led to. Bounds what a hub costs; smaller graphs never meet it."""
+    """Nodes of a circle that the next one starts from: those that the triplets closest to the
+    question led to. Bounds the cost of a hub; smaller graphs never reach it."""
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "max_circles", "max_width")
@@ -118,24 +118,24 @@ class Flat:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Settings of ``restart_distribution.restart_distribution``: how much score starts where."""
+    """Settings of ``restart_distribution.restart_distribution``: the weight of each start node."""
 
     objects: float = 0.5
-    """At every object that the question names, divided by how many episodes it was seen in."""
+    """Weight of every object that the question names, divided by its number of episodes."""
     num_facts: int = 3
-    """Theses and simple triplets, closest to the question, whose objects score starts at."""
+    """Number of closest theses and simple triplets whose objects are start nodes."""
     facts: float = 1.0
-    """At every object of the closest fact, divided likewise; less at a farther one's."""
+    """Weight of every object of the closest fact, divided likewise; less for a farther fact's."""
     num_episodes: int = 100
-    """Episodes that score starts at: so many of the closest by vectors, and by words."""
+    """Number of start episodes: the closest by vectors, and as many by words."""
     episodes: float = 0.05
-    """At the closest episode; less at a farther one, by closeness ** sharpness."""
+    """Weight of the closest episode; less for a farther one, by closeness ** sharpness."""
     words: float = 0.5
     """Weight of BM25 in the closeness of an episode, beside 1 for its vector."""
     sharpness: float = 8.0
-    """The larger, the less starts at episodes that are not quite the closest."""
+    """Exponent of closeness: the larger, the less weight has an episode that is not the closest."""
     beside: float = 0.0
-    """Part of what starts at an episode that starts as well at the one before and after it."""
+    """Fraction of an episode's weight that the episodes right before and after it get as well."""
 
     def __post_init__(self) -> None:
         _at_least(self, 0, "objects", "num_facts", "facts", "episodes", "words", "beside")
@@ -150,17 +150,17 @@ class PPR:
     top_k: int = 50
     """Facts at most."""
     damping: float = 0.5
-    """Part of a node's score that flows on (HippoRAG's value); the rest stays."""
+    """Fraction of a node's score that flows on (HippoRAG's value); the rest stays."""
     num_rounds: int = 20
-    """Rounds of the power iteration; what is still under way after them stays where it is."""
+    """Rounds of the power iteration; score that still flows after them stays where it is."""
     threshold: float = 1e-5
-    """A node passes on what it got once that is at least this much; 0: always. A graph of a million
-    nodes is then walked only around the linked objects; scores are right to about this."""
+    """A node passes its score on once that is at least this much; 0: always. A graph of a million
+    nodes is then walked only around the linked objects, and scores have about this error."""
     weights: Literal["one", "similarity"] = "one"
-    """Score flows over all triplets of a node alike, or by (1 + cosine to the question) / 2."""
+    """Weights of a node's triplets: all equal, or (1 + cosine to the question) / 2."""
     restart: Restart | None = None
-    """Where score starts; None: at the linked objects alike. With it, texts that no object of the
-    question leads to are found as well."""
+    """Restart distribution; None: uniform over the linked objects. With it, texts that no object of
+    the question leads to are found as well."""
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "top_k", "num_rounds")
@@ -171,33 +171,33 @@ class PPR:
 
 @dataclass(frozen=True, slots=True)
 class Traversal:
-    """Which algorithms are joined, and the settings of each."""
+    """The algorithms of a traversal, and the settings of each."""
 
     mixture: str = "BeamSearch + WaterCircles"
     """One name of ``ALGORITHMS``, or several joined by "+": the union of their facts."""
     beam_search: BeamSearch = field(default_factory=BeamSearch)
-    """Of "BeamSearch"."""
+    """Settings of "BeamSearch"."""
     a_star: AStar = field(default_factory=AStar)
-    """Of "A*"."""
+    """Settings of "A*"."""
     water_circles: WaterCircles = field(default_factory=WaterCircles)
-    """Of "WaterCircles"."""
+    """Settings of "WaterCircles"."""
     flat: Flat = field(default_factory=Flat)
-    """Of "flat"."""
+    """Settings of "flat"."""
     ppr: PPR = field(default_factory=PPR)
-    """Of "ppr"."""
+    """Settings of "ppr"."""
 
     def __post_init__(self) -> None:
         parse_mixture(self.mixture)
 
 
 def parse_mixture(text: str) -> tuple[Algorithm, ...]:
-    """The algorithms that a mixture like "BeamSearch + WaterCircles" names, in its order.
+    """Return the algorithms that a mixture like "BeamSearch + WaterCircles" names, in its order.
 
     Args:
-        text: names joined by "+"; case does not matter, a name given twice counts once.
+        text: names joined by "+"; case is ignored, repeats count once.
 
     Raises:
-        ValueError: for a name that is not known, or none at all; lists those that are.
+        ValueError: a name is unknown or missing; the message lists the known ones.
     """
     known = {name.casefold(): name for name in ALGORITHMS}
     names = [part.strip() for part in text.split("+")]

@@ -1,7 +1,8 @@
-"""Unit vectors in a file that grows: float16 rows by key, exact and approximate nearest rows.
+"""File-backed matrix of unit vectors: float16 rows by key, exact and approximate nearest rows.
 
 Rows are only appended. A row that was dropped or replaced is overwritten with zeros, in the files
-too. ``manifest.json`` says how many rows count; what a killed process wrote behind them does not.
+too. ``manifest.json`` holds the number of valid rows; rows that a killed process wrote behind them
+are ignored.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import logging
 import mmap
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -35,7 +36,7 @@ with extra("memory", "memory graphs need"):
 
 logger = logging.getLogger(__name__)
 
-SAMPLED = 100  # of so many rows one is looked at to see whether the index overlooked something
+SAMPLED = 100  # step of the sample that tells whether the index overlooked a row
 CHUNK = 1024  # rows that are gathered at once: they stay in the processor's cache
 DROPPED = -1
 UNKNOWN: Manifest = State()._asdict() | {
@@ -44,7 +45,7 @@ UNKNOWN: Manifest = State()._asdict() | {
 
 
 class Row(NamedTuple):
-    """What a row is of.
+    """Label of a row.
 
     Args:
         key: a fact key or a node id.
@@ -56,10 +57,10 @@ class Row(NamedTuple):
 
 
 class VectorMatrix:
-    """One matrix in a folder of its own.
+    """A matrix with its own folder.
 
     Args:
-        folder: where its files are or will be.
+        folder: of its files; need not exist.
         writable: False keeps new rows in memory.
     """
 
@@ -67,34 +68,34 @@ class VectorMatrix:
         self.folder, self.writable = folder, writable
         self.manifest: Manifest = dict(UNKNOWN)
         self.hub_vectors = HubVectors()
-        self._copied: int | None = None  # the generation whose rows it has
+        self._copied: int | None = None  # the generation of its rows
         self._parsed: tuple[bytes | None, Manifest] = None, dict(UNKNOWN)
         self.reload()
 
     def _path(self, kind: str, generation: int | None = None) -> Path:
-        number = self.manifest["generation"] if generation is None else generation
-        return self.folder / f"{kind}-{number}"
+        generation = self.manifest["generation"] if generation is None else generation
+        return self.folder / f"{kind}-{generation}"
 
     def read_manifest(self) -> Manifest:
-        """What the files hold now; another process may have written since."""
+        """Read the files' current manifest; another process may have written since."""
         try:
             written = (self.folder / MANIFEST).read_bytes()
-            if written != self._parsed[0]:  # before every question it is the same
+            if written != self._parsed[0]:  # read before every question, and seldom changed
                 self._parsed = written, json.loads(written)
             manifest = self._parsed[1]
             return dict(manifest if manifest["format"] == FORMAT else UNKNOWN)
         except FileNotFoundError:
             pass
         except (ValueError, KeyError):
-            logger.warning("%s is damaged, vectors will be made again", self.folder / MANIFEST)
+            logger.warning("%s is corrupt, vectors will be recomputed", self.folder / MANIFEST)
         return dict(UNKNOWN)
 
     def is_outdated(self) -> bool:
-        """Whether the files were written, or deleted, since they were read."""
-        return self.read_manifest()["serial"] != self.manifest["serial"]
+        """Return whether the files were written or deleted since they were read."""
+        return bool(self.read_manifest()["serial"] != self.manifest["serial"])
 
     def reload(self) -> None:
-        """Take over what the files hold, and forget what only this process has."""
+        """Load the files' rows and drop the rows that only this process has."""
         self.manifest = self.read_manifest()
         count, width = self.manifest["count"], self.manifest["width"]
         try:
@@ -104,68 +105,69 @@ class VectorMatrix:
             if self.is_outdated():  # another process has just written other files
                 self.reload()
                 return
-            logger.warning("%s is damaged, vectors will be made again", self.folder)
+            logger.warning("%s is corrupt, vectors will be recomputed", self.folder)
             self.clear()
         else:
             self._use(settled, np.array(labels))
 
     def _use(self, settled: np.ndarray, labels: np.ndarray) -> None:
         self._settled, self.labels = settled, labels
-        self.count, self.width = settled.shape
+        self.count, self.width = map(int, settled.shape)
         self._tail = np.empty((0, self.width), dtype=np.float16)
         self._row = np.full(1, -1, dtype=np.int32)  # by key
         live = np.flatnonzero(labels[:, 0] != DROPPED)
-        self._reach(int(labels[live, 0].max(initial=0)))
+        self._make_room(int(labels[live, 0].max(initial=0)))
         self._row[labels[live, 0]] = live
         self._to_erase: list[int] = []
-        self._of_hub: tuple[np.ndarray, np.ndarray] | None = None
-        if self._copied != self.manifest["generation"]:  # within one, a row keeps its number
+        self._hub_rows: tuple[np.ndarray, np.ndarray] | None = None
+        if self._copied != self.manifest["generation"]:  # row indices change with the generation
             self.hub_vectors.clear()
         self.neighbours = NeighbourIndex(self.folder, self.manifest["generation"], self.width)
 
-    def _reach(self, key: int) -> None:
+    def _make_room(self, key: int) -> None:
         if key >= len(self._row):
             more = key + key // 10 + 64 - len(self._row)
             self._row = np.pad(self._row, (0, more), constant_values=-1)
 
     @property
     def keys(self) -> np.ndarray:
-        """Of the rows that were neither dropped nor replaced; int64."""
+        """Keys of the rows that were neither dropped nor replaced; int64."""
         keys = self.labels[: self.count, 0]
-        return keys[keys != DROPPED]
+        return np.asarray(keys[keys != DROPPED])
 
     def rows(self, keys: np.ndarray) -> np.ndarray:
-        """The row of every key, -1 where it has none; int64, the fastest index.
+        """Return the row index of every key, -1 where it has none; int64.
 
-        Those of many keys that nobody can write to (a hub's, which are kept) are kept as well.
+        The rows of a large read-only array of keys, which is a cached hub's, are cached as well.
         """
-        if self._of_hub and self._of_hub[0] is keys:
-            return self._of_hub[1]
+        if self._hub_rows and self._hub_rows[0] is keys:
+            return self._hub_rows[1]
         rows = self._rows(keys)
         if len(keys) >= MIN_HUB_ROWS and not keys.flags.writeable:
-            self._of_hub = keys, rows
+            self._hub_rows = keys, rows
         return rows
 
     def _rows(self, keys: np.ndarray) -> np.ndarray:
         keys = np.asarray(keys, dtype=np.int64)
         if len(keys) and keys.max() >= len(self._row):
-            self._reach(int(keys.max()))
-        return self._row[keys].astype(np.int64)
+            self._make_room(int(keys.max()))
+        rows: np.ndarray = self._row[keys]
+        return rows.astype(np.int64)
 
     def hash_of(self, key: int) -> int | None:
-        """The hash of the text that a key's vector is of."""
+        """Return the hash of the text of a key's vector; None without one."""
         row = int(self.rows(np.array([key]))[0])
         return None if row < 0 else int(self.labels[row, 1])
 
     def put(self, labels: Sequence[Row], vectors: np.ndarray) -> None:
-        """Append rows; a key's older row is dropped.
+        """Append rows and drop the keys' older rows.
 
         Args:
-            labels: whose vectors they are, each key once.
+            labels: of the vectors, each key once.
             vectors: unit vectors, [len(labels), width].
 
         Raises:
-            ValueError: they have another width than the rows that are there.
+            ValueError: the width differs from that of the present rows.
         """
         if not len(labels):
             return
@@ -191,7 +193,7 @@ class VectorMatrix:
     def drop(self, keys: np.ndarray) -> None:
         """Zero the rows of keys; in the files with the next ``save``."""
         rows = self.rows(keys)
-        self._of_hub = None
+        self._hub_rows = None
         for row in rows[rows >= 0].tolist():
             self._row[self.labels[row, 0]] = -1
             self.labels[row] = DROPPED, 0
@@ -201,37 +203,45 @@ class VectorMatrix:
                 self._tail[row - len(self._settled)] = 0
 
     def clear(self) -> None:
-        """Begin again, without a row; in the files with the next ``save``."""
+        """Drop all rows; in the files with the next ``save``."""
         kept = {name: self.manifest[name] for name in ("serial", "generation")}
         self.manifest = dict(UNKNOWN) | kept
         self.manifest["generation"] += 1
         self._use(np.empty((0, 0), np.float16), np.empty((0, 2), np.int64))
 
     @property
-    def erases(self) -> bool:
-        """Whether rows are waiting to be zeroed in the files."""
+    def must_erase(self) -> bool:
+        """Whether rows are still to be zeroed in the files."""
         return bool(self._to_erase)
 
     @property
-    def unsaved(self) -> int:
-        """How many rows only this process has or has dropped."""
+    def num_unsaved(self) -> int:
+        """Number of rows that only this process has or has dropped."""
         return self.count - len(self._settled) + len(self._to_erase)
 
     def save(
-        self, state: State, probe: Sequence[float], wait: bool = False, index: bool = False
+        self,
+        state: State,
+        probe: Iterable[float],
+        *,
+        wait: bool = False,
+        index: bool = False,
     ) -> bool:
-        """Write what is new, if no other process is writing or has written meanwhile.
+        """Write the changes unless another process is writing or has written meanwhile.
 
         Args:
-            state: of the record; all that was written up to it has its row.
+            state: of the record; everything in it has its row.
             probe: the vector of a known text, by which an embedder is recognised.
-            wait: until another process has written.
-            index: bring the index of neighbours up to date, if it has grown too old.
+            wait: wait until another process has finished writing.
+            index: update the index of neighbours if it is outgrown.
+
+        Returns:
+            Whether the changes were written.
         """
         if not self.writable:
             return False
-        with locked(self.folder, wait) as mine:
-            if not mine or self.is_outdated():
+        with locked(self.folder, wait) as is_mine:
+            if not is_mine or self.is_outdated():
                 return False
             if not self.manifest["serial"]:  # no files, or none that can be read
                 self.manifest["generation"] = secrets.randbits(48)
@@ -243,14 +253,14 @@ class VectorMatrix:
                 self._append()
             self.manifest |= state._asdict() | {"count": self.count, "probe": [*map(float, probe)]}
             write_json(self.folder / MANIFEST, self.manifest)
-            self._take_stock()
-            if index and self.neighbours.wants(self.count):
+            self._reload_and_clean()
+            if index and self.neighbours.is_outgrown(self.count):
                 self.neighbours.extend(self._settled)
                 self.reload()
         return True
 
     def _erase(self) -> None:
-        if not self.erases:
+        if not self.must_erase:
             return
         self.neighbours.erase(self._to_erase)
         with self._path("rows").open("r+b") as rows, self._path("labels").open("r+b") as labels:
@@ -276,7 +286,7 @@ class VectorMatrix:
                 _sync(file)
 
     def _compact(self) -> None:
-        """The live rows alone, as another generation of files."""
+        """Write the live rows alone as a new generation of files."""
         live = np.flatnonzero(self.labels[: self.count, 0] != DROPPED)
         generation = self.manifest["generation"] + 1
         with self._path("rows", generation).open("wb") as file:
@@ -288,19 +298,19 @@ class VectorMatrix:
             _sync(file)
         self.manifest["generation"], self.count = generation, len(live)
 
-    def _take_stock(self) -> None:
-        """Map what was written; drop the files of older generations and indexes."""
+    def _reload_and_clean(self) -> None:
+        """Map the written files; delete those of older generations and indexes."""
         self.reload()
         generation = self.manifest["generation"]
         for path in self.folder.glob("*-*"):
             kind, found = path.name.split("-")[:2]
-            # what was killed while it wrote an index has left a second one, or a part of one
+            # a process that was killed while it wrote an index left a second or a partial one
             second = kind.endswith("index") and path != self.neighbours.path
             if found != str(generation) or second:
                 path.unlink(missing_ok=True)
 
     def gather(self, rows: np.ndarray) -> np.ndarray:
-        """Rows by number, float16 [k, width]."""
+        """Return rows by index, float16 [k, width]."""
         out = np.empty((len(rows), self.width), dtype=np.float16)
         late = rows >= len(self._settled)
         if not len(rows):
@@ -313,17 +323,17 @@ class VectorMatrix:
         return out
 
     def vectors(self, keys: np.ndarray) -> np.ndarray:
-        """The vector of every key, float32 [k, width]; zeros where it has none."""
+        """Return the vector of every key, float32 [k, width]; zeros where it has none."""
         rows = self.rows(keys)
         out = np.zeros((len(rows), self.width), dtype=np.float32)
         out[rows >= 0] = self.gather(rows[rows >= 0])
         return out
 
     def dot(self, rows: np.ndarray, query: np.ndarray) -> np.ndarray:
-        """Inner product of each row with a query; float32 [k].
+        """Return the inner product of each row with a query; float32 [k].
 
         Args:
-            rows: numbers of rows.
+            rows: row indices.
             query: unit vector, float16 [width].
         """
         scores = np.empty(len(rows), dtype=np.float32)
@@ -332,13 +342,13 @@ class VectorMatrix:
             scores[part] = numkong.dot(query, self.gather(rows[part]))
         return scores
 
-    def keep_together(self, rows: np.ndarray) -> None:
-        """Copy rows into ``hub_vectors``, those that only memory has left out."""
+    def copy_hub(self, rows: np.ndarray) -> None:
+        """Copy rows into ``hub_vectors``, except those that are only in memory."""
         self.hub_vectors.copy(rows[rows < len(self._settled)], self.gather)
         self._copied = self.manifest["generation"]
 
     def dot_all(self, query: np.ndarray, begin: int = 0) -> np.ndarray:
-        """Inner product of every row from ``begin`` on with a query; float32."""
+        """Return the inner product of every row from ``begin`` on with a query; float32."""
         scores = np.empty(self.count - begin, dtype=np.float32)
         parts = (self._settled[begin:], self._tail[max(begin - len(self._settled), 0) :])
         at = 0
@@ -350,10 +360,10 @@ class VectorMatrix:
         return scores
 
     def nearest(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Keys of the ``k`` rows with the largest inner product, and that; ties by key.
+        """Return the keys and inner products of the ``k`` rows closest to a query, ties by key.
 
-        Exact up to about 20,000 rows. Above, an index is asked; what it does not have yet is
-        searched exactly, and so is everything where it seems to have overlooked something.
+        Up to about 20,000 rows the search is exact. Above, an index is searched, and the rows that
+        it does not have yet are searched exactly; all rows are, if the index overlooked one.
 
         Args:
             query: unit vector, float16 [width].
@@ -375,7 +385,7 @@ class VectorMatrix:
         return keys[best], scores[best]
 
     def _overlooked(self, near: np.ndarray, scores: np.ndarray, query: np.ndarray, k: int) -> bool:
-        """Whether a sample of the rows has something closer than what the index found.
+        """Return whether a sample of the rows has a closer one that the index did not find.
 
         Clusters far from all others can become unreachable in a graph of neighbours.
         """
@@ -392,12 +402,12 @@ def _mapped(path: Path, dtype: str, shape: tuple[int, int]) -> np.ndarray:
         return np.empty(shape, dtype)
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    # rows are read here and there: page by page from a disk that would take minutes
+    # rows are read in random order: page by page from a disk, that would take minutes
     mapped.madvise(mmap.MADV_WILLNEED)
     return np.frombuffer(mapped, dtype, shape[0] * shape[1]).reshape(shape)
 
 
-def _sync(*files: object) -> None:
+def _sync(*files: BinaryIO) -> None:
     for file in files:
         file.flush()
         os.fsync(file.fileno())

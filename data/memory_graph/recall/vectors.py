@@ -1,7 +1,7 @@
-"""The vectors of a memory graph: of objects' names, and of facts' texts, at one revision.
+"""Vectors of a memory graph at one revision: of objects' names and of facts' texts.
 
-They are made when they are asked for, in batches, and kept in ``<db>.derived/``. Killed in between,
-the next process goes on where this one stopped.
+They are computed on request, in batches, and saved in ``<db>.derived/``. If the process is killed,
+the next one resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ logger = logging.getLogger(__name__)
 NAMES, FACTS = "names", "facts"
 BATCH = 512
 SAVE_EVERY = 8192
-"""Rows after which a long run is written down, so that little is lost if it is killed."""
+"""Rows after which a long run saves, so that little is lost if it is killed."""
 SAVE_FROM = 256
-"""Fewer new rows than this stay in memory: they are quickly made again."""
+"""Fewer new rows than this stay in memory: they are quickly recomputed."""
 MAX_CHARS = 4000
-"""No embedder reads more of an episode, and cutting megabytes into tokens takes minutes."""
+"""No embedder reads more of an episode, and tokenising megabytes takes minutes."""
 PROBE = "The quick brown fox jumps over the lazy dog."
 SAME = 0.99
 """Cosine from which two vectors of the probe are by the same embedder."""
@@ -39,13 +39,13 @@ Changed = Callable[[sqlite3.Connection, int], Iterator[tuple[int, str]]]
 
 
 class Vectors:
-    """Names and facts as vectors.
+    """The vectors of objects' names and of facts' texts.
 
     Args:
         db: the record; ``refresh`` reads it, inside the caller's read transaction.
         folder: ``<db>.derived``.
-        embed: texts to unit vectors.
-        writable: False keeps what is missing in memory.
+        embed: returns unit vectors of texts.
+        writable: False keeps new vectors in memory.
     """
 
     def __init__(
@@ -60,24 +60,24 @@ class Vectors:
             self._check(matrix)
 
     def _check(self, matrix: VectorMatrix) -> None:
-        """Start again where another embedder made the vectors."""
+        """Drop the vectors if another embedder made them."""
         probe = np.array(matrix.manifest["probe"], dtype=np.float32)
         same = len(probe) == len(self._probe) and probe @ self._probe >= SAME
         if matrix.count and not same:
             if matrix.writable:
-                logger.warning("%s: by another embedder, vectors are made again", matrix.folder)
+                logger.warning("%s: by another embedder, vectors are recomputed", matrix.folder)
             else:
                 logger.info("%s: by another embedder, not used and not changed", matrix.folder)
             matrix.clear()
-        self._seen[matrix.folder.name] = State.told_by(matrix.manifest)
+        self._seen[matrix.folder.name] = State.of(matrix.manifest)
 
     @property
     def revision(self) -> int:
-        """Up to which revision of the record everything has its vector."""
+        """The record's revision up to which everything has its vector."""
         return min(state.revision for state in self._seen.values())
 
     def refresh(self) -> int:
-        """Bring the vectors to the record's revision, which is returned."""
+        """Bring the vectors to the record's revision and return it."""
         state = record_state(self.db)
         for matrix, changed in ((self.names, changed_names), (self.facts, changed_facts)):
             self._refresh(matrix, changed, state)
@@ -91,21 +91,21 @@ class Vectors:
         since = self._seen[name]
         if since == state:
             return
-        if not shows(self.db, since):  # of another record, that this one was put in place of
+        if not shows(self.db, since):  # of another record, which this one replaced
             matrix.clear()
             since = State()
         if since.revision < 0:
             matrix.drop(self._strange(matrix, changed))
         else:
             matrix.drop(self._removed(name, since.revision))
-        made = self._embed(matrix, changed(self.db, since.revision), since)
+        num_new = self._embed(matrix, changed(self.db, since.revision), since)
         self._seen[name] = state
-        if matrix.unsaved >= SAVE_FROM or matrix.erases:
-            # who only asks does not wait for an index that others have let grow old
-            matrix.save(state, self._probe, index=made >= SAVE_EVERY)
+        if matrix.num_unsaved >= SAVE_FROM or matrix.must_erase:
+            # a question does not wait for an index that other processes let grow old
+            matrix.save(state, self._probe, index=num_new >= SAVE_EVERY)
 
     def _strange(self, matrix: VectorMatrix, changed: Changed) -> np.ndarray:
-        """Keys of rows, left by a process that was killed, of which the record has nothing."""
+        """Return keys of rows that a killed process left and that the record does not have."""
         keys = matrix.keys
         if not len(keys):
             return keys
@@ -115,47 +115,47 @@ class Vectors:
         sql = "SELECT kind, id FROM removed WHERE revision > ?"
         rows = self.db.execute(sql, (since,)).fetchall()
         if name == NAMES:
-            keys = [number for kind, number in rows if kind == 0]
+            keys = [i for kind, i in rows if kind == 0]
         else:
-            keys = [2 * number + kind for kind, number in rows]
+            keys = [2 * i + kind for kind, i in rows]
         return np.array(keys, dtype=np.int64)
 
     def _embed(self, matrix: VectorMatrix, texts: Iterable[tuple[int, str]], since: State) -> int:
-        """Make the vectors of texts that have none or another; how many those were."""
+        """Compute the vectors of new and changed texts; return the number of them."""
         new = (
             (Row(key, found), text)
             for key, text in texts
             if (found := digest(text)) != matrix.hash_of(key)
         )
-        made = 0
+        num_new = 0
         with tqdm(desc=f"vectors of {matrix.folder.name}", unit="text", delay=2) as bar:
             while batch := list(islice(new, BATCH)):
                 rows, parts = zip(*batch, strict=True)
                 matrix.put(rows, self.embed([part[:MAX_CHARS] for part in parts]))
-                made += len(rows)
+                num_new += len(rows)
                 bar.update(len(rows))
-                if matrix.unsaved >= SAVE_EVERY:
+                if matrix.num_unsaved >= SAVE_EVERY:
                     matrix.save(since, self._probe, index=True)
-        return made
+        return num_new
 
     def save(self) -> None:
-        """Write what is only in memory."""
+        """Write the rows that are only in memory."""
         for matrix in (self.names, self.facts):
             name = matrix.folder.name
-            if self._seen[name].revision >= 0:  # forgotten since they were made
+            if self._seen[name].revision >= 0:  # forgotten since they were computed
                 matrix.drop(self._removed(name, self._seen[name].revision))
-            if matrix.unsaved:
+            if matrix.num_unsaved:
                 matrix.save(self._seen[name], self._probe)
 
 
 def digest(text: str) -> int:
-    """Tells a text that has its vector from one that was changed; a signed 64-bit number."""
+    """Return a text's hash, a signed 64-bit number, which changes with the text."""
     found = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(found, "little", signed=True)
 
 
 def purge(folder: Path, facts: Iterable[int], nodes: Iterable[int]) -> None:
-    """Erase what was derived from forgotten items, in the files; call it after the commit.
+    """Erase the vectors of forgotten items in the files, after the commit that forgot them.
 
     Args:
         folder: ``<db>.derived``.
@@ -163,12 +163,12 @@ def purge(folder: Path, facts: Iterable[int], nodes: Iterable[int]) -> None:
         nodes: ids of forgotten objects.
     """
     for name, keys in ((NAMES, nodes), (FACTS, facts)):
-        keys = np.fromiter(keys, dtype=np.int64)
+        dropped = np.fromiter(keys, dtype=np.int64)
         if not (folder / name).is_dir():
             continue
         saved = False
         while not saved:  # another process may write at the same moment
             matrix = VectorMatrix(folder / name)
-            matrix.drop(keys)
-            state = State.told_by(matrix.manifest)
+            matrix.drop(dropped)
+            state = State.of(matrix.manifest)
             saved = matrix.save(state, matrix.manifest["probe"], wait=True)

@@ -1,25 +1,26 @@
-"""WaterCircles: what lies where the circles around the linked objects meet.
+"""WaterCircles search for facts where the circles around the linked objects meet.
 
 After PersonalAI (arXiv 2506.17001), section 3, "WaterCircles". Where the paper leaves it open:
 
-- Circles grow over nodes of every type that is not forbidden: circle 0 is a linked object, circle
-  r + 1 the nodes next to circle r that are in none before. A triplet is walked in the circle after
-  the first of its ends. Simple triplets make the two lists, all others are read as their thesis or
-  episode.
-- Two circles, of objects i and j, meet in a walked triplet if one end is no farther from i than the
-  other is, and the other no farther from j than the one: the water of both runs into it from
-  opposite sides, so that it lies on a way from i to j that uses it once. What both run over in the
-  same direction, behind the place where they met, is no meeting.
+- Circles grow over nodes of every type that is not forbidden. Circle 0 is a linked object; circle
+  r + 1 is the nodes next to circle r that are in no earlier circle. A triplet is walked in the
+  circle after the first of its ends. Simple triplets form the two lists; all others are read as
+  their thesis or episode.
+- The circles of two objects i and j meet in a walked triplet if one end is no farther from i than
+  the other end is, and the other end is no farther from j than the first: both reach the triplet
+  from opposite sides, so that it is on a path from i to j that uses it once. A triplet that both
+  walk in the same direction, behind the point where they met, is no meeting.
 - A simple triplet names the objects that it joins, whatever its words are. It names another entity
-  if the circle that walked it is around a different object than one that it joins.
+  if it joins a different object than the one whose circle walked it.
 - A thesis or an episode mentions an entity if it has the words of its name, as the question or as
-  the graph writes it. What counts are the entities that it mentions other than the one whose circle
-  walked it; the most, where several did.
-- Theses and episodes are ranked by that count, then like all else by closeness to the question,
-  ties by text. The secondary triplets of a circle are those that it, around any linked object,
-  was the first to walk. What the strict filter takes out of the primary list is not secondary.
-- From a circle of more than ``max_width`` nodes only the nodes that the closest triplets led to are
-  gone on from, ties by name; the others are counted as ``held_back``.
+  the graph writes it. Its count is the number of entities that it mentions other than the one whose
+  circle walked it; the highest count, where several circles did.
+- Theses and episodes are ranked by that count, then, as everything else, by closeness to the
+  question; ties are broken by text. The secondary triplets of a circle are those that it, around
+  any linked object, was the first to walk. Triplets that the strict filter removes from the primary
+  list are not secondary.
+- A circle of more than ``max_width`` nodes is continued only from the nodes that the closest
+  triplets led to, ties broken by name; the others are counted as ``held_back``.
 """
 
 from __future__ import annotations
@@ -39,21 +40,21 @@ from turngraph.data.memory_graph.recall.view import View, apart
 FAR = 255
 """Hops of a node that a linked object's circles do not reach."""
 SAMPLED = 64
-"""Every so many of a hub's rows are looked at to see what most are like."""
+"""Step of the sample of a hub's rows that tells what most rows are like."""
 MARGIN = 0.01
-"""Cosines of a hub's facts are less than half of this off: so much farther than the last one that
-counts, facts are compared again."""
+"""Twice the largest error of a hub's approximate cosines: facts within this margin of the last one
+chosen are compared again exactly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Circles:
-    """Fact keys, int64, each list best first.
+    """The facts that the circles found: keys, int64, each list best first.
 
     Args:
-        theses, episodes: next to the circles.
+        theses, episodes: texts next to the circles.
         primary: simple triplets in which circles meet, or that name another entity.
         secondary: the other simple triplets, the first circle's before the next one's.
-        held_back: nodes that a circle was too wide to go on from.
+        held_back: number of nodes from which a too wide circle was not continued.
     """
 
     theses: np.ndarray
@@ -64,7 +65,7 @@ class Circles:
 
     @property
     def facts(self) -> np.ndarray:
-        """All four lists."""
+        """All four lists, one after the other."""
         return np.concatenate([self.theses, self.episodes, self.primary, self.secondary])
 
 
@@ -74,8 +75,8 @@ class _Water:
 
     Args:
         hops: of every node by id, uint8; ``FAR`` where they do not reach.
-        sources: the same, but ``FAR`` as well where they were not gone on from.
-        held_back: as of ``Circles``.
+        sources: the same, but also ``FAR`` at nodes from which the circles were not continued.
+        held_back: as in ``Circles``.
     """
 
     hops: np.ndarray
@@ -85,13 +86,13 @@ class _Water:
 
 @dataclass(frozen=True)
 class _Walked:
-    """What all circles walked; the same fact may stand in several rows, a triplet in two.
+    """The rows that all circles walked; a fact may be in several rows, a triplet in two.
 
     Args:
         keys: of the facts, int64 [k].
         cosines: of the facts, as ``View.facts_around`` gives them, [k].
         ends: of the triplets, in either order, two int64 [k].
-        circle: from which each water first walked it, [waters, k]; ``FAR`` where it did not.
+        circle: the circle from which each water first walked a row, [waters, k]; ``FAR`` if none.
     """
 
     keys: np.ndarray
@@ -106,24 +107,26 @@ class _Walked:
 
 
 def water_circles(view: View, settings: WaterCircles | None = None) -> Circles:
-    """The theses, episodes and triplets around all linked objects together.
+    """Find the theses, episodes and triplets around all linked objects together.
 
     Args:
         view: the graph as the question sees it.
-        settings: how far, and how much of each kind; None: the paper's.
+        settings: how many circles, and how much of each kind; None: the defaults.
     """
     settings = settings or WaterCircles()
     waters = [_spread(view, node, settings) for node in view.question_nodes.tolist()]
     if not waters:
-        return Circles(*[np.empty(0, np.int64)] * 4, held_back=0)
-    walked = _together(view, waters, settings)
-    texts = _texts(view, walked, settings)
-    chains = _chains(view, waters, walked, settings)
-    return Circles(*texts, *chains, held_back=sum(water.held_back for water in waters))
+        none = np.empty(0, np.int64)
+        return Circles(theses=none, episodes=none, primary=none, secondary=none, held_back=0)
+    walked = _walk(view, waters, settings)
+    theses, episodes = _texts(view, walked, settings)
+    primary, secondary = _chains(view, waters, walked, settings)
+    held_back = sum(water.held_back for water in waters)
+    return Circles(theses, episodes, primary, secondary, held_back)
 
 
 def _spread(view: View, start: int, settings: WaterCircles) -> _Water:
-    """The circles around one linked object."""
+    """Grow the circles around one linked object."""
     hops = np.full(len(view.node_types), FAR, np.uint8)
     sources = hops.copy()
     hops[start] = 0
@@ -141,27 +144,34 @@ def _spread(view: View, start: int, settings: WaterCircles) -> _Water:
         front = np.flatnonzero(hops == circle)
         if len(front) > settings.max_width:
             held_back += len(front) - settings.max_width
-            keys, cosines = (column[new] for column in view.facts_around(walked, ends))
-            width = settings.max_width
-            front = np.sort(_first(view, others[new], keys, cosines, width, view.names))
+            keys, cosines = view.facts_around(walked, ends)
+            front = _first(
+                view,
+                ids=others[new],
+                keys=keys[new],
+                cosines=cosines[new],
+                num=settings.max_width,
+                contents=view.names,
+            )
+            front.sort()
     return _Water(hops, sources, held_back)
 
 
-def _together(view: View, waters: list[_Water], settings: WaterCircles) -> _Walked:
+def _walk(view: View, waters: list[_Water], settings: WaterCircles) -> _Walked:
+    """Collect the rows that all circles walked."""
     nodes = np.flatnonzero(np.min([water.sources for water in waters], axis=0) < FAR)
     linked = set(view.question_nodes.tolist())
     parts = []
-    for some in apart(view, nodes):
-        triplets, *ends = view.around_all(some)
-        rows = [*view.facts_around(triplets, ends[0]), *ends]
-        if len(some) == 1 and view.is_hub(some)[0] and int(some[0]) not in linked:
-            keys, cosines, _, others = rows
+    for group in apart(view, nodes):
+        triplets, ends, others = view.around_all(group)
+        keys, cosines = view.facts_around(triplets, ends)
+        if len(group) == 1 and view.is_hub(group)[0] and int(group[0]) not in linked:
             may = _may_be_chosen(view, waters, settings, keys, cosines, others)
-            rows = [column[may] for column in rows]
-        circle = [np.minimum(water.sources[rows[2]], water.sources[rows[3]]) for water in waters]
-        parts.append([*rows, *circle])
-    keys, cosines, one, other, *circle = map(np.concatenate, zip(*parts, strict=True))
-    return _Walked(keys, cosines, (one, other), np.array(circle))
+            keys, cosines, ends, others = keys[may], cosines[may], ends[may], others[may]
+        circle = [np.minimum(water.sources[ends], water.sources[others]) for water in waters]
+        parts.append([keys, cosines, ends, others, *circle])
+    keys, cosines, ends, others, *circle = map(np.concatenate, zip(*parts, strict=True))
+    return _Walked(keys, cosines, (ends, others), np.array(circle))
 
 
 def _may_be_chosen(
@@ -172,14 +182,14 @@ def _may_be_chosen(
     cosines: np.ndarray,
     others: np.ndarray,
 ) -> np.ndarray:
-    """Of a hub's rows, those that any list may have; as many of the rest would come before others.
+    """Return the index of those of a hub's rows that a list may choose.
 
-    Rows are alike for all that decides beside closeness if every water has come to their other ends
-    in the same circle and gone on from none of them, and if they mention no entity: of each kind
-    of these the closest are enough.
+    Rows differ in nothing but closeness if every water reached their other ends in the same circle
+    and continued from none of them, and if they mention no entity. Of each kind of such rows the
+    closest are enough: they fill the list before the others.
 
     Args:
-        keys, cosines, others: of each row its fact, about how close that is, its other end.
+        keys, cosines, others: of each row its fact, the fact's approximate cosine, its other end.
     """
     usual = np.ones(len(view.node_types), bool)
     for water in waters:
@@ -207,22 +217,24 @@ def _may_be_chosen(
 
 
 def _texts(view: View, walked: _Walked, settings: WaterCircles) -> tuple[np.ndarray, np.ndarray]:
-    """The best theses and the best episodes."""
+    """Return the best theses and the best episodes."""
     texts = np.flatnonzero(~walked.simple)
     keys, bonus = walked.keys[texts], np.zeros(len(texts))
     if len(walked.circle) > 1:
-        # a cosine is at most 2 apart from another, so that 4 for each entity decides first
+        # two cosines differ by at most 2, so that 4 for each entity decides first
         bonus = 4.0 * _others_mentioned(view, keys, walked.circle[:, texts] < FAR)
     types = view.node_types[keys >> 1]
     theses, episodes = (np.flatnonzero(types == kind) for kind in (THESIS, EPISODIC))
     return (
-        _closest(view, walked, texts[theses], settings.hyper_num, bonus[theses]),
-        _closest(view, walked, texts[episodes], settings.episodic_num, bonus[episodes]),
+        _closest(view, walked, texts[theses], settings.hyper_num, bonus=bonus[theses]),
+        _closest(view, walked, texts[episodes], settings.episodic_num, bonus=bonus[episodes]),
     )
 
 
 def _others_mentioned(view: View, keys: np.ndarray, by: np.ndarray) -> np.ndarray:
-    """How many entities each text mentions beside the one whose circle walked it, at most.
+    """Count the entities that each text mentions beside the one whose circle walked it.
+
+    Where several circles walked it, the highest count is returned, [k].
 
     Args:
         keys: of the texts, int64 [k].
@@ -231,21 +243,21 @@ def _others_mentioned(view: View, keys: np.ndarray, by: np.ndarray) -> np.ndarra
     mentioned = np.zeros(by.shape, bool)
     for i, spelling in _spellings(view):
         mentioned[i] |= view.mentions(keys, spelling)
-    return ((mentioned.sum(0, np.uint16) - mentioned) * by).max(0)
+    return np.asarray(((mentioned.sum(0, np.uint16) - mentioned) * by).max(0))
 
 
 def _spellings(view: View) -> list[tuple[int, str]]:
-    """The place of each linked object, and how the question or the graph writes its name."""
+    """Return the index of each linked object with its name as the graph or the question has it."""
     nodes = view.question_nodes.tolist()
     names = list(enumerate(view.names(nodes)))
-    asked = [(nodes.index(entity.node), entity.name) for entity in view.entities]
-    return list(dict.fromkeys(names + asked))
+    in_question = [(nodes.index(entity.node), entity.name) for entity in view.entities]
+    return list(dict.fromkeys(names + in_question))
 
 
 def _chains(
     view: View, waters: list[_Water], walked: _Walked, settings: WaterCircles
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The primary and the secondary list of simple triplets."""
+    """Return the primary and the secondary list of simple triplets."""
     primary, twice = (walked.simple & rows for rows in _names_another(view, walked))
     primary |= walked.simple & _met(waters, walked.ends)
     first = primary & twice if settings.strict_filter and (primary & twice).any() else primary
@@ -258,7 +270,7 @@ def _chains(
 
 
 def _names_another(view: View, walked: _Walked) -> tuple[np.ndarray, np.ndarray]:
-    """Which triplets name an entity that another one's circle walked to, and which name two."""
+    """Return which triplets name another entity than the circle's own, and which name two."""
     nodes = view.question_nodes[:, None]
     names = (walked.ends[0] == nodes) | (walked.ends[1] == nodes)
     named = names.sum(0, np.uint16)
@@ -266,7 +278,7 @@ def _names_another(view: View, walked: _Walked) -> tuple[np.ndarray, np.ndarray]
 
 
 def _met(waters: list[_Water], ends: Sequence[np.ndarray]) -> np.ndarray:
-    """In which triplets the circles of two linked objects run into each other."""
+    """Return in which triplets the circles of two linked objects meet."""
     hops = [(water.hops[ends[0]], water.hops[ends[1]]) for water in waters]
     met = np.zeros(len(ends[0]), bool)
     for (i_one, i_other), (j_one, j_other) in permutations(hops, 2):  # both directions
@@ -276,47 +288,55 @@ def _met(waters: list[_Water], ends: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _closest(
-    view: View, walked: _Walked, rows: np.ndarray, budget: int, bonus: np.ndarray | None = None
+    view: View, walked: _Walked, rows: np.ndarray, num: int, bonus: np.ndarray | None = None
 ) -> np.ndarray:
-    """Keys of at most ``budget`` facts of some rows, closest first, ties by text."""
+    """Return the keys of at most ``num`` facts of some rows, closest first, ties by text."""
     keys = walked.keys[rows]
-    texts = lambda some: [view.fact_text(key) for key in some]  # noqa: E731
-    return _first(view, keys, keys, walked.cosines[rows], budget, texts, bonus)
+    return _first(
+        view,
+        ids=keys,
+        keys=keys,
+        cosines=walked.cosines[rows],
+        num=num,
+        contents=lambda tied: [view.fact_text(key) for key in tied],
+        bonus=bonus,
+    )
 
 
 def _first(
     view: View,
+    *,
     ids: np.ndarray,
     keys: np.ndarray,
     cosines: np.ndarray,
-    budget: int,
+    num: int,
     contents: Callable[[list[int]], list[str]],
     bonus: np.ndarray | None = None,
 ) -> np.ndarray:
-    """The first different ids, closest first, each by its closest row, ties by contents.
+    """Return the first ``num`` distinct ids, each by its closest row, ties by contents.
 
     Args:
-        view: says how close those that may be among the first really are.
-        ids, keys, cosines: of each row: what is meant, its fact, about how close that is.
-        budget: how many ids at most.
-        contents: of ids.
-        bonus: of each row, what goes before closeness: more comes first.
+        view: gives the exact closeness of the rows that may be among the first.
+        ids, keys, cosines: of each row the id, its fact, and the fact's approximate cosine.
+        num: how many ids at most.
+        contents: the contents of ids, which break ties.
+        bonus: of each row, added to its closeness; None: 0.
     """
-    if not budget or not len(ids):
+    if not num or not len(ids):
         return ids[:0]
     bonus = np.zeros(len(ids)) if bonus is None else bonus
     costs = -cosines - bonus
-    near, size = least(costs, 4 * budget), 4 * budget
-    # nothing beyond the smallest so many costs can be among the first
-    while len(near) < len(ids) and len(np.unique(ids[near])) < budget:
+    near, size = least(costs, 4 * num), 4 * num
+    # no row beyond the ``size`` smallest costs can be among the first
+    while len(near) < len(ids) and len(np.unique(ids[near])) < num:
         size *= 4
         near = least(costs, size)
     near = near[np.argsort(costs[near], kind="stable")]
-    last = np.sort(costs[near[np.unique(ids[near], return_index=True)[1]]])[:budget][-1]
+    last = np.sort(costs[near[np.unique(ids[near], return_index=True)[1]]])[:num][-1]
     near = np.flatnonzero(costs <= last + MARGIN)
     costs = -rounded(view.closeness(keys[near])) - bonus[near]
     by_cost = np.argsort(costs, kind="stable")
     first = by_cost[np.unique(ids[near[by_cost]], return_index=True)[1]]
     costs, ids = costs[first], ids[near[first]]
-    order = best_first(costs, lambda some: contents(ids[some].tolist()), budget)
-    return ids[list(islice(order, budget))]
+    order = best_first(costs, lambda tied: contents(ids[tied].tolist()), num)
+    return ids[list(islice(order, num))]

@@ -1,4 +1,4 @@
-"""Vectors that need no model: words and their parts, hashed. Close means: much the same words."""
+"""Text vectors that need no model: hashed words and letter trigrams; similar words are close."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ WIDTH = 512
 
 
 def word_vectors(texts: Sequence[str]) -> np.ndarray:
-    """Texts to unit vectors, float32 [len(texts), 512]; zeros for a text without words.
+    """Return unit vectors of texts, float32 [len(texts), 512]; zeros for a text without words.
 
-    Every word counts once, long ones more, and so do every three letters of it together, so that
-    "lives" is near "live".
+    Every word counts once, weighted by its length up to 6. All its trigrams together count as much,
+    so that "lives" is near "live".
     """
     vectors = np.zeros((len(texts), WIDTH), np.float32)
     for vector, text in zip(vectors, texts, strict=True):
@@ -25,8 +25,8 @@ def word_vectors(texts: Sequence[str]) -> np.ndarray:
             parts = [padded[i : i + 3] for i in range(len(padded) - 2)]
             for part in (word, *parts):
                 weight = size if part == word else size / len(parts) ** 0.5
-                place = zlib.crc32(part.encode())
-                vector[place % WIDTH] += weight if place & 0x10000 else -weight
+                code = zlib.crc32(part.encode())
+                vector[code % WIDTH] += weight if code & 0x10000 else -weight
         length = np.linalg.norm(vector)
         vector /= length or 1.0
     return vectors

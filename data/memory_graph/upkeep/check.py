@@ -179,7 +179,7 @@ def _wrong_vectors(store: Store) -> list[Problem]:
     problems = []
     for name, changed in ((NAMES, changed_names), (FACTS, changed_facts)):
         matrix = VectorMatrix(store.derived / name, writable=False)
-        state = State.told_by(matrix.manifest)
+        state = State.of(matrix.manifest)
         revision = state.revision
         if revision < 0 or not shows(store.db, state):  # none, or of another record: rebuilt on use
             continue

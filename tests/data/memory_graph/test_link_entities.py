@@ -11,9 +11,9 @@ from turngraph.data.memory_graph.memory_types import OBJECT
 from turngraph.data.memory_graph.recall.link_entities import (
     RRF,
     candidates,
-    link,
+    link_entities,
     match_any,
-    named_with,
+    objects_by_words,
     quoted,
 )
 from turngraph.data.memory_graph.recall.vectors import Vectors
@@ -37,7 +37,7 @@ class Linked:
 
     def link(self, *names: str, **settings: float) -> tuple[QuestionEntity, ...]:
         vectors = Hashing()(names)
-        return link(self.record.db, names, vectors, self.vectors.names, **settings)
+        return link_entities(self.record.db, names, vectors, self.vectors.names, **settings)
 
 
 def test_the_very_name_is_the_object_and_namesakes_are_all_meant(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_reciprocal_ranks_by_hand(tmp_path: Path) -> None:
     cosines = linked.vectors.names.vectors(np.array(linked.nodes)) @ vector
     first, second = (berg, stein) if cosines[0] > cosines[1] else (stein, berg)
     found = candidates(linked.record.db, "Anna Stone", vector, linked.vectors.names, 5)
-    assert named_with(linked.record.db, ["anna", "stone"]) == [berg, stein]
+    assert objects_by_words(linked.record.db, ["anna", "stone"]) == [berg, stein]
     ranks = {first: 1, second: 2, paris: 3}
     sparse = {berg: 1, stein: 2}
     scores = {

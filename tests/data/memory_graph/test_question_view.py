@@ -12,7 +12,7 @@ from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, SIMPLE, T
 from turngraph.data.memory_graph.recall import question_view, word_index
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
 from turngraph.data.memory_graph.recall.derived_files import State
-from turngraph.data.memory_graph.recall.question_view import QuestionView, Scores
+from turngraph.data.memory_graph.recall.question_view import CosineCache, QuestionView
 from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.vector_matrix import Row, VectorMatrix
 from turngraph.data.memory_graph.recall.vectors import Vectors
@@ -36,7 +36,16 @@ def see(record: RandomRecord, forbidden: tuple[int, ...] = ()) -> QuestionView:
     node = record.db.execute(f"SELECT min(id) FROM nodes WHERE type = {OBJECT}").fetchone()[0]
     entities = (QuestionEntity("first", node), QuestionEntity("the first", node))
     [vector] = Hashing()([QUESTION])
-    return QuestionView(record.db, adjacency, vectors, QUESTION, vector, entities, AS_OF, forbidden)
+    return QuestionView(
+        record.db,
+        adjacency,
+        vectors,
+        question=QUESTION,
+        vector=vector,
+        entities=entities,
+        as_of=AS_OF,
+        forbidden=forbidden,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +120,7 @@ def test_rows_that_lie_side_by_side_score_like_all_others(
     def check(*asked: np.ndarray) -> None:
         for query in rng.standard_normal((2, 16)).astype(np.float32):
             query /= np.linalg.norm(query)
-            scores = Scores(matrix, query)
+            scores = CosineCache(matrix, query)
             for keys in asked:
                 right = vectors[keys].astype(np.float32) @ query
                 found = scores.of_hub(keys)

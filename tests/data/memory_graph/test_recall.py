@@ -10,7 +10,7 @@ import pytest
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Extraction, Thesis, Triplet
 from turngraph.data.memory_graph.recall.recall import RecallSettings
-from turngraph.data.memory_graph.recall.traverse import Traversal
+from turngraph.data.memory_graph.recall.traverse_settings import Traversal
 from turngraph.data.types import Entity
 from turngraph.tests.data.memory_graph.hashing import Hashing
 from turngraph.tests.data.memory_graph.scripted import Scripted, same_relation

@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 
 from turngraph.data.memory_graph.memory_types import EPISODIC, THESIS
 from turngraph.data.memory_graph.recall.ranking import best_first, least
-from turngraph.data.memory_graph.recall.traverse import Traversal, parse_mixture, traverse
+from turngraph.data.memory_graph.recall.traverse import traverse
 from turngraph.data.memory_graph.recall.traverse_settings import (
     ALGORITHMS,
     PPR,
     AStar,
     BeamSearch,
     Flat,
+    Traversal,
     WaterCircles,
+    parse_mixture,
 )
 from turngraph.tests.data.memory_graph.tiny_graphs import graphs, shuffled
 from turngraph.tests.data.memory_graph.tiny_view import TinyView

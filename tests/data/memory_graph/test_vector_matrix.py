@@ -263,7 +263,7 @@ def test_files_that_were_made_anew_are_never_taken_for_the_old_ones(tmp_path: Pa
     folder = tmp_path / "facts"
     filled(folder, list(range(20)), vectors).save(State(1), [1.0])
     old = VectorMatrix(folder)
-    old.keep_together(np.arange(20))
+    old.copy_hub(np.arange(20))
     old.put(rows([30]), vectors[30:31])
     shutil.rmtree(folder)
     filled(folder, list(range(39, 9, -1)), vectors)
