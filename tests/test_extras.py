@@ -1,0 +1,97 @@
+"""A library of an optional extra that is not installed: one line says what to install."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from turngraph.configs.extras import extra
+from turngraph.training.run_log import RunLog
+
+RUN = "turngraph.__main__"
+WORLDFACTS = "turngraph.data.sources.worldfacts"
+ASK = ("memory", "ask", "--db", "my.db", "--no_embed", "Where does Anna live?")
+REMEMBER = ("memory", "remember", "--db", "my.db", "--input", "text.txt", "--extractor")
+SERVER = ("endpoint", "--base_url", "http://localhost:1/v1", "--model", "m")
+
+
+def run_without(
+    library: str, module: str, *options: str, folder: Path
+) -> subprocess.CompletedProcess[str]:
+    """Run a module as a command in a process that cannot import a library."""
+    code = (
+        f"import runpy, sys\nsys.modules[{library!r}] = None\n"
+        f"sys.argv[1:] = {list(options)!r}\nrunpy.run_module({module!r}, run_name='__main__')"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a text and a memory graph of it."""
+    path = tmp_path_factory.mktemp("memory")
+    (path / "text.txt").write_text("Anna lives in Lima. Bob works in Oslo.", encoding="utf-8")
+    command = [sys.executable, "-m", "turngraph", *REMEMBER, "rules"]
+    subprocess.run(command, cwd=path, check=True, capture_output=True)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("library", "module", "options", "message"),
+    [
+        ("usearch", RUN, ASK, "memory graphs need usearch: pip install 'turngraph[memory]'"),
+        ("numkong", RUN, ASK, "memory graphs need numkong: pip install 'turngraph[memory]'"),
+        (
+            "httpx2",
+            RUN,
+            (*REMEMBER, *SERVER),
+            "--extractor endpoint needs httpx2: pip install 'turngraph[memory]'",
+        ),
+        (
+            "llguidance",
+            RUN,
+            (*REMEMBER, "lm", "--model", "tiny"),
+            "--extractor lm needs llguidance: pip install 'turngraph[memory]'",
+        ),
+        (
+            "pycountry",
+            WORLDFACTS,
+            ("--output", "facts"),
+            "the sample benchmark needs pycountry: pip install 'turngraph[demo]'",
+        ),
+    ],
+)
+def test_a_missing_library_is_one_line(
+    library: str, module: str, options: tuple[str, ...], message: str, folder: Path
+) -> None:
+    ended = run_without(library, module, *options, folder=folder)
+    assert (ended.returncode, ended.stderr, ended.stdout) == (2, f"error: {message}\n", "")
+
+
+def test_without_memory_graphs_their_libraries_are_not_needed() -> None:
+    code = (
+        "import sys\nfor name in ('usearch', 'numkong', 'llguidance', 'matplotlib', 'wandb'):\n"
+        "    sys.modules[name] = None\n"
+        "import turngraph.train, turngraph.inference.api, turngraph.benchmarks.study.run_study\n"
+        "from turngraph import load, MemoryGraph\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+def test_weights_and_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    message = "training.wandb_project: 'p' needs wandb: pip install 'turngraph\\[wandb\\]'$"
+    with pytest.raises(ValueError, match=message):
+        RunLog(tmp_path, wandb_project="p")
+
+
+def test_other_failures_stay_as_they_are() -> None:
+    with pytest.raises(ImportError, match="cannot import name 'nothing'"), extra("memory", "x"):
+        from os import nothing  # noqa: F401
+    with extra("memory", "memory graphs need"):
+        import json
+    assert json.loads("[]") == []
