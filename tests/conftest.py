@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,9 @@ from turngraph.data.jsonlines import write_conversations
 
 settings.register_profile("same_each_time", deadline=None, derandomize=True)
 settings.load_profile("same_each_time")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's background jobs have it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what is started here shall stop
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # tests need nothing but what is installed
 huggingface_hub.constants.HF_HUB_OFFLINE = True  # in this process, which has read the variable
