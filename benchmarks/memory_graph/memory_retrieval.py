@@ -1,6 +1,6 @@
 """Measures how well the memory graph retrieves, beside BM25, dense retrieval and their fusion.
 
-    python -m turngraph.benchmarks.memory_graph.memory_retrieval --data FOLDER
+    python -m turngraph.benchmarks.memory_graph retrieval --data FOLDER
 
 MuSiQue-100 and HotpotQA-500 (passages as episodes) and LoCoMo (turns as episodes) are remembered
 and then queried. Rows: BM25, dense and their RRF over the same texts; each traversal, scored by the
@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -41,7 +40,6 @@ from turngraph.benchmarks.memory_graph.retrievers import (
     shuffle,
 )
 from turngraph.configs.models import cache_folder, sentence_encoder
-from turngraph.data.cli import run_cli
 from turngraph.data.embedding import Embed
 from turngraph.data.jsonlines import whole_file
 from turngraph.data.memory_graph.recall.traverse_settings import PPR, Restart
@@ -49,7 +47,7 @@ from turngraph.data.scoring.score import bootstrap
 
 Json = dict[str, Any]
 IntArray = npt.NDArray[np.int64]
-MODULE = "turngraph.benchmarks.memory_graph.memory_retrieval"
+COMMAND = ("python", "-m", "turngraph.benchmarks.memory_graph", "retrieval")
 DEPTHS = (2, 5, 10)
 MAIN_DEPTH = {"musique": 5, "hotpotqa": 5, "locomo": 10}
 FILLINGS: dict[str, tuple[Filling, ...]] = {
@@ -61,7 +59,7 @@ OURS, SHUFFLED = "ask_episodes", "ask_episodes, edges shuffled"
 EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str]) -> None:
     """Measure, print the tables and write the JSON file."""
     args = parse(argv)
     path = cache_folder() / "embeddings" / f"{args.embedder.replace('/', '--')}.db"
@@ -73,15 +71,17 @@ def main(argv: Sequence[str] | None = None) -> None:
             reports.append(measure(name, filling, collections, embed, args.seed))
             print(markdown(reports[-1]), flush=True)
     if args.output:
-        command = shlex.join(["python", "-m", MODULE, *(argv or sys.argv[1:])])
+        command = shlex.join([*COMMAND, *argv])
         with whole_file(args.output) as file:
             json.dump({"command": command, "reports": reports}, file, indent=1)
 
 
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=" ".join(COMMAND),
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("--data", required=True, help="folder with the benchmarks' files, at any depth")
@@ -280,7 +280,3 @@ def markdown(report: Json) -> str:
 def _interval(estimate: Sequence[float], sign: str = "") -> str:
     mean, low, high = estimate
     return f"{mean:{sign}.3f} ({low:{sign}.3f} to {high:{sign}.3f})"
-
-
-if __name__ == "__main__":
-    run_cli(main)

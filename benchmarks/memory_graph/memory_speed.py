@@ -1,6 +1,6 @@
 """Measures speed and memory of a large memory graph, beside networkx and plain SQL.
 
-    python -m turngraph.benchmarks.memory_graph.memory_speed [--nodes 100000 ...]
+    python -m turngraph.benchmarks.memory_graph speed [--nodes 100000 ...]
 
 Filling: sentences per second by rules, without embedding, from an empty graph to ``--nodes`` and
 into synthetic graphs of ``--fill_nodes``; embedding in batches is measured separately. Asking:
@@ -19,7 +19,6 @@ import json
 import os
 import platform
 import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -32,21 +31,20 @@ import numpy as np
 
 from turngraph.benchmarks.memory_graph import asking_speed, filling_speed
 from turngraph.benchmarks.memory_graph.synthetic_graph import Shape
-from turngraph.data.cli import run_cli
 from turngraph.data.jsonlines import whole_file
 from turngraph.model.checkpoint import commit
 
 Json = dict[str, Any]
 Result = TypeVar("Result")
-MODULE = "turngraph.benchmarks.memory_graph.memory_speed"
+COMMAND = ("python", "-m", "turngraph.benchmarks.memory_graph", "speed")
 EDGES_PER_NODE = 5
 MIN_HUB = 100_000
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str]) -> None:
     """Measure, print the tables and write the JSON file."""
     args = parse(argv)
-    result: Json = {"facts": facts(args), "filling": [], "into": [], "asking": []}
+    result: Json = {"facts": facts(args, argv), "filling": [], "into": [], "asking": []}
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         if args.nodes:
             path = Path(folder) / "filled.db"
@@ -64,10 +62,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(markdown(result))
 
 
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=" ".join(COMMAND),
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("--nodes", type=int, default=50_000, help="fill an empty graph up to this size; 0: do not")
@@ -136,10 +136,10 @@ def alone(function: Callable[..., Result], *args: object) -> Result:
         return pool.submit(function, *args).result()
 
 
-def facts(args: argparse.Namespace) -> Json:
+def facts(args: argparse.Namespace, argv: Sequence[str]) -> Json:
     """Return the circumstances of the run: command, commit, machine."""
     return {
-        "command": shlex.join(["python", "-m", MODULE, *sys.argv[1:]]),
+        "command": shlex.join([*COMMAND, *argv]),
         "commit": commit(),
         "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
         "numpy": np.__version__,
@@ -187,7 +187,3 @@ def _rows(row: Json) -> list[tuple[str, list[float | None]]]:
             rows.append((f"one hop, {name}", [*row[name]["one_hop"], opening, memory]))
             rows.append((f"two hops, {name}", [*row[name]["two_hops"], None, None]))
     return rows
-
-
-if __name__ == "__main__":
-    run_cli(main)

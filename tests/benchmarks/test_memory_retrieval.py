@@ -167,7 +167,7 @@ def test_shuffling_keeps_degrees_and_texts_and_loses_the_rest(tmp_path: Path) ->
 
 
 def test_the_command_says_what_is_missing(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", memory_retrieval.MODULE, "--data", str(tmp_path)]
+    command = [sys.executable, *memory_retrieval.COMMAND[1:], "--data", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
     assert done.returncode == 2
     assert "musique_100.json" in done.stderr

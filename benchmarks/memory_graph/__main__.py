@@ -1,0 +1,34 @@
+"""Starts the memory graph's benchmarks: ``retrieval`` or ``speed``, with their options.
+
+python -m turngraph.benchmarks.memory_graph retrieval --data FOLDER
+python -m turngraph.benchmarks.memory_graph speed [--nodes 100000 ...]
+"""
+
+import sys
+
+from turngraph.data.cli import run_cli
+
+
+def main() -> None:
+    """Run one benchmark; what it imports may need the extra ``memory``.
+
+    Raises:
+        ValueError: there is no such benchmark, or a library is not installed.
+    """
+    command, *argv = sys.argv[1:] or ["--help"]
+    if command == "retrieval":
+        from turngraph.benchmarks.memory_graph import memory_retrieval
+
+        memory_retrieval.main(argv)
+    elif command == "speed":
+        from turngraph.benchmarks.memory_graph import memory_speed
+
+        memory_speed.main(argv)
+    elif command in ("-h", "--help"):
+        print(__doc__)
+    else:
+        raise ValueError(f"{command!r} given, must be retrieval or speed")
+
+
+if __name__ == "__main__":
+    run_cli(main)
