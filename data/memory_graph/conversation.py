@@ -1,10 +1,10 @@
-"""The memory graph of one conversation, filled turn by turn; a turn sees what came before it."""
+"""Memory graph of one conversation, filled turn by turn."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from turngraph.configs.schema import MemoryGraphConfig
@@ -22,20 +22,31 @@ from turngraph.data.memory_graph.turns import TurnExtractor, turn_episode
 from turngraph.data.types import Entity, Evidence, Interaction, Retrieved, query
 
 
+@dataclass(frozen=True, slots=True)
+class GraphState:
+    """State of a ``ConversationGraph`` between two turns."""
+
+    num_turns: int
+    topic: tuple[str, ...]
+    evidence: Mapping[int, Sequence[Retrieved]]
+    first_turn: Mapping[str, int]
+    ids: Mapping[str, str]
+
+
 class ConversationGraph:
-    """What one conversation has said and retrieved, in a graph of its own that no file holds.
+    """In-memory graph of what one conversation said and retrieved.
 
     Args:
         config: how much is remembered and recalled.
-        embed: texts to unit vectors; needed where the config's ``vectors`` are ``encoder``.
+        embed: texts to unit vectors; needed if the config's ``vectors`` are ``encoder``.
     """
 
     def __init__(self, config: MemoryGraphConfig, embed: Embed | None) -> None:
         self.config = config
         self.settings = RecallSettings(
-            Traversal(config.mixture),
-            config.forbidden,
-            config.num_facts,
+            traversal=Traversal(config.mixture),
+            forbidden=config.forbidden,
+            num_facts=config.num_facts,
             min_similarity=config.min_similarity,
         )
         self.names = TurnExtractor()
@@ -55,7 +66,7 @@ class ConversationGraph:
         self.graph.close()
 
     def note(self, turn: int, retrieved: Sequence[Retrieved]) -> None:
-        """What was retrieved for a turn; it is remembered when the turn is finished."""
+        """Note what was retrieved for a turn, to be remembered when the turn is finished."""
         self._evidence[turn] = retrieved[: self.config.num_evidence]
         for item in retrieved:
             for entity in item.evidence.entities:
@@ -74,7 +85,7 @@ class ConversationGraph:
         self.num_turns = max(self.num_turns, len(interaction))
 
     def _remember(self, turn: int, question: str, answer: str) -> None:
-        """One episode: a thesis of question and answer, and one of each passage."""
+        """Write one episode: a thesis of question and answer, and one of each passage."""
         said = " ".join(f"{question} {answer}".split())
         found = [(said, self.names.names(question, answer, self._topic))] if answer else []
         for item in self._evidence.pop(turn, ()):
@@ -98,38 +109,42 @@ class ConversationGraph:
             self.graph.remember_many([episode])
 
     def _origin(self, turn: int) -> str:
-        """By which a turn's episode is known again."""
+        """Return the origin of a turn's episode."""
         return str(turn)
 
-    def state(self) -> Any:
-        """What ``restore`` needs to come back here."""
-        notes = dict(self._evidence), dict(self._first_turn), dict(self._ids)
-        return self.num_turns, self._topic, notes
+    def state(self) -> GraphState:
+        """Return the state that ``restore`` takes."""
+        return GraphState(
+            num_turns=self.num_turns,
+            topic=self._topic,
+            evidence=dict(self._evidence),
+            first_turn=dict(self._first_turn),
+            ids=dict(self._ids),
+        )
 
-    def restore(self, state: Any) -> None:
-        """Take back all that came since a state, and forget the turns remembered since.
+    def restore(self, state: GraphState) -> None:
+        """Return to an earlier state, and forget the turns remembered since then.
 
         Raises:
-            ValueError: the graph cannot be written; or another process kept its files from
-                forgetting: then the record has forgotten, and the same call takes back the rest.
+            ValueError: the graph cannot be written; or another process keeps its files from being
+                purged: then the record has forgotten, and the same call completes the rest.
         """
-        num_turns, topic, notes = state
-        origins = [self._origin(turn) for turn in range(num_turns, self.num_turns)]
+        origins = [self._origin(turn) for turn in range(state.num_turns, self.num_turns)]
         with self.graph.store.clear_errors():
             episodes = episodes_of_origins(self.graph.store.db, origins)
         if episodes:
             self.graph.forget(episode=episodes)
-        self.num_turns, self._topic = num_turns, topic
-        self._evidence, self._first_turn, self._ids = map(dict, notes)
+        self.num_turns, self._topic = state.num_turns, state.topic
+        self._evidence, self._first_turn = dict(state.evidence), dict(state.first_turn)
+        self._ids = dict(state.ids)
 
     def recall(self, question: str, interaction: Interaction, turn: int) -> list[Retrieved]:
-        """The facts that may answer a question, best first; none before anything was said.
+        """Return the facts that may answer a question, best first; none before the first turn ends.
 
         Args:
-            question: as it was asked; where nothing that it names is known, the turn before says
-                what it is about.
-            interaction: all finished turns; they are remembered first.
-            turn: the turn that asks.
+            question: its text; if it names nothing known, the turn before is added to it.
+            interaction: all finished turns, which are remembered first.
+            turn: index of the question's turn.
         """
         self.remember(interaction)
         if not self.graph.store.revision:
@@ -146,7 +161,7 @@ class ConversationGraph:
         return self._first_turn.get(fact.text, turn)
 
     def _evidence_of(self, passage: Evidence) -> Evidence:
-        """A recalled fact with the ids that its entities have in the conversation's evidence."""
+        """Return a recalled fact with the entity ids of the conversation's evidence."""
         entities = {
             (id_ := self._ids.get(alias(entity.label), entity.id)): Entity(
                 id_, entity.label, entity.mentions
@@ -157,11 +172,11 @@ class ConversationGraph:
 
 
 class ChatGraph(ConversationGraph):
-    """A person's memory graph in a chat: it was there before, and keeps what is said.
+    """Persistent memory graph of a chat, which remembers its turns.
 
     Args:
         path: of the database.
-        config, embed: as of a ``ConversationGraph``.
+        config, embed: as in ``ConversationGraph``.
     """
 
     def __init__(self, path: str | Path, config: MemoryGraphConfig, embed: Embed | None) -> None:
@@ -182,10 +197,10 @@ class ChatGraph(ConversationGraph):
 
 
 def spans(texts: Sequence[str]) -> list[Span]:
-    """Where texts stand that are joined by line ends."""
+    """Return the spans of texts that are joined by line ends."""
     found: list[Span] = []
-    at = 0
+    begin = 0
     for text in texts:
-        found.append((at, at + len(text)))
-        at += len(text) + 1
+        found.append((begin, begin + len(text)))
+        begin += len(text) + 1
     return found

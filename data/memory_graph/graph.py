@@ -1,4 +1,4 @@
-"""A memory graph as its user has it: remember, ask, look at, put right, forget."""
+"""Memory graph: remember, ask, inspect, edit, forget."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from turngraph.data.memory_graph.upkeep.show import Shown, history, show
 if TYPE_CHECKING:  # what few commands need is imported where it is used
     from turngraph.data.embedding import Embed
     from turngraph.data.memory_graph.recall.recall import Recall, RecallSettings, Recollection
-    from turngraph.data.memory_graph.upkeep.check import Problem
+    from turngraph.data.memory_graph.upkeep.integrity import Problem
     from turngraph.data.memory_graph.upkeep.stats import Stats
 
 
 class MemoryGraph:
-    """A memory graph, opened; a context manager.
+    """Open memory graph; a context manager.
 
     Args:
         store: the record.
-        extractor: says what texts say.
-        embed: texts to unit vectors; None: nothing can be asked.
+        extractor: finds the statements of texts.
+        embed: texts to unit vectors; None: asking is not possible.
     """
 
     def __init__(self, store: Store, extractor: Extractor, embed: Embed | None = None) -> None:
@@ -43,24 +43,24 @@ class MemoryGraph:
         read_only: bool = False,
         wait: float = WAIT_SECONDS,
     ) -> MemoryGraph:
-        """Open a memory graph; a new one is made unless ``read_only``.
+        """Open a memory graph; a missing one is created unless ``read_only``.
 
         Args:
             path: of its database.
             embed: texts to unit vectors; needed for asking only.
-            extractor: says what texts say; None: the rules, which need no model.
-            read_only: for looking and asking; as many processes as you like.
+            extractor: finds the statements of texts; None: the rules, which need no model.
+            read_only: allow inspecting and asking only, by any number of processes.
             wait: seconds to wait while another process writes.
 
         Raises:
-            ValueError: there is none (``read_only``), or the file is something else, damaged, or of
-                a newer version.
+            ValueError: the file is missing (``read_only``), no memory graph, damaged, or of a newer
+                version.
         """
         if extractor is None:
             from turngraph.data.memory_graph.extract.rules import RulesExtractor
 
             extractor = RulesExtractor()
-        store = Store(path, read_only, wait)
+        store = Store(path, read_only=read_only, wait=wait)
         if not read_only:
             finish(store)
         return cls(store, extractor, embed)
@@ -75,7 +75,7 @@ class MemoryGraph:
         self.close()
 
     def close(self) -> None:
-        """Close the database, and write down what asking has made."""
+        """Close the database, and write derived data to disk."""
         if "_recall" in self.__dict__:
             self._recall.close()
             del self._recall
@@ -90,22 +90,29 @@ class MemoryGraph:
         origin: str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> Remembered:
-        """Remember a text; when this returns it is on the disk. The arguments are an ``Episode``'s.
+        """Remember a text; it is on the disk when this returns. Arguments as in ``Episode``.
 
         Raises:
-            ValueError: as of ``remember_many``.
+            ValueError: as ``remember_many``.
         """
-        episode = Episode(text, time, source, origin, speaker, properties or {})
+        episode = Episode(
+            text=text,
+            time=time,
+            source=source,
+            origin=origin,
+            speaker=speaker,
+            properties=properties or {},
+        )
         return self.remember_many([episode])
 
     def remember_many(
         self, episodes: Iterable[Episode], progress: bool = False, batch: int = BATCH
     ) -> Remembered:
-        """Remember episodes in their order, a batch at a time; see ``ingest.remember_many``.
+        """Remember episodes in order, a batch at a time; see ``ingest.remember_many``.
 
         Raises:
-            ValueError: an episode is not as it has to be (the batches before it stay), or the graph
-                cannot be written.
+            ValueError: an episode is invalid (earlier batches stay), or the graph cannot be
+                written.
         """
         return remember_many(self.store, self.extractor, episodes, progress, batch)
 
@@ -121,11 +128,11 @@ class MemoryGraph:
     def ask(
         self, question: str, as_of: str | None = None, settings: RecallSettings | None = None
     ) -> Recollection:
-        """What the memory says to a question; see ``recall.Recall.ask``.
+        """Return the facts that may answer a question; see ``recall.Recall.ask``.
 
         Args:
-            question: in words.
-            as_of: a time; what held at its end is answered. None: what holds now.
+            question: its text.
+            as_of: a time; facts that held at its end are searched. None: those that hold now.
             settings: None: the paper's.
 
         Raises:
@@ -136,7 +143,7 @@ class MemoryGraph:
     def ask_episodes(
         self, question: str, as_of: str | None = None, settings: RecallSettings | None = None
     ) -> list[Fact]:
-        """The episodes that may answer a question, best first; see ``recall.Recall.ask_episodes``.
+        """Return episodes that may answer a question, best first; see ``Recall.ask_episodes``.
 
         Raises:
             ValueError: there is no embedder, or ``as_of`` is no time.
@@ -150,15 +157,15 @@ class MemoryGraph:
         source: str | None = None,
         dry_run: bool = False,
     ) -> Forgotten:
-        """Forget one of the three without a trace; see ``forget.forget``.
+        """Delete episodes, an entity or a source without a trace; see ``forget.forget``.
 
         Raises:
-            ValueError: not one of the three is given, or it is not known.
+            ValueError: not exactly one of the three is given, or it is unknown.
         """
-        return forget(self.store, episode, entity, source, dry_run)
+        return forget(self.store, episode=episode, entity=entity, source=source, dry_run=dry_run)
 
     def show(self, entity: str | int) -> Shown:
-        """An object by name or id, and what holds of it now.
+        """Return an object, by name or id, with the facts that hold now.
 
         Raises:
             ValueError: no object has that name or id, or several have.
@@ -166,7 +173,7 @@ class MemoryGraph:
         return show(self.store, entity)
 
     def history(self, entity: str | int) -> list[Fact]:
-        """All facts of an object, closed ones too, in order of time.
+        """Return all facts of an object, also closed ones, in order of time.
 
         Raises:
             ValueError: no object has that name or id, or several have.
@@ -174,10 +181,10 @@ class MemoryGraph:
         return history(self.store, entity)
 
     def merge(self, keep: str | int, other: str | int) -> int:
-        """Make one object of two that are one thing; returns its id.
+        """Merge two objects that are one thing, and return the id of the kept one.
 
         Raises:
-            ValueError: a name is unknown or ambiguous, or both are one object already.
+            ValueError: a name is unknown or ambiguous, or both are the same object.
         """
         return edit.merge(self.store, keep, other)
 
@@ -188,15 +195,15 @@ class MemoryGraph:
         episodes: Iterable[int] = (),
         facts: Iterable[int] = (),
     ) -> int:
-        """Make two objects of one that stands for two things; see ``edit.split``.
+        """Split an object that means two things, and return the new id; see ``edit.split``.
 
         Raises:
-            ValueError: the object is unknown or ambiguous, or has nothing to do with what moves.
+            ValueError: the object is unknown or ambiguous, or unrelated to what moves.
         """
         return edit.split(self.store, entity, new_name, episodes, facts)
 
     def rename(self, entity: str | int, name: str) -> int:
-        """Give an object a new name, beside those that it has; returns its id.
+        """Rename an object, and return its id; the old name stays an alias.
 
         Raises:
             ValueError: the object is unknown or ambiguous, or the name is blank.
@@ -204,7 +211,7 @@ class MemoryGraph:
         return edit.rename(self.store, entity, name)
 
     def add_alias(self, entity: str | int, name: str) -> int:
-        """Let an object be found by one more name; returns its id.
+        """Add a name by which an object is found, and return its id.
 
         Raises:
             ValueError: the object is unknown or ambiguous, or the name is another object's.
@@ -212,27 +219,27 @@ class MemoryGraph:
         return edit.add_alias(self.store, entity, name)
 
     def undo(self) -> str:
-        """Take back the last merge, split, rename or alias, and return which it was.
+        """Undo the last merge, split, rename or alias, and return its operation.
 
         Raises:
-            ValueError: there is none, or what was remembered since builds on it.
+            ValueError: there is none, or what was remembered since then depends on it.
         """
         return journal.undo(self.store)
 
     def stats(self) -> Stats:
-        """How much of what is in it."""
+        """Return counts and file sizes."""
         from turngraph.data.memory_graph.upkeep.stats import stats
 
         return stats(self.store)
 
     def check(self, rebuild: bool = False) -> list[Problem]:
-        """What is wrong with it; none is good.
+        """Return the problems of the graph.
 
         Args:
-            rebuild: first make everything again that can be derived.
+            rebuild: rebuild derived data first.
 
         Raises:
-            ValueError: it cannot be written (``rebuild``).
+            ValueError: the graph cannot be written (``rebuild``).
         """
         from turngraph.data.memory_graph.upkeep import check
 
@@ -241,10 +248,10 @@ class MemoryGraph:
         return check.check(self.store)
 
     def backup(self, path: str | Path) -> None:
-        """Copy the last committed state to a new file, while others read and write.
+        """Copy the last committed state to a new file; others may read and write meanwhile.
 
         Raises:
-            ValueError: something is there, or it cannot be written.
+            ValueError: the file exists or cannot be written.
         """
         from turngraph.data.memory_graph.upkeep.backup import backup
 

@@ -1,11 +1,12 @@
-"""Files as episodes: plain text, texts as JSON Lines, conversations.
+"""Reader of episodes from plain text, JSON Lines of texts, and conversations.
 
-Equal input is remembered once: the origin of an episode is its file and a hash of what it says, so
-that a file that was stopped halfway, or that has grown, can be given again.
+The origin of an episode is its file and a hash of its fields. So equal input is remembered once,
+and a file can be given again after a stop or when it has grown.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import logging
@@ -13,7 +14,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from turngraph.data.jsonlines import Json, Place, field, iter_lines, read_conversations
+from turngraph.data.json_fields import Json, Place, field, iter_lines
+from turngraph.data.jsonlines import read_conversations
 from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.times import parse_time
 from turngraph.data.memory_graph.turns import TurnExtractor, turn_episode
@@ -26,38 +28,39 @@ TEXT_FIELDS = {"text", "time", "source", "speaker", "origin", "properties"}
 
 
 def read_episodes(path: str | Path) -> Iterator[Episode]:
-    """The episodes of a file.
+    """Read the episodes of a file.
 
-    A file named ``.jsonl`` holds conversations (docs/formats.md), whose finished turns become
-    episodes, or one text a line with ``text`` and, if known, ``time``, ``source``, ``speaker``,
-    ``origin`` and ``properties``. Any other is plain text, whose paragraphs become episodes.
+    A ``.jsonl`` file holds conversations (docs/formats.md), whose finished turns become episodes,
+    or one text a line with ``text`` and optionally ``time``, ``source``, ``speaker``, ``origin``
+    and ``properties``. Any other file is plain text, whose paragraphs become episodes.
 
     Args:
-        path: also the source of what names none.
+        path: of the file; its name is the default source.
 
     Raises:
-        ValueError: the file is missing, or a line or field is wrong; the message names it.
+        ValueError: the file is missing, or a line or field is invalid; the message names it.
     """
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"{path}: " + ("a folder, no file" if path.is_dir() else "no such file"))
     if path.suffix.lower() not in JSON_LINES:
-        return _numbered(path, _paragraphs(path))
+        return _with_origins(path, _paragraphs(path))
     first = next(iter_lines(path), None)
     if first is not None and first[1].keys() & {"turns", "pool"}:
         return (e for c in read_conversations(path) for e in conversation_episodes(c, path))
-    return _numbered(path, _texts(path))
+    return _with_origins(path, _texts(path))
 
 
 def _paragraphs(path: Path) -> Iterator[Episode]:
-    """Parts of a text between blank lines."""
+    """Yield the parts between blank lines."""
     lines: list[str] = []
     with path.open("rb") as file:
-        for number, raw in enumerate(file, 1):
+        for line_number, raw in enumerate(file, 1):
             try:
-                line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+                line = raw.decode("utf-8-sig" if line_number == 1 else "utf-8")
             except UnicodeDecodeError as error:
-                raise Place(path, number).error(f"not UTF-8 at byte {error.start + 1}") from None
+                place = Place(path, line_number)
+                raise place.error(f"not UTF-8 at byte {error.start + 1}") from None
             if line.strip():
                 lines.append(line)
             elif lines:
@@ -68,10 +71,10 @@ def _paragraphs(path: Path) -> Iterator[Episode]:
 
 
 def _texts(path: Path) -> Iterator[Episode]:
-    told: set[str] = set()
+    reported: set[str] = set()
     for place, record in iter_lines(path):
-        if unknown := record.keys() - TEXT_FIELDS - told:
-            told |= unknown
+        if unknown := record.keys() - TEXT_FIELDS - reported:
+            reported |= unknown
             logger.warning("%s: fields that are not read: %s", path, ", ".join(sorted(unknown)))
         yield _text(record, place, path)
 
@@ -103,31 +106,29 @@ def _time(record: Json, place: Place) -> str | None:
         raise (place / "time").error(f"{time[:40]!r} given: {error}") from None
 
 
-def _numbered(path: Path, episodes: Iterator[Episode]) -> Iterator[Episode]:
-    """Give an origin to those that have none; equal ones in one file are told apart."""
+def _with_origins(path: Path, episodes: Iterator[Episode]) -> Iterator[Episode]:
+    """Add missing origins; equal episodes of one file get different ones."""
     seen: Counter[str] = Counter()
     for episode in episodes:
         if episode.origin is None:
             key = content_hash(episode.text, episode.time, episode.source, episode.speaker)
             seen[key] += 1
-            again = f":{seen[key]}" if seen[key] > 1 else ""
-            origin = f"{path.resolve()}:{key}{again}"
-            episode = Episode(
-                episode.text, episode.time, episode.source, origin, episode.speaker,
-                episode.properties,
-            )  # fmt: skip
+            repetition = f":{seen[key]}" if seen[key] > 1 else ""
+            origin = f"{path.resolve()}:{key}{repetition}"
+            episode = dataclasses.replace(episode, origin=origin)
         yield episode
 
 
 def content_hash(*parts: str | None) -> str:
-    """A short name for some texts."""
+    """Return a short hash of texts."""
     joined = json.dumps(parts).encode()
     return hashlib.blake2b(joined, digest_size=8).hexdigest()
 
 
 def conversation_episodes(conversation: Conversation, path: Path) -> Iterator[Episode]:
-    """The turns of a conversation that have an answer; the conversation's id is their source."""
-    extractor, topic = TurnExtractor(), ()
+    """Yield the turns with an answer; their source is the conversation's id."""
+    extractor = TurnExtractor()
+    topic: tuple[str, ...] = ()
     for turn in conversation.turns:
         answer = target_answer(turn.answers)
         key = content_hash(conversation.id, turn.id, turn.question, answer)

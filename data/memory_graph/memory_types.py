@@ -1,4 +1,4 @@
-"""The words of the memory graph: what is remembered, what is extracted, what is recalled.
+"""Types of the memory graph: episodes, extracted statements, facts, and the extractor's protocol.
 
 After PersonalAI (arXiv 2506.17001): objects, theses, episodes and times, joined by simple, hyper,
 episodic and time edges.
@@ -16,27 +16,28 @@ EdgeType = Literal["simple", "hyper", "episodic", "time"]
 NODE_TYPES: tuple[str, ...] = get_args(NodeType)
 EDGE_TYPES: tuple[str, ...] = get_args(EdgeType)
 OBJECT, THESIS, EPISODIC, TIME = range(4)
-"""Node types as the database and the arrays hold them."""
+"""Node types in the database and the arrays."""
 SIMPLE, HYPER, EPISODIC_EDGE, TIME_EDGE = range(4)
-"""Edge types likewise. The target of all but simple edges is the thesis or episode they read as."""
+"""Edge types there. All but simple edges lead to the thesis or episode whose text they have."""
 
 Span = tuple[int, int]
-"""Characters of an episode's text, from and up to."""
+"""Begin and end in an episode's text, in characters."""
 Ends = tuple[str, str, str]
-"""Subject, relation, object of a simple triplet."""
+"""Subject, relation and object of a simple triplet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """A text as it came.
+    """Text as it came.
 
     Args:
         text: what was said or read.
-        time: when, in ISO form of any precision ("2019", "2019-05-03T10:00"); None: unknown.
-        source: what it belongs to (a file, a conversation), so that it can be forgotten together.
-        origin: equal origins are the same input, which is remembered once; None: always new.
+        time: ISO time of any precision ("2019", "2019-05-03T10:00"); None: unknown.
+        source: what it belongs to (a file, a conversation); episodes of a source can be forgotten
+            together.
+        origin: identifies the input; an origin is remembered once. None: always new.
         speaker: who said it.
-        properties: whatever else is to be kept with it.
+        properties: other fields to keep with it.
     """
 
     text: str
@@ -49,14 +50,14 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Triplet:
-    """A simple triplet, as an extractor found it.
+    """Simple triplet that an extractor found.
 
     Args:
-        subject, relation, object: two atomic ends of at most 7 words and what joins them.
-        valid_from, valid_to: when it holds, [from, to); None: not known, open.
-        hypothesis: said as possible, not as so; it supersedes nothing.
-        span: where in the episode it was said; None: all of it.
-        replaces: old facts that the user says it replaces (``given``).
+        subject, relation, object: two atomic ends of at most 7 words, and their relation.
+        valid_from, valid_to: when it holds, [from, to); None: unknown, open.
+        hypothesis: said as a possibility; it supersedes nothing.
+        span: in the episode's text; None: all of it.
+        replaces: old facts that a user says it replaces (``given``).
     """
 
     subject: str
@@ -71,12 +72,12 @@ class Triplet:
 
 @dataclass(frozen=True, slots=True)
 class Thesis:
-    """One sentence that is understood without its surroundings, and what it mentions.
+    """Self-contained sentence with the objects that it mentions.
 
     Args:
         text: the sentence.
         entities: names of the objects that it mentions.
-        valid_from, valid_to, hypothesis, span, replaces: as of a ``Triplet``.
+        valid_from, valid_to, hypothesis, span, replaces: as in a ``Triplet``.
     """
 
     text: str
@@ -90,7 +91,7 @@ class Thesis:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """Names old facts: a triplet by its ends and relation (None: any), or a thesis by its text."""
+    """Description of old facts: ends and relation of a triplet (None: any), or a thesis's text."""
 
     subject: str | None = None
     relation: str | None = None
@@ -100,12 +101,12 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """What one episode says.
+    """Statements of one episode.
 
     Args:
-        triplets, theses: in the order in which they were said.
+        triplets, theses: in the order of the text.
         times: dates and moments that it mentions, in ISO form.
-        entities: further names of objects, in no triplet or thesis.
+        entities: names of objects that are in no triplet or thesis.
     """
 
     triplets: tuple[Triplet, ...] = ()
@@ -114,7 +115,7 @@ class Extraction:
     entities: tuple[str, ...] = ()
 
     def names(self) -> Iterator[str]:
-        """Of all objects, as often as each is named."""
+        """Yield the names of all objects, with repetitions."""
         yield from self.entities
         for triplet in self.triplets:
             yield from (triplet.subject, triplet.object)
@@ -124,12 +125,12 @@ class Extraction:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a fact was said.
+    """Episode that says a fact.
 
     Args:
-        episode: node id of the episode.
+        episode: its node id.
         span: in its text.
-        source, speaker, said: of the episode.
+        source, speaker, said: of the episode; ``said`` is its time.
     """
 
     episode: int
@@ -141,18 +142,18 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A fact of the graph: a simple triplet, a thesis or an episode.
+    """Fact of the graph: a simple triplet, a thesis or an episode.
 
     Args:
         key: 2 * edge id + 1 of a simple triplet, 2 * node id of a thesis or an episode.
         type: which of the three.
-        text: as evidence reads it; a simple triplet is "subject relation object".
+        text: as in evidence; of a simple triplet "subject relation object".
         ends: subject, relation, object of a simple triplet; None for others.
         entities: (node id, name) of the objects that it joins or mentions.
         valid_from, valid_to: when it holds, [from, to).
-        hypothesis: said as possible only.
-        provenance: every place where it was said, in the order of saying.
-        score: closeness to the question, larger is closer; 0 where none was asked.
+        hypothesis: said as a possibility only.
+        provenance: the episodes that say it, in order of time.
+        score: similarity to the question, larger is closer; 0 without a question.
     """
 
     key: int
@@ -212,14 +213,14 @@ class LazyFacts(Sequence[Fact]):
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A new statement beside the open facts around its entities: which of them does it replace?
+    """New statement and the open facts around its entities, some of which it may replace.
 
     Args:
         new: the statement.
-        episode: where it was said.
-        known: the facts, those that it names itself (``replaces``) first. They are read from the
-            record when they are first looked at: look at ``new`` first where that can decide.
-        named: for every entry of ``new.replaces`` the keys of the known facts that it names.
+        episode: the episode that says it.
+        known: the facts, those that the statement names (``replaces``) first. They are read from
+            the record on first use: look at ``new`` first where that can decide.
+        named: for every entry of ``new.replaces`` the keys of the known facts that it describes.
     """
 
     new: Triplet | Thesis
@@ -228,10 +229,10 @@ class Update:
     named: tuple[tuple[int, ...], ...] = ()
 
     def known_where(self, test: Callable[[str, Ends | None], bool]) -> Sequence[Fact]:
-        """The known facts whose text and ends pass a test, which saves reading the others whole.
+        """Return the known facts that pass a test; the others are not loaded.
 
         Args:
-            test: of a text, which may have the fact's time in front, and of a triplet's ends.
+            test: takes the text, which may have the fact's time in front, and a triplet's ends.
         """
         if isinstance(self.known, LazyFacts):
             return self.known.where(test)
@@ -239,7 +240,7 @@ class Update:
 
 
 class Extractor(Protocol):
-    """What turns texts into triplets and theses, and tells what they replace.
+    """Finds the statements of texts, and decides what they replace.
 
     Args:
         name: recorded with every episode.
@@ -248,26 +249,26 @@ class Extractor(Protocol):
     name: str
 
     def extract(self, episodes: Sequence[Episode]) -> list[Extraction]:
-        """One extraction for every episode, in their order."""
+        """Return one extraction for every episode, in order."""
 
     def replaced(self, updates: Sequence[Update]) -> list[tuple[int, ...]]:
-        """For every update the keys of the known facts that the new statement replaces.
+        """Return, for every update, the keys of the known facts that the new statement replaces.
 
-        The same aspect only; when in doubt both stay.
+        It replaces facts of the same aspect only; when in doubt both stay.
         """
 
     def entities(self, question: str) -> list[str]:
-        """Names that a question mentions, in its order."""
+        """Return the names that a question mentions, in order."""
 
     def cost(self) -> dict[str, float]:
-        """What it has used so far, by name (tokens, requests); {} where nothing is counted."""
+        """Return what was used so far, by name (tokens, requests); {} if nothing is counted."""
 
 
 def node_key(node: int) -> int:
-    """The fact key of a thesis or an episode."""
+    """Return the fact key of a thesis or an episode."""
     return 2 * node
 
 
 def edge_key(edge: int) -> int:
-    """The fact key of a simple triplet."""
+    """Return the fact key of a simple triplet."""
     return 2 * edge + 1

@@ -1,4 +1,4 @@
-"""When two spellings name the same object, and how a text is found again."""
+"""Normal forms of names, and hashes by which theses and times are found."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from turngraph.data.memory_graph.memory_types import THESIS, TIME
 from turngraph.data.normalise import fold, normalise_text, parse_date, parse_number
 
 MAX_CACHED = 200
-"""Longer spellings are not kept in memory."""
+"""Maximum characters of a cached spelling."""
 
 
 def alias(spelling: str) -> str:
-    """The form under which a name is found: case, white space, Unicode form and articles folded."""
+    """Return the normal form of a name: case, white space, Unicode form and articles folded."""
     return _cached(spelling) if len(spelling) <= MAX_CACHED else _alias(spelling)
 
 
 def _alias(spelling: str) -> str:
-    # as it stands in the files up to schema 3, which know no signs of values: C# is C++ to them
+    # the form in the files up to schema 3, which ignores signs of values: C# equals C++ there
     number = None if "–" in fold(spelling) else parse_number(spelling)
     return parse_date(spelling) or number or normalise_text(spelling)
 
@@ -27,9 +27,9 @@ _cached = lru_cache(maxsize=1 << 16)(_alias)
 
 
 def text_hash(type: int, text: str) -> int | None:
-    """What a node is found by, a signed 64-bit number; None for objects and episodes.
+    """Return the hash of a thesis or a time, a signed 64-bit number; None for other nodes.
 
-    Theses that differ in case, punctuation and articles only have one hash.
+    Theses that differ only in case, punctuation and articles have the same hash.
     """
     if type not in (THESIS, TIME):
         return None
@@ -38,7 +38,7 @@ def text_hash(type: int, text: str) -> int | None:
 
 
 def well_formed(text: str) -> str:
-    """Text without lone surrogates, which no file can hold: each becomes U+FFFD, in its place."""
+    """Replace every lone surrogate, which no file can hold, by U+FFFD."""
     if text.isascii():
         return text
     try:

@@ -1,4 +1,4 @@
-"""Times of any precision: how they are written, when they begin and when they end."""
+"""ISO times of any precision: parsing, first second, end."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ EPOCH = date(1970, 1, 1).toordinal()
 
 @lru_cache(maxsize=1 << 12)
 def parse_time(text: str) -> str:
-    """The ISO form of a time, as precise as the text: "2019", "2019-05", "2019-05-03T10:30".
+    """Return the ISO form of a time, as precise as the text: "2019", "2019-05-03T10:30".
 
-    A time of day with a zone becomes UTC, which may take minutes to write; parts of a second fall
-    away. Dates in words ("3 May
-    2019") are read as ``data.normalise.parse_date`` reads them.
+    A time of day with a zone is converted to UTC, with minutes if the zone needs them; fractions of
+    a second are dropped. Dates in words ("3 May 2019") are read by ``data.normalise.parse_date``.
 
     Raises:
-        ValueError: it is no time, or no day that there was.
+        ValueError: the text is no time, or there is no such day.
     """
     found = _ISO.fullmatch(text.strip())
     if found is None:
@@ -40,11 +39,20 @@ def parse_time(text: str) -> str:
     zone = parts.pop("zone", "Z")
     last = next(reversed(parts))
     try:
-        moment = datetime(**({"month": 1, "day": 1} | {k: int(v) for k, v in parts.items()}))
+        values = {"month": 1, "day": 1, "hour": 0, "minute": 0, "second": 0}
+        values |= {name: int(part) for name, part in parts.items()}
+        moment = datetime(
+            values["year"],
+            values["month"],
+            values["day"],
+            values["hour"],
+            values["minute"],
+            values["second"],
+        )
         moment -= _offset(zone)
     except (ValueError, OverflowError):
         raise ValueError("no such day or time of day") from None
-    if last == "hour" and moment.minute:  # of a zone that is half an hour off
+    if last == "hour" and moment.minute:  # the zone differs by half an hour
         last = "minute"
     return moment.isoformat(timespec="seconds")[: _LENGTHS[last]]
 
@@ -59,20 +67,20 @@ def _offset(zone: str) -> timedelta:
 
 @lru_cache(maxsize=1 << 16)
 def start(iso: str) -> int:
-    """The first second of a time, counted from 1970 in UTC.
+    """Return the first second of a time, counted from 1970 in UTC.
 
     Raises:
-        ValueError: it is not as ``parse_time`` gives it.
+        ValueError: it is not in the form of ``parse_time``.
     """
     return _bounds(iso)[0]
 
 
 @lru_cache(maxsize=1 << 12)
 def end(iso: str) -> int:
-    """The first second after a time: that of 2020-01-01 for "2019".
+    """Return the first second after a time: that of 2020-01-01 for "2019".
 
     Raises:
-        ValueError: it is not as ``parse_time`` gives it.
+        ValueError: it is not in the form of ``parse_time``.
     """
     return _bounds(iso)[1]
 
@@ -93,7 +101,7 @@ def _bounds(iso: str) -> tuple[int, int]:
 
 
 def _day(year: int, month: int) -> int:
-    """The number of a month's first day from 1970; month 13 and year 10000 are the next ones."""
+    """Return a month's first day, counted from 1970; month 13 and year 10000 are valid."""
     if month > 12:
         year, month = year + 1, 1
     if year > 9999:
@@ -102,5 +110,5 @@ def _day(year: int, month: int) -> int:
 
 
 def now() -> str:
-    """This second, in UTC."""
+    """Return the current second in UTC."""
     return datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="seconds")

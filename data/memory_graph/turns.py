@@ -1,4 +1,4 @@
-"""Finished turns of a conversation as episodes: a question and the answer to it."""
+"""Episodes of finished turns: a question with its answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turngraph.data.memory_graph.record.clean import MAX_END_WORDS
 from turngraph.data.types import LIST_SEPARATOR
 
 QUESTION, TOPIC = "question", "topic"
-"""Properties of a turn's episode: characters of its question, names that it takes as known."""
+"""Properties of a turn's episode: characters of its question; names that the question refers to."""
 
 
 def turn_episode(
@@ -24,15 +24,14 @@ def turn_episode(
     speaker: str | None = "user",
     topic: Sequence[str] = (),
 ) -> Episode:
-    """The episode of a finished turn.
+    """Return the episode of a finished turn.
 
     Args:
-        question: as it was asked.
-        answer: "" where there is none.
+        question: its text.
+        answer: "" if there is none.
         time, source, origin: of the episode.
         speaker: who asked.
-        topic: names that the turn before mentioned, for a question that mentions none ("When was
-            he born?").
+        topic: names of the turn before, for a question that mentions none ("When was he born?").
     """
     properties = {QUESTION: str(len(question))}
     if topic:
@@ -42,10 +41,10 @@ def turn_episode(
 
 
 class TurnExtractor:
-    """The rules, which read a turn's question and answer as one thesis.
+    """Rules extractor that reads a turn's question and answer as one thesis.
 
-    Alone, a question says nothing and an answer says nothing of what was asked. What is stated in a
-    question ("I moved to Paris. What is there to see?") is found as in any other text.
+    A question alone states nothing, and an answer alone does not say what it answers. Statements in
+    a question ("I moved to Paris. What is there to see?") are found as in any other text.
     """
 
     name = RulesExtractor.name
@@ -54,13 +53,13 @@ class TurnExtractor:
         self._rules, self._reader = RulesExtractor(), RulesExtractor()
 
     def extract(self, episodes: Sequence[Episode]) -> list[Extraction]:
-        """One extraction for every episode, in their order."""
+        """Return one extraction for every episode, in order."""
         sizes = [question_size(episode) for episode in episodes]
         stated = [
             episode if size is None else replace(episode, text=episode.text[:size])
             for episode, size in zip(episodes, sizes, strict=True)
         ]
-        # together: the rules know what they have read last, which replaces none of itself
+        # in one call: the rules keep what they have read last, which does not replace itself
         found = self._rules.extract(stated, known_as=episodes)
         return [
             extraction if size is None else self._with_answer(episode, size, extraction)
@@ -77,18 +76,19 @@ class TurnExtractor:
         return replace(found, theses=tuple(theses))
 
     def names(self, question: str, answer: str, topic: Sequence[str] = ()) -> tuple[str, ...]:
-        """What a turn mentions: names of the question, else the topic; then those of the answer."""
-        asked = self._rules.entities(question) or topic
+        """Return the names of the question, else of the topic, then those of the answer."""
+        questioned = self._rules.entities(question) or topic
         labels = [label.strip() for label in answer.split(LIST_SEPARATOR)]
         answered = [
             name
             for label in labels
             for name in ([label] if 0 < len(label.split()) <= MAX_END_WORDS else self._found(label))
         ]
-        return tuple({alias(name): name for name in (*asked, *answered) if alias(name)}.values())
+        named = {alias(name): name for name in (*questioned, *answered) if alias(name)}
+        return tuple(named.values())
 
     def topic(self, question: str, topic: Sequence[str]) -> Sequence[str]:
-        """The names of the turn before, where a question takes them as known; else nothing."""
+        """Return the names of the turn before if the question mentions none; else nothing."""
         return () if self._rules.entities(question) else topic
 
     def _found(self, text: str) -> list[str]:
@@ -96,23 +96,23 @@ class TurnExtractor:
         return [name for thesis in extraction.theses for name in thesis.entities]
 
     def replaced(self, updates: Sequence[Update]) -> list[tuple[int, ...]]:
-        """For every update the keys of the known facts that the new statement replaces."""
+        """Return, for every update, the keys of the known facts that it replaces."""
         return self._rules.replaced(updates)
 
     def entities(self, question: str) -> list[str]:
-        """Names that a question mentions, in its order."""
+        """Return the names that a question mentions, in order."""
         return self._rules.entities(question)
 
     def cost(self) -> dict[str, float]:
-        """Nothing: no tokens, no requests."""
+        """Return {}: the rules use no tokens and no requests."""
         return self._rules.cost()
 
 
 def question_size(episode: Episode) -> int | None:
-    """Characters of the question in a turn's text; None for an episode that is no turn."""
+    """Return the characters of the question in a turn's text; None if the episode is no turn."""
     size = episode.properties.get(QUESTION, "")
     if not size.isdecimal() or len(size) > 9:
         return None
     rest = episode.text[int(size) :]
     is_turn = int(size) > 0 and len(episode.text) >= int(size) and rest[:1] in ("", "\n")
-    return int(size) if is_turn else None  # else a property of the user's own
+    return int(size) if is_turn else None  # else it is a property that the user gave

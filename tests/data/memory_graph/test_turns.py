@@ -12,9 +12,9 @@ import pytest
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.names import alias
-from turngraph.data.memory_graph.record import forget as forgetting
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.turns import TurnExtractor, turn_episode
+from turngraph.data.memory_graph.upkeep import forget as forgetting
 from turngraph.memory import main
 from turngraph.tests.data.memory_graph.hashing import Hashing
 
