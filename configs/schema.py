@@ -139,7 +139,7 @@ class MemoryGraphConfig:
     """How many of a turn's best passages are remembered; 0: questions and answers only."""
     mixture: str = "BeamSearch + WaterCircles"
     """Traversals: BeamSearch, A*, WaterCircles, flat and ppr, joined by +."""
-    forbidden: tuple[Literal["E", "T", "O"], ...] = ("E",)
+    forbidden: tuple[str, ...] = ("E",)
     """Node types that are not walked to: E, T, O (episodes, theses, objects)."""
     num_facts: int = 50
     """Facts that are recalled at most, before share is looked at."""

@@ -13,7 +13,7 @@ from turngraph.data.memory_graph.extract.given import GivenExtractor
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Fact, Span, Thesis
 from turngraph.data.memory_graph.names import alias
-from turngraph.data.memory_graph.recall.recall import RecallSettings
+from turngraph.data.memory_graph.recall.recall import LETTERS, RecallSettings
 from turngraph.data.memory_graph.recall.traverse_settings import Traversal
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.memory_graph.record.select_episodes import episodes_of_origins
@@ -45,7 +45,7 @@ class ConversationGraph:
         self.config = config
         self.settings = RecallSettings(
             traversal=Traversal(config.mixture),
-            forbidden=config.forbidden,
+            forbidden=tuple(letter for letter in LETTERS if letter in config.forbidden),
             num_facts=config.num_facts,
             min_similarity=config.min_similarity,
         )

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from turngraph.data.memory_graph.record.store import Store
 
 NodeLetter = Literal["E", "T", "O"]
-LETTERS = {"E": EPISODIC, "T": THESIS, "O": OBJECT}
+LETTERS: dict[NodeLetter, int] = {"E": EPISODIC, "T": THESIS, "O": OBJECT}
 
 
 @dataclass(frozen=True, slots=True)
