@@ -58,7 +58,7 @@ def remember(
         done = graph.remember_many(_until(stop, episodes), progress=True, batch=batch)
     print(remembered_line(done))
     if stop:
-        logger.info("stopped (%s); the same command goes on", stop.reason)
+        logger.info("stopped (%s); the same command resumes", stop.reason)
         raise SystemExit(EXIT_GO_ON)
 
 

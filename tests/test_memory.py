@@ -319,7 +319,7 @@ def test_stopped_in_the_middle_it_goes_on_with_the_same_command(tmp_path: Path) 
         said, log = process.communicate(timeout=120)
         assert process.returncode == code, log
         if code == 75:
-            assert "the same command goes on" in log
+            assert "the same command resumes" in log
             assert int(said.split()[0]) == count()
     assert 40 <= count() < 20_000
     with MemoryGraph.open(db) as graph:

@@ -43,7 +43,7 @@ class Problem:
     def __str__(self) -> str:
         more = ", ..." if self.count > len(self.rows) else ""
         rows = f": {self.count} ({', '.join(map(str, self.rows))}{more})" if self.rows else ""
-        help = "; `check --rebuild` makes it again" if self.derived else ""
+        help = "; `check --rebuild` rebuilds it" if self.derived else ""
         return f"{self.what}{rows}{help}"
 
 
