@@ -1,4 +1,4 @@
-"""The words that tell of an aspect, and by which a text that may tell of it is known at once."""
+"""Relations and states of each aspect, and a fast test for texts that may claim an aspect."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ _SAYS_LITTLE = FUNCTION_WORDS | frozenset("get got new".split()) | set(SPELLINGS
 
 
 def _spoken() -> dict[str, set[str]]:
-    """Forms of a verb in which it may be said, by the form in which a relation has it."""
+    """Return the forms of a verb that a text may have, by the form that a relation has."""
     forms = defaultdict(set)
     for said, (base, _) in VERB_FORMS.items():
         for form in (said, base, third_person(base), PAST.get(base), PARTICIPLES.get(base)):
@@ -99,10 +99,10 @@ _SPOKEN = _spoken()
 
 
 def cues(aspects: frozenset[str], owners: frozenset[str]) -> Callable[[str], bool]:
-    """Tells of a text whether a fact that reads so may claim one of some aspects of some owners.
+    """Return a test of whether a text may claim one of some aspects of some owners.
 
-    Reading a text takes a hundred times longer. What it says no to claims none of them; the rest
-    has to be read.
+    Reading a text takes a hundred times longer than the test. A text that fails the test claims
+    none of them; a text that passes has to be read.
 
     Args:
         aspects, owners: of claims (``aspects.claims``).
@@ -124,7 +124,7 @@ def cues(aspects: frozenset[str], owners: frozenset[str]) -> Callable[[str], boo
 
 @lru_cache(maxsize=1 << 12)
 def _find_any(words: frozenset[frozenset[str]]) -> Callable[[str], object]:
-    """Finds any form of any word, and everywhere something if one of the sets has none."""
+    """Return a search for any form of any word; it finds every text if one of the sets is empty."""
     found = frozenset().union(*words) if all(words) else [""]
     forms = {fold(form) for word in found for form in (*_SPOKEN.get(word, ()), _stem(word))}
     short = [form for form in forms if not any(other in form for other in forms - {form})]
@@ -132,7 +132,7 @@ def _find_any(words: frozenset[frozenset[str]]) -> Callable[[str], object]:
 
 
 def _stem(word: str) -> str:
-    """What "does not X" has of a word that is X in the third person."""
+    """Return the stem of a verb in the third person: "work" of "works"."""
     for ending in ("ies", "es", "s"):
         if word.endswith(ending):
             return word[: -len(ending)]
@@ -141,7 +141,10 @@ def _stem(word: str) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def _cue_words(aspect: str) -> frozenset[str]:
-    """Words of which a text that claims an aspect has one, in some form; none: it need not."""
+    """Return words of which every text that claims an aspect has some form of at least one.
+
+    The set is empty if there are no such words.
+    """
     own = aspect.removeprefix("= ")
     if own != aspect or aspect.startswith("has "):
         phrases = [] if own in ("has", "owns") else [own]  # "sold" tells of those two
@@ -152,7 +155,7 @@ def _cue_words(aspect: str) -> frozenset[str]:
 
 
 def _phrases(aspect: str) -> Iterator[str]:
-    """Relations and states that claim an aspect, or end it; none where others do as well."""
+    """Yield the relations and states that claim or end an aspect, if these are all; else none."""
     named = {aspect, "spouse"} if aspect == "marriage" else {aspect}
     yield from (relation for relation, about in ASPECTS.items() if about in named)
     yield from (relation for relation, about in ENDINGS.items() if about in named)
@@ -163,6 +166,9 @@ def _phrases(aspect: str) -> Iterator[str]:
 
 
 def _tells(word: str) -> bool:
-    """Whether a text says it itself: of "Bob's job", said of "his job", it has no "Bob's"."""
+    """Return whether a text that claims an aspect has the word itself.
+
+    The claim "Bob's job" may come from "his job", which has no "Bob's".
+    """
     is_plain = word.isalnum() and word not in _SAYS_LITTLE
     return is_plain and VERB_FORMS.get(word, ("",))[0] not in ("be", "have", "do")

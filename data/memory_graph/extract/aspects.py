@@ -1,7 +1,7 @@
-"""Which old facts a new statement replaces: those that say something else about the same aspect.
+"""Find the old facts that a new statement replaces: those with another value of the same aspect.
 
-A fact is read as claims (whose, which aspect, what value). A person has one home, one employer,
-one spouse, one age; where more than one may be so at once, nothing is replaced.
+A fact is read as claims (owner, aspect, value). A person has one home, one employer, one spouse and
+one age; an aspect that may have several values at once replaces nothing.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ _STOPPED = re.compile(r"(?:stopped|quit|finished|ceased|gave up) (\w+ing)\b")
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """A fact, or one side of it.
+    """What a fact states about one aspect of one person or thing.
 
     Args:
-        owner: the alias of whom or what it is about.
-        aspect: what about it.
-        value: an alias; None: whatever it was.
-        holds: False where it says that this is not or no longer so.
-        is_single: one value at a time.
-        is_move: an event that changes the value for certain.
+        owner: alias of the person or thing.
+        aspect: of the owner.
+        value: an alias; None: any value.
+        holds: False if the fact states that this is not or no longer so.
+        is_single: the aspect has one value at a time.
+        is_move: an event that certainly changes the value.
     """
 
     owner: str
@@ -81,14 +81,14 @@ class _Claim:
 
 
 def find_replaced(update: Update, sentence: Sequence[Triplet] | None = None) -> tuple[int, ...]:
-    """Keys of the known facts that a new statement replaces: the same aspect only.
+    """Return the keys of the known facts that a new statement replaces: the same aspect only.
 
-    A thesis is replaced by one whose triplets contradict all that it says. The known facts are not
-    looked at where the new statement cannot replace any.
+    A thesis is replaced by one whose triplets contradict all that it states. The known facts are
+    not read if the new statement cannot replace any.
 
     Args:
         update: the new statement and the known facts.
-        sentence: all triplets of its sentence, which replace none of each other; None: not known.
+        sentence: all triplets of its sentence, which do not replace each other; None: unknown.
     """
     new, episode = update.new, update.episode
     if sentence is None:
@@ -130,29 +130,29 @@ def _ends(triplet: Triplet) -> Ends:
 
 
 def _can_replace(claim: _Claim) -> bool:
-    """Whether a claim can stand against another; "likes" contradicts nothing."""
+    """Return whether a claim can contradict another; "likes" contradicts nothing."""
     return claim.is_single or not claim.holds
 
 
-def _told(text: str, ends: Ends | None) -> list[Ends]:
-    """The triplets that a fact is, or that its sentence says."""
+def _stated(text: str, ends: Ends | None) -> list[Ends]:
+    """Return the triplet that a fact is, or the triplets that its sentence states."""
     if ends is not None:
         return [ends]
     return [_ends(triplet) for triplet in read_sentence(text) if not triplet.hypothesis]
 
 
 def _is_replaced(text: str, ends: Ends | None, mine: Sequence[_Claim]) -> bool:
-    told = _told(text, ends)
+    stated = _stated(text, ends)
     return (
-        bool(told)
-        and all(_contradict(mine, claims(*each)) for each in told)
-        and not (ends is None and _says_more(text, told))
+        bool(stated)
+        and all(_contradict(mine, claims(*each)) for each in stated)
+        and not (ends is None and _says_more(text, stated))
     )
 
 
-def _says_more(text: str, told: Sequence[Ends]) -> bool:
-    """Whether a sentence has words that stand in none of its triplets."""
-    covered = {_base(word) for ends in told for part in ends for word in words_of(part)}
+def _says_more(text: str, stated: Sequence[Ends]) -> bool:
+    """Return whether a sentence has words that are in none of its triplets."""
+    covered = {_base(word) for ends in stated for part in ends for word in words_of(part)}
     rest = text.partition(": ")[2] or text
     return any(
         word not in STOP_WORDS and _base(word) not in covered and not word.isdigit()
@@ -165,8 +165,8 @@ def _base(word: str) -> str:
 
 
 def _is_variant(new: Sequence[Ends], text: str, ends: Ends | None) -> bool:
-    """The same statement with another object: what "actually" takes back."""
-    pairs = [(mine, old) for mine in new for old in _told(text, ends)]
+    """Return whether a fact is the new statement with another object, which "actually" retracts."""
+    pairs = [(mine, old) for mine in new for old in _stated(text, ends)]
     return any(
         alias(mine[0]) == alias(old[0])
         and _plain(mine[1]) == _plain(old[1])
@@ -194,7 +194,7 @@ def _excludes(new: _Claim, old: _Claim) -> bool:
 
 
 def _compatible(new: _Claim, old: _Claim) -> bool:
-    """Equal, one more exact than the other, or one possibly inside the other."""
+    """Return whether values are equal, one more exact than the other, or one maybe inside it."""
     mine, theirs = set((new.value or "").split()), set((old.value or "").split())
     if mine <= theirs or theirs <= mine:
         return True
@@ -205,9 +205,9 @@ def _compatible(new: _Claim, old: _Claim) -> bool:
     return new.aspect in ("home", "seat") and is_inside and not new.is_move
 
 
-@lru_cache(maxsize=1 << 14)  # the same old facts are laid beside many new ones
+@lru_cache(maxsize=1 << 14)  # the same old facts are compared with many new ones
 def claims(subject: str, relation: str, object_: str) -> list[_Claim]:
-    """What a triplet claims, in words that other spellings of its relation share."""
+    """Return the claims of a triplet, which are the same for all spellings of its relation."""
     plain = _plain(relation)
     positive = _positive(plain)
     holds = positive == plain
@@ -224,7 +224,7 @@ def _plain(relation: str) -> str:
 
 
 def _positive(relation: str) -> str:
-    """ "no longer works at" as "works at", "stopped working at" likewise."""
+    """Return the relation without its negation: "works at" of "no longer works at"."""
     if match := _STOPPED.match(relation):
         base = VERB_FORMS.get(match[1], (match[1],))[0]
         return third_person(base) + relation[match.end() :]
@@ -252,8 +252,8 @@ def _claims(subject: str, relation: str, object_: str) -> Iterator[_Claim]:
             yield _Claim(what, aspect, who)
         if aspect == "spouse":
             yield from (_Claim(person, "marriage", "married") for person in (who, what))
-    elif attribute := _attribute(subject, relation):
-        owner, attribute = attribute
+    elif (owned := _attribute(subject, relation)) is not None:
+        owner, attribute = owned
         yield _Claim(owner, attribute, what)
     elif (match := _ROLE.fullmatch(relation)) and is_attribute(match[1]):
         yield _Claim(what, f"has {match[1]}", who)
@@ -262,14 +262,14 @@ def _claims(subject: str, relation: str, object_: str) -> Iterator[_Claim]:
 
 
 def _may_be_name(aspect: str, object_: str) -> bool:
-    """ "lives in a small house" names no other home than "lives in Rome" does."""
+    """Return whether an object may name an aspect's value: "Rome" a home, "a small house" not."""
     if aspect == "employer" and not _NO_EMPLOYERS.isdisjoint(object_.lower().split()):
         return False
     return not object_[:1].islower()
 
 
 def _attribute(subject: str, relation: str) -> tuple[str, str] | None:
-    """(owner, "has phone number") of (Bob, has phone number) and of (Bob's phone number, is)."""
+    """Return owner and attribute: (bob, has phone number) of "Bob has", "Bob's phone number is"."""
     if relation.startswith("has ") and is_attribute(relation[4:]):
         return alias(subject), relation
     owner, mark, thing = subject.replace("’", "'").partition("'s ")
@@ -279,7 +279,7 @@ def _attribute(subject: str, relation: str) -> tuple[str, str] | None:
 
 
 def _states(subject: str, relation: str, object_: str) -> Iterator[_Claim]:
-    """Colour, age, number, day and the like, which the value itself tells."""
+    """Yield claims about colour, age, number, day and the like, which the value itself implies."""
     who, what = alias(subject), alias(object_)
     last = what.split(" ")[-1]
     if relation in _IS and last in STATES and len(what.split()) <= 2:
@@ -308,7 +308,7 @@ def _number(text: str) -> str:
 
 
 def _ended(subject: str, relation: str, object_: str) -> Iterator[_Claim]:
-    """What "left", "divorced" or "sold" says is over."""
+    """Yield the claims that "left", "divorced" or "sold" ends."""
     who, what = alias(subject), alias(object_)
     if relation in ENDINGS:
         for aspect in LEAVES_BOTH.get(relation, (ENDINGS[relation],)):

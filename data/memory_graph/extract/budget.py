@@ -1,4 +1,4 @@
-"""A budget of tokens that requests at the same time never exceed together."""
+"""Token budget that simultaneous requests never exceed together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 logger = logging.getLogger(__name__)
 
 TEMPLATE_TOKENS = 128
-"""What a chat template may add around a message: roles, a date, a default system message."""
+"""Tokens that a chat template may add to a message: roles, a date, a default system message."""
 
 
 class Tokens(NamedTuple):
@@ -26,76 +26,81 @@ class BudgetSpent(ValueError):
     """The next request might take more tokens than are left."""
 
 
-class Reserved:
-    """A request's share of the budget: the most that it can take, until it is known what it took.
+class Reservation:
+    """A request's share of the budget: the most that it can take, until its usage is reported.
 
     Args:
         most: the most that it can take.
     """
 
     def __init__(self, most: Tokens) -> None:
-        self.most, self.taken, self.known = most, most, False
+        self.most, self.taken, self.is_known = most, most, False
 
-    def used(self, prompt: int, completion: int) -> None:
-        """Say what the request took."""
-        self.taken, self.known = Tokens(prompt, completion), True
+    def report(self, taken: Tokens) -> None:
+        """Report what the request took."""
+        self.taken, self.is_known = taken, True
 
 
 class Budget:
-    """Counts tokens, and holds every request back that might exceed the limit.
+    """Counter of tokens that blocks every request that might exceed the limit.
 
     Args:
-        limit: tokens of prompts and completions together; None: none.
+        limit: tokens of prompts and completions together; None: no limit.
     """
 
     def __init__(self, limit: int | None) -> None:
         self.limit = limit
         self.spent = Tokens(0, 0)
         self.requests = self.estimated = 0
-        self._reserved = self._under_way = self._hidden = 0
+        self._reserved = self._num_pending = self._hidden = 0
         self._changed = threading.Condition()
 
     @contextmanager
-    def reserve(self, prompt: int, completion: int) -> Iterator[Reserved]:
-        """Hold the most that a request can take, from before it is sent until it is answered.
+    def reserve(self, most: Tokens) -> Iterator[Reservation]:
+        """Reserve the most that a request can take, from before it is sent until it is answered.
 
-        Waits while what others have reserved may yet be given back.
+        Waits while tokens that other requests reserved may still be returned.
 
         Args:
-            prompt, completion: the most that it can take of either.
+            most: the most that it can take.
 
         Raises:
             BudgetSpent: it might exceed the limit.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._fits(prompt + completion) or not self._under_way)
-            most = Tokens(prompt + self._hidden, completion)
-            if not self._fits(prompt + completion):
+            self._changed.wait_for(lambda: self._fits(sum(most)) or not self._num_pending)
+            is_affordable = self._fits(sum(most))
+            most = Tokens(most.prompt + self._hidden, most.completion)
+            if not is_affordable:
                 raise BudgetSpent(
                     f"budget of {self.limit} tokens: {sum(self.spent)} are spent, and the next "
                     f"request could take {sum(most)}; what was remembered so far is kept, the same "
                     "command with a further budget goes on from there"
                 )
             self._reserved += sum(most)
-            self._under_way += 1
+            self._num_pending += 1
             self.requests += 1
-        reserved = Reserved(most)
+        reservation = Reservation(most)
         try:
-            yield reserved
+            yield reservation
         finally:
-            self._settle(reserved)
+            self._settle(reservation)
 
     def _fits(self, tokens: int) -> bool:
         taken = sum(self.spent) + self._reserved + self._hidden + tokens
         return self.limit is None or taken <= self.limit
 
-    def _settle(self, reserved: Reserved) -> None:
+    def _settle(self, reservation: Reservation) -> None:
+        taken, most = reservation.taken, reservation.most
         with self._changed:
-            self._reserved -= sum(reserved.most)
-            self._under_way -= 1
-            self.estimated += not reserved.known
-            self.spent = Tokens(*map(sum, zip(self.spent, reserved.taken, strict=True)))
-            more = reserved.taken.prompt - reserved.most.prompt
+            self._reserved -= sum(most)
+            self._num_pending -= 1
+            self.estimated += not reservation.is_known
+            self.spent = Tokens(
+                prompt=self.spent.prompt + taken.prompt,
+                completion=self.spent.completion + taken.completion,
+            )
+            more = taken.prompt - most.prompt
             if more > 0:
                 logger.warning("the server adds %d tokens or more to every prompt", more)
                 self._hidden += more
@@ -103,10 +108,10 @@ class Budget:
 
 
 def prompt_bound(body: bytes) -> int:
-    """The most tokens that a request's prompt can have, its schema included.
+    """Return the most tokens that a request's prompt can have, its schema included.
 
-    No tokenizer makes more tokens than bytes; some first bring the text into compatibility form,
-    which can be longer.
+    No tokenizer makes more tokens than bytes. Some first normalise the text to its compatibility
+    form, which can be longer.
     """
     compatible = unicodedata.normalize("NFKC", body.decode("utf-8", "replace")).encode()
     return max(len(body), len(compatible)) + TEMPLATE_TOKENS

@@ -1,4 +1,4 @@
-"""Dates in English sentences: in any spelling, and told from the day of saying ("last week")."""
+"""Dates in English sentences, absolute in any spelling or relative to a day ("last week")."""
 
 from __future__ import annotations
 
@@ -44,17 +44,20 @@ _NEAR = {"yesterday": -1, "last night": -1, "tomorrow": 1, "the day before yeste
 _STARTS = frozenset({"since", "from", "as of", "starting", "starting in", "starting on"})
 _STARTS |= {"effective", "between"}
 
+_Period = tuple[str, str, str | None]
+"""First, after and label of a ``Date``."""
+
 
 @dataclass(frozen=True, slots=True)
 class Date:
     """A date in a sentence.
 
     Args:
-        start, stop: its characters, a word like "since" before it among them.
+        start, stop: its characters, including a word like "since" before it.
         first: the day, month or year in ISO form; the first day of a week.
         after: the first day, month or year after it.
-        word: "since", "until", "at" or "" (no statement's time: "after 2010").
-        label: how it is written where the sentence does not name it itself.
+        word: "since", "until", "at", or "" if it is not the time of a statement ("after 2010").
+        label: the date in words, if the sentence gives it only relatively; else None.
     """
 
     start: int
@@ -66,12 +69,12 @@ class Date:
 
     @property
     def is_exact(self) -> bool:
-        """Whether it is one day, month or year, not a week."""
+        """Whether this is one day, month or year, not a week."""
         return _next(self.first) == self.after
 
 
 def find_dates(text: str, said: str | None) -> list[Date]:
-    """The dates of a sentence in their order.
+    """Return the dates of a sentence in their order.
 
     Args:
         text: a sentence.
@@ -88,12 +91,13 @@ def find_dates(text: str, said: str | None) -> list[Date]:
             word = (before[1] or "").lower() if before else ""
             role = _role(word, dates)
             start = before.start() if before and before[1] and role else match.start()
-            dates.append(Date(start, match.end(), *period[:2], role, period[2]))
+            first, after, label = period
+            dates.append(Date(start, match.end(), first, after, word=role, label=label))
     return dates
 
 
 def _role(word: str, before: Sequence[Date]) -> str:
-    """What a word before a date makes of it; "to" and "and" end what another date began."""
+    """Return the role that a word gives the date after it; "to" and "and" may end an interval."""
     if word == "and" and not (before and before[-1].word == "since"):
         return "at"
     if word in _STARTS:
@@ -107,8 +111,8 @@ def _role(word: str, before: Sequence[Date]) -> str:
 
 def _period(
     match: re.Match[str], now: date | None, said: str | None, is_marked: bool
-) -> tuple[str, str, str | None] | None:
-    """(first, after, label) of a match, or None where it tells no date that there is."""
+) -> _Period | None:
+    """Return the period of a match, or None if there is no such date."""
     try:
         return _period_of(match, now, said, is_marked)
     except (OverflowError, ValueError):  # "until 9999", "in 90000 years"
@@ -117,7 +121,7 @@ def _period(
 
 def _period_of(
     match: re.Match[str], now: date | None, said: str | None, is_marked: bool
-) -> tuple[str, str, str | None] | None:
+) -> _Period | None:
     kind = match.lastgroup
     if kind == "full" or kind == "iso":
         iso = parse_date(match[0]) if kind == "full" else _valid(match["iso"])
@@ -140,10 +144,8 @@ def _period_of(
     return _nearest_day(month, int(match["day"] or match["day_of"]), now)
 
 
-def _which(
-    which: str, what: str, now: date | None, said: str | None
-) -> tuple[str, str, str | None] | None:
-    """ "last month", "this year", "next Friday" and the like, where the time is known so well."""
+def _which(which: str, what: str, now: date | None, said: str | None) -> _Period | None:
+    """Return the period of "last month", "next Friday" and so on, if ``said`` is exact enough."""
     step = {"last": -1, "past": -1, "next": 1, "this": 0}[which]
     if now is None:
         return None
@@ -165,7 +167,7 @@ def _which(
     return _labelled(f"{year:04d}-{month:02d}")
 
 
-def _counted(count: str, unit: str, side: str, now: date) -> tuple[str, str, str | None] | None:
+def _counted(count: str, unit: str, side: str, now: date) -> _Period | None:
     number = 1 if count in ("a", "an") else NUMBER_WORDS.get(count)
     number = (int(count) if number is None else number) * (-1 if side.lower() == "ago" else 1)
     if unit == "year":
@@ -175,13 +177,13 @@ def _counted(count: str, unit: str, side: str, now: date) -> tuple[str, str, str
     return _one_day(now + timedelta(number * (7 if unit == "week" else 1)))
 
 
-def _nearest_day(month: int, day: int, now: date) -> tuple[str, str, str | None] | None:
+def _nearest_day(month: int, day: int, now: date) -> _Period | None:
     days = [_valid(f"{year:04d}-{month:02d}-{day:02d}") for year in _years_around(now)]
     close = [date.fromisoformat(found) for found in days if found]
     return _one_day(min(close, key=lambda found: abs(found - now))) if close else None
 
 
-def _nearest_month(name: str, now: date) -> tuple[str, str, str | None]:
+def _nearest_month(name: str, now: date) -> _Period:
     month = _month_number(name)
     year = min(_years_around(now), key=lambda y: abs((y - now.year) * 12 + month - now.month))
     return _labelled(f"{year:04d}-{month:02d}")
@@ -202,22 +204,22 @@ def _month_after(now: date, step: int) -> str:
     return f"{year:04d}-{month + 1:02d}"
 
 
-def _one_day(day: date) -> tuple[str, str, str | None]:
+def _one_day(day: date) -> _Period:
     return _labelled(day.isoformat())
 
 
-def _days(first: date, count: int) -> tuple[str, str, str | None]:
+def _days(first: date, count: int) -> _Period:
     last = first + timedelta(count - 1)
     label = f"{name_date(first.isoformat())} to {name_date(last.isoformat())}"
     return first.isoformat(), (first + timedelta(count)).isoformat(), label
 
 
-def _labelled(iso: str) -> tuple[str, str, str | None]:
+def _labelled(iso: str) -> _Period:
     return iso, _next(iso), name_date(iso)
 
 
 def name_date(iso: str) -> str:
-    """An ISO day, month or year as English writes it: "7 May 2023"."""
+    """Return an ISO day, month or year in English: "7 May 2023"."""
     year, *rest = iso.split("-")
     if not rest:
         return year
@@ -226,7 +228,7 @@ def name_date(iso: str) -> str:
 
 
 def _next(iso: str) -> str:
-    """The day, month or year after one.
+    """Return the day, month or year after one.
 
     Raises:
         OverflowError: there is none.
@@ -241,7 +243,7 @@ def _next(iso: str) -> str:
 
 
 def _day(said: str | None) -> date | None:
-    """The day of an ISO time; the first day of what is less exact, None of what is none."""
+    """Return the day of an ISO time, the first day of a month or year; None if it is invalid."""
     iso = _valid(said[:10]) if said else None
     return date.fromisoformat((iso + "-01-01")[:10]) if iso else None
 

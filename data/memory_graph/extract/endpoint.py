@@ -1,4 +1,4 @@
-"""Extraction by any server that speaks the OpenAI chat API, within a budget of tokens."""
+"""Extractor that asks a server with the OpenAI chat API, within a budget of tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ from typing import Any, Literal
 from tqdm import tqdm
 
 from turngraph.configs.extras import extra
-from turngraph.data.memory_graph.extract.budget import Budget, BudgetSpent, Reserved, prompt_bound
+from turngraph.data.memory_graph.extract.budget import (
+    Budget,
+    BudgetSpent,
+    Reservation,
+    Tokens,
+    prompt_bound,
+)
 from turngraph.data.memory_graph.extract.model_extractor import ModelExtractor, Prompt, Reply
 from turngraph.data.memory_graph.extract.replies import fits
 
@@ -25,37 +31,38 @@ with extra("memory", "--extractor endpoint needs"):
 
 __all__ = ["BudgetSpent", "EndpointExtractor", "EndpointSettings"]
 
-TRIED_AGAIN = {408, 409, 425, 429, 500, 502, 503, 504, 529}
+RETRIED = {408, 409, 425, 429, 500, 502, 503, 504, 529}
+"""Statuses after which a request is retried."""
 CONNECT_SECONDS = 10.0
 MAX_WAIT = 120.0
-"""Longest pause before a further attempt, in seconds; a server that asks for more is given up."""
+"""Longest pause before a retry, in seconds; the client gives up if the server asks for more."""
 QUOTED = 24
-"""Characters of a message in which a prompt's own words count as quoted."""
+"""Characters in sequence from which on a message counts as quoting the prompt."""
 
 
 @dataclass(frozen=True)
 class EndpointSettings:
-    """How a server is asked.
+    """Settings of the requests to a server.
 
     Args:
         base_url: up to the version, as ``http://localhost:8000/v1``.
-        model: as the server calls it.
-        api_key_variable: environment variable with the key; sent where it is set.
-        max_tokens: longest reply.
-        token_limit: the field that carries it; newer OpenAI models want the second.
-        response_format: ``json_schema`` where the server constrains its decoding, ``json_object``
-            where it knows JSON only, ``none``.
+        model: the model's name on the server.
+        api_key_variable: environment variable with the key, which is sent if it is set.
+        max_tokens: of the longest reply.
+        token_limit: the request's field for ``max_tokens``; newer OpenAI models need the second.
+        response_format: ``json_schema`` if the server constrains its decoding to a schema,
+            ``json_object`` if to any JSON object, ``none``.
         temperature: None leaves it to the server.
-        concurrency: requests under way at once.
-        retries: further attempts after a failed one.
+        concurrency: simultaneous requests.
+        retries: attempts after a failed one.
         timeout: of one request, in seconds.
-        backoff: pause before the second attempt in seconds, doubled for each further one, where
-            the server does not say.
+        backoff: pause before the first retry in seconds, doubled for each further one, unless the
+            server sets it.
         budget: tokens of prompts and replies together; None: no limit.
         prompt_price, completion_price: per million tokens.
 
     Raises:
-        ValueError: a value that cannot be; names the field.
+        ValueError: a value is invalid; the message names the field.
     """
 
     base_url: str
@@ -90,15 +97,15 @@ class EndpointSettings:
 
     @property
     def url(self) -> str:
-        """Where requests go."""
+        """URL of the requests."""
         return self.base_url.rstrip("/") + "/chat/completions"
 
 
 class Failure(Exception):
-    """An attempt that may be repeated.
+    """A failed attempt that may be retried.
 
     Args:
-        reason: for the error if it was the last one.
+        reason: for the error message of the last attempt.
         wait: seconds that the server asks to wait.
     """
 
@@ -108,12 +115,12 @@ class Failure(Exception):
 
 
 class EndpointExtractor(ModelExtractor):
-    """Extraction by a server; every request is paid from one budget, failed ones too.
+    """Extractor that asks a server; every request counts against one budget, failed ones too.
 
     Args:
-        settings: which server, and how.
-        name: recorded with every episode; None: after the model.
-        progress: show a bar.
+        settings: of the server and its requests.
+        name: recorded with every episode; None: derived from the model's name.
+        progress: show a progress bar.
     """
 
     def __init__(
@@ -123,10 +130,10 @@ class EndpointExtractor(ModelExtractor):
         super().__init__(name or f"endpoint:{settings.model}", self.client.ask)
 
     def cost(self) -> dict[str, float]:
-        """Requests, tokens and their price so far.
+        """Return the requests, tokens and their price so far.
 
-        Where a server did not say what a request took, the most that it can have taken is counted,
-        and ``estimated_requests`` tells how often.
+        A request without reported usage counts with the most that it can have taken;
+        ``estimated_requests`` is the number of these.
         """
         budget, prices = self.client.budget, self.client.settings
         prompt, completion = budget.spent
@@ -140,11 +147,11 @@ class EndpointExtractor(ModelExtractor):
 
 
 class ChatClient:
-    """Asks a server for JSON.
+    """Client that asks a server for JSON.
 
     Args:
-        settings: which server, and how.
-        progress: show a bar.
+        settings: of the server and its requests.
+        progress: show a progress bar.
     """
 
     def __init__(self, settings: EndpointSettings, progress: bool = False) -> None:
@@ -152,7 +159,7 @@ class ChatClient:
         self.budget = Budget(settings.budget)
 
     def ask(self, prompts: Sequence[Prompt]) -> list[Reply]:
-        """Replies in the order of the prompts.
+        """Return replies in the order of the prompts.
 
         Raises:
             BudgetSpent: the next request might exceed the budget.
@@ -185,27 +192,28 @@ class ChatClient:
                 reason += f", and it asks to wait {wait:.0f} s"
                 break
             pause = self.settings.backoff * 2**attempt * random.uniform(0.5, 1)
-            last = attempt == self.settings.retries
-            if last or stop.wait(min(pause, MAX_WAIT) if wait is None else wait):
+            is_last = attempt == self.settings.retries
+            if is_last or stop.wait(min(pause, MAX_WAIT) if wait is None else wait):
                 break
         raise self._error(prompt, f"{reason}; given up after {attempt + 1} attempts")
 
     def _error(self, prompt: Prompt, reason: str) -> ValueError:
-        return ValueError(f"{self.settings.url}: {prompt.place}: {reason}")
+        return ValueError(f"{self.settings.url}: {prompt.subject}: {reason}")
 
     def _attempt(self, client: httpx2.Client, prompt: Prompt) -> Reply:
         body = self._body(prompt)
-        with self.budget.reserve(prompt_bound(body), self.settings.max_tokens) as reserved:
+        most = Tokens(prompt_bound(body), self.settings.max_tokens)
+        with self.budget.reserve(most) as reservation:
             try:
                 response = client.post(self.settings.url, content=body)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-                reserved.used(0, 0)
+                reservation.report(Tokens(0, 0))
                 raise Failure(f"no connection ({error})") from None
             except httpx2.TimeoutException:
                 raise Failure(f"no reply within {self.settings.timeout:g} s") from None
             except httpx2.RequestError as error:
                 raise Failure(f"the connection broke ({type(error).__name__})") from None
-            return self._read(response, prompt, reserved)
+            return self._read(response, prompt, reservation)
 
     def _body(self, prompt: Prompt) -> bytes:
         settings = self.settings
@@ -223,20 +231,21 @@ class ChatClient:
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
         return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
-    def _read(self, response: httpx2.Response, prompt: Prompt, reserved: Reserved) -> Reply:
+    def _read(self, response: httpx2.Response, prompt: Prompt, reservation: Reservation) -> Reply:
         status = response.status_code
         if 400 <= status < 500:  # refused, not answered
-            reserved.used(0, 0)
-        if status in TRIED_AGAIN:
+            reservation.report(Tokens(0, 0))
+        if status in RETRIED:
             raise Failure(f"status {status}", wait_seconds(response.headers.get("Retry-After")))
         record = json_object(response)
         if status != 200:
             raise self._error(prompt, f"status {status}{self._explained(status, record, prompt)}")
-        report_usage(record, reserved)
+        if (usage := read_usage(record)) is not None:
+            reservation.report(usage)
         return read_completion(record, prompt, self.settings.max_tokens)
 
     def _explained(self, status: int, record: dict[str, Any], prompt: Prompt) -> str:
-        """What the server says about a refusal, unless it quotes what was asked."""
+        """Return what the server says about a refusal, unless it quotes the prompt."""
         if status in (401, 403):
             known = "is set" if os.environ.get(self.settings.api_key_variable) else "is not set"
             return f"; the environment variable {self.settings.api_key_variable} {known}"
@@ -248,13 +257,13 @@ class ChatClient:
 
 
 def quotes(message: str, text: str) -> bool:
-    """Whether a message repeats a stretch of a text."""
+    """Return whether a message repeats ``QUOTED`` characters of a text."""
     ends = range(QUOTED, max(len(message), QUOTED) + 1)
     return any(message[end - QUOTED : end] in text for end in ends)
 
 
 def wait_seconds(header: str | None) -> float | None:
-    """Seconds that a ``Retry-After`` asks to wait, given as a number or as a date."""
+    """Return the seconds that a ``Retry-After`` header asks to wait, from a number or a date."""
     if header is None:
         return None
     try:
@@ -268,7 +277,7 @@ def wait_seconds(header: str | None) -> float | None:
 
 
 def json_object(response: httpx2.Response) -> dict[str, Any]:
-    """The JSON object of a response; empty if it is none (an error page in HTML)."""
+    """Return the JSON object of a response; {} if it is none (an error page in HTML)."""
     try:
         record = json.loads(response.content)
     except (ValueError, RecursionError):
@@ -276,21 +285,22 @@ def json_object(response: httpx2.Response) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def report_usage(record: dict[str, Any], reserved: Reserved) -> None:
-    """Tell the budget what a request took, if the server says so."""
+def read_usage(record: dict[str, Any]) -> Tokens | None:
+    """Return the tokens that a request took, as the server reports them; None if it does not."""
     usage = record.get("usage")
     usage = usage if isinstance(usage, dict) else {}
     prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
     if type(prompt) is int and type(completion) is int and prompt >= 0 and completion >= 0:
-        reserved.used(prompt, completion)
+        return Tokens(prompt, completion)
+    return None
 
 
 def read_completion(record: dict[str, Any], prompt: Prompt, max_tokens: int) -> Reply:
-    """The reply in a chat completion.
+    """Return the reply in a chat completion.
 
     Raises:
-        Failure: there is none, or it is not JSON of the schema.
-        ValueError: ``max_tokens`` were used up before anything was written.
+        Failure: there is no reply, or it is not JSON of the schema.
+        ValueError: ``max_tokens`` were used up before the reply began.
     """
     try:
         choice = record["choices"][0]
@@ -311,6 +321,6 @@ def read_completion(record: dict[str, Any], prompt: Prompt, max_tokens: int) -> 
 
 
 def bare(text: str) -> str:
-    """The JSON object in a reply, without the thoughts before it and the fence around it."""
+    """Return the JSON object in a reply without the thoughts before it and the fence around it."""
     text = text.rpartition("</think>")[2]
     return text[text.find("{") : text.rfind("}") + 1]

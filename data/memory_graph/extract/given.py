@@ -1,10 +1,9 @@
-"""Statements that the user already has, as JSON Lines, and the extractor that passes them on.
+"""Extractor for statements that the user gives as JSON Lines.
 
 A line has ``text``, ``time``, ``source``, ``speaker``, ``title`` (all optional), ``triplets`` (or
-``triples``) of
-``subject``, ``relation``, ``object`` and ``theses`` of ``text`` and ``entities``; both may have
-``valid_from``, ``valid_to``, ``hypothesis``, and ``replaces``, a list of old facts, each named by
-``subject``, ``relation``, ``object`` (any of them) or by the ``text`` of a thesis.
+``triples``) of ``subject``, ``relation``, ``object`` and ``theses`` of ``text`` and ``entities``.
+Both may have ``valid_from``, ``valid_to``, ``hypothesis``, and ``replaces``, a list of old facts,
+each named by ``subject``, ``relation``, ``object`` (any of them) or by the ``text`` of a thesis.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
-from turngraph.data.jsonlines import Json, Place, field, iter_lines, records
+from turngraph.data.json_fields import Json, Place, field, iter_lines, records
 from turngraph.data.memory_graph.extract.rules import RulesExtractor
 from turngraph.data.memory_graph.memory_types import (
     Episode,
@@ -41,7 +40,7 @@ _REPLACED = frozenset({"subject", "relation", "object", "text"})
 
 
 class GivenExtractor:
-    """Passes on what was given with the episodes that it read; questions are read by rules."""
+    """Extractor that returns the statements given with its episodes; rules read questions."""
 
     name = "given"
 
@@ -51,7 +50,10 @@ class GivenExtractor:
         self._rules = RulesExtractor()
 
     def read(self, path: str | Path) -> Iterator[Episode]:
-        """The episodes of a file, for ``MemoryGraph.remember_many``.
+        """Read the episodes of a JSON Lines file, for ``MemoryGraph.remember_many``.
+
+        Their origin is the file and a hash of the line, so that a file that has grown can be read
+        again. Their source is the file's name unless the line names one.
 
         Raises:
             ValueError: a line or field is wrong; the message names file, line and field.
@@ -60,17 +62,17 @@ class GivenExtractor:
             yield self._hold(episode, _Given(extraction, place))
 
     def hold(self, episode: Episode, extraction: Extraction) -> Episode:
-        """Keep what an episode says until it is asked for; returns the episode.
+        """Hold an episode's extraction until ``extract`` needs it, and return the episode.
 
         Raises:
-            ValueError: the episode has no origin, by which it is known again.
+            ValueError: the episode has no origin, which identifies it.
         """
         if episode.origin is None:
             raise ValueError("a given episode needs an origin")
         return self._hold(episode, _Given(extraction, Place(episode.origin)))
 
     def extract(self, episodes: Sequence[Episode]) -> list[Extraction]:
-        """What was given with the episodes, which have to come in the order of reading.
+        """Return the extractions given with the episodes, which come in the order of reading.
 
         Raises:
             ValueError: an episode was not read by this extractor.
@@ -82,12 +84,12 @@ class GivenExtractor:
                 raise ValueError(f"{episode.origin or 'an episode'}: nothing was given with it")
             self._current[episode.origin or ""] = given
         last = next(reversed(self._current), None)
-        while last in self._ahead:  # what was passed over before it is remembered already
+        while last in self._ahead:  # skipped episodes before it are remembered already
             del self._ahead[next(iter(self._ahead))]
         return [given.extraction for given in self._current.values()]
 
     def replaced(self, updates: Sequence[Update]) -> list[tuple[int, ...]]:
-        """For every update the keys of the known facts that its ``replaces`` names.
+        """Return, for every update, the keys of the known facts that its ``replaces`` names.
 
         Raises:
             ValueError: one names no fact that holds; the message names file, line and field.
@@ -95,11 +97,11 @@ class GivenExtractor:
         return [self._replaced(update) for update in updates]
 
     def entities(self, question: str) -> list[str]:
-        """Names that a question mentions, found by rules."""
+        """Return the names that a question mentions, found by rules."""
         return self._rules.entities(question)
 
     def cost(self) -> dict[str, float]:
-        """Nothing: no tokens, no requests."""
+        """Return no costs: there are no tokens and no requests."""
         return {}
 
     def _hold(self, episode: Episode, given: _Given) -> Episode:
@@ -114,7 +116,7 @@ class GivenExtractor:
         return tuple(dict.fromkeys(chain.from_iterable(update.named)))
 
     def _place(self, update: Update) -> Place:
-        """Where a statement was read; a triplet may have become a thesis since."""
+        """Return where a statement was read; a triplet may have become a thesis since."""
         given = self._current[update.episode.origin or ""]
         statements: dict[str, tuple[Triplet | Thesis, ...]] = {
             "triplets": given.extraction.triplets,
@@ -130,22 +132,10 @@ class GivenExtractor:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """What an episode says, and where that was read."""
+    """An episode's extraction, and where it was read."""
 
     extraction: Extraction
     place: Place
-
-
-def read_given(path: str | Path) -> Iterator[tuple[Episode, Extraction]]:
-    """Episodes with what they say, from a JSON Lines file.
-
-    Their origin is the file and a hash of the line, so that a file that has grown can be given
-    again; their source is the file's name unless the line names one.
-
-    Raises:
-        ValueError: a line or field is wrong; the message names file, line and field.
-    """
-    yield from ((episode, extraction) for _, episode, extraction in _read(path))
 
 
 def _read(path: str | Path) -> Iterator[tuple[Place, Episode, Extraction]]:
@@ -170,7 +160,7 @@ def _read_line(record: Json, place: Place) -> tuple[Episode, Extraction]:
     theses = [_thesis(r, at) for at, r in records(record, "theses", place)]
     text = field(record, "text", str, place, None)
     if text is None:
-        text, triplets, theses = _read_out(triplets, theses)
+        text, triplets, theses = _written_out(triplets, theses)
     else:
         whole = (0, len(text))
         triplets = [replace(triplet, span=whole) for triplet in triplets]
@@ -189,34 +179,52 @@ def _read_line(record: Json, place: Place) -> tuple[Episode, Extraction]:
     return episode, Extraction(tuple(triplets), tuple(theses), tuple(times))
 
 
-def _read_out(
+def _written_out(
     triplets: Sequence[Triplet], theses: Sequence[Thesis]
 ) -> tuple[str, list[Triplet], list[Thesis]]:
-    """The text of an episode that came without one: a line for each statement, their spans set."""
+    """Return the text of an episode without one, a line per statement, and these with spans."""
     lines = [f"{t.subject} {t.relation} {t.object}." for t in triplets] + [t.text for t in theses]
     spans: list[Span] = []
     at = 0
     for line in lines:
         spans.append((at, at + len(line)))
         at += len(line) + 1
-    placed = [replace(t, span=span) for t, span in zip([*triplets, *theses], spans, strict=True)]
-    return "\n".join(lines), placed[: len(triplets)], placed[len(triplets) :]
+    num = len(triplets)
+    return (
+        "\n".join(lines),
+        [replace(t, span=span) for t, span in zip(triplets, spans[:num], strict=True)],
+        [replace(t, span=span) for t, span in zip(theses, spans[num:], strict=True)],
+    )
 
 
 def _triplet(record: Json, place: Place) -> Triplet:
     _check_fields(record, _TRIPLET, place)
-    ends = {name: _filled(record, name, place) for name in ("subject", "relation", "object")}
-    return Triplet(**ends, **_times(record, place))
+    return Triplet(
+        subject=_filled(record, "subject", place),
+        relation=_filled(record, "relation", place),
+        object=_filled(record, "object", place),
+        **_common_fields(record, place),
+    )
 
 
 def _thesis(record: Json, place: Place) -> Thesis:
     _check_fields(record, _THESIS, place)
     entities = tuple(value for _, value in _strings(record, "entities", place))
-    return Thesis(_filled(record, "text", place), entities, **_times(record, place))
+    return Thesis(
+        text=_filled(record, "text", place), entities=entities, **_common_fields(record, place)
+    )
 
 
-def _times(record: Json, place: Place) -> dict[str, Any]:
-    """What triplets and theses have in common."""
+class _CommonFields(TypedDict):
+    """The fields that triplets and theses have in common."""
+
+    valid_from: str | None
+    valid_to: str | None
+    hypothesis: bool
+    replaces: tuple[Replaced, ...]
+
+
+def _common_fields(record: Json, place: Place) -> _CommonFields:
     since, until = (_time(record, name, place) for name in ("valid_from", "valid_to"))
     if since is not None and until is not None and start(until) < start(since):
         raise (place / "valid_to").error(f"{until} is before valid_from {since}")

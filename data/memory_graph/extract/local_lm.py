@@ -1,8 +1,9 @@
-"""Extraction by a local causal LM whose decoding is constrained, so that every reply parses."""
+"""Extractor that asks a local causal LM with constrained decoding, so that every reply parses."""
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,12 +11,12 @@ from turngraph.data.memory_graph.extract.model_extractor import ModelExtractor, 
 from turngraph.data.memory_graph.extract.replies import Schema, fits
 
 Generate = Callable[[Sequence[str], Schema], Sequence[tuple[str, bool]]]
-"""JSON of a schema for each user message, and whether the LM ended it by itself;
-``model.constrained.ConstrainedLM.generate``."""
+"""Returns JSON of a schema for each user message, and whether the LM ended it by itself, as
+``model.constrained.ConstrainedLM.generate`` does."""
 
 
 class LmExtractor(ModelExtractor):
-    """Extraction by a local LM.
+    """Extractor that asks a local LM.
 
     Args:
         generate: the LM.
@@ -27,21 +28,20 @@ class LmExtractor(ModelExtractor):
         self.generate = generate
 
     def _generate(self, prompts: Sequence[Prompt]) -> list[Reply]:
-        """Replies, the prompts of each schema together.
+        """Generate replies, one batch for the prompts of each schema.
 
         Raises:
-            ValueError: a reply is not of its schema: the decoding is not constrained.
+            ValueError: a reply breaks its schema: the decoding is not constrained.
         """
-        schemas = {json.dumps(prompt.schema): prompt.schema for prompt in prompts}
-        groups: dict[str, list[int]] = {key: [] for key in schemas}
-        for number, prompt in enumerate(prompts):
-            groups[json.dumps(prompt.schema)].append(number)
+        groups: dict[str, list[int]] = defaultdict(list)
+        for i, prompt in enumerate(prompts):
+            groups[json.dumps(prompt.schema)].append(i)
         replies: dict[int, Reply] = {}
-        for key, numbers in groups.items():
-            texts = self.generate([prompts[n].text for n in numbers], schemas[key])
-            for number, (text, whole) in zip(numbers, texts, strict=True):
-                replies[number] = Reply(_parsed(text, prompts[number]), whole)
-        return [replies[number] for number in range(len(prompts))]
+        for group in groups.values():
+            texts = self.generate([prompts[i].text for i in group], prompts[group[0]].schema)
+            for i, (text, is_complete) in zip(group, texts, strict=True):
+                replies[i] = Reply(_parsed(text, prompts[i]), is_complete)
+        return [replies[i] for i in range(len(prompts))]
 
 
 def _parsed(text: str, prompt: Prompt) -> Any:
@@ -50,5 +50,5 @@ def _parsed(text: str, prompt: Prompt) -> Any:
     except ValueError:
         value = None
     if value is None or not fits(value, prompt.schema):
-        raise ValueError(f"{prompt.place}: the LM's reply breaks its schema: is it constrained?")
+        raise ValueError(f"{prompt.subject}: the LM's reply breaks its schema: is it constrained?")
     return value

@@ -1,4 +1,4 @@
-"""Extraction by asking a language model, whichever it is: prompts, excerpts, what is replaced."""
+"""Extractor that asks a language model: prompts, excerpts of episodes, replaced facts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
+from operator import itemgetter
 from string import Template
 from typing import Any, NamedTuple
 
@@ -29,46 +30,50 @@ from turngraph.data.memory_graph.memory_types import Episode, Extraction, Fact, 
 from turngraph.data.normalise import fold
 
 EXCERPT_CHARACTERS = 800
-"""What is asked about at once; the paper's texts have up to 1,024."""
+"""Longest excerpt of a prompt; the paper's texts have up to 1,024 characters."""
 BEFORE_CHARACTERS = 300
 CONTEXT_CHARACTERS = 200
-"""What is shown on either side of a new statement: "No, I was wrong" decides what it replaces."""
+"""Context on either side of a new statement: "No, I was wrong" decides what it replaces."""
 KNOWN_AT_ONCE = 40
+"""Known facts in one prompt at most."""
 
 
 class Prompt(NamedTuple):
-    """A question to a language model.
+    """A prompt for a language model.
 
     Args:
         text: one user message.
         schema: of the JSON to reply with.
-        place: what it is about, for errors; nothing of what was said there.
+        subject: names the episode or question in errors without quoting it.
     """
 
     text: str
     schema: Schema
-    place: str
+    subject: str
 
 
 class Reply(NamedTuple):
-    """A value of the prompt's schema, None if it had to end early and cannot be read; and whether
-    it came to its own end.
+    """A language model's reply.
+
+    Args:
+        value: of the prompt's schema; None if the reply was cut off and cannot be read.
+        is_complete: the model ended the reply by itself.
     """
 
     value: Any
-    whole: bool
+    is_complete: bool
 
 
 Ask = Callable[[Sequence[Prompt]], Sequence[Reply]]
-"""Replies in the order of the prompts."""
+"""Returns replies in the order of the prompts."""
 
 
 class ModelExtractor:
-    """Extraction by asking a language model.
+    """Extractor that asks a language model.
 
-    An excerpt whose reply does not come to its own end, or fills a list or a text to its limit, is
-    asked about again in parts. Where a single sentence is too much, or a reply copies the prompt's
-    example, the excerpt's sentences become theses by rules, beside what could be read of the reply.
+    An excerpt whose reply is cut off, or fills a list or a text to its limit, is asked about again
+    in parts. Where a single sentence is too much, or a reply copies the prompt's example, the
+    excerpt's sentences become theses by rules, in addition to the readable part of the reply.
 
     Args:
         name: recorded with every episode.
@@ -80,62 +85,63 @@ class ModelExtractor:
         self.counts: Counter[str] = Counter()
 
     def extract(self, episodes: Sequence[Episode]) -> list[Extraction]:
-        """One extraction for every episode, in their order.
+        """Return one extraction for every episode, in their order.
 
         Raises:
             ValueError: the language model cannot be asked, or its budget is spent.
         """
         found: list[list[tuple[Span, Extraction]]] = [[] for _ in episodes]
         todo = [
-            Excerpt(number, episode, span)
-            for number, episode in enumerate(episodes)
+            Excerpt(index, episode, span)
+            for index, episode in enumerate(episodes)
             for span in excerpt_spans(episode.text, EXCERPT_CHARACTERS)
         ]
         while todo:
             replies = self._ask([extraction_prompt(excerpt) for excerpt in todo])
             again: list[Excerpt] = []
             for excerpt, reply in zip(todo, replies, strict=True):
-                whole = reply.whole and not is_full(reply.value, EXTRACTION)
-                parts = [] if whole else split_excerpt(excerpt)
+                is_complete = reply.is_complete and not is_full(reply.value, EXTRACTION)
+                parts = [] if is_complete else split_excerpt(excerpt)
                 again += parts
                 self.counts["split_excerpts"] += bool(parts)
                 if not parts:
-                    found[excerpt.number].append((excerpt.span, self._read(excerpt, reply, whole)))
+                    extraction = self._read(excerpt, reply, is_complete)
+                    found[excerpt.index].append((excerpt.span, extraction))
             todo = again
-        return [join([said for _, said in sorted(parts, key=_begin)]) for parts in found]
+        return [join([part for _, part in sorted(parts, key=itemgetter(0))]) for parts in found]
 
-    def _read(self, excerpt: Excerpt, reply: Reply, whole: bool) -> Extraction:
+    def _read(self, excerpt: Excerpt, reply: Reply, is_complete: bool) -> Extraction:
         reader = Reader(excerpt, before(excerpt), self.counts)
-        said = Extraction() if reply.value is None else reader.extraction(reply.value)
+        extraction = Extraction() if reply.value is None else reader.extraction(reply.value)
         self.counts["copied_from_example"] += reader.copied
-        if whole and not reader.copied:
-            return said
+        if is_complete and not reader.copied:
+            return extraction
         self.counts["excerpts_by_rules"] += 1
-        return join([said, by_rules(excerpt)])
+        return join([extraction, by_rules(excerpt)])
 
     def replaced(self, updates: Sequence[Update]) -> list[tuple[int, ...]]:
-        """For every update the keys of the known facts that the new statement replaces.
+        """Return, for every update, the keys of the known facts that the new statement replaces.
 
-        A hypothesis replaces nothing. Many known facts are asked about in several prompts.
+        A hypothesis replaces nothing. Many known facts are split into several prompts.
 
         Raises:
             ValueError: the language model cannot be asked, or its budget is spent.
         """
-        asked = [
-            (number, update.known[first : first + KNOWN_AT_ONCE])
-            for number, update in enumerate(updates)
+        parts = [
+            (index, update.known[first : first + KNOWN_AT_ONCE])
+            for index, update in enumerate(updates)
             if not update.new.hypothesis
             for first in range(0, len(update.known), KNOWN_AT_ONCE)
         ]
-        replies = self._ask([replaced_prompt(updates[number], known) for number, known in asked])
+        replies = self._ask([replaced_prompt(updates[index], known) for index, known in parts])
         keys: list[tuple[int, ...]] = [()] * len(updates)
-        for (number, known), reply in zip(asked, replies, strict=True):
+        for (index, known), reply in zip(parts, replies, strict=True):
             chosen = sorted(set(_readable(reply)["replaced"]))
-            keys[number] += tuple(known[n - 1].key for n in chosen)
+            keys[index] += tuple(known[n - 1].key for n in chosen)
         return keys
 
     def entities(self, question: str) -> list[str]:
-        """Names that a question mentions, in its order; what does not occur in it is left out.
+        """Return the names that a question mentions, in its order, without names not found in it.
 
         Raises:
             ValueError: the language model cannot be asked, or its budget is spent.
@@ -148,7 +154,7 @@ class ModelExtractor:
         return found
 
     def cost(self) -> dict[str, float]:
-        """Requests so far, and how often a reply could not be taken as it was."""
+        """Return the number of requests, and of replies that could not be used as they were."""
         return {name: float(count) for name, count in self.counts.items()}
 
     def _ask(self, prompts: Sequence[Prompt]) -> Sequence[Reply]:
@@ -156,20 +162,16 @@ class ModelExtractor:
         return self.ask(prompts) if prompts else []
 
 
-def _begin(part: tuple[Span, Extraction]) -> Span:
-    return part[0]
-
-
 def _readable(reply: Reply) -> Any:
     if reply.value is None:
-        raise ValueError("the language model's reply to a short question is longer than it may be")
+        raise ValueError("the language model's reply to a short question is too long")
     return reply.value
 
 
 def excerpt_spans(text: str, most: int) -> list[Span]:
-    """Spans of whole sentences, together up to ``most`` characters, or of one longer sentence.
+    """Return spans of whole sentences, together up to ``most`` characters, or of one longer one.
 
-    Only a sentence longer than ``EXCERPT_CHARACTERS`` is cut, between words where it has any.
+    Only a sentence longer than ``EXCERPT_CHARACTERS`` is cut, between words if it has any.
     """
     spans: list[Span] = []
     for sentence in sentence_spans(text):
@@ -193,35 +195,35 @@ def _cut(text: str, span: Span) -> list[Span]:
 
 
 def split_excerpt(excerpt: Excerpt) -> list[Excerpt]:
-    """An excerpt in about two parts; none if it is a single sentence."""
+    """Split an excerpt into about two parts; return none if it is a single sentence."""
     first = excerpt.span[0]
     spans = excerpt_spans(excerpt.text, len(excerpt.text) // 2)
     parts = [
-        Excerpt(excerpt.number, excerpt.episode, (first + start, first + stop))
+        Excerpt(excerpt.index, excerpt.episode, (first + start, first + stop))
         for start, stop in spans
     ]
     return parts if len(parts) > 1 else []
 
 
 def by_rules(excerpt: Excerpt) -> Extraction:
-    """The theses and times of an excerpt as the rules find them."""
+    """Return the theses and times of an excerpt that the rules find."""
     first = excerpt.span[0]
-    [said] = RulesExtractor().extract([replace(excerpt.episode, text=excerpt.text)])
+    [extraction] = RulesExtractor().extract([replace(excerpt.episode, text=excerpt.text)])
     theses = [
         replace(thesis, span=(first + thesis.span[0], first + thesis.span[1]))
-        for thesis in said.theses
+        for thesis in extraction.theses
         if thesis.span is not None
     ]
-    return Extraction(theses=tuple(theses), times=said.times)
+    return Extraction(theses=tuple(theses), times=extraction.times)
 
 
 def join(parts: Sequence[Extraction]) -> Extraction:
-    """Several extractions of one episode as one, nothing twice."""
-
-    def together(field: str) -> tuple[Any, ...]:
-        return tuple(dict.fromkeys(item for part in parts for item in getattr(part, field)))
-
-    return Extraction(together("triplets"), together("theses"), together("times"))
+    """Join several extractions of one episode without repeats."""
+    return Extraction(
+        triplets=tuple(dict.fromkeys(item for part in parts for item in part.triplets)),
+        theses=tuple(dict.fromkeys(item for part in parts for item in part.theses)),
+        times=tuple(dict.fromkeys(item for part in parts for item in part.times)),
+    )
 
 
 @cache
@@ -231,26 +233,26 @@ def _template(name: str) -> Template:
 
 
 def prompt_text(name: str, **values: str) -> str:
-    """A prompt of ``prompts/``, filled in."""
+    """Return a prompt of ``prompts/`` with its values filled in."""
     return _template(name).substitute(values)
 
 
-def place_of(episode: Episode) -> str:
-    """How an error names an episode without saying what is in it."""
+def name_episode(episode: Episode) -> str:
+    """Return the name of an episode in errors, which quotes nothing of its text."""
     if episode.origin is None:
         return "an episode without origin" + (f" of {episode.source}" if episode.source else "")
     return f"the episode {episode.origin}"
 
 
 def before(excerpt: Excerpt) -> str:
-    """The end of what stands before an excerpt in its episode."""
+    """Return the end of the text before an excerpt in its episode."""
     start = excerpt.span[0]
     text = excerpt.episode.text[max(start - BEFORE_CHARACTERS, 0) : start]
     return one_line(text.partition(" ")[2] if start > BEFORE_CHARACTERS else text)
 
 
 def extraction_prompt(excerpt: Excerpt) -> Prompt:
-    """What an excerpt says: theses, triplets, times."""
+    """Return the prompt for an excerpt's theses, triplets and times."""
     episode = excerpt.episode
     text = prompt_text(
         "extract",
@@ -259,11 +261,11 @@ def extraction_prompt(excerpt: Excerpt) -> Prompt:
         before=before(excerpt) or "nothing",
         passage=one_line(excerpt.text),
     )
-    return Prompt(text, EXTRACTION, place_of(episode))
+    return Prompt(text, EXTRACTION, name_episode(episode))
 
 
 def replaced_prompt(update: Update, known: Sequence[Fact]) -> Prompt:
-    """Which of the known facts, numbered from 1, a new statement replaces."""
+    """Return the prompt for which of the known facts, numbered from 1, a new statement replaces."""
     episode = update.episode
     start, stop = update.new.span or (0, 0)
     context = episode.text[max(start - CONTEXT_CHARACTERS, 0) : stop + CONTEXT_CHARACTERS]
@@ -275,11 +277,11 @@ def replaced_prompt(update: Update, known: Sequence[Fact]) -> Prompt:
         speaker=one_line(episode.speaker or "") or "somebody",
         context=one_line(context),
     )
-    return Prompt(text, replaced_schema(len(known)), place_of(episode))
+    return Prompt(text, replaced_schema(len(known)), name_episode(episode))
 
 
 def known_line(fact: Fact) -> str:
-    """A known fact in one line, with what is known of its times."""
+    """Return a known fact in one line with its known times."""
     said = next((place.said for place in fact.provenance if place.said), None)
     times = [
         f"{word} {time}"

@@ -1,4 +1,4 @@
-"""Noun phrases of plain sentences: who something is said of, and what is said."""
+"""Noun phrases of plain sentences: subjects and complements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from turngraph.data.memory_graph.extract.word_lists import (
 )
 
 MAX_WORDS = 7
-"""Of an atomic end of a triplet (PersonalAI, arXiv 2506.17001)."""
+"""Longest atomic end of a triplet, in words (PersonalAI, arXiv 2506.17001)."""
 MAX_COMPLEMENTS = 3
 
 ENDS = frozenset(", ; : — – ( ) . ! ? / … । 。".split())
@@ -47,11 +47,11 @@ _ATTRIBUTES = frozenset(
     "username nationality religion favourite favorite major degree rank title time date location "
     "venue headquarters population currency language".split()
 )
-"""Things of which somebody or something has one: the newest value is the one that holds."""
+"""Attributes with one value at a time: the newest value holds."""
 _OUR_THINGS = frozenset(
     "meeting party wedding flight appointment deadline password passcode rent venue".split()
 )
-"""Of which those who talk of "the meeting" have one in mind."""
+"""Things that are unique in a conversation: "the meeting"."""
 _THINKING = frozenset(
     "think believe guess hope suppose assume doubt bet heard imagine feel thinks believes hopes "
     "guesses supposes assumes doubts claims says said claimed suspects suspect thought".split()
@@ -91,12 +91,12 @@ class Noun:
     """A noun phrase.
 
     Args:
-        text: as a triplet holds it, without its article.
+        text: as in a triplet, without its article.
         is_name: it is a name or a title.
         article: "a", "an", "the" or "".
-        owner, thing: of "Bob's car".
-        role: whose what it is: of "my sister Ella" (speaker, "sister").
-        is_value: a name, number, date, quote or address.
+        owner, thing: "Bob" and "car" of "Bob's car".
+        role: owner and role: (speaker, "sister") of "my sister Ella".
+        is_value: it is a name, number, date, quote or address.
     """
 
     text: str
@@ -109,21 +109,21 @@ class Noun:
 
     @property
     def is_attribute(self) -> bool:
-        """Whether its owner has only one of its kind, "favourite" things among them."""
+        """Whether its owner has only one of its kind, such as a "favourite" thing."""
         words = (self.thing or "").lower().split()
         return bool(words) and (words[-1] in _ATTRIBUTES or words[0] in ("favourite", "favorite"))
 
 
 @dataclass(frozen=True, slots=True)
 class Speakers:
-    """Whom pronouns mean: "I", "she" or "he", and "it"."""
+    """Referents of the pronouns "I", "she" or "he", and "it"."""
 
     me: str | None
     them: str | None
     it: str | None
 
     def of(self, pronoun: str) -> str | None:
-        """The name that a pronoun stands for, or None where that is not known."""
+        """Return the name that a pronoun refers to, or None if it is unknown."""
         if pronoun in ("i", "my", "me"):
             return self.me
         if pronoun in ("he", "she", "his", "her"):
@@ -132,17 +132,17 @@ class Speakers:
 
 
 def is_correction(text: str) -> bool:
-    """Whether a sentence begins by taking something back ("Actually, ...", "No, ...")."""
+    """Return whether a sentence begins with a correction ("Actually, ...", "No, ...")."""
     return bool(_CORRECTS.match(text))
 
 
 def is_attribute(thing: str) -> bool:
-    """Whether somebody or something has one of these only ("phone number", "favourite colour")."""
+    """Return whether an owner has only one such thing ("phone number", "favourite colour")."""
     return Noun("", False, thing=thing).is_attribute
 
 
 def expand(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens as the reader wants them: "I'm" is "I am", parentheses are left out."""
+    """Expand contractions ("I'm" to "I am") and drop parentheses."""
     words: list[Token] = []
     depth = 0
     for token in tokens:
@@ -173,7 +173,7 @@ def _expanded(token: Token) -> list[Token]:
 
 
 def without_opening(words: Sequence[Token]) -> tuple[list[Token], bool]:
-    """A sentence without "Well," and "I think that"; and whether it was only thought."""
+    """Drop "Well," and "I think that"; return the rest, and whether it was only thought."""
     start = 0
     while (length := _opening_length(words, start)) > 0:
         start += length
@@ -187,7 +187,7 @@ def without_opening(words: Sequence[Token]) -> tuple[list[Token], bool]:
 
 
 def _opening_length(words: Sequence[Token], start: int) -> int:
-    """How many tokens an opening takes, the mark after it among them."""
+    """Return the number of tokens of an opening, including the mark after it."""
     for length in (3, 2, 1):
         phrase = " ".join(word.lower for word in words[start : start + length])
         if phrase not in _OPENINGS or start + length >= len(words):
@@ -212,7 +212,7 @@ def _begins_clause(words: Sequence[Token], index: int) -> bool:
 
 
 def read_subject(words: Sequence[Token], who: Speakers) -> Noun | None:
-    """Whom a segment is about; None where that is not plain."""
+    """Return the subject of a segment; None if it is unclear."""
     noun = None if words[-1].owns else read_noun(words, who)
     if noun is None or (noun.is_value and not noun.is_name):
         return None
@@ -222,7 +222,7 @@ def read_subject(words: Sequence[Token], who: Speakers) -> Noun | None:
 
 
 def read_noun(words: Sequence[Token], who: Speakers) -> Noun | None:
-    """A whole list of tokens as one noun phrase; None where it is none or has over 7 words."""
+    """Read all tokens as one noun phrase; return None if they are none or have over 7 words."""
     words = _without_adverbs(words)
     article = ""
     if words and words[0].lower in _ARTICLES:
@@ -264,7 +264,7 @@ def _single(word: Token, who: Speakers, article: str) -> Noun | None:
 
 
 def _owned(words: Sequence[Token], who: Speakers) -> Noun | None:
-    """ "my car", "Bob's car", "my sister's car", "my sister Ella", "the capital of France"."""
+    """Read "my car", "Bob's car", "my sister's car", "my sister Ella", "the capital of France"."""
     last_owner = max((i for i, word in enumerate(words[:-1]) if word.owns), default=-1)
     if last_owner >= 0:
         first = words[last_owner]._replace(owns=False)
@@ -296,7 +296,7 @@ def _of_owner(owner: str, words: Sequence[Token]) -> Noun | None:
 
 
 def _several(words: Sequence[Token], article: str) -> Noun | None:
-    """Words before a name say what it is ("the physicist Marie Curie"); else all is one phrase."""
+    """Read a name after its description ("the physicist Marie Curie"), or all as one phrase."""
     if words[-1].kind == "name" and all(w.kind == "word" and w.text.islower() for w in words[:-1]):
         return Noun(words[-1].text, True, article, is_value=True)
     if any(word.lower in _OWNERS or word.lower in _NOT_NOUNS for word in words):
@@ -317,7 +317,7 @@ def _fits(text: str) -> bool:
 def read_complements(
     words: Sequence[Token], start: int, who: Speakers, is_copula: bool
 ) -> list[tuple[str, Noun]]:
-    """What follows a predicate: at most three (preposition, noun phrase) complements."""
+    """Read the complements after a predicate: at most three of (preposition, noun phrase)."""
     complements: list[tuple[str, Noun]] = []
     index = start
     while index < len(words) and len(complements) < MAX_COMPLEMENTS:
@@ -342,7 +342,7 @@ def read_complements(
 
 
 def _complement_end(words: Sequence[Token], index: int, is_copula: bool) -> int:
-    """Where a noun phrase ends: at a preposition, a date, or a verb after a name."""
+    """Return where a noun phrase ends: at a preposition, a date, or a verb after a name."""
     stop = index
     while stop < len(words):
         word = words[stop]
@@ -360,12 +360,12 @@ def _complement_end(words: Sequence[Token], index: int, is_copula: bool) -> int:
 
 
 def _is_doing(noun: Noun, is_copula: bool) -> bool:
-    """ "is networking" with a verb that is not known says what somebody does, not is."""
+    """Return whether a complement is an unknown verb in -ing: "is networking" is an activity."""
     return is_copula and noun.text.endswith("ing") and noun.text.islower() and not noun.article
 
 
 def is_participial(words: Sequence[Token], index: int) -> bool:
-    """Whether "directed by", "based on" or the like stands here, a clause cut short."""
+    """Return whether "directed by", "based on" or the like is here, a reduced clause."""
     if index + 1 >= len(words) or words[index + 1].lower not in _PREPOSITIONS:
         return False
     word = words[index]
@@ -373,6 +373,6 @@ def is_participial(words: Sequence[Token], index: int) -> bool:
 
 
 def _is_clause(words: Sequence[Token], index: int, preposition: str) -> bool:
-    """ "to study medicine" and "by working hard" are no objects."""
+    """Return whether a clause begins here: "to study medicine", "by working hard"."""
     form = VERB_FORMS.get(words[index].lower, ("", ""))[1] if index < len(words) else ""
     return (preposition == "to" and form == "base") or (bool(preposition) and form == "ing")

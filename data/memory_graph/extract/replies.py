@@ -1,4 +1,4 @@
-"""The schema of a language model's replies, and what they say as triplets, theses and times."""
+"""Schemas and reader of a language model's replies: triplets, theses and times."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from turngraph.data.normalise import fold
 Schema = dict[str, Any]
 
 MAX_END, MAX_TEXT = 100, 300
-"""Longest name or relation, longest thesis, in characters."""
+"""Longest name or relation, and longest thesis, in characters."""
 MAX_TRIPLETS, MAX_THESES, MAX_NAMES, MAX_TIMES = 24, 20, 12, 12
 DATE = r"\d{4}(-\d{2}(-\d{2})?)?"
 EXAMPLE_NAMES = frozenset({"oddny", "eskil"})
-"""Of the example in ``prompts/extract.txt``: small models copy it."""
+"""Names in the example of ``prompts/extract.txt``, which small models copy."""
 SEEN = 75.0
-"""Similarity (of 100) at which a name, maybe inflected, is taken to occur in a text."""
+"""Similarity (of 100) from which on a name, maybe inflected, counts as occurring in a text."""
 KINDS = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
 
 
@@ -62,24 +62,23 @@ ENTITIES = _object(entities=_list(_NAME, MAX_NAMES))
 
 
 def replaced_schema(count: int) -> Schema:
-    """Numbers from 1 to ``count``."""
+    """Return the schema of a list of numbers from 1 to ``count``."""
     number = {"type": "integer", "enum": list(range(1, count + 1))}
     return _object(replaced=_list(number, count))
 
 
 def fits(value: Any, schema: Schema) -> bool:
-    """Whether a value has the fields and types of a schema; lengths may be exceeded."""
-    kind = schema["type"]
-    if type(value) is not KINDS[kind] or value not in schema.get("enum", (value,)):
+    """Return whether a value has the fields and types of a schema; lengths may be exceeded."""
+    if type(value) is not KINDS[schema["type"]] or value not in schema.get("enum", (value,)):
         return False
-    if kind == "object":
+    if isinstance(value, dict):
         parts = schema["properties"].items()
         return all(name in value and fits(value[name], part) for name, part in parts)
-    return kind != "array" or all(fits(item, schema["items"]) for item in value)
+    return not isinstance(value, list) or all(fits(item, schema["items"]) for item in value)
 
 
 def is_full(value: Any, schema: Schema) -> bool:
-    """Whether a list or text is as long as it may be, so that more may have been meant."""
+    """Return whether a list or text has its maximum length, so that some of it may be missing."""
     kind = schema["type"]
     if kind == "object":
         return any(is_full(value[name], part) for name, part in schema["properties"].items())
@@ -91,67 +90,84 @@ def is_full(value: Any, schema: Schema) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """A part of an episode that is asked about at once.
+    """A part of an episode that one prompt asks about.
 
     Args:
-        number: of the episode, in its batch.
+        index: of the episode in its batch.
         episode: to which it belongs.
         span: its characters there.
     """
 
-    number: int
+    index: int
     episode: Episode
     span: Span
 
     @property
     def text(self) -> str:
-        """Its own text."""
+        """The excerpt's text."""
         return self.episode.text[slice(*self.span)]
 
 
 def one_line(text: str) -> str:
-    """Text with single spaces for all white space."""
+    """Return a text with single spaces for all white space."""
     return " ".join(text.split())
 
 
 class Reader:
-    """Reads the replies about one excerpt into triplets, theses and times.
+    """Reader of the replies about one excerpt.
 
-    A fact that names who occurs in the prompt's example only is left out, and ``copied`` tells how
-    many. Names that are not found in the excerpt are kept, and dates that are none leave the time
+    A fact with a name that occurs only in the prompt's example is left out and counted in
+    ``copied``. Names that are not found in the excerpt are kept, and invalid dates leave the time
     open; both are counted. (A triplet whose ends are too long becomes a thesis in ``clean.py``.)
 
     Args:
-        excerpt: what was asked about.
-        before: text that was given with it.
-        counts: where to count.
+        excerpt: what the prompt asked about.
+        before: the text before it, which the prompt showed.
+        counts: is updated.
     """
 
     def __init__(self, excerpt: Excerpt, before: str, counts: Counter[str]) -> None:
         self.excerpt, self.counts, self.copied = excerpt, counts, 0
         self.sentences = sentence_spans(excerpt.text)
         episode = excerpt.episode
-        given = (excerpt.text, before, episode.speaker or "", episode.time or "")
-        self.given = fold("\n".join(given))
+        shown = (excerpt.text, before, episode.speaker or "", episode.time or "")
+        self.shown = fold("\n".join(shown))
 
     def extraction(self, value: Any) -> Extraction:
-        """What a reply of the schema ``EXTRACTION`` says."""
-        facts = [self._triplet(item) for item in value["triplets"]]
-        facts = [self._thesis(item) for item in value["theses"]] + facts
-        told = [fact for fact in facts if fact is not None and not self._is_copied(fact)]
-        for name in {name for fact in told for name in names_of(fact)}:
-            self.counts["unseen_names"] += not seen(name, self.given)
-        triplets = tuple(dict.fromkeys(fact for fact in told if isinstance(fact, Triplet)))
-        theses = tuple(dict.fromkeys(fact for fact in told if isinstance(fact, Thesis)))
-        said = () if self.copied else dict.fromkeys(value["times"])
-        return Extraction(triplets, theses, tuple(filter(None, map(self._time, said))))
+        """Return the triplets, theses and times of a reply of the schema ``EXTRACTION``."""
+        theses = [
+            thesis
+            for thesis in map(self._thesis, value["theses"])
+            if thesis is not None and not self._is_copied(thesis)
+        ]
+        triplets = [
+            triplet
+            for triplet in map(self._triplet, value["triplets"])
+            if triplet is not None and not self._is_copied(triplet)
+        ]
+        facts: list[Thesis | Triplet] = [*theses, *triplets]
+        for name in {name for fact in facts for name in names_of(fact)}:
+            self.counts["unseen_names"] += not seen(name, self.shown)
+        times = () if self.copied else dict.fromkeys(value["times"])
+        return Extraction(
+            triplets=tuple(dict.fromkeys(triplets)),
+            theses=tuple(dict.fromkeys(theses)),
+            times=tuple(filter(None, map(self._time, times))),
+        )
 
     def _thesis(self, item: Any) -> Thesis | None:
         text, names = one_line(item["text"]), unique(map(one_line, item["entities"]))
         if not text:
             return None
         since, until = self._interval(item["when"])
-        return Thesis(text, names, since, until, item["hypothesis"], self._span(text, names))
+        return Thesis(
+            text=text,
+            entities=names,
+            valid_from=since,
+            valid_to=until,
+            hypothesis=item["hypothesis"],
+            span=self._span(text, names),
+        )
 
     def _triplet(self, item: Any) -> Triplet | None:
         subject, relation, object_ = (
@@ -159,35 +175,42 @@ class Reader:
         )
         if not (subject or relation or object_):
             return None
-        span = self._span(f"{subject} {relation} {object_}", (subject, object_))
-        holds = *self._interval(item["when"]), item["hypothesis"], span
-        return Triplet(subject, relation, object_, *holds)
+        since, until = self._interval(item["when"])
+        return Triplet(
+            subject=subject,
+            relation=relation,
+            object=object_,
+            valid_from=since,
+            valid_to=until,
+            hypothesis=item["hypothesis"],
+            span=self._span(f"{subject} {relation} {object_}", (subject, object_)),
+        )
 
     def _is_copied(self, fact: Triplet | Thesis) -> bool:
         words = set(re.findall(r"\w+", fold(" ".join((text_of(fact), *names_of(fact))))))
-        copied = any(name not in self.given for name in words & EXAMPLE_NAMES)
+        copied = any(name not in self.shown for name in words & EXAMPLE_NAMES)
         self.copied += copied
         return copied
 
     def _interval(self, when: str) -> tuple[str | None, str | None]:
-        since, _, until = when.strip().partition("/")
-        interval = self._time(since), self._time(until)
-        if None not in interval and start(interval[1]) < start(interval[0]):
+        first, _, last = when.strip().partition("/")
+        since, until = self._time(first), self._time(last)
+        if since is not None and until is not None and start(until) < start(since):
             self.counts["unread_times"] += 1
             return None, None
-        return interval
+        return since, until
 
     def _time(self, text: str) -> str | None:
         try:
             return parse_time(text) if text.strip() else None
-        except ValueError:  # such as month 13: no reason to lose what was said
+        except ValueError:  # such as month 13: no reason to lose the fact
             self.counts["unread_times"] += 1
             return None
 
     def _span(self, statement: str, names: Sequence[str]) -> Span | None:
-        """Where a statement was said: its words, else the first sentence with all its names.
+        """Return the span of a statement: its words, else the first sentence with all its names.
 
-        A single name says too little for that.
+        A single name is not enough to find the sentence.
         """
         first, stop = self.excerpt.span
         words = r"\s+".join(map(re.escape, statement.rstrip(".").split()))
@@ -201,19 +224,19 @@ class Reader:
 
 
 def names_of(fact: Triplet | Thesis) -> tuple[str, ...]:
-    """The names of a fact's objects."""
+    """Return the names of a fact's objects."""
     return (fact.subject, fact.object) if isinstance(fact, Triplet) else fact.entities
 
 
 def text_of(fact: Triplet | Thesis) -> str:
-    """A statement in one line."""
+    """Return a statement in one line."""
     if isinstance(fact, Thesis):
         return fact.text
     return f"{fact.subject} {fact.relation} {fact.object}"
 
 
 def unique(names: Iterable[str]) -> tuple[str, ...]:
-    """Names without empty ones and without those that are spelled like an earlier one."""
+    """Return names without empty ones and without those that are spelled like an earlier one."""
     found: dict[str, str] = {}
     for name in filter(None, names):
         found.setdefault(alias(name), name)
@@ -221,5 +244,5 @@ def unique(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def seen(name: str, folded: str) -> bool:
-    """Whether a name occurs in a folded text, maybe inflected."""
+    """Return whether a name occurs in a folded text, maybe inflected."""
     return fold(name) in folded or fuzz.partial_ratio(fold(name), folded) >= SEEN

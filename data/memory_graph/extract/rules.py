@@ -1,6 +1,6 @@
-"""The extractor that needs no model: every sentence is a thesis, plain ones are triplets as well.
+"""Extractor without a model: every sentence becomes a thesis, a plain one also triplets.
 
-PersonalAI (arXiv 2506.17001) asks a language model for all of this; the rules know English
+PersonalAI (arXiv 2506.17001) asks a language model for all of this. The rules know English
 statements of one verb, and find names, dates and quotes in any script.
 """
 
@@ -32,54 +32,54 @@ from turngraph.data.memory_graph.memory_types import (
 )
 from turngraph.data.normalise import fold
 
-_Place = tuple[str, str | None, str | None, Span | None]
+_SentenceKey = tuple[str, str | None, str | None, Span | None]
 Phrases = Literal["never", "spoken", "always"]
 
 
 class RulesExtractor:
-    """Finds theses, entities and simple triplets by rules.
+    """Extractor of theses, entities and simple triplets by rules.
 
     Args:
-        phrases: in which sentences noun phrases in lower case ("pottery class") are entities too:
-            in none, in those with a speaker, or in all.
+        phrases: sentences in which noun phrases in lower case ("pottery class") are entities too:
+            never, in those with a speaker, or always.
     """
 
     name = "rules"
 
     def __init__(self, phrases: Phrases = "spoken") -> None:
         self.phrases = phrases
-        self._said: dict[_Place, list[Triplet]] = {}
-        """Triplets of the sentences that were extracted last, which are asked about next."""
+        self._said: dict[_SentenceKey, list[Triplet]] = {}
+        """Triplets of the sentences that were extracted last, which ``replaced`` needs next."""
 
     def extract(
         self, episodes: Sequence[Episode], known_as: Sequence[Episode] | None = None
     ) -> list[Extraction]:
-        """One extraction for every episode, in their order; each depends on its episode alone.
+        """Return one extraction for every episode, in their order, each from its episode alone.
 
         Args:
             episodes: to read.
-            known_as: what ``replaced`` is asked about, where these are parts of it.
+            known_as: the episodes that ``replaced`` will get, if ``episodes`` are parts of these.
         """
         self._said.clear()
         pairs = zip(episodes, known_as or episodes, strict=True)
         return [self._extract(episode, known) for episode, known in pairs]
 
     def replaced(self, updates: Sequence[Update]) -> list[tuple[int, ...]]:
-        """For every update the keys of the known facts that the new statement replaces."""
+        """Return, for every update, the keys of the known facts that the new statement replaces."""
         return [
-            find_replaced(update, self._said.get(_place(update.episode, update.new.span)))
+            find_replaced(update, self._said.get(_sentence_key(update.episode, update.new.span)))
             for update in updates
         ]
 
     def entities(self, question: str) -> list[str]:
-        """Names, quotes, dates and numbers of a question, then its noun phrases in lower case."""
+        """Return the names, quotes, dates and numbers of a question, then its noun phrases."""
         text, links = plain_text(question)
         dates = find_dates(text, None)
         tokens = join_names(tokenise(text, dates), text, Spellings())
         return list(dict.fromkeys([*links, *mentions(tokens, dates), *phrases(tokens)]))
 
     def cost(self) -> dict[str, float]:
-        """Nothing is counted."""
+        """Return no costs: nothing is counted."""
         return {}
 
     def _extract(self, episode: Episode, known: Episode) -> Extraction:
@@ -88,8 +88,8 @@ class RulesExtractor:
         dates = [find_dates(text, episode.time) for text, _ in plain]
         tokens = [tokenise(text, found) for (text, _), found in zip(plain, dates, strict=True)]
         seen = Spellings()
-        for found in tokens:
-            seen.look_at(found)
+        for words in tokens:
+            seen.add(words)
         theses: list[Thesis] = []
         triplets: list[Triplet] = []
         times: list[str] = []
@@ -98,10 +98,10 @@ class RulesExtractor:
             sentences, plain, dates, tokens, strict=True
         ):
             words = join_names(words, text, seen)
-            found = reader.read(words, when, sentence)
+            stated = reader.read(words, when, sentence)
             theses.append(self._thesis(sentence, text, links, words, when))
-            triplets += found
-            self._said[_place(known, sentence.span)] = found
+            triplets += stated
+            self._said[_sentence_key(known, sentence.span)] = stated
             times += [date.first for date in when if date.is_exact]
         return Extraction(tuple(triplets), tuple(theses), tuple(dict.fromkeys(times)))
 
@@ -127,13 +127,13 @@ class RulesExtractor:
         )
 
 
-def _place(episode: Episode, span: Span | None) -> _Place:
-    """Where something is said; where all of it is equal, so are the triplets."""
+def _sentence_key(episode: Episode, span: Span | None) -> _SentenceKey:
+    """Return everything that a sentence's triplets depend on."""
     return episode.text, episode.speaker, episode.properties.get("title"), span
 
 
 def _self_contained(sentence: Sentence, text: str, dates: Sequence[Date]) -> str:
-    """The sentence after who says it or what it is about, "yesterday" with its date."""
+    """Return the sentence after its speaker or topic, with the date of "yesterday" and the like."""
     for date in reversed(dates):
         if date.label is not None:
             text = f"{text[: date.stop]} ({date.label}){text[date.stop :]}"

@@ -1,4 +1,4 @@
-"""What a sentence mentions: names, quoted titles, links, dates, numbers with what they count."""
+"""Mentions in a sentence: names, quoted titles, links, dates, numbers with the counted noun."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from turngraph.data.normalise import MARKS
 
 MAX_TITLE_CHARS = 80
 MAX_PHRASE_WORDS = 3
-MIN_NUMBER_DIGITS = 2  # a single digit that counts nothing equals too many others
+MIN_NUMBER_DIGITS = 2  # a lone single digit would be the same object in too many texts
 
 _TOKEN = re.compile(
     rf"""(?P<quote>"[^"]{{1,{MAX_TITLE_CHARS}}}"|“[^”]{{1,{MAX_TITLE_CHARS}}}”
@@ -51,11 +51,12 @@ class Token(NamedTuple):
     """A word, a whole name, a date, a number, a quoted title or a mark.
 
     Args:
-        text: as it stands, a possessive ending and quotation marks left out.
-        lower: in lower case.
+        text: as written, without a possessive ending and quotation marks.
+        lower: the text in lower case.
         start, stop: its characters.
-        kind: "word", "name", "date", "number", "quote", "address" or "mark".
-        owns: a possessive ending followed it.
+        kind: "word", "name", "date", "number", "quote", "speech" (a quoted sentence), "address" or
+            "mark".
+        owns: it has a possessive ending.
     """
 
     text: str
@@ -68,20 +69,25 @@ class Token(NamedTuple):
 
 @dataclass
 class Spellings:
-    """How the words of an episode are written; it tells names from words that begin sentences."""
+    """Spellings of an episode's words, which tell names from words that begin sentences.
+
+    Args:
+        lower: words that occur in lower case.
+        inner: words that occur capitalised inside a sentence.
+    """
 
     lower: set[str] = field(default_factory=set)
     inner: set[str] = field(default_factory=set)
 
-    def look_at(self, tokens: Iterable[Token]) -> None:
-        """Note the words of a sentence."""
+    def add(self, tokens: Iterable[Token]) -> None:
+        """Add the words of a sentence."""
         for token in _not_first(tokens):
             if token.kind == "word":
                 (self.inner if token.text[0].isupper() else self.lower).add(token.lower)
 
 
 def plain_text(raw: str) -> tuple[str, list[str]]:
-    """A sentence with its links as a reader sees them, and the names that they link to."""
+    """Return a sentence with its links as they are displayed, and the names that they link to."""
     if "[" not in raw:
         return raw, []
     names = [match[2] or match[1] for match in _LINK.finditer(raw)]
@@ -89,7 +95,7 @@ def plain_text(raw: str) -> tuple[str, list[str]]:
 
 
 def tokenise(text: str, dates: Sequence[Date] = ()) -> list[Token]:
-    """The tokens of a sentence; a date is one token, names are still single words."""
+    """Return the tokens of a sentence; a date is one token, names are still single words."""
     tokens: list[Token] = []
     ahead = list(dates)
     for match in _TOKEN.finditer(text):
@@ -117,8 +123,8 @@ def _token(text: str, start: int, stop: int, kind: str) -> Token:
 
 
 def join_names(tokens: Sequence[Token], text: str, seen: Spellings) -> list[Token]:
-    """The tokens with every span of capitalised words as one token of kind "name"."""
-    if text.isupper() and len(tokens) > 3:  # a shout, or a script of capitals
+    """Return the tokens with every span of capitalised words as one token of kind "name"."""
+    if text.isupper() and len(tokens) > 3:  # all in capitals: case tells nothing
         return list(tokens)
     joined: list[Token] = []
     index = 0
@@ -153,7 +159,7 @@ def _is_capital(token: Token) -> bool:
 
 
 def _run_end(tokens: Sequence[Token], start: int, text: str) -> int:
-    """Where a run of capitalised words ends: "University of St. Gallen", "Apollo 11", "AT&T"."""
+    """Return where a capitalised run ends: "University of St. Gallen", "Apollo 11", "AT&T"."""
     stop = index = start + 1
     while index < len(tokens) and not tokens[index - 1].owns:
         token, before = tokens[index], tokens[index - 1]
@@ -175,7 +181,7 @@ def _is_short_number(token: Token, text: str) -> bool:
 
 
 def _opening(run: Sequence[Token], seen: Spellings) -> int:
-    """How many words of a run merely begin a sentence."""
+    """Return how many words of a run are capitalised only because they begin a sentence."""
     cut = 0
     while cut < len(run) and _merely_opens(run[cut], len(run) - cut == 1, seen):
         cut += 1
@@ -211,7 +217,7 @@ def _name(run: Sequence[Token], text: str, is_first: bool, seen: Spellings) -> T
 
 
 def mentions(tokens: Sequence[Token], dates: Sequence[Date]) -> list[str]:
-    """Names of the objects that a sentence mentions, in its order, each once.
+    """Return the names of the objects that a sentence mentions, in its order, each once.
 
     Args:
         tokens: of the sentence, names joined.
@@ -231,7 +237,7 @@ def mentions(tokens: Sequence[Token], dates: Sequence[Date]) -> list[str]:
 
 
 def _counted(tokens: Sequence[Token], index: int) -> list[str]:
-    """A number with the one or two words that it counts; a long number also stands alone."""
+    """Return a number with the one or two words that it counts, or a long number alone."""
     number = tokens[index]
     words = [number.text]
     for token in tokens[index + 1 : index + 3]:
@@ -245,10 +251,10 @@ def _counted(tokens: Sequence[Token], index: int) -> list[str]:
 
 
 def phrases(tokens: Sequence[Token]) -> list[str]:
-    """Noun phrases in lower case, as far as words tell: runs of content words, at most three long.
+    """Return approximate noun phrases in lower case: runs of at most three content words.
 
-    They are what a question without capitals asks about, and what people talk about ("pottery
-    class"); in other texts they would only be common words.
+    They are the subject of questions without capitals and of conversations ("pottery class"). In
+    other texts they would only be common words.
     """
     found: list[str] = []
     run: list[str] = []

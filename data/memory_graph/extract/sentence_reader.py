@@ -1,4 +1,7 @@
-"""Statements of a sentence, read from left to right in the parts between marks and conjunctions."""
+"""Reader of a sentence's statements, from left to right, a segment at a time.
+
+A segment is a part of the sentence between marks and conjunctions.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +25,18 @@ from turngraph.data.memory_graph.extract.verbs import Predicate, begins_predicat
 _RELATIVE = frozenset("who which that".split())
 _GOES_ON = frozenset(["and", "but", ",", ";", "then", "or"])
 _LISTS = frozenset(["", ",", "and", "&"])
-_MAX_SUBJECT = 9  # tokens, before which the verb has to come
+_MAX_SUBJECT = 9  # tokens of the longest subject
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Who, a predicate, and its complements: one or more triplets.
+    """Subjects, a predicate and its complements, which become one or more triplets.
 
     Args:
         subjects: one, or several joined by "and".
-        predicate: what joins them to the complements.
-        complements: a preposition or "", and what follows it.
-        dates: said of the statement.
+        predicate: joins them to the complements.
+        complements: a preposition or "", and the noun phrase after it.
+        dates: of the statement.
     """
 
     subjects: tuple[Noun, ...]
@@ -43,35 +46,35 @@ class Statement:
 
 
 class SentenceReader:
-    """Reads one sentence.
+    """Reader of one sentence.
 
     Args:
-        who: whom pronouns mean.
+        who: the pronouns' referents.
         dates: of the sentence, by their first character.
     """
 
     def __init__(self, who: Speakers, dates: Mapping[int, Date]) -> None:
         self.statements: list[Statement] = []
         self.roles: list[tuple[str, str, str]] = []
-        """What noun phrases say themselves: "my wife Anna"."""
+        """Triplets of noun phrases alone: "my wife Anna"."""
         self._who, self._dates = who, dates
         self._waiting: list[Date] = []
         self._list: list[Noun] | None = []  # noun phrases in a row; None: not of this statement
-        self._follows = False  # the part before was read as a statement
+        self._follows = False  # the segment before was read as a statement
 
     def read(self, words: Sequence[Token]) -> None:
-        """Read all parts; then look at ``statements`` and ``roles``."""
-        for join, part in _parts(words):
-            when = [self._dates[token.start] for token in part if token.kind == "date"]
-            while part and part[0].kind == "date":
-                part = part[1:]
-            if part:
-                self._read_part(join, part, when)
+        """Read all segments into ``statements`` and ``roles``."""
+        for join, segment in _segments(words):
+            when = [self._dates[token.start] for token in segment if token.kind == "date"]
+            while segment and segment[0].kind == "date":
+                segment = segment[1:]
+            if segment:
+                self._read_segment(join, segment, when)
             else:
-                self._place(when)
+                self._attach(when)
 
-    def _read_part(self, join: str, part: Sequence[Token], when: Sequence[Date]) -> None:
-        found = self._statement(join, part, when)
+    def _read_segment(self, join: str, segment: Sequence[Token], when: Sequence[Date]) -> None:
+        found = self._statement(join, segment, when)
         if found is not None:
             is_list = join == "and" and not self.statements
             shared = self._list or [] if is_list else []
@@ -80,24 +83,26 @@ class SentenceReader:
             self.statements.append(replace(found, subjects=subjects, dates=dates))
             self._waiting, self._list = [], []
         else:
-            self._read_noun(join, part, when)
+            self._read_noun(join, segment, when)
         self._follows = found is not None
 
-    def _place(self, when: Sequence[Date]) -> None:
-        """Dates between commas belong to the last statement, or wait for the first one."""
+    def _attach(self, when: Sequence[Date]) -> None:
+        """Attach dates between commas to the last statement, or hold them for the first one."""
         if not self.statements:
             self._waiting += when
             return
         last = self.statements[-1]
         self.statements[-1] = replace(last, dates=(*last.dates, *when))
 
-    def _read_noun(self, join: str, part: Sequence[Token], when: Sequence[Date]) -> None:
-        """A noun phrase goes on a list: "has a dog", "a parrot" and "a cat"."""
-        noun = read_noun(part, self._who) if join in _LISTS and self._list is not None else None
+    def _read_noun(self, join: str, segment: Sequence[Token], when: Sequence[Date]) -> None:
+        """Read a noun phrase that continues a list: "has a dog", "a parrot" and "a cat"."""
+        if join not in _LISTS or self._list is None:
+            self._list = None
+            return
+        noun = read_noun(segment, self._who)
         if noun is None:
             self._list = None
             return
-        assert self._list is not None
         self._list.append(noun)
         if self.statements and join == "and":
             self._extend(self._list, when)
@@ -138,7 +143,7 @@ class SentenceReader:
         )
 
     def _subject(self, join: str, words: Sequence[Token]) -> tuple[int, Sequence[Noun]]:
-        """Where the predicate begins, and whom it is said of; nobody if that is not plain."""
+        """Return where the predicate begins, and its subjects; none if they are unclear."""
         if begins_predicate(words, 0) and not is_participial(words, 0) and words[0].lower != "like":
             if join in _RELATIVE:
                 return 0, self._antecedent()
@@ -146,7 +151,7 @@ class SentenceReader:
                 return 0, self.statements[-1].subjects
             if self._list and join == ",":  # "Anna, a nurse, lives"
                 return 0, self._list[:1]
-        if self._list and join == ",":  # "Paris, Texas is a town": who it is about is not plain
+        if self._list and join == ",":  # "Paris, Texas is a town": the subject is unclear
             return 0, []
         for index in range(1, min(len(words), _MAX_SUBJECT)):
             if begins_predicate(words, index):
@@ -156,35 +161,35 @@ class SentenceReader:
         return 0, []
 
     def _antecedent(self) -> Sequence[Noun]:
-        """Whom "who" means: the name before it, or the one that something was done to."""
+        """Return the antecedent of "who": the name before it, or the last statement's object."""
         if self._list:
             return [noun for noun in self._list[-1:] if noun.is_name]
         complements = self.statements[-1].complements if self._follows else ()
         return [noun for preposition, noun in complements[-1:] if noun.is_name and not preposition]
 
 
-def _parts(words: Sequence[Token]) -> list[tuple[str, list[Token]]]:
-    """The parts of a sentence with the mark or conjunction before each."""
-    parts: list[tuple[str, list[Token]]] = [("", [])]
+def _segments(words: Sequence[Token]) -> list[tuple[str, list[Token]]]:
+    """Return the segments of a sentence with the mark or conjunction before each."""
+    segments: list[tuple[str, list[Token]]] = [("", [])]
     for word in words:
         is_mark = word.kind == "mark" and word.text in ENDS
         if not (is_mark or (word.kind == "word" and word.lower in JOINS)):
-            parts[-1][1].append(word)
-        elif parts[-1][1]:
-            parts.append((word.lower, []))
+            segments[-1][1].append(word)
+        elif segments[-1][1]:
+            segments.append((word.lower, []))
         else:
-            parts[-1] = (word.lower, [])
-    return [part for part in parts if part[1]]
+            segments[-1] = (word.lower, [])
+    return [segment for segment in segments if segment[1]]
 
 
 def _day(predicate: Predicate, date: Date) -> tuple[str, Noun]:
-    """ "her birthday is 3 May 1990", "was born in May 1990": here a date is what is said."""
+    """Return a date as the complement: "her birthday is 3 May 1990", "was born in May 1990"."""
     preposition = "" if predicate.is_copula else "on" if len(date.first) > 7 else "in"
     return preposition, Noun(name_date(date.first), False, is_value=True)
 
 
 def _participle(predicate: Predicate) -> Noun | None:
-    """ "is divorced" reads as a participle without an object: it is a plain complement."""
+    """Return the participle of "is divorced", without an object, as a plain complement."""
     be, _, participle = predicate.text.rpartition(" ")
     if predicate.is_copula or be.split(" ")[0] not in ("is", "was") or participle.endswith("ing"):
         return None

@@ -1,4 +1,4 @@
-"""Sentences of an episode, each with who says it and what it is about."""
+"""Split an episode into sentences, each with its speaker and topic."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from turngraph.data.memory_graph.extract.word_lists import NOT_NAMES, OPENERS
 from turngraph.data.memory_graph.memory_types import Episode, Span
 
 MAX_SENTENCE_CHARS = 1000
-"""A longer one is cut where a word ends: a page without a full stop is no single statement."""
+"""A longer sentence is cut at the end of a word: a page without a full stop is no statement."""
 MAX_HEADING_CHARS = 80
-MAX_WRAPPED_CHARS = 50  # a shorter line that ends without a mark was not wrapped: it is over
+MAX_WRAPPED_CHARS = 50  # a shorter line without a mark at its end was not wrapped, but is complete
 
 _SPEAKER = re.compile(r"(?:[-*>]\s*)?([^\W\d_][\w.'’-]*(?: [^\W\d_][\w.'’-]*){0,2}):\s+(?=\S)")
 _ITEM = re.compile(r"(?:[-*•+>#|]+|\d{1,3}[.)])\s")
@@ -25,10 +25,10 @@ class Sentence:
     """A sentence of an episode.
 
     Args:
-        span: where it stands in the episode's text.
+        span: its characters in the episode's text.
         text: that part of the text.
-        speaker: who says it, where that is known.
-        topic: what the whole text is about (its heading), where that is known.
+        speaker: who says it, if known.
+        topic: what the whole text is about (its heading), if known.
     """
 
     span: Span
@@ -38,7 +38,7 @@ class Sentence:
 
 
 def split_episode(episode: Episode) -> list[Sentence]:
-    """The sentences of an episode in their order; a heading becomes the topic of the others."""
+    """Return the sentences of an episode in their order; a heading becomes the others' topic."""
     topic, start = _heading(episode)
     text = episode.text
     sentences: list[Sentence] = []
@@ -53,7 +53,7 @@ def split_episode(episode: Episode) -> list[Sentence]:
 
 
 def _heading(episode: Episode) -> tuple[str | None, int]:
-    """The property "title", else a short first line without a full stop; and where it ends."""
+    """Return the property "title", else a short first line without a full stop, and its end."""
     title = episode.properties.get("title")
     text = episode.text
     if "\n" not in text or episode.speaker is not None:
@@ -67,7 +67,7 @@ def _heading(episode: Episode) -> tuple[str | None, int]:
 
 
 def _blocks(text: str, start: int) -> Iterator[Span]:
-    """Paragraphs, items of lists, and lines of a dialogue; a wrapped line goes on."""
+    """Yield paragraphs, list items and lines of a dialogue; wrapped lines are joined."""
     if "\n" not in text:
         yield start, len(text)
         return
@@ -100,7 +100,7 @@ def _speaker(text: str, first: int, last: int) -> re.Match[str] | None:
 
 
 def _parts(text: str, start: int, stop: int) -> Iterator[Span]:
-    """A sentence without the marks of a list before it, cut where it is too long."""
+    """Yield a sentence without the list marks before it, in parts if it is too long."""
     if match := _MARKUP.match(text, start, stop):
         start = match.end()
     while stop - start > MAX_SENTENCE_CHARS:

@@ -1,4 +1,4 @@
-"""Simple triplets of plain sentences: the copula, possession, and "X verb Y".
+"""Read simple triplets from plain sentences: the copula, possession, and "X verb Y".
 
 A sentence is read from left to right in segments, the parts between marks and conjunctions. A
 segment has a subject, a predicate and complements, which may begin with a preposition. A segment
@@ -35,7 +35,7 @@ _LIGHT = frozenset("have get take make give start begin lose quit leave find acc
 
 
 class Reader:
-    """Reads the sentences of an episode one after another; "she" is who the last one was about."""
+    """Reader of an episode's sentences in their order; "she" refers to the last one's subject."""
 
     def __init__(self) -> None:
         self._last: str | None = None
@@ -43,12 +43,12 @@ class Reader:
     def read(
         self, tokens: Sequence[Token], dates: Sequence[Date], sentence: Sentence
     ) -> list[Triplet]:
-        """The simple triplets of a sentence.
+        """Return the simple triplets of a sentence.
 
         Args:
             tokens: of the sentence, names joined.
             dates: of the sentence.
-            sentence: who says it, what it is about and where it stands.
+            sentence: its speaker, topic and span.
         """
         words, doubtful = without_opening(expand(tokens))
         doubtful |= is_hypothesis(tokens)
@@ -58,17 +58,13 @@ class Reader:
         self._remember(reader.statements, words)
         found = [triplet for statement in reader.statements for triplet in _triplets(statement)]
         found += [Triplet(*ends) for ends in reader.roles]
-        unique = dict.fromkeys(
-            Triplet(
-                t.subject, t.relation, t.object, t.valid_from, t.valid_to,
-                doubtful or t.hypothesis, sentence.span,
-            )
-            for t in found
-        )  # fmt: skip
-        return list(unique)
+        triplets = (
+            replace(t, hypothesis=doubtful or t.hypothesis, span=sentence.span) for t in found
+        )
+        return list(dict.fromkeys(triplets))
 
     def _remember(self, statements: Sequence[Statement], words: Sequence[Token]) -> None:
-        """Who a pronoun in the next sentence means; nobody where two may be meant."""
+        """Remember the referent of a pronoun in the next sentence; none if there may be two."""
         if not statements:
             first = words[0] if words else None
             self._last = first.text if first and first.kind == "name" else self._last
@@ -86,18 +82,24 @@ class Reader:
 
 @lru_cache(maxsize=1 << 14)
 def read_sentence(text: str) -> tuple[Triplet, ...]:
-    """The simple triplets of a thesis alone: "Anna: I live in Paris." tells who says it."""
-    about, colon, rest = text.partition(": ")
-    is_told = bool(colon) and about.count(" ") < MAX_WORDS and about[:1].isupper()
-    about, text = (about, rest) if is_told else (None, text)
+    """Return the simple triplets of a thesis alone; "Anna: I live in Paris." names its speaker."""
+    about, text = _speaker(text)
     dates = find_dates(text, None)
     tokens = join_names(tokenise(text, dates), text, Spellings())
     sentence = Sentence((0, len(text)), text, about, about)
     return tuple(Reader().read(tokens, dates, sentence))
 
 
+def _speaker(text: str) -> tuple[str | None, str]:
+    """Return the speaker or topic before a colon, None if there is none, and the rest."""
+    about, colon, rest = text.partition(": ")
+    if colon and about.count(" ") < MAX_WORDS and about[:1].isupper():
+        return about, rest
+    return None, text
+
+
 def is_hypothesis(tokens: Sequence[Token]) -> bool:
-    """Whether a sentence asks, or says itself that it may not be so."""
+    """Return whether a sentence is a question or expresses doubt."""
     if tokens and tokens[-1].text in ("?", "？", "؟"):
         return True
     return any(
@@ -120,7 +122,7 @@ def _triplets(statement: Statement) -> list[Triplet]:
 
 
 def _ended(made: Triplet, predicate: Predicate) -> list[Triplet]:
-    """ "used to live": with a time, when it was so as well; and that it is so no longer."""
+    """Return the triplets of "used to live": it has ended; with a time, it held before as well."""
     over = replace(made, valid_from=made.valid_to, valid_to=None)
     if made.valid_from is None and made.valid_to is None:
         return [over]
@@ -129,7 +131,7 @@ def _ended(made: Triplet, predicate: Predicate) -> list[Triplet]:
 
 
 def _interval(predicate: Predicate, dates: Sequence[Date]) -> tuple[str | None, str | None]:
-    """[from, to) of what a segment says, from its dates."""
+    """Return [from, to) of a segment's statement, from its dates."""
     since = next((date.first for date in dates if date.word == "since"), None)
     until = next((date.first for date in dates if date.word == "until"), None)
     at = next((date for date in dates if date.word == "at"), None)
@@ -143,7 +145,7 @@ def _interval(predicate: Predicate, dates: Sequence[Date]) -> tuple[str | None, 
 def _relations(
     predicate: Predicate, complements: Sequence[tuple[str, Noun]]
 ) -> list[tuple[str, Noun]]:
-    """(relation, object) pairs: "works as", "works at"; "is the CEO of"; "got a job at"."""
+    """Return (relation, object) pairs: "works as", "works at"; "is the CEO of"; "got job at"."""
     if predicate.is_copula:
         return _copula(predicate.text, complements)
     relations: list[tuple[str, Noun]] = []
@@ -156,7 +158,7 @@ def _relations(
 
 
 def _copula(be: str, complements: Sequence[tuple[str, Noun]]) -> list[tuple[str, Noun]]:
-    """What a thing is: its plain complement, its role "of" something, and where it has it."""
+    """Return the pairs of a copula: plain complement, role "of" something, and its place."""
     relations: list[tuple[str, Noun]] = []
     role = ""
     for index, (preposition, noun) in enumerate(complements):
@@ -176,7 +178,7 @@ def _copula(be: str, complements: Sequence[tuple[str, Noun]]) -> list[tuple[str,
 
 
 def _possession(subject: Noun, relation: str, noun: Noun) -> tuple[str, str]:
-    """ "Bob's wife is Anna" is a fact about Bob; "Anna's car is red" about the car."""
+    """Return subject and relation: "Bob's wife is Anna" is about Bob, "Bob's car is red" is not."""
     if subject.owner is None or subject.thing is None:
         return subject.text, relation
     be = relation.removesuffix(" the").removesuffix(" a")

@@ -1,4 +1,4 @@
-"""Predicates: the chain of auxiliaries, negations and a verb between who and what."""
+"""Predicates: the chain of auxiliaries, negations and a verb between subject and complements."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _NEGATIONS = frozenset("not never".split())
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """What joins a subject and its objects.
+    """The predicate that joins a subject and its complements.
 
     Args:
-        text: as a relation reads, in the third person ("lives", "is no longer", "was directed").
+        text: the relation in the third person ("lives", "is no longer", "was directed").
         base: the verb's base form.
-        time: whether it holds now, held once, or happened.
+        time: "present" if it holds now, "past" if it held, "event" if it happened.
         stop: the index of the first token after it.
         doubtful: it is possible, planned or wished.
-        ended: it says that something holds no longer.
-        was: the relation in the past, for what is known to have ended ("used to live": "lived").
+        ended: it states that something no longer holds.
+        was: the relation in the past, if it has ended ("used to live": "lived").
     """
 
     text: str
@@ -55,12 +55,12 @@ class Predicate:
 
     @property
     def is_copula(self) -> bool:
-        """A form of "to be" that is no auxiliary."""
+        """Whether this is a form of "to be" that is no auxiliary."""
         return self.base == "be"
 
 
 def begins_predicate(tokens: Sequence[Token], index: int) -> bool:
-    """Whether a verb, or what stands before one, stands here."""
+    """Return whether a verb, or the adverbs and negations before one, begins here."""
     index = _after_adverbs(tokens, index)
     if index >= len(tokens) or tokens[index].kind != "word":
         return False
@@ -91,17 +91,17 @@ def _word(tokens: Sequence[Token], index: int) -> str:
 
 
 def _base(word: str) -> tuple[str, str]:
-    """(base, kind of form); an unknown word in "-ed" is its own base, in the past."""
+    """Return (base, kind of form); an unknown word in "-ed" is its own base, in the past."""
     return VERB_FORMS.get(word) or (word, "past" if word.endswith("ed") else "")
 
 
 def read_predicate(tokens: Sequence[Token], index: int, lasts: bool = False) -> Predicate | None:
-    """The predicate that begins here, or None where no verb that the rules know follows.
+    """Return the predicate that begins here, or None if no known verb follows.
 
     Args:
         tokens: of a segment.
         index: where the chain of auxiliaries, adverbs and the verb begins.
-        lasts: the segment says since when, so that "has worked" still holds.
+        lasts: the segment has a date with "since", so that "has worked" still holds.
     """
     negation = _negation(tokens, index)
     index = _after_adverbs(tokens, index)
@@ -164,7 +164,7 @@ def _used_to(tokens: Sequence[Token], index: int) -> Predicate | None:
 def _perfect(
     tokens: Sequence[Token], index: int, have: str, negation: str, lasts: bool
 ) -> Predicate | None:
-    """ "has moved" happened; "has been" and "has been working" still hold, "had" no more."""
+    """Read a perfect: "has moved" happened, "has been" still holds, "had been" no more."""
     time: Time = "past" if have == "had" else "present"
     base, _ = _base(_word(tokens, index))
     following = _after_adverbs(tokens, index + 1)
@@ -179,7 +179,7 @@ def _perfect(
 
 
 def _being(tokens: Sequence[Token], index: int, time: Time, negation: str) -> Predicate | None:
-    """What follows a form of "to be": a verb in -ing, a participle, or a plain complement."""
+    """Read on after a form of "to be": a verb in -ing, a participle, or a plain complement."""
     be = "is" if time == "present" else "was"
     be += f" {negation}" if negation else ""
     ended = negation == "no longer"
@@ -197,7 +197,7 @@ def _being(tokens: Sequence[Token], index: int, time: Time, negation: str) -> Pr
 
 
 def _passive_time(time: Time, base: str) -> Time:
-    """ "is based" lasts, "was based" lasted, "was directed" happened."""
+    """Return a passive's time: "is based" holds, "was based" held, "was directed" happened."""
     if time == "present":
         return "present"
     return "past" if base in ("base", "locate", "employ", "know", "call", "engage") else "event"
@@ -225,7 +225,7 @@ def _going_on(
 def _whole(
     tokens: Sequence[Token], index: int, base: str, time: Time, negation: str, text: str = ""
 ) -> Predicate | None:
-    """A full verb with what belongs to it: "stopped working", "plans to move", "grew up"."""
+    """Read a full verb with its parts: "stopped working", "plans to move", "grew up"."""
     text = text or _inflected(base, time, negation, _word(tokens, index))
     ended = negation == "no longer"
     after = _word(tokens, index + 1)
@@ -247,7 +247,7 @@ def _whole(
 
 
 def _inflected(base: str, time: Time, negation: str, form: str) -> str:
-    """A verb in the third person as the relation of a triplet reads."""
+    """Return a verb in the third person, as in the relation of a triplet."""
     if negation == "not":
         return f"{'does' if time == 'present' else 'did'} not {base}"
     text = third_person(base) if time == "present" else form

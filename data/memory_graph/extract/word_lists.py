@@ -1,4 +1,4 @@
-"""English words that the rules know: what is no name, what is a verb, what are countries."""
+"""English word lists of the rules: words that are no names, verbs, countries and others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_NAMES = frozenset(
     "i me my mine we us you your yours he him his she her hers it its they them their ok okay mr "
     "mrs ms dr am pm yes no hi hey hello thanks bye omg lol wow".split()
 ) | frozenset(WEEKDAYS + MONTHS)
-"""No names when they stand alone, wherever in a sentence."""
+"""Words that are no names when alone, anywhere in a sentence."""
 
 OPENERS = FUNCTION_WORDS | frozenset(
     "ah aha aw aww awesome absolutely actually agreed alright almost already amazing another "
@@ -53,7 +53,7 @@ OPENERS = FUNCTION_WORDS | frozenset(
     "somewhat subsequently nowadays ultimately initially soon afterwards beforehand morning "
     "afternoon evening night noon midnight weekend week month year day".split()
 )
-"""Words in lower case with which sentences begin; alone and first they are no names."""
+"""Words in lower case with which sentences begin; they are no names when alone and first."""
 
 ADVERBS = frozenset(
     "also always already actually again currently now nowadays still just recently really finally "
@@ -62,10 +62,10 @@ ADVERBS = frozenset(
     "very so too totally quite newly well mostly mainly primarily simply even initially "
     "subsequently together alone back".split()
 )
-"""What may stand between a subject and its verb without changing who does what."""
+"""Words that may be between a subject and its verb without changing the statement."""
 
 MORE = frozenset("also too another second both additionally besides part-time".split())
-"""Words that add to what was so before instead of replacing it."""
+"""Words that add to an old fact instead of replacing it."""
 
 DOUBT = frozenset(
     "maybe perhaps possibly probably might may could would if unless wonder wondering wish "
@@ -92,7 +92,7 @@ STOP_WORDS = (
         "use used put happen happened happens name names called type many long".split()
     )
 )
-"""What a noun phrase in lower case neither begins with nor holds."""
+"""Words that are in no noun phrase in lower case."""
 
 _IRREGULAR = (  # base, past, participle where it differs
     "be was been|have had|do did done|go went gone|become became become|begin began begun|"
@@ -157,11 +157,14 @@ def _ing(base: str) -> str:
 
 
 def _verb_forms() -> dict[str, tuple[str, str]]:
-    """Form -> (base, form's kind: base, third, past, participle or ing); the past wins a tie."""
+    """Return form -> (base, kind: base, third, past, participle or ing).
+
+    Where forms of a verb coincide, the first of these kinds wins.
+    """
     parts = {base: (_past(base), _past(base)) for base in _REGULAR}
     for entry in _IRREGULAR.split("|"):
-        base, past, *participle = entry.split()
-        parts[base] = past, participle[0] if participle else past
+        base, past, *rest = entry.split()
+        parts[base] = past, rest[0] if rest else past
     forms: dict[str, tuple[str, str]] = {}
     for base, (past, participle) in parts.items():
         forms[_ing(base)] = base, "ing"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from turngraph.data.memory_graph.extract.budget import Budget, BudgetSpent
+from turngraph.data.memory_graph.extract.budget import Budget, BudgetSpent, Tokens
 from turngraph.data.memory_graph.extract.endpoint import (
     EndpointExtractor,
     EndpointSettings,
@@ -232,7 +232,7 @@ def test_a_sentence_that_is_too_much_becomes_a_thesis_as_it_stands() -> None:
     with chat_server(lambda *_: Answer('{"theses', finish="length")) as server:
         [said] = extractor(server).extract([Episode("  Anna is here. ")])
         assert said.theses == (Thesis("Anna is here.", ("Anna",), span=(2, 15)),)
-        with pytest.raises(ValueError, match="longer than it may be"):
+        with pytest.raises(ValueError, match="reply to a short question is too long"):
             extractor(server).entities("Where is Anna?")
     with (
         chat_server(lambda *_: Answer("", finish="length")) as server,
@@ -278,10 +278,10 @@ def test_what_was_remembered_before_the_budget_was_spent_is_kept(tmp_path: Path)
 
 def test_a_server_that_adds_to_prompts_is_believed() -> None:
     budget = Budget(7000)
-    with budget.reserve(1000, 100) as reserved:
-        reserved.used(4000, 100)
+    with budget.reserve(Tokens(1000, 100)) as reservation:
+        reservation.report(Tokens(4000, 100))
     message = "4100 are spent, and the next request could take 4100"
-    with pytest.raises(BudgetSpent, match=message), budget.reserve(1000, 100):
+    with pytest.raises(BudgetSpent, match=message), budget.reserve(Tokens(1000, 100)):
         pass
 
 

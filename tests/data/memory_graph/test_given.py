@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from turngraph.data.memory_graph.extract.given import GivenExtractor, read_given
+from turngraph.data.memory_graph.extract.given import GivenExtractor
 from turngraph.data.memory_graph.memory_types import (
     SIMPLE,
     Episode,
@@ -40,6 +40,12 @@ def remember(folder: Path, *lines: dict[str, Any]) -> list[Fact]:
         remember_many(store, extractor, extractor.read(write(folder, *lines)))
         edges = store.db.execute("SELECT id FROM edges WHERE type = ? ORDER BY id", (SIMPLE,))
         return list(load_facts(store.db, [edge_key(edge) for (edge,) in edges.fetchall()]))
+
+
+def read_given(path: Path) -> list[tuple[Episode, Extraction]]:
+    """The episodes of a file and their extractions."""
+    extractor = GivenExtractor()
+    return [(episode, extractor.extract([episode])[0]) for episode in extractor.read(path)]
 
 
 def test_a_line_is_an_episode_with_what_it_says(tmp_path: Path) -> None:
@@ -102,7 +108,7 @@ def test_bad_input_is_one_error_with_file_line_and_field(
 ) -> None:
     path = write(tmp_path, {"text": "Fine."}, line)
     with pytest.raises(ValueError, match=r"given\.jsonl, line 2") as error:
-        list(read_given(path))
+        read_given(path)
     assert message in str(error.value)
 
 

@@ -199,7 +199,7 @@ def test_the_extraction_prompt_says_who_when_and_what_came_before() -> None:
         f"Speaker: Anna\nSaid: 2020-01-02\nRead before, for names only: {'One. ' * 58}One.\n"
         "Passage: Two $x {y}.\n"
     )
-    assert prompt.place == "the episode o"
+    assert prompt.subject == "the episode o"
     plain = extraction_prompt(Excerpt(0, Episode("a"), (0, 1))).text
     assert plain.endswith(
         "Speaker: unknown\nSaid: unknown\nRead before, for names only: nothing\nPassage: a\n"
