@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch as PygBatch
 from transformers import DynamicCache, PreTrainedModel
 
-from turngraph.benchmarks.speed.operations import clock
+from turngraph.benchmarks.speed.operations import clock, lm_of
 from turngraph.benchmarks.speed.peers import Pyg
 from turngraph.data.batches.collate import collate
 from turngraph.data.examples import Example
@@ -78,7 +78,7 @@ class Ours:
             )
         ]
         seconds = clock(self.module.device) - began
-        ends = end_ids(self.module.lm)
+        ends = end_ids(lm_of(self.module))
         num_tokens = sum(count_tokens(output.ids, ends) for output in self._generated)
         return Pass(seconds, [record["answer"] for record in records], num_tokens)
 
@@ -102,13 +102,13 @@ class OneByOne:
     ) -> None:
         self.module, self.prompt, self.max_new_tokens = model, prompt, max_new_tokens
         if merged:
-            model.lm = model.lm.merge_and_unload()
+            model.lm = lm_of(model).merge_and_unload()
         self._autocast = nullcontext if merged else model._autocast
 
     @torch.no_grad()
     def answer(self, examples: Sequence[Example]) -> Pass:
         """Answer all questions one by one."""
-        model, ends = self.module, end_ids(self.module.lm)
+        model, ends = self.module, end_ids(lm_of(self.module))
         answers, num_tokens = [], 0
         began = clock(model.device)
         for example in examples:
@@ -116,7 +116,7 @@ class OneByOne:
             with model._autocast():
                 embedded = model.input_embeddings(batch)
             with self._autocast():
-                ids = model.lm.generate(
+                ids = lm_of(model).generate(
                     inputs_embeds=embedded,
                     attention_mask=batch.attention_mask.long(),
                     max_new_tokens=self.max_new_tokens,
@@ -198,7 +198,7 @@ class Bare:
                 self.batches.append([])
             self.batches[-1].append({k: v for k, v in given.items() if k != "past_key_values"})
 
-        hook = self.model.lm.register_forward_pre_hook(note, with_kwargs=True)
+        hook = lm_of(self.model).register_forward_pre_hook(note, with_kwargs=True)
         try:
             yield
         finally:
@@ -207,7 +207,7 @@ class Bare:
     @torch.no_grad()
     def run(self) -> tuple[float, float]:
         """Replay the passes; returns the seconds of all prompts and of all decoding steps."""
-        lm, device, total = self.model.lm, self.model.device, [0.0, 0.0]
+        lm, device, total = lm_of(self.model), self.model.device, [0.0, 0.0]
         with self.model._autocast():
             for prompts, *steps in self.batches:
                 rows, length = prompts["inputs_embeds"].shape[:2]
@@ -259,7 +259,7 @@ def greedy_until(base: PreTrainedModel, prompt: Prompt, ending: bool) -> Prompt:
     return prompt
 
 
-def end_ids(lm: nn.Module) -> Tensor:
+def end_ids(lm: Any) -> Tensor:
     """Return the tokens that end an answer, as set by ``greedy_until``."""
     return torch.tensor(lm.generation_config.eos_token_id or [], dtype=torch.long)
 
@@ -270,7 +270,7 @@ def count_tokens(ids: Tensor, ends: Tensor) -> int:
     return int(((ended.cumsum(1) - ended) == 0).sum())
 
 
-def watch_generate(module: nn.Module) -> list[Any]:
+def watch_generate(module: Any) -> list[Any]:
     """Return a list to which every later output of a module's ``generate`` is appended."""
     seen: list[Any] = []
     generate = module.generate

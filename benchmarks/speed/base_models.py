@@ -49,13 +49,14 @@ def load_base(model: ModelConfig, device: torch.device, random_weights: bool) ->
         random_weights: draw weights for the architecture instead of loading them.
     """
     if random_weights:
-        base = random_base(model, device)
+        base: Any = random_base(model, device)
     else:
         name, dtype = model.base_model, model.dtype
         base = load_base_model(name, dtype, model.attn_implementation, model.quantization)
     if model.gradient_checkpointing:
         recompute_layers(base)
-    return base.eval().to(device)
+    loaded: PreTrainedModel = base.eval().to(device)
+    return loaded
 
 
 def random_base(model: ModelConfig, device: torch.device) -> PreTrainedModel:
@@ -71,20 +72,21 @@ def random_base(model: ModelConfig, device: torch.device) -> PreTrainedModel:
         config = MistralConfig(**ARCHITECTURES[model.base_model])
     else:
         config = AutoConfig.from_pretrained(resolve_model(model.base_model))
+    auto: Any = AutoModelForCausalLM
+    dtype, attention = getattr(torch, model.dtype), model.attn_implementation
     with device:
-        return AutoModelForCausalLM.from_config(
-            config,
-            dtype=getattr(torch, model.dtype),
-            attn_implementation=model.attn_implementation,
+        base: PreTrainedModel = auto.from_config(
+            config, dtype=dtype, attn_implementation=attention
         )
+    return base
 
 
 def load_tokenizer(name: str, random_weights: bool) -> PreTrainedTokenizerFast:
     """Load a base model's tokenizer; architectures given here use SmolLM2's, cut."""
-    if random_weights and name in ARCHITECTURES:
-        whole = AutoTokenizer.from_pretrained(resolve_model(TOKENIZER))
-        return cut_tokenizer(whole, ARCHITECTURES[name]["vocab_size"])
-    return AutoTokenizer.from_pretrained(resolve_model(name))
+    cut = random_weights and name in ARCHITECTURES
+    tokenizer = AutoTokenizer.from_pretrained(resolve_model(TOKENIZER if cut else name))
+    assert isinstance(tokenizer, PreTrainedTokenizerFast)
+    return cut_tokenizer(tokenizer, ARCHITECTURES[name]["vocab_size"]) if cut else tokenizer
 
 
 def cut_tokenizer(tokenizer: PreTrainedTokenizerFast, size: int) -> PreTrainedTokenizerFast:
@@ -93,7 +95,8 @@ def cut_tokenizer(tokenizer: PreTrainedTokenizerFast, size: int) -> PreTrainedTo
     vocabulary = {token: i for token, i in tree["model"]["vocab"].items() if i < size}
     tree["model"]["vocab"] = vocabulary
     tree["model"]["merges"] = [m for m in tree["model"]["merges"] if "".join(m) in vocabulary]
-    cut = PreTrainedTokenizerFast(
+    fast: Any = PreTrainedTokenizerFast
+    cut: PreTrainedTokenizerFast = fast(
         tokenizer_object=Tokenizer.from_str(json.dumps(tree)),
         bos_token=tokenizer.bos_token,
         eos_token=tokenizer.eos_token,

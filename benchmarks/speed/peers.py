@@ -35,9 +35,16 @@ from transformers import (
     TrainerCallback,
 )
 from transformers.trainer_callback import PrinterCallback
-from trl import SFTConfig, SFTTrainer
+from trl.trainer.sft_config import SFTConfig
+from trl.trainer.sft_trainer import SFTTrainer
 
-from turngraph.benchmarks.speed.operations import VARLEN_ATTENTION, LmShape, clock, lm_shape
+from turngraph.benchmarks.speed.operations import (
+    VARLEN_ATTENTION,
+    LmShape,
+    clock,
+    lm_of,
+    lm_shape,
+)
 from turngraph.configs.schema import Config, LoraConfig
 from turngraph.data.batches.collate import Batch, collate
 from turngraph.data.batches.prefetch import Step, steps
@@ -105,7 +112,7 @@ class Ours:
     def __init__(self, model: GraphLM, config: Config) -> None:
         self.module, self.config = model, config
         self.optimizer = make_optimizer(model, config.training)
-        self.shape = lm_shape(model.lm)
+        self.shape: LmShape | None = lm_shape(lm_of(model))
 
     def train(self, batches: Sequence[Sequence[Example]]) -> Round:
         """Take one optimizer step per batch."""
@@ -139,6 +146,7 @@ class Ours:
         with torch.autocast(model.device.type, torch.bfloat16, enabled=low):
             known = tensors.node_ids
             node_ids = tensors.input_ids[tensors.node_mask] if known is None else known
+            assert model.encoder is not None
             states = model.encoder(node_ids, tensors.edge_index, tensors.edge_types)
         states.sum().backward()
         self.optimizer.zero_grad()
@@ -176,10 +184,10 @@ class Trl:
     def __init__(self, model: GraphLM, config: Config, tokenizer: PreTrainedTokenizerFast) -> None:
         constants.HF_HUB_DISABLE_TELEMETRY = True  # TRL reports every run to its makers
         self.module, self.config, self.tokenizer = model, config, tokenizer
-        cast_adapter_inputs(model.lm, True)  # as PEFT leaves them
+        cast_adapter_inputs(lm_of(model), True)  # as PEFT leaves them
         self.optimizer = make_optimizer(model, config.training)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: 1.0)
-        self.shape = lm_shape(model.lm)
+        self.shape: LmShape | None = lm_shape(lm_of(model))
 
     def train(self, batches: Sequence[Sequence[Example]]) -> Round:
         """Take one optimizer step per batch; all batches but the last have one size."""
@@ -187,7 +195,7 @@ class Trl:
         timer = EpochTimer(self.module.device)
         with tempfile.TemporaryDirectory() as folder:
             trainer = SFTTrainer(
-                model=self.module.lm,
+                model=lm_of(self.module),
                 args=self.arguments(len(batches[0]), folder),
                 train_dataset=Dataset.from_list(rows),
                 processing_class=self.tokenizer,
@@ -198,7 +206,7 @@ class Trl:
             try:
                 loss = trainer.train().training_loss
             finally:  # else the next round's trainer would wrap a wrapped model
-                trainer.accelerator.unwrap_model(self.module.lm, keep_fp32_wrapper=False)
+                trainer.accelerator.unwrap_model(lm_of(self.module), keep_fp32_wrapper=False)
         return Round(timer.seconds, loss)
 
     def arguments(self, batch_size: int, folder: str) -> SFTConfig:
@@ -286,9 +294,8 @@ class Pyg:
         trained = [p for p in self.module.parameters() if p.requires_grad]
         self.optimizer = torch.optim.Adam(trained, config.training.learning_rate, fused=True)
         self.graphs: dict[int, tuple[Example, Data]] = {}
-        self.shape = (
-            None  # its operations differ: logits of all tokens, weights cast in every layer
-        )
+        # its operations differ: logits of all tokens, weights cast in every layer
+        self.shape: LmShape | None = None
 
     def train(self, batches: Sequence[Sequence[Example]]) -> Round:
         """Take one optimizer step per batch, as in PyG's example."""
@@ -319,7 +326,7 @@ class Pyg:
 
     def _graph(self, example: Example) -> Data:
         def text(ids: Sequence[int]) -> str:
-            return self.tokenizer.decode(ids, skip_special_tokens=True)
+            return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
 
         nodes = example.graph.node_ids.tolist()
         entities = [{e.id for e in item.evidence.entities} for item in example.evidence]

@@ -25,6 +25,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -34,6 +35,7 @@ from tqdm import tqdm
 
 from turngraph.benchmarks.speed.base_models import load_base, load_tokenizer, random_base
 from turngraph.benchmarks.speed.operations import (
+    LmShape,
     clock,
     executed,
     matmul_ceiling,
@@ -205,7 +207,9 @@ def make_batches(examples: Sequence[Example], setting: Setting, seed: int) -> Ba
     return batches
 
 
-def lm_operations(system: System, batches: Batches, model: ModelConfig) -> dict[str, float]:
+def lm_operations(
+    system: System, shape: LmShape, batches: Batches, model: ModelConfig
+) -> dict[str, float]:
     """Count the LM's operations on some batches: as executed, and without padding."""
     packed = system.packs(len(batches[0]))
     total = {"executed": 0.0, "useful": 0.0}
@@ -217,7 +221,7 @@ def lm_operations(system: System, batches: Batches, model: ModelConfig) -> dict[
             "useful": useful(lengths, answers),
         }
         for kind in total:
-            total[kind] += operations(system.shape, work[kind], model.gradient_checkpointing)
+            total[kind] += operations(shape, work[kind], model.gradient_checkpointing)
     return total
 
 
@@ -281,8 +285,8 @@ class Run:
                         return False
                     self.measure_round(systems[name], self.cells[name, setting], batches)
                     bar.update()
-        if "graph" in systems:
-            self.encoder = self.measure_encoder(systems["graph"])
+        if isinstance(graph := systems.get("graph"), Ours):
+            self.encoder = self.measure_encoder(graph)
         return True
 
     def late(self) -> bool:
@@ -315,7 +319,7 @@ class Run:
             batches = make_batches(self.examples, setting, self.args.seed)
             largest = [max(batches, key=lambda batch: max(e.num_tokens for e in batch))]
             with self.note_out_of_memory(system, cell):
-                needed = peak_bytes(lambda one=largest: system.train(one), self.device)
+                needed = peak_bytes(partial(system.train, largest), self.device)
                 cell.peak_bytes = resident_bytes(system.module, system.optimizer) + needed
 
     def measure_round(self, system: System, cell: Cell, batches: Batches) -> None:
@@ -329,7 +333,7 @@ class Run:
             cell.seconds.append(seconds)
             cell.losses.append(loss)
             if system.shape is not None:
-                total = lm_operations(system, batches, self.config.model)
+                total = lm_operations(system, system.shape, batches, self.config.model)
                 cell.executed.append(total["executed"] / seconds)
                 cell.useful.append(total["useful"] / seconds)
 
@@ -365,8 +369,10 @@ class Run:
                 system.encode(tensors)
             rounds.append(clock(self.device) - began)
         largest = max(inputs, key=lambda tensors: int(tensors.node_mask.sum()))
-        held = resident_bytes(system.module.encoder, system.optimizer)
-        cell = self.cells["graph", setting]
+        cell, encoder = self.cells["graph", setting], system.module.encoder
+        assert encoder is not None
+        assert cell.peak_bytes is not None
+        held = resident_bytes(encoder, system.optimizer)
         memory = held + peak_bytes(lambda: system.encode(largest), self.device)
         return {
             "batch_size": setting.batch_size,

@@ -60,16 +60,16 @@ from turngraph.training.trainer_state import (
 )
 
 logger = logging.getLogger("gretriever")
-END_OF_ANSWER = "[/s]"  # what PyG writes behind every label
+END_OF_ANSWER = "[/s]"  # PyG writes it after every label
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Parse the command line; train or answer."""
+    """Parse the command line, then train or answer."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    train = commands.add_parser("train", help="train as the config says; checkpoint: last")
+    train = commands.add_parser("train", help="train as the config says; the checkpoint is last")
     train.add_argument("--config", required=True)
     train.set_defaults(run=train_command)
     answer = commands.add_parser("answer", help="answer a file of conversations, gold history")
@@ -79,14 +79,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     answer.add_argument("--max_questions", type=int)
     answer.add_argument("--batch_size", type=int, default=8)
     answer.add_argument("--max_new_tokens", type=int, default=48)
-    answer.add_argument("--fresh", action="store_true", help="forget what --output holds")
+    answer.add_argument("--fresh", action="store_true", help="discard what --output holds")
     answer.set_defaults(run=answer_command)
     args = parser.parse_args(argv)
     args.run(args)
 
 
 def train_command(args: argparse.Namespace) -> None:
-    """Train, from where the folder's checkpoint stands."""
+    """Train, resuming from the folder's checkpoint."""
     config = read_config(args.config)
     with StopRequest(config.training.max_minutes) as stop, locked(Path(config.training.output)):
         set_seed(config.training.seed)
@@ -97,7 +97,7 @@ def train_command(args: argparse.Namespace) -> None:
 
 
 def make_system(config: Config, builder: ExampleBuilder) -> Pyg:
-    """GRetriever around a base model of its own; greedy when it answers."""
+    """Build GRetriever around a new base model that answers greedily."""
     model = config.model
     base = load_base_model(model.base_model, model.dtype, model.attn_implementation)
     base.to("cuda" if torch.cuda.is_available() else "cpu")
@@ -107,7 +107,7 @@ def make_system(config: Config, builder: ExampleBuilder) -> Pyg:
 
 
 def make_optimizer(system: Pyg, config: Config) -> torch.optim.Adam:
-    """Adam with our rates: LoRA's for its LoRA, our encoder's for its GNN and projector."""
+    """Build Adam with our learning rates: LoRA's, and our encoder's for its GNN and projector."""
     rates = config.training.learning_rate, config.training.encoder_learning_rate
     named = [(n, p) for n, p in system.module.named_parameters() if p.requires_grad]
     groups = [
@@ -118,10 +118,10 @@ def make_optimizer(system: Pyg, config: Config) -> torch.optim.Adam:
 
 
 def train(system: Pyg, config: Config, examples: Sequence[Example], stop: StopRequest) -> None:
-    """The loop: step, log, save, stop.
+    """Run the training loop: step, log, save, stop.
 
     Raises:
-        ValueError: the checkpoint in the folder is of other data or of another config.
+        ValueError: the folder's checkpoint has other data or another config.
     """
     settings, output = config.training, Path(config.training.output)
     schedule, optimizer = BatchSchedule(examples, settings), make_optimizer(system, config)
@@ -129,15 +129,16 @@ def train(system: Pyg, config: Config, examples: Sequence[Example], stop: StopRe
     first = resume(system, optimizer, output, config, data)
     system.module.train()
     log, began = RunLog(output, first, num_lines=first), time.monotonic()
-    numbers = range(first, schedule.num_steps)
-    for number in tqdm(numbers, initial=first, total=schedule.num_steps, desc="train"):
-        set_rates(optimizer, settings, number, schedule.num_steps)
-        batches = [[examples[i] for i in batch] for batch in schedule.step(number)]
+    num_steps = schedule.num_steps
+    for index in tqdm(range(first, num_steps), initial=first, total=num_steps, desc="train"):
+        set_rates(optimizer, settings, index, num_steps)
+        batches = [[examples[i] for i in batch] for batch in schedule.step(index)]
         loss = take_step(system, optimizer, batches, settings.max_grad_norm)
-        log.write(number + 1, time.monotonic() - began, {"loss": loss})
-        if stop or is_due(number + 1, settings.save_every) or number + 1 == schedule.num_steps:
-            save(system, optimizer, config, number + 1, data)
-        if stop and number + 1 < schedule.num_steps:
+        step = index + 1
+        log.write(step, time.monotonic() - began, {"loss": loss})
+        if stop or is_due(step, settings.save_every) or step == num_steps:
+            save(system, optimizer, config, step, data)
+        if stop and step < num_steps:
             raise SystemExit(EXIT_GO_ON)
     log.close()
 
@@ -145,7 +146,7 @@ def train(system: Pyg, config: Config, examples: Sequence[Example], stop: StopRe
 def take_step(
     system: Pyg, optimizer: torch.optim.Optimizer, batches: list[list[Example]], max_norm: float
 ) -> float:
-    """One optimizer step; batches weigh by their answer tokens, as in our loop.
+    """Take one optimizer step; batches are weighted by answer tokens, as in our loop.
 
     Raises:
         ValueError: loss or gradient is not finite.
@@ -172,7 +173,7 @@ def take_step(
 def save(
     system: Pyg, optimizer: torch.optim.Optimizer, config: Config, step: int, data: str
 ) -> None:
-    """Write ``last``; until it is whole, the one before it stays."""
+    """Write ``last``; the previous one stays until it is complete."""
     last = Path(config.training.output) / "last"
     new, old = last.with_name("last.new"), last.with_name("last.old")
     for folder in (new, old) if last.exists() else (new,):
@@ -190,7 +191,7 @@ def save(
 
 
 def trained(system: Pyg) -> dict[str, torch.Tensor]:
-    """The weights that are trained, by name."""
+    """Return the trained weights by name."""
     named = system.module.named_parameters()
     return {n: p.detach().cpu().contiguous() for n, p in named if p.requires_grad}
 
@@ -198,7 +199,7 @@ def trained(system: Pyg) -> dict[str, torch.Tensor]:
 def resume(
     system: Pyg, optimizer: torch.optim.Optimizer, output: Path, config: Config, data: str
 ) -> int:
-    """Go to where the folder's checkpoint stands; the step it is at, 0 where there is none."""
+    """Load the folder's checkpoint; returns its step, 0 if there is none."""
     found = [folder for name in ("last", "last.old") if (folder := output / name).is_dir()]
     if not found:
         return 0
@@ -215,7 +216,7 @@ def resume(
 
 
 def load_weights(system: Pyg, folder: Path) -> None:
-    """Put a checkpoint's weights into a fresh model."""
+    """Load a checkpoint's weights into a new model."""
     weights = load_file(folder / WEIGHTS)
     missing, unknown = system.module.load_state_dict(weights, strict=False)
     trains = {name for name, p in system.module.named_parameters() if p.requires_grad}
@@ -224,10 +225,10 @@ def load_weights(system: Pyg, folder: Path) -> None:
 
 
 def answer_command(args: argparse.Namespace) -> None:
-    """Answer a file's questions, but for those that the output has from an earlier start.
+    """Answer the questions of a file that the output does not have yet.
 
     Raises:
-        ValueError: the output is of another checkpoint, input or options, or cannot be written.
+        ValueError: the output has another checkpoint, input or options, or cannot be written.
     """
     config = read_config(args.checkpoint / "config.yaml")
     builder = load_builder(config)
@@ -258,7 +259,7 @@ def answer_command(args: argparse.Namespace) -> None:
 
 
 def settings_of(args: argparse.Namespace) -> Json:
-    """All that shapes the answers."""
+    """Return everything that determines the answers."""
     names = ("single_answers_only", "max_questions", "batch_size", "max_new_tokens")
     return {
         "checkpoint": file_hash(args.checkpoint / WEIGHTS),
@@ -268,7 +269,7 @@ def settings_of(args: argparse.Namespace) -> Json:
 
 
 def answer_batch(system: Pyg, batch: Sequence[Example], max_new_tokens: int) -> Iterator[Json]:
-    """Prediction records, without a log-probability, which GRetriever does not give."""
+    """Yield prediction records; GRetriever gives no log-probability."""
     began = time.monotonic()
     graphs = PygBatch.from_data_list([system.graph(example) for example in batch])
     texts = system.module.inference(
@@ -283,7 +284,7 @@ def answer_batch(system: Pyg, batch: Sequence[Example], max_new_tokens: int) -> 
 
 
 def answer_text(text: str) -> str:
-    """A generated text as an answer: up to its end or that of the line, as ours are."""
+    """Return the answer in a generated text: up to its end mark or the end of the line."""
     return text.partition(END_OF_ANSWER)[0].strip().split("\n")[0].strip()
 
 
