@@ -34,7 +34,7 @@ NOW = int(time.time())
 PERCENTILES = (50, 95)
 
 
-class Given:
+class Given(RulesExtractor):
     """An embedder and extractor with precomputed results, so that their cost is not measured.
 
     Args:
@@ -44,6 +44,7 @@ class Given:
     name = "given"
 
     def __init__(self, shape: Shape) -> None:
+        super().__init__()
         self.clusters, self.shape = Clusters(shape), shape
         self.vectors: dict[str, np.ndarray] = {}
         self.names: dict[str, tuple[str, ...]] = {}
@@ -59,7 +60,8 @@ class Given:
         unknown = [text for text in texts if text not in self.vectors]
         topics = np.array([len(text) % self.shape.num_topics for text in unknown], dtype=np.int64)
         drawn = dict(zip(unknown, self.clusters.draw(topics), strict=True))
-        return np.stack([self.vectors.get(text, drawn.get(text)) for text in texts])
+        known = self.vectors
+        return np.stack([known[text] if text in known else drawn[text] for text in texts])
 
     def entities(self, question: str) -> list[str]:
         """Return the names that a question mentions."""
@@ -68,7 +70,8 @@ class Given:
 
 def probe() -> np.ndarray:
     """Return the vector of ``Given`` for the text that identifies an embedder."""
-    return np.eye(1, WIDTH, dtype=np.float32)[0]
+    vector: np.ndarray = np.eye(1, WIDTH, dtype=np.float32)[0]
+    return vector
 
 
 def make(path: Path, shape: Shape, index: bool = False) -> Json:

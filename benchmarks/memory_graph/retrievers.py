@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import bm25s
 import numpy as np
@@ -195,7 +195,7 @@ def settings_grid(has_sources: bool) -> list[PPR]:
     grid = GRID_BESIDE if has_sources else GRID
     found = []
     for values in product(*grid.values()):
-        chosen = dict(zip(grid, values, strict=True))
+        chosen: dict[str, Any] = dict(zip(grid, values, strict=True))
         damping = chosen.pop("damping", 0.5)
         found.append(PPR(top_k=DEPTH, damping=damping, restart=Restart(**chosen)))
     return found

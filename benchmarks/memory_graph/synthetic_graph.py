@@ -174,12 +174,12 @@ class _Drawer:
 
 
 def _write_objects(db: sqlite3.Connection, shape: Shape, names: Sequence[str]) -> None:
-    rows = ((i, OBJECT, name) for i, name in enumerate(names, 1))
-    db.executemany("INSERT INTO nodes (id, type, text, revision) VALUES (?, ?, ?, 1)", rows)
-    rows = ((i, alias(name), name, i) for i, name in enumerate(names, 1))
-    db.executemany("INSERT INTO aliases (id, alias, spelling, node) VALUES (?, ?, ?, ?)", rows)
-    rows = ((i, index_words(name)) for i, name in enumerate(tqdm(names, desc="names"), 1))
-    db.executemany("INSERT INTO name_words (rowid, words) VALUES (?, ?)", rows)
+    nodes = ((i, OBJECT, name) for i, name in enumerate(names, 1))
+    db.executemany("INSERT INTO nodes (id, type, text, revision) VALUES (?, ?, ?, 1)", nodes)
+    aliases = ((i, alias(name), name, i) for i, name in enumerate(names, 1))
+    db.executemany("INSERT INTO aliases (id, alias, spelling, node) VALUES (?, ?, ?, ?)", aliases)
+    words = ((i, index_words(name)) for i, name in enumerate(tqdm(names, desc="names"), 1))
+    db.executemany("INSERT INTO name_words (rowid, words) VALUES (?, ?)", words)
 
 
 def _write_texts(
@@ -216,9 +216,9 @@ def _write_texts(
     times = range(starts[TIME], starts[TIME] + shape.count(TIME))
     rows = [(i, TIME, f"{1 + i % 9000:04d}", text_hash(TIME, f"{1 + i % 9000:04d}")) for i in times]
     db.executemany(sql, rows)
-    rows = range(starts[EPISODIC], starts[EPISODIC] + shape.count(EPISODIC))
+    episodes = range(starts[EPISODIC], starts[EPISODIC] + shape.count(EPISODIC))
     sql = "INSERT INTO episodes (node, extractor) VALUES (?, 'none')"
-    db.executemany(sql, ((i,) for i in rows))
+    db.executemany(sql, ((i,) for i in episodes))
 
 
 def _put_texts(
@@ -239,7 +239,7 @@ def _write_edges(db: sqlite3.Connection, edges: np.ndarray, rng: np.random.Gener
     years = rng.integers(1980, 2020, len(edges))
     timed = (edges[:, 0] == SIMPLE) & (rng.random(len(edges)) < TIMED)
 
-    def rows() -> Iterator[tuple]:
+    def rows() -> Iterator[tuple[object, ...]]:
         whole = zip(edges.tolist(), years.tolist(), timed.tolist(), strict=True)
         for (kind, source, target), year, ends in tqdm(whole, "edges", len(edges)):
             relation = f"r{(source * 7 + target) % 50}" if kind == SIMPLE else None
@@ -280,7 +280,8 @@ class Clusters:
     def draw(self, topics: np.ndarray, noise: float = NOISE) -> np.ndarray:
         """Draw a unit vector near the centre of each topic, float32 [k, 384]."""
         vectors = self.centres[topics] + noise * self._normal(len(topics))
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        unit: np.ndarray = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        return unit
 
 
 def make_vectors(store: Store, shape: Shape, probe: np.ndarray, index: bool) -> None:
@@ -355,7 +356,7 @@ def make_questions(
         hub: share of questions that name the hub.
     """
     rng, clusters = random.Random(shape.seed + 2), Clusters(shape)
-    questions = []
+    questions: list[Question] = []
     while len(questions) < count:
         thesis = shape.starts[THESIS] + rng.randrange(shape.count(THESIS))
         sql = f"""SELECT o.id, o.text FROM edges e JOIN nodes o ON o.id = e.source

@@ -181,8 +181,8 @@ def measure(question: Ablation, args: argparse.Namespace) -> Json:
     example, num_passages = question.example, question.num_passages
     parts = evidence_parts(question.model, question.builder, example)
     values: dict[str, Sequence[float]] = {
-        "share": parts.passages,
-        "attention": parts.attention,
+        "share": parts.passages.tolist(),
+        "attention": parts.attention.tolist(),
         "rank": [-rank for rank in range(num_passages)],
     }
     if "leave_one_out" in args.selections:

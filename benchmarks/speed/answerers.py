@@ -113,6 +113,7 @@ class OneByOne:
         began = clock(model.device)
         for example in examples:
             batch = collate([example], "left", with_target=False).to(model.device)
+            assert batch.attention_mask is not None
             with model._autocast():
                 embedded = model.input_embeddings(batch)
             with self._autocast():

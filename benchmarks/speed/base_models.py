@@ -75,9 +75,7 @@ def random_base(model: ModelConfig, device: torch.device) -> PreTrainedModel:
     auto: Any = AutoModelForCausalLM
     dtype, attention = getattr(torch, model.dtype), model.attn_implementation
     with device:
-        base: PreTrainedModel = auto.from_config(
-            config, dtype=dtype, attn_implementation=attention
-        )
+        base: PreTrainedModel = auto.from_config(config, dtype=dtype, attn_implementation=attention)
     return base
 
 

@@ -118,7 +118,8 @@ def forward(layer: nn.Module, x: Tensor, edge_index: Tensor, args: argparse.Name
     """Return new node states, computed in autocast for bfloat16."""
     low = args.dtype == "bfloat16"
     with torch.autocast(args.device.partition(":")[0], torch.bfloat16, enabled=low):
-        return layer(x, edge_index)
+        states: Tensor = layer(x, edge_index)
+        return states
 
 
 def peak(
@@ -127,7 +128,8 @@ def peak(
     """Return the peak bytes of tensors over forward and backward."""
 
     def step() -> None:
-        forward(layer, x, edge_index, args).float().square().mean().backward()
+        loss = forward(layer, x, edge_index, args).float().square().mean()
+        torch.autograd.backward(loss)
 
     used = peak_bytes(step, torch.device(args.device))
     if part == "trained":

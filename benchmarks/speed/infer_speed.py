@@ -115,7 +115,7 @@ class Run:
     def __init__(self, args: argparse.Namespace, config: Config) -> None:
         self.args, self.config = args, config
         self.device = torch.device(args.device)
-        self.deadline = time.monotonic() + 60 * args.max_minutes
+        self.deadline: float = time.monotonic() + 60 * args.max_minutes
         self.tokenizer = load_tokenizer(config.model.base_model, args.random_weights)
         self.prompt = Prompt(self.tokenizer)
         self.questions = load_questions(args, config)
@@ -147,7 +147,8 @@ class Run:
             return True
         base = random_base(replace(self.config.model, quantization="none"), torch.device("meta"))
         weights = sum(p.numel() * p.element_size() for p in base.parameters())
-        return weights * len(self.args.systems) < torch.cuda.mem_get_info(self.device)[0] / 2
+        free = torch.cuda.mem_get_info(self.device)[0]
+        return bool(weights * len(self.args.systems) < free / 2)
 
     def measure(self) -> None:
         """Run all rounds; systems take turns if they fit on the device together."""
@@ -218,7 +219,7 @@ class Run:
         if cell.error:
             return
         bare = self.bare.get(name)
-        if name in OURS and bare is None:
+        if isinstance(system, Ours) and bare is None:
             bare = self.bare[name] = Bare(system.module)
             with bare.recording():
                 found = system.answer(self.examples)

@@ -6,11 +6,13 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
+
+from turngraph.model.graph_lm import GraphLM
 
 VARLEN_ATTENTION = ("flex_attention", "flash_attention_2", "flash_attention_3")
 """Attention that skips pairs between packed examples and above the diagonal."""
@@ -43,7 +45,13 @@ class Work(NamedTuple):
     answer_tokens: float
 
 
-def lm_shape(lm: nn.Module) -> LmShape:
+def lm_of(model: GraphLM) -> Any:
+    """Return the LM of a text or graph model, with or without PEFT's LoRA."""
+    assert model.lm is not None
+    return model.lm
+
+
+def lm_shape(lm: Any) -> LmShape:
     """Return the sizes of a transformers LM, with or without PEFT's LoRA."""
     linear = {
         name: module.in_features * module.out_features

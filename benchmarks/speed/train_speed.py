@@ -236,7 +236,7 @@ class Run:
     def __init__(self, args: argparse.Namespace, config: Config) -> None:
         self.args, self.config = args, config
         self.device = torch.device(args.device)
-        self.deadline = time.monotonic() + 60 * args.max_minutes
+        self.deadline: float = time.monotonic() + 60 * args.max_minutes
         self.tokenizer = load_tokenizer(config.model.base_model, args.random_weights)
         self.examples = load_examples(args, config, Prompt(self.tokenizer))
         settings = [Setting(size, True) for size in sorted(set(args.batch_sizes))]
@@ -253,7 +253,7 @@ class Run:
         base = random_base(replace(self.config.model, quantization="none"), torch.device("meta"))
         weights = sum(p.numel() for p in base.parameters())  # GRetriever makes them float32
         needed = sum(weights * (4 if name == "pyg" else 2) for name in self.args.systems)
-        return needed < torch.cuda.mem_get_info(self.device)[0] / 2
+        return bool(needed < torch.cuda.mem_get_info(self.device)[0] / 2)
 
     def measure(self) -> None:
         """Run all rounds; systems take turns if they fit on the device together."""

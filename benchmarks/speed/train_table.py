@@ -80,8 +80,7 @@ def row(name: str, setting: Setting, cell: Cell, ceiling: float | None) -> Json:
     line["examples_per_second"] = seconds and cell.num_examples / seconds
     line["tokens_per_second"] = seconds and cell.num_tokens / seconds
     for kind, rates in (("executed", cell.executed), ("useful", cell.useful)):
-        share = ceiling is not None and len(rates) > 0
-        line[f"{kind}_share"] = statistics.median(rates) / ceiling if share else None
+        line[f"{kind}_share"] = statistics.median(rates) / ceiling if ceiling and rates else None
     measured = ("num_tokens", "peak_bytes", "seconds", "losses", "error")
     return line | {name: getattr(cell, name) for name in measured}
 

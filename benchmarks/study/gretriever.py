@@ -18,6 +18,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate.utils import set_seed
@@ -37,7 +38,8 @@ from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
 from turngraph.data.embedding import cached
 from turngraph.data.examples import Example, ExampleBuilder, choose_questions
 from turngraph.data.graph.entities import complete_entities
-from turngraph.data.jsonlines import Json, read_conversations
+from turngraph.data.json_fields import Json
+from turngraph.data.jsonlines import read_conversations
 from turngraph.data.scoring.predictions import prediction_record
 from turngraph.inference.load import load_builder
 from turngraph.inference.output import AnswerFile
@@ -99,7 +101,7 @@ def train_command(args: argparse.Namespace) -> None:
 def make_system(config: Config, builder: ExampleBuilder) -> Pyg:
     """Build GRetriever around a new base model that answers greedily."""
     model = config.model
-    base = load_base_model(model.base_model, model.dtype, model.attn_implementation)
+    base: Any = load_base_model(model.base_model, model.dtype, model.attn_implementation)
     base.to("cuda" if torch.cuda.is_available() else "cpu")
     base.generation_config.update(do_sample=False, temperature=None, top_p=None, top_k=None)
     embed = cached(sentence_encoder(config.evidence.embedder))
@@ -207,12 +209,14 @@ def resume(
     if changed:
         raise ValueError(f"{found[0]}: a checkpoint of another config: {', '.join(changed)}")
     progress = read_progress(found[0])
+    if progress is None:
+        raise ValueError(f"{found[0]}: no trainer state to resume from")
     if progress["data"] != data:
         raise ValueError(f"{found[0]}: trained on other data")
     load_weights(system, found[0])
     load_optimizer(system.module, optimizer, read_optimizer(found[0]))
     set_random_states(read_random(found[0], 0))
-    return progress["step"]
+    return int(progress["step"])
 
 
 def load_weights(system: Pyg, folder: Path) -> None:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -40,9 +41,16 @@ class Step:
     wait: float = 0.0
 
 
+class Batches(Protocol):
+    """Which examples are in which batch of a step, by index."""
+
+    def step(self, number: int, /) -> list[list[int]]:
+        """Return the batches of one step."""
+
+
 def steps(
     examples: Sequence[Example],
-    schedule: BatchSchedule,
+    schedule: Batches,
     numbers: Sequence[int],
     rank: int = 0,
     world: int = 1,
