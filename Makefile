@@ -49,6 +49,7 @@ build/types/turngraph:
 	mkdir -p build/types
 	ln -sfn ../.. $@
 
+docs: export NO_MKDOCS_2_WARNING := 1
 docs: .venv/docs-installed
 	$(BIN)/python -m mkdocs build --strict
 
