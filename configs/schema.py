@@ -15,8 +15,6 @@ EDGE_TYPES = (
     "header",
     "row",
     "column",
-    "source",
-    "time",
 )
 """Types of the evidence graph's edges; where they have vectors, self-loops are one more."""
 PASSAGE_FEATURES = ("score beside the best one's", "ln(1 + rank)", "from memory")
@@ -91,21 +89,11 @@ class EvidenceConfig:
     """star: O(m) edges for m spans of an entity; clique: all pairs."""
     max_entity_share: float = 0.5
     """An entity in more than this part of the passages gets no edges."""
-    question: Literal["after", "before_and_after"] = "after"
-    """Where the question stands in the prompt: behind the evidence, or before it as well."""
     question_nodes: Literal["none", "question", "query"] = "none"
     """A chain of the question's, or of Q_t's, tokens, joined to the evidence by entities and by
-    words: it is encoded, but takes no place in the prompt."""
-    structure_edges: Literal["none", "table", "all"] = "none"
-    """table: header to cell, within a row, within a column; all: between passages of one source and
-    between mentions of one year as well."""
-    repeats: Literal["read", "encoded"] = "read"
-    """encoded: tags, titles and headers that a passage before it has said are encoded with a
-    passage, but take no place in the prompt; max_nodes counts places."""
-    pool_size: int = 1
-    """Nodes of a passage whose mean takes one place in the prompt."""
-    pool_from: int = 0
-    """Passages from this place in E_t on are pooled; better ones stay token by token."""
+    words: it is encoded, but takes no position in the prompt."""
+    structure_edges: Literal["none", "table"] = "none"
+    """table: edges from header to cell, within a row, and within a column."""
 
     def __post_init__(self) -> None:
         _check(self.top_k >= 1, "evidence.top_k", self.top_k, "must be at least 1")
@@ -115,8 +103,6 @@ class EvidenceConfig:
             self.max_query_words,
             "must be at least 1",
         )
-        _check(self.pool_size >= 1, "evidence.pool_size", self.pool_size, "must be at least 1")
-        _check(self.pool_from >= 0, "evidence.pool_from", self.pool_from, "must not be negative")
         for name in ("memory_share", "max_entity_share"):
             value = getattr(self, name)
             _check(0 <= value <= 1, f"evidence.{name}", value, "must lie between 0 and 1")

@@ -257,12 +257,11 @@ def example_row(number: int, example: Example, places: Sequence[dict[str, int]])
     graph, evidence = example.graph, example.evidence
     whole = [to_json(item.evidence) for item in evidence if _is_whole(item)]
     row = {
-        "place": [number, example.turn, graph.num_entity_edges],
+        "place": [number, example.turn, graph.num_entity_edges, graph.num_hidden],
         "prefix_ids": example.prefix_ids,
         "node_ids": graph.node_ids,
         "edge_index": graph.edge_index.ravel(),
         "edge_types": graph.edge_types,
-        "places": [] if graph.places is None else graph.places,
         "mention_entities": [] if graph.mentions is None else graph.mentions.entities,
         "mention_nodes": [] if graph.mentions is None else graph.mentions.nodes,
         "mention_sizes": [] if graph.mentions is None else graph.mentions.sizes,
@@ -337,7 +336,7 @@ def _graph(part: Arrays) -> ChainGraph:
         part["edge_index"].reshape(2, -1),
         int(part["place"][2]),
         part["edge_types"],
-        part["places"] if len(part["places"]) else None,
+        int(part["place"][3]),
         mentions if len(mentions.sizes) else None,
     )
 

@@ -9,8 +9,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from turngraph.configs.schema import EvidenceConfig, MemoryGraphConfig
 from turngraph.data.embedding import Embed
 from turngraph.data.graph.chain_graph import (
@@ -20,11 +18,10 @@ from turngraph.data.graph.chain_graph import (
     chain_graph,
     cut_edges,
     node_starts,
-    num_places,
     span_nodes,
 )
 from turngraph.data.graph.entity_spans import entity_spans
-from turngraph.data.graph.graph_edges import more_edges, places_in_prompt
+from turngraph.data.graph.graph_edges import more_edges
 from turngraph.data.graph.mentions import find_mentions
 from turngraph.data.graph.rewire import shuffle_entity_edges
 from turngraph.data.jsonlines import join_pools
@@ -192,7 +189,7 @@ class ExampleBuilder:
         return Example(
             conversation=conversation,
             turn=turn,
-            prefix_ids=self._prefix_ids(asked.question),
+            prefix_ids=self.prompt.prefix_ids,
             graph=self.graph(passages, self.encoded_question(asked.question, q_t)),
             suffix_ids=self.prompt.suffix_ids(interaction, asked.question),
             target_ids=self.prompt.target_ids(target) if asked.answers else [],
@@ -222,10 +219,6 @@ class ExampleBuilder:
         """What of the question is encoded beside the evidence; "": nothing."""
         return {"none": "", "question": question, "query": q_t}[self.config.question_nodes]
 
-    def _prefix_ids(self, question: str) -> list[int]:
-        first = self.config.question == "before_and_after"
-        return self.prompt.prefix_with_question(question) if first else self.prompt.prefix_ids
-
     def graph(self, passages: Sequence[Evidence], question: str = "") -> ChainGraph:
         """The graph of some passages, best first.
 
@@ -234,15 +227,12 @@ class ExampleBuilder:
             question: a text whose tokens are nodes as well; "": none.
         """
         safe_passages, tokens = self.tokenise(passages)
-        config, places = self.config, None
-        if self._shares_places:
-            places = self._places(safe_passages, tokens)
+        config, num_hidden = self.config, 0
         if question:
             asked = Evidence("question", self.prompt.plain(question), "text")
             safe_passages.append(asked)
             tokens.append(self.prompt.tokenise_question(asked.text))
-            places = places or [np.arange(len(passage.ids)) for passage in tokens[:-1]]
-            places.append(np.full(len(tokens[-1].ids), -1))
+            num_hidden = len(tokens[-1].ids)
         spans = entity_spans(safe_passages)
         more = more_edges(safe_passages, tokens, spans, config.structure_edges, bool(question))
         if question:
@@ -254,7 +244,7 @@ class ExampleBuilder:
             config.entity_edges,
             config.max_entity_share,
             more,
-            places,
+            num_hidden,
         )
         if self.cut == "shuffle":
             graph = shuffle_entity_edges(graph, node_starts(tokens))
@@ -270,17 +260,6 @@ class ExampleBuilder:
         self.counts["passages cut inside"] += sum(passage.num_cut > 0 for passage in tokens)
         self.counts["tokens cut inside"] += sum(passage.num_cut for passage in tokens)
         return graph
-
-    @property
-    def _shares_places(self) -> bool:
-        """Whether the evidence may have fewer places in the prompt than tokens."""
-        return self.config.repeats == "encoded" or self.config.pool_size > 1
-
-    def _places(
-        self, passages: Sequence[Evidence], tokens: Sequence[TokenisedPassage]
-    ) -> list[np.ndarray]:
-        config, encoded = self.config, self.config.repeats == "encoded"
-        return places_in_prompt(passages, tokens, encoded, config.pool_size, config.pool_from)
 
     def _index(self, pool: tuple[Evidence, ...]) -> EvidenceIndex:
         """The pool's index, made once as long as the pool lives."""
@@ -321,11 +300,9 @@ class ExampleBuilder:
         return TokenisedPassage(tokens.ids[:limit], tokens.ends[:limit], len(tokens.ids) - limit)
 
     def sizes(self, items: Sequence[Retrieved]) -> list[int]:
-        """How much room in the prompt each of some passages takes, one behind the other."""
-        passages, tokens = self.tokenise([item.evidence for item in items])
-        if not self._shares_places:
-            return [len(passage.ids) for passage in tokens]
-        return [num_places(places) for places in self._places(passages, tokens)]
+        """Count the tokens of passages, each of which takes a position in the prompt."""
+        _, tokens = self.tokenise([item.evidence for item in items])
+        return [len(passage.ids) for passage in tokens]
 
     def _fits(self, items: Sequence[Retrieved]) -> bool:
         limit = self.config.max_nodes

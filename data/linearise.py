@@ -49,20 +49,6 @@ def linearise_infobox(title: str, key: str, value: str, section: str | None = No
     return _join([title, section or "", key, value])
 
 
-def linearise_fact(
-    subject: str, relation: str, object_: str, qualifiers: Sequence[tuple[str, str]] = ()
-) -> str:
-    """A fact of a knowledge graph as "Subject, relation, object, qualifier, value, ...".
-
-    Args:
-        subject: label of the fact's subject.
-        relation: label of its relation.
-        object_: label of its object.
-        qualifiers: (relation, value) pairs that say more about the fact.
-    """
-    return _join([subject, relation, object_, *(part for pair in qualifiers for part in pair)])
-
-
 def linearise_sentence(title: str, sentence: str, section: str | None = None) -> str:
     """A sentence as "Title, Sentence"; ``section`` stands between for an item of a list."""
     return _join([title, section or "", sentence])

@@ -21,7 +21,6 @@ from turngraph.data.types import Interaction
 logger = logging.getLogger(__name__)
 
 FACTS = "Using the following facts:\n"
-ANNOUNCED = " You will be asked: {}\n"
 """The question where it stands before the evidence as well, before ``FACTS``."""
 INSTRUCTION = (
     f"You are a helpful assistant. {FACTS}",
@@ -60,8 +59,6 @@ class Prompt:
         head, middle, self.end_text = self._template()
         self._marker = self._template_markers(head + middle + self.end_text)
         self.prefix_ids = self._encode(head, special=True)
-        opening = head[: -len(FACTS)].rstrip(" ")
-        self._opening_ids = self._encode(opening, special=True)
         self._anchor = self._find_anchor()
         self._gap = middle[len(middle.rstrip(" ")) :]
         self._middle_ids = self._encode(middle.rstrip(" "), special=True)
@@ -149,10 +146,6 @@ class Prompt:
     def tokenise_question(self, question: str) -> TokenisedPassage:
         """A question, already ``plain``, as tokens without tags."""
         return TokenisedPassage(*self._encode_batch([question])[0])
-
-    def prefix_with_question(self, question: str) -> list[int]:
-        """``prefix_ids`` with the question in it: a causal LM then reads the evidence for it."""
-        return self._opening_ids + self._encode(ANNOUNCED.format(self.plain(question)) + FACTS)
 
     def suffix_ids(self, interaction: Interaction, question: str) -> list[int]:
         """Everything from behind the evidence to ``Answer:``."""

@@ -84,7 +84,7 @@ def evidence_parts(model: GraphLM, builder: ExampleBuilder, example: Example) ->
     starts = node_starts(builder.tokenise([item.evidence for item in example.evidence])[1])
     graph = example.graph
     nodes = np.zeros(len(graph.node_ids))
-    read = slice(None) if model.encoder is not None else graph.first_at_place
+    read = slice(None if model.encoder is not None else len(graph.prompt_ids))
     nodes[read] = found.nodes.cpu().double().numpy()
     per_passage = [nodes[start:end] for start, end in pairwise(starts)]
     entity_edges = slice(graph.edge_index.shape[1] - graph.num_entity_edges, None)

@@ -48,7 +48,7 @@ class BatchLike(Protocol):
     labels: Tensor
     edge_types: Tensor
     node_ids: Tensor | None
-    places: Tensor | None
+    in_prompt: Tensor | None
     padded_right: bool
 
     @property
@@ -119,7 +119,7 @@ class GraphLM(nn.Module):
         """H = H_prefix + H_g + H_suffix (equation 6), for training and generation alike.
 
         Every token is embedded by the LM; where the evidence stands, node states take the place
-        of its tokens' embeddings. Nodes that share a place are averaged there.
+        of its tokens' embeddings.
 
         Returns:
             [B, T, D], in the LM's type.
@@ -131,8 +131,8 @@ class GraphLM(nn.Module):
         # without nodes as well: under data parallelism every process needs the encoder's gradients
         node_ids = batch.input_ids[batch.node_mask] if batch.node_ids is None else batch.node_ids
         states = self.encoder(node_ids, batch.edge_index, batch.edge_types)  # [N, D]
-        if batch.places is not None:
-            states = _mean_at_places(states, batch.places)
+        if batch.in_prompt is not None:
+            states = states[batch.in_prompt]
         embedded = embedded.clone()
         embedded[batch.node_mask] = states.to(embedded.dtype)
         return embedded
@@ -276,19 +276,6 @@ class GraphLM(nn.Module):
                 names = {"lm": "lora", "scorer": "encoder"}
                 groups[names.get(part, part)].append(parameter)
         return {name: parameters for name, parameters in groups.items() if parameters}
-
-
-def _mean_at_places(states: Tensor, places: Tensor) -> Tensor:
-    """The mean of the states at each place, [P, D]; nodes at -1 are at none.
-
-    Args:
-        states: [N, D].
-        places: ascending but for -1, [N].
-    """
-    shown = places >= 0
-    _, counts = places[shown].unique_consecutive(return_counts=True)
-    # sums in a fixed order, unlike index_add's on a GPU
-    return torch.segment_reduce(states[shown], "mean", lengths=counts, unsafe=True)
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:

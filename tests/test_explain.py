@@ -32,7 +32,6 @@ from turngraph.data.scoring.explain_page import write_explain_page
 from turngraph.data.scoring.explanation import ExplainedTurn, Explanation, shares
 from turngraph.data.types import Conversation, Evidence
 from turngraph.inference.explain import (
-    dropped_passages,
     evidence_parts,
     explain_conversation,
     page_paths,
@@ -151,8 +150,8 @@ def test_a_text_checkpoint_has_passages_and_no_edges() -> None:
 
 @pytest.mark.parametrize("evidence", ["graph", "text"])
 def test_nodes_without_a_position_of_their_own_count_for_their_passage(evidence: Any) -> None:
-    """Question nodes follow the passages; pooled and repeated nodes share positions."""
-    builder = tiny_builder(question_nodes="question", repeats="encoded", pool_size=2)
+    """Question nodes follow the passages and take no position."""
+    builder = tiny_builder(question_nodes="question")
     example = builder.conversation(tiny_conversation(0))[0]
     assert len(example.graph.prompt_ids) < len(example.graph.node_ids)
     found = why(stir(tiny_model(evidence=evidence)), builder, example, "Lima")
@@ -200,23 +199,6 @@ def test_the_budget_drops_passages() -> None:
     (turn, *_) = of_conversation(stir(tiny_model()), max_nodes=60)["turns"]
     assert {passage["reason"] for passage in turn["dropped"]} == {"budget"}
     assert len(turn["passages"]) + len(turn["dropped"]) == 5
-
-
-@pytest.mark.parametrize("shared", [{"pool_size": 2}, {"repeats": "encoded"}])
-def test_the_budget_counts_positions(shared: dict[str, Any]) -> None:
-    """All that was retrieved fits, so dropped passages were replaced from memory."""
-    texts = [f"Peru, Rivers, Name is {name}, Length is {name}" for name in "ABCDE"]
-    rows = tuple(Evidence(str(n), text, "table") for n, text in enumerate(texts))
-    conversation = replace(tiny_conversation(0), evidence=rows)
-    builder = tiny_builder(memory="random", top_k=4, **shared)
-    retrieved = builder.retrieve(conversation, 0, [])[1]
-    limit = sum(builder.sizes(retrieved))
-    assert limit < sum(len(passage.ids) for passage in builder.tokenise(list(rows[:4]))[1])
-    builder = tiny_builder(memory="random", top_k=4, max_nodes=limit, **shared)
-    example = builder.conversation(conversation)[0]
-    example = replace(example, evidence=example.evidence[:2])
-    reasons = [passage.reason for passage in dropped_passages(builder, example, retrieved)]
-    assert reasons == ["memory", "memory"]
 
 
 def test_history_fills_the_prompts_of_later_turns() -> None:

@@ -43,10 +43,10 @@ MODELS: dict[str, Json] = {
     "graph": {"lora": LORA, "encoder": EncoderConfig(residual_gate_init=0.5)},
     "text": {"lora": LORA, "evidence": "text"},
     "zero-shot": {"lora": None, "evidence": "text"},
-    "pooled": {"lora": LORA, "encoder": EncoderConfig(residual_gate_init=0.5)},
+    "question": {"lora": LORA, "encoder": EncoderConfig(residual_gate_init=0.5)},
     "adapted head": {"lora": HEAD, "encoder": EncoderConfig(residual_gate_init=0.5)},
 }
-EVIDENCE: dict[str, Json] = {"pooled": {"pool_size": 2, "question": "before_and_after"}}
+EVIDENCE: dict[str, Json] = {"question": {"question_nodes": "query"}}
 NEW_TOKENS = 6
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from turngraph.configs.schema import PASSAGE_FEATURES
 from turngraph.data.examples import Example
-from turngraph.data.graph.chain_graph import ChainGraph, join_places
+from turngraph.data.graph.chain_graph import ChainGraph
 from turngraph.data.graph.mentions import entities_of
 from turngraph.data.scoring.metrics import same_entity
 from turngraph.data.types import Entity
@@ -77,14 +77,12 @@ class Batch:
         position_ids: places of the tokens in their example, from 0, [B, T]; going on over padding
             on the right, 0 on the left.
         node_mask: True where the evidence stands, [B, T]; the k-th True in row-major order is
-            node k of the batch, or place k where there are ``places``.
+            node k of the batch, or the k-th node that is ``in_prompt``.
         labels: the answer's ids at their own positions, -100 elsewhere, [B, T].
         edge_index: edges between nodes of the batch, source row and target row, [2, E].
         edge_types: type of each edge, [E]; -1 where nothing says it.
-        node_ids: token ids of the nodes, [N]; None where all of them stand in the prompt, each in
-            its own place.
-        places: for each node the number of its place among all places of evidence in the batch,
-            -1: none, [N]; None as ``node_ids``.
+        node_ids: token ids of the nodes, [N]; None where all of them stand in the prompt.
+        in_prompt: whether a node takes a position in the prompt, [N]; None where all do.
         padded_right: whether all padding stands behind the examples, where no token of a causal LM
             sees it.
         candidates: the entities that can be answered with; None where the graphs have no mentions.
@@ -98,7 +96,7 @@ class Batch:
     edge_index: Tensor
     edge_types: Tensor
     node_ids: Tensor | None
-    places: Tensor | None
+    in_prompt: Tensor | None
     padded_right: bool
     candidates: Candidates | None = None
 
@@ -175,11 +173,15 @@ def _join_graphs(graphs: Sequence[ChainGraph]) -> dict[str, Tensor | None]:
     ]
     joined = {"edge_index": np.concatenate(edges, axis=1), "edge_types": np.concatenate(types)}
     tensors: dict[str, Tensor | None] = {k: torch.from_numpy(v) for k, v in joined.items()}
-    if all(graph.places is None for graph in graphs):
-        return tensors | {"node_ids": None, "places": None}
-    places = join_places([graph.own_places for graph in graphs])
+    if not any(graph.num_hidden for graph in graphs):
+        return tensors | {"node_ids": None, "in_prompt": None}
     node_ids = np.concatenate([graph.node_ids for graph in graphs])
-    return tensors | {"node_ids": torch.from_numpy(node_ids), "places": torch.from_numpy(places)}
+    sizes = [(len(graph.prompt_ids), graph.num_hidden) for graph in graphs]
+    in_prompt = np.repeat([True, False] * len(graphs), [size for pair in sizes for size in pair])
+    return tensors | {
+        "node_ids": torch.from_numpy(node_ids),
+        "in_prompt": torch.from_numpy(in_prompt),
+    }
 
 
 def join_candidates(examples: Sequence[Example], with_gold: bool) -> Candidates | None:

@@ -61,9 +61,8 @@ class ChainGraph:
         edge_index: source row and target row, [2, E]; chain edges first.
         num_entity_edges: how many of the edges, at the end, join entity spans.
         edge_types: each edge's place in ``EDGE_TYPES``, [E]; None where nothing says it.
-        places: where each node stands in the evidence's part of the prompt, in order, [N]; nodes
-            of one place are averaged, and those at -1 are encoded but stand nowhere. None: node k
-            at place k.
+        num_hidden: nodes at the end that are encoded but take no position in the prompt: the
+            question's.
         mentions: of entities; None where nobody asked for them.
     """
 
@@ -71,24 +70,13 @@ class ChainGraph:
     edge_index: np.ndarray
     num_entity_edges: int
     edge_types: np.ndarray | None = None
-    places: np.ndarray | None = None
+    num_hidden: int = 0
     mentions: Mentions | None = None
 
     @property
-    def own_places(self) -> np.ndarray:
-        """``places``, said in full, [N]."""
-        return np.arange(len(self.node_ids)) if self.places is None else self.places
-
-    @property
     def prompt_ids(self) -> np.ndarray:
-        """Token id of every place in the prompt: its first node's, [P]."""
-        return self.node_ids if self.places is None else self.node_ids[self.first_at_place]
-
-    @property
-    def first_at_place(self) -> np.ndarray:
-        """The first node of every place in the prompt, [P]."""
-        places, first = np.unique(self.own_places, return_index=True)
-        return first[places >= 0]
+        """Token ids of the nodes that stand in the prompt, in order, [P]."""
+        return self.node_ids[: len(self.node_ids) - self.num_hidden]
 
 
 def chain_graph(
@@ -98,7 +86,7 @@ def chain_graph(
     entity_edges: EntityEdges = "star",
     max_entity_share: float = 0.5,
     more_edges: Sequence[TypedEdges] = (),
-    places: Sequence[np.ndarray] | None = None,
+    num_hidden: int = 0,
 ) -> ChainGraph:
     """Join token chains by entity edges.
 
@@ -111,7 +99,7 @@ def chain_graph(
             last token to last token.
         max_entity_share: an entity in more than this part of the passages gets no edges.
         more_edges: edges of other types.
-        places: for each passage the places of its tokens, from 0; None: each has its own.
+        num_hidden: nodes at the end that take no position in the prompt.
     """
     starts = node_starts(passages)
     node_ids = np.fromiter(
@@ -123,25 +111,12 @@ def chain_graph(
     edge_index = np.concatenate([edges for _, edges in parts], axis=1)
     sizes = [edges.shape[1] for _, edges in parts]
     edge_types = np.repeat([EDGE_TYPES.index(name) for name, _ in parts], sizes)
-    all_places = join_places(places) if places is not None and len(node_ids) else None
-    return ChainGraph(node_ids, edge_index, joined.shape[1], edge_types, all_places)
+    return ChainGraph(node_ids, edge_index, joined.shape[1], edge_types, num_hidden)
 
 
 def node_starts(passages: Sequence[TokenisedPassage]) -> np.ndarray:
     """First node of each passage, and the number of nodes at the end."""
     return np.cumsum([0, *(len(passage.ids) for passage in passages)])
-
-
-def num_places(places: np.ndarray) -> int:
-    """How much room in the prompt a passage takes whose tokens stand at these places."""
-    return int(places.max(initial=-1)) + 1
-
-
-def join_places(places: Sequence[np.ndarray]) -> np.ndarray:
-    """Places one behind the other from those in each passage, or in each graph."""
-    starts = np.cumsum([0, *map(num_places, places)])
-    moved = [np.where(p < 0, -1, p + start) for p, start in zip(places, starts, strict=False)]
-    return np.concatenate([*moved, np.empty(0, np.int64)])
 
 
 def cut_edges(graph: ChainGraph, cut: CutEdges) -> ChainGraph:

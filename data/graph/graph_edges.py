@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import pairwise, product
+from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -18,7 +18,6 @@ from turngraph.data.normalise import fold
 from turngraph.data.types import Evidence
 
 _WORD = re.compile(r"[^\W_]+")
-_YEAR = re.compile(r"(?<!\d)(?:1\d|20)\d\d(?!\d)")
 
 Pairs = Iterable[tuple[int, int]]
 
@@ -43,7 +42,7 @@ def more_edges(
     passages: Sequence[Evidence],
     tokens: Sequence[TokenisedPassage],
     spans: Sequence[Sequence[EntitySpan]],
-    structure: Literal["none", "table", "all"],
+    structure: Literal["none", "table"],
     with_question: bool,
 ) -> list[TypedEdges]:
     """All edges that are neither of a chain nor between entities of the evidence.
@@ -59,8 +58,6 @@ def more_edges(
     edges = [question_edges(passages, tokens, spans)] if with_question else []
     if structure != "none":
         edges += table_edges(passages[:num], tokens[:num])
-    if structure == "all":
-        edges += source_and_time_edges(passages[:num], tokens[:num])
     return edges
 
 
@@ -127,62 +124,6 @@ def table_edges(
         ("row", _both_ways(rows)),
         ("column", _both_ways(along)),
     ]
-
-
-def source_and_time_edges(
-    passages: Sequence[Evidence], tokens: Sequence[TokenisedPassage]
-) -> list[TypedEdges]:
-    """Edges between the first tokens of neighbours of one source, and mentions of one year."""
-    starts = node_starts(tokens)
-    sources: dict[str, list[int]] = {}
-    years: dict[str, list[tuple[int, int]]] = {}
-    for number, (passage, passage_tokens) in enumerate(zip(passages, tokens, strict=True)):
-        sources.setdefault(passage.source, []).append(int(starts[number]))
-        for match in _YEAR.finditer(passage.text):
-            token = last_token(passage_tokens.ends, match.end())
-            if token < len(passage_tokens.ids):
-                years.setdefault(match[0], []).append((number, int(starts[number]) + token))
-    same_source = {pair for nodes in sources.values() for pair in pairwise(nodes)}
-    same_year = {
-        (a, b)
-        for places in years.values()
-        for (passage_a, a), (passage_b, b) in ((places[0], other) for other in places[1:])
-        if passage_a != passage_b
-    }
-    return [("source", _both_ways(same_source)), ("time", _both_ways(same_year))]
-
-
-def places_in_prompt(
-    passages: Sequence[Evidence],
-    tokens: Sequence[TokenisedPassage],
-    leave_out_repeats: bool,
-    pool_size: int = 1,
-    pool_from: int = 0,
-) -> list[np.ndarray]:
-    """For each passage the place of every token in the passage's part of the prompt; -1: none.
-
-    Args:
-        passages: the evidence, best first.
-        tokens: of each passage.
-        leave_out_repeats: what was said before takes no place, nor do tags behind the first
-            passage, but for the last token of each, which parts the passages.
-        pool_size: tokens that share a place.
-        pool_from: the first passage whose tokens share places.
-    """
-    repeated = repeated_spans(passages) if leave_out_repeats else [[] for _ in passages]
-    found = []
-    for number, (passage, own, spans) in enumerate(zip(passages, tokens, repeated, strict=True)):
-        shown = np.ones(len(own.ids), bool)
-        if leave_out_repeats and number:
-            ends = np.asarray(own.ends)
-            before = np.concatenate([[0], ends[:-1]])
-            shown &= (ends > 0) & (ends <= len(passage.text))
-            for start, end in spans:
-                shown &= (before < start) | (ends <= start) | (ends > end)
-            shown[-1:] = True
-        size = pool_size if number >= pool_from else 1
-        found.append(np.where(shown, (np.cumsum(shown) - 1) // size, -1))
-    return found
 
 
 def _tokens_of(tokens: TokenisedPassage, start: int, end: int) -> list[int]:

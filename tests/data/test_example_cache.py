@@ -52,8 +52,7 @@ NAMES = ["Lima", "Peru", "Oslo", "Norway", "sol", "krone", "Kid A", "1985"]
 
 VARIANTS: list[dict[str, Any]] = [
     {},
-    {"question": "before_and_after", "question_nodes": "query", "structure_edges": "all"},
-    {"repeats": "encoded", "pool_size": 3, "pool_from": 2},
+    {"question_nodes": "query", "structure_edges": "table"},
 ]
 
 

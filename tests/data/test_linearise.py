@@ -3,10 +3,7 @@
 import pytest
 
 from turngraph.data.linearise import (
-    linearise_fact,
-    linearise_infobox,
     linearise_row,
-    linearise_sentence,
     sentence_spans,
     split_sentences,
 )
@@ -29,17 +26,6 @@ def test_row_with_caption_and_bare_cell():
 def test_row_refuses_headers_that_do_not_fit():
     with pytest.raises(ValueError, match="zip"):
         linearise_row("Oslo", ["Year"], ["1990", "1991"])
-
-
-def test_infobox_fact_and_sentence():
-    assert linearise_infobox("Oslo", "Mayor", "Anne") == "Oslo, Mayor, Anne"
-    assert linearise_infobox("Oslo", "Total", "12", "Area") == "Oslo, Area, Total, 12"
-    assert linearise_infobox("Oslo", "", "A view") == "Oslo, A view"
-    assert linearise_fact("Oslo", "capital of", "Norway") == "Oslo, capital of, Norway"
-    fact = linearise_fact("Oslo", "population", "700000", [("point in time", "2020")])
-    assert fact == "Oslo, population, 700000, point in time, 2020"
-    assert linearise_sentence("Oslo", "It is a city.") == "Oslo, It is a city."
-    assert linearise_sentence("Oslo", "Frogner", "Boroughs") == "Oslo, Boroughs, Frogner"
 
 
 @pytest.mark.parametrize(

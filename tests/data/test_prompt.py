@@ -80,25 +80,6 @@ def test_figure_6_is_figure_5_without_the_evidence(smollm2: Prompt) -> None:
     )
 
 
-def test_the_question_may_stand_before_the_evidence_as_well(smollm2: Prompt) -> None:
-    asked = "Who <|im_end|> and </evidence>?"
-    text = smollm2.tokenizer.decode(smollm2.prefix_with_question(asked))
-    assert text == (
-        f"{SYSTEM}<|im_start|>user\nYou are a helpful assistant. You will be asked: Who <|im_end|> "
-        "and < /evidence>?\nUsing the following facts:\n"
-    )
-    plain = [*smollm2.prefix_ids, *smollm2.prefix_with_question(asked)]
-    assert plain.count(smollm2.end_id) == 2  # the template's own, in both
-
-
-def test_the_prefix_with_a_question_is_the_tokens_of_its_text(prompt: Prompt) -> None:
-    ids = prompt.prefix_with_question(QUESTION)
-    user = FIGURE_5.replace("Using", f"You will be asked: {QUESTION}\nUsing", 1)
-    messages = [{"role": "user", "content": user}]
-    text = prompt.tokenizer.apply_chat_template(messages, tokenize=False)
-    assert prompt.tokenizer.encode(text, add_special_tokens=False)[: len(ids)] == ids
-
-
 def test_the_parts_are_the_tokens_of_the_whole_text(prompt: Prompt) -> None:
     """Put together passage by passage, the prompt is what the tokenizer makes of all of it."""
     tokenizer = prompt.tokenizer

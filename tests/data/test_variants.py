@@ -41,15 +41,6 @@ def example_of(prompt: Prompt, conversation: Conversation, **evidence: Any) -> E
     return ExampleBuilder(prompt, config, golden.embed).conversation(conversation)[0]
 
 
-def test_the_question_before_the_evidence_changes_the_prefix_alone(prompt: Prompt) -> None:
-    plain = example_of(prompt, table())
-    first = example_of(prompt, table(), question="before_and_after")
-    assert first.prefix_ids == prompt.prefix_with_question("What is the population of Lima?")
-    assert first.suffix_ids == plain.suffix_ids
-    assert np.array_equal(first.graph.edge_index, plain.graph.edge_index)
-    assert first.num_tokens == plain.num_tokens + len(first.prefix_ids) - len(plain.prefix_ids)
-
-
 @pytest.mark.parametrize("kind", ["question", "query"])
 def test_question_nodes_stand_behind_the_evidence_and_not_in_the_prompt(
     prompt: Prompt, kind: str
@@ -71,31 +62,6 @@ def test_question_nodes_stand_behind_the_evidence_and_not_in_the_prompt(
     assert ((asked.graph.edge_index >= num).sum(0)[kinds] == 1).all()
 
 
-def test_repeats_make_room_for_more_passages(prompt: Prompt) -> None:
-    read = example_of(prompt, table(), max_nodes=100)
-    encoded = example_of(prompt, table(), max_nodes=100, repeats="encoded")
-    assert len(read.evidence) < len(encoded.evidence) == 8
-    assert len(encoded.graph.prompt_ids) <= 100 < len(encoded.graph.node_ids)
-    text = prompt.tokenizer.decode(encoded.graph.prompt_ids)
-    assert all(name in text for name in CITIES)
-    assert text.count("Population") == text.count("Capitals") == 1
-    assert prompt.tokenizer.decode(encoded.graph.node_ids).count("Population") == 8
-
-
-def test_places_are_counted_by_the_budget_of_a_memory_too(prompt: Prompt) -> None:
-    for budget in (60, 80, 120):
-        config = EvidenceConfig(top_k=6, repeats="encoded", max_nodes=budget)
-        for example in ExampleBuilder(prompt, config, golden.embed).conversation(table()):
-            assert 0 < len(example.graph.prompt_ids) <= budget
-
-
-def test_pooling_makes_room_for_more_passages(prompt: Prompt) -> None:
-    read = example_of(prompt, table(), max_nodes=100)
-    pooled = example_of(prompt, table(), max_nodes=100, pool_size=3, pool_from=1)
-    assert len(read.evidence) < len(pooled.evidence)
-    assert len(pooled.graph.prompt_ids) <= 100
-
-
 def test_structure_edges_are_typed(prompt: Prompt) -> None:
     def kinds(structure: str) -> set[str]:
         example = example_of(prompt, table(), structure_edges=structure)
@@ -103,12 +69,3 @@ def test_structure_edges_are_typed(prompt: Prompt) -> None:
 
     assert kinds("none") == {"forward"}
     assert kinds("table") == {"forward", "header", "row", "column"}
-    assert kinds("all") == {"forward", "header", "row", "column", "source"}
-
-
-@pytest.mark.parametrize(
-    ("field", "value"), [("pool_size", 0), ("pool_from", -1), ("pool_size", -2)]
-)
-def test_pooling_settings_are_checked(field: str, value: int) -> None:
-    with pytest.raises(ValueError, match=rf"evidence\.{field}: {value} given"):
-        EvidenceConfig(**{field: value})

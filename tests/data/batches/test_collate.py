@@ -169,26 +169,21 @@ def test_a_batch_moves_as_a_whole() -> None:
     assert pack().to("cpu").attention_mask is None
 
 
-def with_places(number: int, places: list[int], types: Any = None) -> Example:
-    """An example whose nodes stand at these places."""
-    known = EXAMPLES[number]
-    return replace(known, graph=replace(known.graph, places=np.array(places), edge_types=types))
-
-
 @pytest.mark.parametrize("packed", [False, True])
-def test_nodes_may_share_places_or_have_none(packed: bool) -> None:
-    examples = [with_places(1, [-1, 0, 0, 1], np.array([4, 0])), EXAMPLES[2], EXAMPLES[3]]
-    batch = collate(examples, "right", True, packed=packed)
-    assert batch.input_ids[batch.node_mask].tolist() == [204, 206, 403, 404, 405, 406]
+def test_nodes_may_take_no_position_in_the_prompt(packed: bool) -> None:
+    known = EXAMPLES[1]
+    hidden = replace(known, graph=replace(known.graph, num_hidden=2, edge_types=np.array([4, 0])))
+    batch = collate([hidden, EXAMPLES[2], EXAMPLES[3]], "right", True, packed=packed)
+    assert batch.input_ids[batch.node_mask].tolist() == [203, 204, 403, 404, 405, 406]
     assert batch.node_ids.tolist() == [203, 204, 205, 206, 403, 404, 405, 406]
-    assert batch.places.tolist() == [-1, 0, 0, 1, 2, 3, 4, 5]
+    assert batch.in_prompt.tolist() == [True] * 2 + [False] * 2 + [True] * 4
     assert batch.edge_index.T.tolist() == [[0, 1], [3, 2], [5, 4]]
     assert batch.edge_types.tolist() == [4, 0, -1]
-    assert examples[0].num_tokens == EXAMPLES[1].num_tokens - 2
+    assert hidden.num_tokens == known.num_tokens - 2
 
 
-def test_without_places_there_is_nothing_beside_the_prompt() -> None:
+def test_where_every_node_is_in_the_prompt_nothing_is_kept_beside_it() -> None:
     batch = make()
     assert batch.node_ids is None
-    assert batch.places is None
-    assert batch.to("cpu").places is None
+    assert batch.in_prompt is None
+    assert batch.to("cpu").in_prompt is None

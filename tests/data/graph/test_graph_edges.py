@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from turngraph.configs.schema import EDGE_TYPES
 from turngraph.data.graph.chain_graph import (
-    ChainGraph,
     TokenisedPassage,
     TypedEdges,
     chain_graph,
@@ -99,16 +97,7 @@ def test_sentences_have_no_table_edges() -> None:
     assert all(edges.shape == (2, 0) for _, edges in table_edges(passages, tokens))
 
 
-def test_sources_and_years() -> None:
-    texts = ("In 1999 and 1999", "Of 11999 or 1999", "For 2001")
-    passages, tokens, text = graph_of(*texts)
-    named = dict(more_edges(passages, tokens, [[], [], []], "all", with_question=False))
-    assert sorted(map(tuple, named["source"].T.tolist())) == [(0, 16), (16, 0), (16, 32), (32, 16)]
-    assert sorted(map(tuple, named["time"].T.tolist())) == [(6, 31), (31, 6)]
-    assert text[31] == "9"
-
-
-@pytest.mark.parametrize("structure", ["none", "table", "all"])
+@pytest.mark.parametrize("structure", ["none", "table"])
 def test_the_question_is_no_passage_of_evidence(structure: str) -> None:
     passages, tokens, _ = graph_of(
         "T, A is 1999", "T, A is 7, B is 8", "A is 1999?", source="table"
@@ -129,16 +118,3 @@ def test_edge_types_say_what_each_edge_is_and_are_cut_with_it() -> None:
     without = cut_edges(graph, "entity")
     assert len(without.edge_types) == without.edge_index.shape[1] == 32
     assert cut_edges(graph, "all").edge_types.shape == (0,)
-
-
-def test_places_of_all_passages_stand_in_one_row() -> None:
-    tokens = [letters("abc"), letters("de"), letters("f")]
-    places = [np.array([-1, 0, 0]), np.array([-1, -1]), np.array([0])]
-    graph = chain_graph(tokens, [[], [], []], places=places)
-    assert graph.places.tolist() == [-1, 0, 0, -1, -1, 1]
-    assert "".join(map(chr, graph.prompt_ids)) == "bf"
-    assert chain_graph([], [], places=[]).prompt_ids.tolist() == []
-    assert chain_graph([], [], places=[]).places is None
-    plain = ChainGraph(graph.node_ids, graph.edge_index, 0)
-    assert plain.prompt_ids is plain.node_ids
-    assert plain.own_places.tolist() == list(range(6))

@@ -1,18 +1,13 @@
-"""What linearised evidence says again, and which tokens therefore need no place in the prompt."""
+"""What linearised evidence repeats: titles and headers."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngraph.data.graph.graph_edges import places_in_prompt
 from turngraph.data.graph.table_structure import cells_of, lead_of, repeated_spans, row_cells
 from turngraph.data.linearise import linearise_row
-from turngraph.data.prompt import Prompt
 from turngraph.data.types import Evidence, Source
 
 TITLE = "Eastern Europe"
@@ -91,65 +86,3 @@ def test_spans_are_ordered_and_leave_something(parts: list[list[str]]) -> None:
         bounds = [bound for span in spans for bound in span]
         assert bounds == sorted(bounds)
         assert sum(end - start for start, end in spans) <= max(len(passage.text) - 1, 0)
-
-
-@pytest.fixture(params=["smollm2_tokenizer", "inst_tokenizer"])
-def prompt(request: pytest.FixtureRequest) -> Prompt:
-    return Prompt(request.getfixturevalue(request.param))
-
-
-def shown(prompt: Prompt, passages: list[Evidence], **settings: Any) -> list[list[str]]:
-    """The text at every place of each passage."""
-    tokens = prompt.tokenise_passages([passage.text for passage in passages])
-    places = places_in_prompt(passages, tokens, **{"leave_out_repeats": True} | settings)
-    return [
-        [
-            prompt.tokenizer.decode([i for i, p in zip(own.ids, at, strict=True) if p == place])
-            for place in range(at.max() + 1)
-        ]
-        for own, at in zip(tokens, places, strict=True)
-    ]
-
-
-def test_repeats_and_tags_take_no_place(prompt: Prompt) -> None:
-    texts = ["".join(parts) for parts in shown(prompt, passages_of(*ROWS))]
-    assert texts[0].replace(" ", "") == f"<evidence>{ROWS[0]}</evidence>\n".replace(" ", "")
-    if len(prompt.tokenizer) > 1000:  # the other's words come without spaces, one by one
-        assert texts[1:] == [" Ukraine, 804, Capital is Kyiv\n", " Latvia, Riga, the port\n"]
-
-
-def test_by_default_every_token_has_a_place(prompt: Prompt) -> None:
-    passages = passages_of(*ROWS)
-    tokens = prompt.tokenise_passages([passage.text for passage in passages])
-    for own, places in zip(tokens, places_in_prompt(passages, tokens, False), strict=True):
-        assert places.tolist() == list(range(len(own.ids)))
-
-
-@pytest.mark.parametrize(("size", "first"), [(2, 0), (3, 1), (1, 0), (100, 2)])
-def test_pooled_tokens_share_places_in_order(prompt: Prompt, size: int, first: int) -> None:
-    passages = passages_of(*ROWS)
-    tokens = prompt.tokenise_passages([passage.text for passage in passages])
-    found = places_in_prompt(passages, tokens, False, size, first)
-    for number, (own, places) in enumerate(zip(tokens, found, strict=True)):
-        share = size if number >= first else 1
-        assert places.tolist() == [i // share for i in range(len(own.ids))]
-
-
-def test_what_is_left_out_is_not_pooled(prompt: Prompt) -> None:
-    passages = passages_of(*ROWS)
-    alone = ["".join(parts) for parts in shown(prompt, passages)]
-    pooled = shown(prompt, passages, pool_size=4, pool_from=0)
-    assert ["".join(parts) for parts in pooled] == alone
-    assert len(pooled[1]) < len(shown(prompt, passages)[1]) / 3
-
-
-def test_tokens_of_one_character_are_left_out_together() -> None:
-    """A character of several bytes is several tokens that end at one place."""
-    from turngraph.data.graph.chain_graph import TokenisedPassage
-
-    text = "é, a"
-    own = TokenisedPassage([1, 2, 3, 4, 5], [0, 1, 1, 2, 4])
-    passages = passages_of(text, text, source="text")
-    places = places_in_prompt(passages, [own, own], True)
-    assert places[1].tolist() == [-1, -1, -1, -1, 0]
-    assert np.array_equal(places[0], np.arange(5))
