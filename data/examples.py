@@ -7,7 +7,9 @@ import random
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from turngraph.configs.schema import EvidenceConfig, MemoryGraphConfig
 from turngraph.data.embedding import Embed
@@ -38,6 +40,9 @@ from turngraph.data.types import (
     query,
     target_answer,
 )
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +83,35 @@ class Example:
         """Tokens of the whole input, answer included."""
         parts = (self.prefix_ids, self.graph.prompt_ids, self.suffix_ids, self.target_ids)
         return sum(map(len, parts))
+
+    def to_pyg(self) -> Data:
+        """Return the evidence graph as PyTorch Geometric's ``Data``, for its layers and loaders.
+
+        Returns:
+            ``input_id`` [N], the LM's token id of each node; ``edge_index`` [2, E], source row and
+            target row; ``edge_type`` [E], indices into ``EDGE_TYPES``; ``passage`` [N], the index
+            in ``evidence`` of each node's passage, -1 of the question's nodes; ``pos`` [N], each
+            node's position in its token chain. All are int64. Where all edges were cut, every
+            node is a chain of its own.
+        """
+        import torch
+        from torch_geometric.data import Data
+
+        graph, num_nodes = self.graph, len(self.graph.node_ids)
+        chain = graph.chain_index()
+        is_first = np.diff(chain, prepend=-1) > 0
+        first = np.flatnonzero(is_first)
+        arrays = {
+            "input_id": graph.node_ids,
+            "edge_index": graph.edge_index,
+            "edge_type": graph.edge_types,
+            "passage": np.where(np.arange(num_nodes) < len(graph.prompt_ids), chain, -1),
+            "pos": np.arange(num_nodes) - first[chain],
+        }
+        tensors = {
+            name: torch.from_numpy(np.asarray(values, np.int64)) for name, values in arrays.items()
+        }
+        return Data(num_nodes=num_nodes, **tensors)
 
 
 @dataclass

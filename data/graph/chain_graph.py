@@ -19,6 +19,8 @@ CutEdges = Literal["nothing", "entity", "shuffle", "all"]
 TypedEdges = tuple[str, np.ndarray]
 """A name of ``EDGE_TYPES``, and source row and target row, [2, edges]."""
 
+CHAIN_TYPES = ("forward", "backward")
+
 
 @dataclass(frozen=True, slots=True)
 class TokenisedPassage:
@@ -77,6 +79,15 @@ class ChainGraph:
     def prompt_ids(self) -> np.ndarray:
         """Token ids of the nodes that stand in the prompt, in order, [P]."""
         return self.node_ids[: len(self.node_ids) - self.num_hidden]
+
+    def chain_index(self) -> np.ndarray:
+        """Return the index of each node's token chain, from 0, [N], as the chain edges tell."""
+        assert self.edge_types is not None, "edges without types"
+        in_chain = np.isin(self.edge_types, [EDGE_TYPES.index(name) for name in CHAIN_TYPES])
+        continues = np.zeros(len(self.node_ids), bool)
+        continues[self.edge_index[:, in_chain].max(axis=0, initial=0)] = True
+        continues[:1] = False
+        return np.cumsum(~continues) - 1
 
 
 def chain_graph(

@@ -358,11 +358,12 @@ def test_all_that_shapes_examples_is_in_the_key(
 
 def test_the_key_is_the_same_in_every_process(smollm2_tokenizer: Any, data: Path) -> None:
     code = (
-        "from tests.data.test_example_cache import *; from transformers import AutoTokenizer;"
+        "from turngraph.tests.data.test_example_cache import *;"
+        "from transformers import AutoTokenizer;"
         f"tokenizer = AutoTokenizer.from_pretrained({smollm2_tokenizer.name_or_path!r});"
         f"print(cache_key(make_builder(tokenizer), Path({str(data)!r}), {{0: [0, 1]}}))"
     )
-    environment = os.environ | {"PYTHONHASHSEED": "5", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONHASHSEED": "5", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
     )
@@ -373,10 +374,10 @@ def test_the_key_is_the_same_in_every_process(smollm2_tokenizer: Any, data: Path
 def imported_from_data(file: Path) -> Iterator[str]:
     """Modules of data/ that a file imports."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module.startswith("data."):
-            is_folder = (ROOT / node.module.replace(".", "/")).is_dir()
-            names = [f"{node.module}.{a.name}" for a in node.names] if is_folder else [node.module]
-            yield from (name.removeprefix("data.") for name in names)
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("turngraph.data."):
+            module = node.module.removeprefix("turngraph.data.").replace(".", "/")
+            is_folder = (ROOT / "data" / module).is_dir()
+            yield from [f"{module}/{a.name}" for a in node.names] if is_folder else [module]
 
 
 def test_the_code_that_shapes_examples_is_in_the_key(
@@ -384,26 +385,27 @@ def test_the_code_that_shapes_examples_is_in_the_key(
 ) -> None:
     """As a developer changes it, and all of it: whatever the builder and the reader import."""
     copied = shutil.copytree(ROOT / "data", tmp_path / "data")
-    monkeypatch.setattr(example_cache, "__file__", str(copied / "example_cache.py"))
+    monkeypatch.setattr(example_cache, "DATA", copied)
     keys = [cache_key(builder, data, {0: [0]})]
-    for name in ("chain_graph", "entities", "example_cache"):
+    for name in ("graph/chain_graph", "graph/entities", "example_cache"):
         with (copied / f"{name}.py").open("a") as file:
             file.write("# changed\n")
         keys.append(cache_key(builder, data, {0: [0]}))
     assert len(set(keys)) == 4
 
-    own = {"examples", "entities", "jsonlines", "evidence_memory", "table_questions"}
+    own = {"examples", "graph/entities", "jsonlines", "retrieval/evidence_memory"}
+    own |= {"sources/table_questions"}
     needed, new = set(), own
     while new:
         needed |= new
-        files = [ROOT / "data" / f"{name.replace('.', '/')}.py" for name in new]
+        files = [ROOT / "data" / f"{name}.py" for name in new]
         new = {name for file in files for name in imported_from_data(file)} - needed
-    in_memory_graph = {name for name in needed if name.startswith("memory_graph.")}
+    in_memory_graph = {name for name in needed if name.startswith("memory_graph/")}
     needed -= {"cli"}  # of table_questions as a command
     assert set(CODE) == needed - in_memory_graph | {"example_cache"}
     graph = replace(builder, memory_graph=MemoryGraphConfig())
-    known = {path.relative_to(copied).as_posix() for path in example_cache._code(graph)}
-    assert known >= {f"{name.replace('.', '/')}.py" for name in in_memory_graph}
+    known = {path.as_posix() for path in example_cache._code(graph)}
+    assert known >= {f"{name}.py" for name in in_memory_graph}
     assert not any("memory_graph" in str(path) for path in example_cache._code(builder))
 
 

@@ -3,7 +3,9 @@
 import pytest
 
 from turngraph.data.linearise import (
+    linearise_infobox,
     linearise_row,
+    linearise_sentence,
     sentence_spans,
     split_sentences,
 )
@@ -26,6 +28,14 @@ def test_row_with_caption_and_bare_cell():
 def test_row_refuses_headers_that_do_not_fit():
     with pytest.raises(ValueError, match="zip"):
         linearise_row("Oslo", ["Year"], ["1990", "1991"])
+
+
+def test_infobox_and_sentence() -> None:
+    assert linearise_infobox("Oslo", "Mayor", "Anne") == "Oslo, Mayor, Anne"
+    assert linearise_infobox("Oslo", "Total", "12", "Area") == "Oslo, Area, Total, 12"
+    assert linearise_infobox("Oslo", "", "A view") == "Oslo, A view"
+    assert linearise_sentence("Oslo", "It is a city.") == "Oslo, It is a city."
+    assert linearise_sentence("Oslo", "Frogner", "Boroughs") == "Oslo, Boroughs, Frogner"
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,8 @@ def test_a_text_row_reads_what_stands_in_the_prompt() -> None:
 
 def test_types_of_edges_reach_the_answer_and_are_trained() -> None:
     model = stir(tiny_model(encoder=EncoderConfig(residual_gate_init=0.5, edge_types=True)))
+    for layer in model.encoder.layers:
+        torch.nn.init.normal_(layer.edge)
     batch = collate(tiny_examples(2, **HIDDEN), "right", True)
     one_type = replace(batch, edge_types=torch.zeros_like(batch.edge_types))
     assert not torch.allclose(model(batch).total, model(one_type).total)
