@@ -15,7 +15,7 @@ from turngraph.data.memory_graph.recall.a_star import a_star
 from turngraph.data.memory_graph.recall.beam_search import beam_search
 from turngraph.data.memory_graph.recall.flat import flat
 from turngraph.data.memory_graph.recall.pagerank import ppr
-from turngraph.data.memory_graph.recall.traverse_settings import Algorithm, Traversal, parse_mixture
+from turngraph.data.memory_graph.recall.traverse_settings import Traversal, parse_mixture
 from turngraph.data.memory_graph.recall.view import View
 from turngraph.data.memory_graph.recall.water_circles import water_circles
 
@@ -31,8 +31,8 @@ class Found:
     """
 
     facts: np.ndarray
-    by: Mapping[Algorithm, np.ndarray]
-    counts: Mapping[Algorithm, Mapping[str, int]]
+    by: Mapping[str, np.ndarray]
+    counts: Mapping[str, Mapping[str, int]]
 
 
 def traverse(view: View, settings: Traversal | None = None) -> Found:
@@ -50,9 +50,7 @@ def traverse(view: View, settings: Traversal | None = None) -> Found:
     return Found(_each_once(np.concatenate(list(by.values()))), by, counts)
 
 
-def _run(
-    algorithm: Algorithm, view: View, settings: Traversal
-) -> tuple[np.ndarray, dict[str, int]]:
+def _run(algorithm: str, view: View, settings: Traversal) -> tuple[np.ndarray, dict[str, int]]:
     """Return the facts that one algorithm finds, best first, and its statistics."""
     if algorithm == "BeamSearch":
         beams = beam_search(view, settings.beam_search)
@@ -67,6 +65,7 @@ def _run(
     if algorithm == "ppr":
         ranked = ppr(view, settings.ppr)
         return ranked.facts, {"walked": ranked.num_walked}
+    assert algorithm == "flat", algorithm
     return flat(view, settings.flat), {}
 
 

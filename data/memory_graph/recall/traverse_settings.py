@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-Algorithm = Literal["BeamSearch", "A*", "WaterCircles", "flat", "ppr"]
-ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
+from turngraph.configs.schema import TRAVERSALS
 
 
 def _check(settings: object, name: str, holds: bool, must: str) -> None:
@@ -174,7 +173,7 @@ class Traversal:
     """The algorithms of a traversal, and the settings of each."""
 
     mixture: str = "BeamSearch + WaterCircles"
-    """One name of ``ALGORITHMS``, or several joined by "+": the union of their facts."""
+    """One name of ``TRAVERSALS``, or several joined by "+": the union of their facts."""
     beam_search: BeamSearch = field(default_factory=BeamSearch)
     """Settings of "BeamSearch"."""
     a_star: AStar = field(default_factory=AStar)
@@ -190,7 +189,7 @@ class Traversal:
         parse_mixture(self.mixture)
 
 
-def parse_mixture(text: str) -> tuple[Algorithm, ...]:
+def parse_mixture(text: str) -> tuple[str, ...]:
     """Return the algorithms that a mixture like "BeamSearch + WaterCircles" names, in its order.
 
     Args:
@@ -199,10 +198,10 @@ def parse_mixture(text: str) -> tuple[Algorithm, ...]:
     Raises:
         ValueError: a name is unknown or missing; the message lists the known ones.
     """
-    known = {name.casefold(): name for name in ALGORITHMS}
+    known = {name.casefold(): name for name in TRAVERSALS}
     names = [part.strip() for part in text.split("+")]
     for name in names:
         if name.casefold() not in known:
-            must = f"known are {', '.join(ALGORITHMS)}, joined by '+'"
+            must = f"known are {', '.join(TRAVERSALS)}, joined by '+'"
             raise ValueError(f"mixture {text!r}: no traversal is called {name!r}; {must}")
     return tuple(dict.fromkeys(known[name.casefold()] for name in names))

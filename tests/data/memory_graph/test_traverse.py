@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from turngraph.configs.schema import TRAVERSALS
 from turngraph.data.memory_graph.memory_types import EPISODIC, THESIS
 from turngraph.data.memory_graph.recall.ranking import best_first, least
 from turngraph.data.memory_graph.recall.traverse import traverse
 from turngraph.data.memory_graph.recall.traverse_settings import (
-    ALGORITHMS,
     PPR,
     AStar,
     BeamSearch,
@@ -25,13 +25,13 @@ from turngraph.data.memory_graph.recall.traverse_settings import (
 from turngraph.tests.data.memory_graph.tiny_graphs import graphs, shuffled
 from turngraph.tests.data.memory_graph.tiny_view import TinyView
 
-MIXTURES = st.lists(st.sampled_from(ALGORITHMS), min_size=1, unique=True).map(" + ".join)
+MIXTURES = st.lists(st.sampled_from(TRAVERSALS), min_size=1, unique=True).map(" + ".join)
 
 
 def test_a_mixture_is_read_without_regard_to_case_and_space() -> None:
     assert parse_mixture("BeamSearch + WaterCircles") == ("BeamSearch", "WaterCircles")
     assert parse_mixture(" a*+PPR  +flat+ppr ") == ("A*", "ppr", "flat")
-    assert [parse_mixture(name) for name in ALGORITHMS] == [(name,) for name in ALGORITHMS]
+    assert [parse_mixture(name) for name in TRAVERSALS] == [(name,) for name in TRAVERSALS]
 
 
 @pytest.mark.parametrize("text", ["Beam", "", "A* + ", "A*, ppr", "BeamSearch WaterCircles"])
@@ -98,7 +98,7 @@ def test_flat_finds_what_no_path_leads_to() -> None:
     view = TinyView(triples, [], {"an episode": EPISODIC}, {"c to d": 0.5, "an episode": 0.2})
     assert view.facts(traverse(view, Traversal("flat")).facts) == ["c to d", "an episode", "a to b"]
     assert view.facts(traverse(view, Traversal("flat", flat=Flat(1))).facts) == ["c to d"]
-    for name in ALGORITHMS:
+    for name in TRAVERSALS:
         found = traverse(view, Traversal(name))
         assert (len(found.facts) > 0) == (name == "flat")
 
