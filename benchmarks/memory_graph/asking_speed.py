@@ -91,13 +91,13 @@ def make(path: Path, shape: Shape, index: bool = False) -> Json:
 
 
 def measure(
-    path: Path, shape: Shape, count: int, misspelt: float, hub: float, mixture: str
+    path: Path, shape: Shape, *, count: int, misspelt: float, hub: float, mixture: str
 ) -> Json:
     """Measure opening, asking, asking while remembering, walking and resident memory."""
     given = Given(shape)
     given.vectors[PROBE] = probe()
     with Store(path) as store:
-        questions = make_questions(store.db, shape, count, misspelt, hub)
+        questions = make_questions(store.db, shape, count=count, misspelt=misspelt, hub=hub)
         given.know(questions)
     settings = RecallSettings(traversal=Traversal(mixture=mixture))
     with Store(path) as store:
@@ -106,10 +106,10 @@ def measure(
         recall.refresh()
         found: Json = {"opening_s": time.perf_counter() - began}
         recall.ask(questions[0].text, settings=settings)
-        asked = [_timed(recall, q, settings) for q in tqdm(questions, desc="asking")]
-        found["asking"] = percentiles([total for total, _ in asked])
-        found["stages_ms"] = _stages([stages for _, stages in asked])
-        found["facts"] = float(np.mean([stages["facts"] for _, stages in asked]))
+        timed = [_timed(recall, q, settings) for q in tqdm(questions, desc="asking")]
+        found["asking"] = percentiles([total for total, _ in timed])
+        found["stages_ms"] = _stages([stages for _, stages in timed])
+        found["facts"] = float(np.mean([stages["facts"] for _, stages in timed]))
         found["resident_mb"] = resident_mb()
         moment = Moment(NOW)
         walk = lambda nodes: recall.adjacency.around_all(nodes, moment)[2]  # noqa: E731
@@ -129,8 +129,12 @@ def _timed(
     return total, answer.milliseconds | {"facts": len(answer.facts)}
 
 
-def _stages(asked: Sequence[dict[str, float]]) -> dict[str, list[float]]:
-    return {name: percentiles([a[name] for a in asked]) for name in asked[0] if name != "facts"}
+def _stages(timed: Sequence[dict[str, float]]) -> dict[str, list[float]]:
+    return {
+        name: percentiles([stages[name] for stages in timed])
+        for name in timed[0]
+        if name != "facts"
+    }
 
 
 def percentiles(milliseconds: Sequence[float]) -> list[float]:
@@ -171,7 +175,7 @@ def _remembering(
     return found
 
 
-def measure_sql(path: Path, shape: Shape, count: int, hub: float) -> Json:
+def measure_sql(path: Path, shape: Shape, *, count: int, hub: float) -> Json:
     """Measure the same neighbours by plain SQL."""
     sql = """SELECT target FROM edges WHERE source = ?1
         UNION ALL SELECT source FROM edges WHERE target = ?1"""
@@ -183,17 +187,17 @@ def measure_sql(path: Path, shape: Shape, count: int, hub: float) -> Json:
             rows = (row for node in nodes.tolist() for row in store.db.execute(sql, (node,)))
             return np.fromiter((other for (other,) in rows), dtype=np.int64)
 
-        found |= hops(walk, make_questions(store.db, shape, count, 0, hub))
+        found |= hops(walk, make_questions(store.db, shape, count=count, misspelt=0, hub=hub))
     return found | {"resident_mb": resident_mb()}
 
 
-def measure_networkx(path: Path, shape: Shape, count: int, hub: float) -> Json:
+def measure_networkx(path: Path, shape: Shape, *, count: int, hub: float) -> Json:
     """Measure the same neighbours by networkx, with a graph built from the record."""
     with extra("bench", "the comparison needs"):
         import networkx
 
     with Store(path, read_only=True) as store:
-        questions = make_questions(store.db, shape, count, 0, hub)
+        questions = make_questions(store.db, shape, count=count, misspelt=0, hub=hub)
         began = time.perf_counter()
         graph = networkx.MultiGraph()
         graph.add_edges_from(store.db.execute("SELECT source, target, id FROM edges"))

@@ -39,6 +39,7 @@ Result = TypeVar("Result")
 COMMAND = ("python", "-m", "turngraph.benchmarks.memory_graph", "speed")
 EDGES_PER_NODE = 5
 MIN_HUB = 100_000
+PEERS = {"sql": asking_speed.measure_sql, "networkx": asking_speed.measure_networkx}
 
 
 def main(argv: Sequence[str]) -> None:
@@ -121,19 +122,26 @@ def ask(folder: Path, shape: Shape, args: argparse.Namespace) -> Json:
     found: Json = {"nodes": shape.nodes, "edges": shape.edges, "mixture": args.mixture}
     if not path.exists():
         found["making_s"] = alone(asking_speed.make, path, shape, args.index)
-    asked = (path, shape, args.questions, args.misspelt, args.hub, args.mixture)
-    found["ours"] = alone(asking_speed.measure, *asked)
+    found["ours"] = alone(
+        asking_speed.measure,
+        path,
+        shape,
+        count=args.questions,
+        misspelt=args.misspelt,
+        hub=args.hub,
+        mixture=args.mixture,
+    )
     if not args.no_peers:
-        few = (path, shape, min(args.questions, 50), args.hub)
-        found["sql"] = alone(asking_speed.measure_sql, *few)
-        found["networkx"] = alone(asking_speed.measure_networkx, *few)
+        few = min(args.questions, 50)
+        for name, measure in PEERS.items():
+            found[name] = alone(measure, path, shape, count=few, hub=args.hub)
     return found
 
 
-def alone(function: Callable[..., Result], *args: object) -> Result:
+def alone(function: Callable[..., Result], *args: object, **keywords: object) -> Result:
     """Call a function in a separate process."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(function, *args).result()
+        return pool.submit(function, *args, **keywords).result()
 
 
 def facts(args: argparse.Namespace, argv: Sequence[str]) -> Json:
@@ -181,7 +189,7 @@ def _rows(row: Json) -> list[tuple[str, list[float | None]]]:
         ("asking", [*ours["asking"], ours["opening_s"], ours["resident_mb"]]),
         ("asking while remembering", [*ours["remembering"], None, ours["resident_late_mb"]]),
     ]
-    for name in ("ours", "sql", "networkx"):
+    for name in ("ours", *PEERS):
         if name in row:
             opening, memory = row[name]["opening_s"], row[name]["resident_mb"]
             rows.append((f"one hop, {name}", [*row[name]["one_hop"], opening, memory]))

@@ -84,7 +84,7 @@ def _passages(passages: Sequence[tuple[str, str]]) -> list[Episode]:
     ]
 
 
-def _musique(asked: Sequence[Json], corpus: Sequence[Json], openie: Sequence[Json]) -> Collection:
+def _musique(items: Sequence[Json], corpus: Sequence[Json], openie: Sequence[Json]) -> Collection:
     passages = [(passage["title"], passage["text"]) for passage in corpus]
     number = {passage: str(i) for i, passage in enumerate(passages)}
     extracted = {(one["title"], one["text"]): _openie(one) for one in openie}
@@ -97,7 +97,7 @@ def _musique(asked: Sequence[Json], corpus: Sequence[Json], openie: Sequence[Jso
                 if part["is_supporting"]
             ),
         )
-        for one in asked
+        for one in items
     ]
     given = [extracted[passage] for passage in passages]
     return Collection("musique", _passages(passages), questions, given)
@@ -118,10 +118,10 @@ def _openie(passage: Json) -> Extraction:
     return Extraction(tuple(triplets), tuple(theses), entities=tuple(filter(None, entities)))
 
 
-def _hotpotqa(asked: Sequence[Json]) -> Collection:
+def _hotpotqa(items: Sequence[Json]) -> Collection:
     numbers: dict[tuple[str, str], str] = {}
     questions = []
-    for one in asked:
+    for one in items:
         gold = set()
         for part in one["contexts"]:
             passage = part["title"], part["paragraph_text"]
@@ -133,12 +133,12 @@ def _hotpotqa(asked: Sequence[Json]) -> Collection:
 
 
 def _locomo(conversations: Sequence[Json]) -> Iterator[Collection]:
-    for said in conversations:
-        turns = list(_turns(said["conversation"], said["sample_id"]))
+    for conversation in conversations:
+        turns = list(_turns(conversation["conversation"], conversation["sample_id"]))
         numbers = {turn: str(i) for i, (turn, _) in enumerate(turns)}
         episodes = [episode for _, episode in turns]
         questions = []
-        for one in said["qa"]:
+        for one in conversation["qa"]:
             named = _TURN.findall(" ".join(one.get("evidence", ())))
             gold = frozenset(numbers[turn] for turn in named if turn in numbers)
             if one["category"] == NEVER_SAID:
@@ -146,7 +146,7 @@ def _locomo(conversations: Sequence[Json]) -> Iterator[Collection]:
             elif gold:
                 questions.append(Question(one["question"], gold))
         dated = [f"{episode.properties['date']} {episode.text}" for episode in episodes]
-        yield Collection(said["sample_id"], episodes, questions, dated=dated)
+        yield Collection(conversation["sample_id"], episodes, questions, dated=dated)
 
 
 def _turns(conversation: Json, name: str) -> Iterator[tuple[str, Episode]]:

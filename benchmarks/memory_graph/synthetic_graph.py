@@ -344,7 +344,7 @@ class Question:
 
 
 def make_questions(
-    db: sqlite3.Connection, shape: Shape, count: int, misspelt: float, hub: float
+    db: sqlite3.Connection, shape: Shape, *, count: int, misspelt: float, hub: float
 ) -> list[Question]:
     """Make questions about a thesis each, which name up to three of its objects.
 

@@ -13,6 +13,7 @@ import argparse
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from rich.console import Console
@@ -55,7 +56,12 @@ class Difference:
 
 
 def generate(
-    model: GraphLM, examples: Sequence[Example], batch_size: int, max_new_tokens: int, end_id: int
+    model: GraphLM,
+    examples: Sequence[Example],
+    *,
+    batch_size: int,
+    max_new_tokens: int,
+    end_id: int,
 ) -> list[list[int]]:
     """Return the generated ids of each example up to its end, in batches of similar length."""
     ends, answers = set(model.end_ids(end_id)), {}
@@ -121,25 +127,27 @@ def main(argv: Sequence[str] | None = None) -> None:
         e for n, turns in chosen.items() for e in builder.conversation(conversations[n], turns)
     ]
     console, decode = Console(), builder.prompt.tokenizer.decode
-    sizes = (args.max_new_tokens, builder.prompt.end_id)
-    alone = generate(model, examples, 1, *sizes)
+    in_batches = partial(
+        generate,
+        model,
+        examples,
+        max_new_tokens=args.max_new_tokens,
+        end_id=builder.prompt.end_id,
+    )
+    alone = in_batches(batch_size=1)
     table = Table(title=f"{len(examples)} questions, {model.config.dtype}")
     for name in ("batch size", "differ", "largest gap", "in bf16 steps", "in spreads"):
         table.add_column(name, justify="right")
     for batch_size in args.batch_sizes:
-        found = list(
-            differences(model, examples, alone, generate(model, examples, batch_size, *sizes))
-        )
+        together = in_batches(batch_size=batch_size)
+        found = list(differences(model, examples, alone, together))
         for one in found:
             words = " or ".join(repr(decode([token])) for token in one.tokens)
             console.print(f"batch of {batch_size}: {one}: {words}", highlight=False)
         largest = [
-            max(map(value, found), default=0.0)
-            for value in (
-                lambda d: d.gap,
-                lambda d: d.bf16_steps,
-                lambda d: d.gap / d.spread,
-            )
+            max((one.gap for one in found), default=0.0),
+            max((one.bf16_steps for one in found), default=0.0),
+            max((one.gap / one.spread for one in found), default=0.0),
         ]
         table.add_row(str(batch_size), str(len(found)), *(f"{value:.3f}" for value in largest))
     console.print(table)

@@ -79,9 +79,10 @@ def measure(args: argparse.Namespace) -> dict[tuple[str, str], Row]:
     times: dict[tuple[str, str], list[tuple[float, float]]] = {key: [] for key in keys}
     for index in tqdm(range(args.rounds + 1), desc="rounds"):  # the first round warms up
         for key in keys:
-            layer, x = make(*key, args)
+            part, whose = key
+            layer, x = make(part, whose, args)
             if index == 0:
-                rows[key] = {"peak MiB": peak(key[0], layer, x, edge_index, args) / MIB}
+                rows[key] = {"peak MiB": peak(part, layer, x, edge_index, args) / MIB}
             else:
                 times[key].append(timed(layer, x, edge_index, args))
             del layer, x

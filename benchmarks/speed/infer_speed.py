@@ -118,7 +118,7 @@ class Run:
         self.deadline: float = time.monotonic() + 60 * args.max_minutes
         self.tokenizer = load_tokenizer(config.model.base_model, args.random_weights)
         self.prompt = Prompt(self.tokenizer)
-        self.questions = load_questions(args, config)
+        self.conversations, self.chosen = load_questions(args, config)
         self.embed = sentence_encoder(config.evidence.embedder)
         self.examples = self.build_examples()
         self.cells = {name: Cell(len(self.examples)) for name in args.systems}
@@ -135,7 +135,7 @@ class Run:
         rerank = self.config.evidence.memory == "rerank"
         embed = cached(self.embed) if rerank else None
         builder = ExampleBuilder(self.prompt, self.config.evidence, embed)
-        examples = build_examples(builder, *self.questions)
+        examples = build_examples(builder, self.conversations, self.chosen)
         if len(examples) < self.args.num_questions:
             given = self.args.num_questions
             raise ValueError(f"--num_questions {given}: there are only {len(examples)}")

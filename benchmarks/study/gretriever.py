@@ -158,9 +158,12 @@ def take_step(
     for batch, count in zip(batches, tokens, strict=True):
         graphs = PygBatch.from_data_list([system.graph(example) for example in batch])
         loss = system.module(
-            *(graphs.question, graphs.x, graphs.edge_index, graphs.batch, graphs.label),
-            None,
-            graphs.desc,
+            graphs.question,
+            graphs.x,
+            graphs.edge_index,
+            graphs.batch,
+            graphs.label,
+            additional_text_context=graphs.desc,
         )
         (loss * count / sum(tokens)).backward()
         total += float(loss.detach()) * count / sum(tokens)
@@ -277,8 +280,12 @@ def answer_batch(system: Pyg, batch: Sequence[Example], max_new_tokens: int) -> 
     began = time.monotonic()
     graphs = PygBatch.from_data_list([system.graph(example) for example in batch])
     texts = system.module.inference(
-        *(graphs.question, graphs.x, graphs.edge_index, graphs.batch, None, graphs.desc),
-        max_new_tokens,
+        graphs.question,
+        graphs.x,
+        graphs.edge_index,
+        graphs.batch,
+        additional_text_context=graphs.desc,
+        max_out_tokens=max_new_tokens,
     )
     milliseconds = 1000 * (time.monotonic() - began) / len(batch)
     for example, text in zip(batch, texts, strict=True):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 
 from turngraph.benchmarks.quality.batch_equality import difference, differences, generate
+from turngraph.data.examples import Example
 from turngraph.model.graph_lm import GraphLM
 from turngraph.tests.tiny import END_ID, stir, tiny_examples, tiny_model
 
@@ -19,10 +22,14 @@ def model_of(dtype: str, seed: int = 0) -> GraphLM:
     return model
 
 
+def in_batches(model: GraphLM, examples: Sequence[Example], batch_size: int) -> list[list[int]]:
+    return generate(model, examples, batch_size=batch_size, max_new_tokens=NEW, end_id=END_ID)
+
+
 @pytest.mark.parametrize("size", [3, 16])
 def test_in_float32_no_answer_differs(size: int) -> None:
     model = model_of("float32")
-    alone, together = (generate(model, EXAMPLES, n, NEW, END_ID) for n in (1, size))
+    alone, together = (in_batches(model, EXAMPLES, n) for n in (1, size))
     assert alone == together
     assert list(differences(model, EXAMPLES, alone, together)) == []
 
@@ -30,7 +37,7 @@ def test_in_float32_no_answer_differs(size: int) -> None:
 @pytest.mark.parametrize("seed", [3, 5])  # some answers differ on most machines
 def test_in_bfloat16_answers_part_where_two_logits_are_nearly_equal(seed: int) -> None:
     model = model_of("bfloat16", seed)
-    alone, together = (generate(model, EXAMPLES, n, NEW, END_ID) for n in (1, 16))
+    alone, together = (in_batches(model, EXAMPLES, n) for n in (1, 16))
     found = list(differences(model, EXAMPLES, alone, together))
     assert len(found) == sum(a != b for a, b in zip(alone, together, strict=True))
     for one in found:
@@ -41,7 +48,7 @@ def test_in_bfloat16_answers_part_where_two_logits_are_nearly_equal(seed: int) -
 
 def test_a_difference_that_is_none_of_rounding_is_seen() -> None:
     model = model_of("float32")
-    (ids,) = generate(model, EXAMPLES[:1], 1, NEW, END_ID)
+    (ids,) = in_batches(model, EXAMPLES[:1], 1)
     wrong = [*ids[:2], (ids[2] + 7) % 480]
     (found,) = differences(model, EXAMPLES[:1], [ids], [wrong])
     assert (found.position, found.tokens) == (2, (ids[2], wrong[2]))
