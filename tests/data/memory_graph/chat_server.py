@@ -1,4 +1,4 @@
-"""A real HTTP server in a thread that speaks the OpenAI chat API, well or badly as told."""
+"""Real HTTP server in a thread with the OpenAI chat API, with correct or faulty replies."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from typing import Any
 
 @dataclass
 class Answer:
-    """What the server sends back.
+    """Response of the server.
 
     Args:
         content: of the assistant's message; a dict is written as JSON.
         status, headers: of the response.
-        body: the whole response, in place of a chat completion.
-        finish: why the reply ended.
-        seconds: how long it takes.
-        usage: whether it says what the request took.
+        body: the whole response, instead of a chat completion.
+        finish: the finish reason.
+        seconds: delay of the response.
+        usage: whether it reports the tokens of the request.
     """
 
     content: Any = None
@@ -35,10 +35,10 @@ class Answer:
 
 
 class ChatServer:
-    """Answers requests and keeps count of them.
+    """Server that answers and counts requests.
 
     Args:
-        answer: from the request and its number (from 0) to what is sent back.
+        answer: returns the response for a request and its index.
     """
 
     def __init__(self, answer: Callable[[dict[str, Any], int], Answer]) -> None:
@@ -50,7 +50,7 @@ class ChatServer:
         self.url = ""
 
     def serve(self, body: dict[str, Any], headers: dict[str, str]) -> tuple[Answer, bytes]:
-        """The response to one request; tokens are its words, as it is billed."""
+        """Return the response to one request; its words are billed as tokens."""
         with self.lock:
             number = len(self.requests)
             self.requests.append(body)
@@ -76,7 +76,7 @@ class ChatServer:
 
 @contextmanager
 def chat_server(answer: Callable[[dict[str, Any], int], Answer]) -> Iterator[ChatServer]:
-    """A server at ``.url`` for as long as the block lasts."""
+    """Run a server at ``.url`` within the block."""
     server = ChatServer(answer)
 
     class Handler(BaseHTTPRequestHandler):
@@ -95,7 +95,7 @@ def chat_server(answer: Callable[[dict[str, Any], int], Answer]) -> Iterator[Cha
                 self.close_connection = True
 
         def log_message(self, *_: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.url = f"http://127.0.0.1:{http.server_port}/v1"

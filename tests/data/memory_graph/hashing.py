@@ -1,4 +1,4 @@
-"""A sentence encoder without a model: texts that share words are close."""
+"""Sentence encoder without a model: texts that share words are close."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def word_vector(word: str, seed: int = 0) -> np.ndarray:
 
 
 class Hashing:
-    """Sums of random vectors of words; keeps account of what it was asked for.
+    """Encoder that sums random vectors of words and records its inputs in ``seen``.
 
     Args:
-        seed: another one is another encoder.
+        seed: random seed; another seed is another encoder.
     """
 
     def __init__(self, seed: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""An extractor that says what a test tells it to say."""
+"""Extractor that returns what a test scripts."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Judge = Callable[[Update], Sequence[int]]
 
 
 def nothing(_: Update) -> tuple[int, ...]:
-    """Both stay."""
+    """Judge that replaces nothing."""
     return ()
 
 
 def same_relation(update: Update) -> tuple[int, ...]:
-    """A triplet replaces those of its subject and relation with another object; a thesis those
-    that begin with its first two words."""
+    """Judge that replaces triplets with the same subject and relation, and theses with the same
+    first two words."""
     if isinstance(update.new, Triplet):
         ends = update.new.subject, update.new.relation
         return tuple(f.key for f in update.known if f.ends and f.ends[:2] == ends)
@@ -32,12 +32,12 @@ def same_relation(update: Update) -> tuple[int, ...]:
 
 
 class Scripted:
-    """An extractor by script.
+    """Extractor by script.
 
     Args:
-        script: what each text says; a text that is not there is one thesis whose entities are its
+        script: the extraction of each text; any other text is one thesis whose entities are its
             capitalised words, and, if it has three words, one triplet.
-        judge: what a new statement replaces.
+        judge: returns the keys of the facts that an update replaces.
         name: of the extractor.
     """
 
@@ -48,30 +48,30 @@ class Scripted:
         name: str = "scripted",
     ) -> None:
         self.script, self.judge, self.name = script or {}, judge, name
-        self.asked: list[tuple[Triplet | Thesis, tuple[Fact, ...]]] = []
+        self.judged: list[tuple[Triplet | Thesis, tuple[Fact, ...]]] = []
         self.extracted: list[Episode] = []
 
     def extract(self, episodes: Sequence[Episode]) -> list[Extraction]:
-        """By the script, or by words."""
+        """Return extractions by the script, or by words."""
         self.extracted.extend(episodes)
         return [self.script.get(e.text) or by_words(e.text) for e in episodes]
 
     def replaced(self, updates: Sequence[Update]) -> list[tuple[int, ...]]:
-        """What the judge says; ``asked`` keeps what was asked."""
-        self.asked.extend((update.new, tuple(update.known)) for update in updates)
+        """Return what the judge decides; ``judged`` records the updates."""
+        self.judged.extend((update.new, tuple(update.known)) for update in updates)
         return [tuple(self.judge(update)) for update in updates]
 
     def entities(self, question: str) -> list[str]:
-        """The capitalised words."""
+        """Return the capitalised words."""
         return [word.strip("?.!,") for word in question.split() if word[0].isupper()]
 
     def cost(self) -> dict[str, float]:
-        """Texts that it has read."""
+        """Return the number of texts read."""
         return {"texts": float(len(self.extracted))}
 
 
 def by_words(text: str) -> Extraction:
-    """One thesis about its capitalised words; three words are a triplet as well."""
+    """Return one thesis about the capitalised words, and a triplet of three words."""
     words = text.strip(".!? \n").split()
     names = tuple(dict.fromkeys(word.strip(",.") for word in words if word[:1].isupper()))
     triplets = (Triplet(*words),) if len(words) == 3 else ()

@@ -1,4 +1,4 @@
-"""A*: paths worked by hand for each heuristic, the plain search beside the fast one, the bounds."""
+"""A*: paths worked by hand for each heuristic, the fast search beside a plain one, the bounds."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SETTINGS = st.builds(
     max_depth=st.integers(1, 6),
     max_expanded=st.sampled_from((2, 5, 150)),
 )
-# two ways from s to g: short over x, which is the opposite of g, and long over y and z, which are
-# its like. 1 - u . v: s 1 from all others, x 2 from y, z and g, which are 0 from each other
+# two paths from s to g: a short one over x, which is the opposite of g, and a long one over y and
+# z, which resemble it. 1 - u . v: s 1 from all others, x 2 from y, z and g, these 0 from each other
 VECTORS = {"s": [0, 1], "g": [1, 0], "x": [-1, 0], "y": [1, 0], "z": [1, 0]}
 TRIPLES = [("s", "to", "x"), ("x", "to", "g"), ("s", "to", "y"), ("y", "to", "z"), ("g", "of", "z")]
 HAND = TinyView(TRIPLES, ["s", "g"], vectors=VECTORS)
@@ -33,7 +33,7 @@ def named(view: TinyView, found: Routes) -> list[str]:
     return ["".join(view.names(route.nodes)) for route in found.routes]
 
 
-def test_by_hand_inner_product_goes_the_longer_way() -> None:
+def test_by_hand_inner_product_takes_the_longer_path() -> None:
     # open: x 1 + 2 = 3, y 1 + 0 = 1; of y: z 2 + 0 = 2; of z: g 3 + 0 = 3, which ties with x and
     # reads before it, so that three nodes are expanded: s, y, z
     found = a_star(HAND)
@@ -73,13 +73,13 @@ def test_every_two_linked_objects_make_a_pair() -> None:
 
 
 @pytest.mark.parametrize("bound", [{"max_depth": 2}, {"max_expanded": 2}])
-def test_nothing_is_found_beyond_the_bounds(bound: dict[str, int]) -> None:
+def test_no_path_is_found_beyond_the_bounds(bound: dict[str, int]) -> None:
     chain = TinyView([("a", "to", "b"), ("b", "to", "c"), ("c", "to", "d")], ["a", "d"])
     assert named(chain, a_star(chain)) == ["abcd"]
     assert named(chain, a_star(chain, AStar(**bound))) == []
 
 
-def test_hop_distances_grow_only_as_far_as_they_are_asked_and_bounded() -> None:
+def test_hop_distances_grow_only_as_far_as_needed_and_bounded() -> None:
     names = [f"n{i}" for i in range(8)]
     chain = [(a, "to", b) for a, b in pairwise(names)]
     view = TinyView(chain, lone=["away"])
@@ -91,12 +91,12 @@ def test_hop_distances_grow_only_as_far_as_they_are_asked_and_bounded() -> None:
     assert hops(np.array([view.ids["away"]])).tolist() == [np.inf]
     few = _Hops(view, ids[0], AStar(max_walked=3))  # three circles, and at least one hop more
     assert few(ids).tolist() == [0, 1, 2, 3, 4, 4, 4, 4]
-    near = _Hops(view, ids[0], AStar(max_depth=3))  # farther than any path may be
+    near = _Hops(view, ids[0], AStar(max_depth=3))  # beyond the longest path
     assert near(ids).tolist() == [0, 1, 2, 3, *[np.inf] * 4]
 
 
 def plain_search(view: TinyView, start: int, goal: int, chosen: AStar) -> list[int] | None:
-    """The definition with a list of open nodes: (estimate, name), steps, way."""
+    """Search by the definition with a list of open nodes: (estimate, name), steps, path."""
     graph = networkx_of(view)
     hops = nx.single_source_shortest_path_length(graph.reverse(), goal, chosen.max_depth)
     vector = lambda node: view.node_vectors([node])[0].astype(float)  # noqa: E731
@@ -130,7 +130,7 @@ def plain_search(view: TinyView, start: int, goal: int, chosen: AStar) -> list[i
 
 @settings(max_examples=150, deadline=None)
 @given(graphs(min_starts=2), SETTINGS)
-def test_the_fast_search_is_the_plain_one(graph: dict[str, Any], chosen: AStar) -> None:
+def test_the_fast_search_equals_the_plain_one(graph: dict[str, Any], chosen: AStar) -> None:
     view = TinyView(**graph)
     found = [route.nodes for route in a_star(view, chosen).routes]
     pairs = combinations(view.question_nodes.tolist(), 2)
@@ -155,7 +155,7 @@ def test_routes_are_paths_between_linked_objects(graph: dict[str, Any], chosen: 
 
 @settings(max_examples=100, deadline=None)
 @given(graphs(min_starts=2))
-def test_where_nothing_resembles_anything_the_paths_are_shortest(graph: dict[str, Any]) -> None:
+def test_without_similarities_the_paths_are_shortest(graph: dict[str, Any]) -> None:
     # all vectors alike (a time has none): ip is 0 everywhere, which is Dijkstra's search
     timeless = [triple for triple in graph["triples"] if triple[0] != "2019"]
     alike = {name: [1.0] for name in graph["vectors"]}

@@ -1,4 +1,4 @@
-"""The adjacency says what SQL says, however it came to its revision."""
+"""Adjacency: equal to SQL at every revision, however it was reached."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def assert_says_what_sql_says(adjacency: Adjacency, record: RandomRecord) -> Non
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_delta_and_csr_say_what_sql_says_after_random_writes(tmp_path: Path, seed: int) -> None:
+def test_delta_and_csr_equal_sql_after_random_writes(tmp_path: Path, seed: int) -> None:
     record = RandomRecord(tmp_path / "a.db", seed)
     record.write(3)
     adjacency = Adjacency(record.db, record.store.derived)
@@ -69,7 +69,7 @@ def test_facts_ends_and_types_of_triplets(tmp_path: Path) -> None:
     assert adjacency.fact_keys(ids).tolist() == expected
 
 
-def test_a_linked_object_is_walked_to_even_where_objects_are_forbidden(tmp_path: Path) -> None:
+def test_linked_objects_are_walked_to_where_objects_are_forbidden(tmp_path: Path) -> None:
     record = RandomRecord(tmp_path / "a.db")
     with record.store.writing() as revision:
         one, two, three = (record.node(revision, OBJECT) for _ in range(3))
@@ -82,7 +82,7 @@ def test_a_linked_object_is_walked_to_even_where_objects_are_forbidden(tmp_path:
     assert (found[0].tolist(), found[2].tolist()) == ([edges[1]], [three])
 
 
-def test_a_self_loop_is_seen_once(tmp_path: Path) -> None:
+def test_a_self_loop_appears_once(tmp_path: Path) -> None:
     record = RandomRecord(tmp_path / "a.db")
     adjacency = Adjacency(record.db, record.store.derived)
     adjacency.refresh()
@@ -97,7 +97,7 @@ def test_a_self_loop_is_seen_once(tmp_path: Path) -> None:
         adjacency.fold()
 
 
-def test_what_is_read_is_one_revision_while_another_process_writes(tmp_path: Path) -> None:
+def test_a_read_shows_one_revision_while_another_process_writes(tmp_path: Path) -> None:
     record = RandomRecord(tmp_path / "a.db")
     record.write(3)
     reader = RandomRecord(tmp_path / "a.db")
@@ -110,7 +110,7 @@ def test_what_is_read_is_one_revision_while_another_process_writes(tmp_path: Pat
     assert adjacency.refresh() == record.store.revision
 
 
-def test_an_older_database_put_in_place_is_read_anew(tmp_path: Path) -> None:
+def test_a_replaced_older_database_is_read_again(tmp_path: Path) -> None:
     record = RandomRecord(tmp_path / "a.db")
     record.write(3)
     older = RandomRecord(tmp_path / "b.db", 9)
@@ -122,7 +122,7 @@ def test_an_older_database_put_in_place_is_read_anew(tmp_path: Path) -> None:
     assert_says_what_sql_says(put_back, older)
 
 
-def test_killed_while_writing_leaves_the_old_arrays_or_none(tmp_path: Path, monkeypatch) -> None:
+def test_a_kill_while_writing_leaves_the_old_arrays_or_none(tmp_path: Path, monkeypatch) -> None:
     record = RandomRecord(tmp_path / "a.db")
     record.write(5)
     folder = record.store.derived
@@ -145,7 +145,7 @@ def test_killed_while_writing_leaves_the_old_arrays_or_none(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("damage", ["manifest.json", "others.npy", "gone"])
-def test_damaged_arrays_are_made_again(tmp_path: Path, damage: str) -> None:
+def test_corrupt_arrays_are_rebuilt(tmp_path: Path, damage: str) -> None:
     record = RandomRecord(tmp_path / "a.db")
     record.write(5)
     Adjacency(record.db, record.store.derived).refresh()
@@ -160,7 +160,7 @@ def test_damaged_arrays_are_made_again(tmp_path: Path, damage: str) -> None:
     assert_says_what_sql_says(adjacency, record)
 
 
-def test_who_may_not_write_or_is_not_first_keeps_it_in_memory(tmp_path: Path) -> None:
+def test_readers_and_processes_without_the_lock_keep_arrays_in_memory(tmp_path: Path) -> None:
     record = RandomRecord(tmp_path / "a.db")
     record.write(5)
     adjacency = Adjacency(record.db, record.store.derived, writable=False)

@@ -1,4 +1,4 @@
-"""BeamSearch: a graph worked by hand, the plain definition beside the fast one, the account."""
+"""BeamSearch: a graph worked by hand, the fast search beside the plain definition, the counts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_search_by_hand() -> None:
     # depth 1: qa 0, qb 0.2877, qc 0.6931: two survive, qc is dropped
     # depth 2: qbd 0.2877 + 0.2877 = 0.5754 first; qad 0.6931 meets d and falls away, so qa has
     #          ended; qbe 0.2877 + 0.6931 = 0.9808 is the second to survive
-    # depth 3: qbdf 0.5754 + 0, qbda 0.5754 + 0.6931 = 1.2685 (a is free, qa lives no more): both
+    # depth 3: qbdf 0.5754 + 0, qbda 0.5754 + 0.6931 = 1.2685 (a is free, qa is not live): both
     #          survive and are continuous; qbe has ended at a leaf
     # scores:  qa 0 / 1 = 0; qbdf 0.5754 / 3 ** 0.75 = 0.2524; qbda 1.2685 / 2.2795 = 0.5565;
     #          qbe 0.9808 / 2 ** 0.75 = 0.5832
@@ -58,19 +58,19 @@ def test_a_search_by_hand() -> None:
     ("mode", "kept"),
     [("ended_first", ["qa", "qbe"]), ("continuous_first", ["qbdf", "qbda"])],
 )
-def test_one_kind_of_path_before_the_other(mode: Any, kept: list[str]) -> None:
+def test_one_kind_of_path_comes_before_the_other(mode: Any, kept: list[str]) -> None:
     found = beam_search(HAND, BeamSearch(3, 2, final_sorting_mode=mode))
     assert named(HAND, found.paths) == kept
 
 
-def test_the_other_kind_fills_what_one_leaves_free() -> None:
+def test_the_other_kind_fills_the_free_slots() -> None:
     found = beam_search(HAND, BeamSearch(3, 3, final_sorting_mode="ended_first"))
-    # three survive a depth: qa, qb, qc; qc ends at once, qa as before, and qbe; qbdf stays out
+    # three survive a depth: qa, qb, qc; qc ends at once, qa as before, and qbe; qbdf is cut
     assert named(HAND, found.paths) == ["qa", "qbe", "qc"]
     assert found.counts.cut == found.counts.continuous == 2
 
 
-def test_different_paths_may_cross_when_told() -> None:
+def test_different_paths_may_cross_if_set() -> None:
     found = beam_search(HAND, BeamSearch(2, 4, diff_paths_intersection_by_node=True))
     # depth 2: qbd 0.5754, qad 0.6931, qbe 0.9808; qc has ended: divided by 2 ** 0.75 = 1.6818
     # qbd 0.3421, qad 0.4121, qbe 0.5832, and qc 0.6931 / 1
@@ -78,9 +78,9 @@ def test_different_paths_may_cross_when_told() -> None:
     assert found.counts.fallen == 0
 
 
-def test_one_path_may_cross_itself_when_told_but_never_turns_back() -> None:
+def test_one_path_may_cross_itself_if_set_but_never_turns_back() -> None:
     ring = TinyView([("q", "to", "a"), ("a", "to", "b"), ("b", "to", "q")], ["q"])
-    # all cosines are 0; "b to q" reads before "q to a", so that qb survives, then qba
+    # all cosines are 0; "b to q" sorts before "q to a", so that qb survives, then qba
     apart = BeamSearch(3, 1)
     assert named(ring, beam_search(ring, apart).paths) == ["qba"]
     crossing = replace(apart, same_path_intersection_by_node=True)
@@ -90,17 +90,17 @@ def test_one_path_may_cross_itself_when_told_but_never_turns_back() -> None:
         assert named(back, beam_search(back, chosen).paths) == ["qa"]
 
 
-def test_triplets_of_other_paths_are_free_when_told() -> None:
+def test_triplets_of_other_paths_are_free_if_set() -> None:
     ring = TinyView([("q", "to", "a"), ("a", "to", "b"), ("b", "to", "q")], ["q"])
     nodes = BeamSearch(2, 2, diff_paths_intersection_by_node=True)
     # qba takes "a to b", which qab then meets, so that qa has ended: 0.6931 / 1 before
-    # qba 1.3863 / 2 ** 0.75 = 0.8243; with triplets free both are continuous, qba reads first
+    # qba 1.3863 / 2 ** 0.75 = 0.8243; with triplets free both are continuous, qba sorts first
     assert named(ring, beam_search(ring, nodes).paths) == ["qa", "qba"]
     both = replace(nodes, diff_paths_intersection_by_rel=True)
     assert named(ring, beam_search(ring, both).paths) == ["qba", "qab"]
 
 
-def test_ties_go_by_what_is_read_not_by_number() -> None:
+def test_ties_are_broken_by_text_not_by_id() -> None:
     names = ["zoe", "mia", "abe", "kim"]
     for order in (names, names[::-1]):
         view = TinyView([("q", "knows", name) for name in order], ["q"])
@@ -110,7 +110,7 @@ def test_ties_go_by_what_is_read_not_by_number() -> None:
         ]
 
 
-def test_without_anything_around_a_path_ends_where_it_began() -> None:
+def test_without_neighbours_a_path_ends_where_it_began() -> None:
     view = TinyView([], ["q"])
     found = beam_search(view)
     assert found.counts == PathCounts(begun=1, ended=1)
@@ -126,7 +126,7 @@ def reads(view: TinyView, path: Path) -> list[tuple[str, str]]:
 def plain_extensions(
     view: TinyView, path: Path, live: list[Path], chosen: BeamSearch
 ) -> list[Path]:
-    """The definition, word by word."""
+    """Search by the definition, step by step."""
     found = []
     others = [other for other in live if other != path]
     for t, v in zip(*(a.tolist() for a in view.around(path.nodes[-1])), strict=True):
@@ -176,7 +176,7 @@ def plain_search(view: TinyView, start: int, chosen: BeamSearch) -> tuple[list[P
 @pytest.mark.parametrize("near", [1, module.NEAR])  # every node of five triplets is a hub, or none
 @settings(max_examples=150, deadline=None)
 @given(graphs(), SETTINGS)
-def test_the_fast_search_is_the_plain_one(
+def test_the_fast_search_equals_the_plain_one(
     near: int, graph: dict[str, Any], chosen: BeamSearch
 ) -> None:
     view = TinyView(**graph)
@@ -195,7 +195,9 @@ def test_the_fast_search_is_the_plain_one(
 
 @settings(max_examples=100, deadline=None)
 @given(graphs(), SETTINGS)
-def test_no_path_is_lost_and_every_bound_holds(graph: dict[str, Any], chosen: BeamSearch) -> None:
+def test_every_path_is_counted_and_every_bound_holds(
+    graph: dict[str, Any], chosen: BeamSearch
+) -> None:
     view = TinyView(**graph)
     found, n = beam_search(view, chosen), beam_search(view, chosen).counts
     assert n.begun == n.extended + n.ended + n.continuous + n.fallen + n.dropped
@@ -222,9 +224,7 @@ def test_the_order_of_insertion_changes_nothing(
 
 @settings(max_examples=100, deadline=None)
 @given(graphs(min_starts=1), st.integers(1, 4))
-def test_at_one_hop_nothing_farther_comes_before_something_closer(
-    graph: dict[str, Any], max_paths: int
-) -> None:
+def test_at_one_hop_closer_triplets_come_first(graph: dict[str, Any], max_paths: int) -> None:
     view = TinyView(**graph)
     chosen = BeamSearch(1, max_paths, diff_paths_intersection_by_node=True)
     for start in view.question_nodes.tolist():
@@ -236,7 +236,7 @@ def test_at_one_hop_nothing_farther_comes_before_something_closer(
         assert sorted(single.similarity(kept))[::-1] == closest
 
 
-def test_a_hub_costs_what_it_gives() -> None:
+def test_a_hub_reads_no_texts_without_ties() -> None:
     class Counting(TinyView):
         read_texts = 0
 

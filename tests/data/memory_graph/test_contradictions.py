@@ -37,7 +37,7 @@ def name_of(case: Case) -> str:
 
 
 def given_lines(case: Case) -> Iterator[str]:
-    """A case as a file of given statements, ``[subject, relation, object, {more}]`` spelt out."""
+    """Return a case as lines of given statements, from ``[subject, relation, object, {more}]``."""
     names = ("subject", "relation", "object")
     for said in case["said"]:
         triplets = []
@@ -59,7 +59,7 @@ def facts(store: Store) -> list[Fact]:
 
 
 def holding(store: Store, as_of: str) -> list[str]:
-    """The simple facts that hold at the end of a period, hypotheses left out."""
+    """Return the simple facts that hold at the end of a period, without hypotheses."""
     moment = end(as_of) - 1
     return sorted(
         " ".join(fact.ends or ())
@@ -77,7 +77,7 @@ def check(case: Case, store: Store) -> None:
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A graph without anything in it: to copy one is faster than to make one."""
+    """Path of an empty graph: a copy is faster than a new one."""
     path = tmp_path_factory.mktemp("empty") / "memory.db"
     Store(path).close()
     return path
@@ -88,7 +88,7 @@ Remember = Callable[[Extractor, Iterable[Episode]], Store]
 
 @pytest.fixture
 def remember(empty: Path, tmp_path: Path) -> Iterator[Remember]:
-    """Remembers episodes in a new graph."""
+    """Remember episodes in a new graph."""
     with Store(shutil.copy(empty, tmp_path / "memory.db")) as store:
         store.db.execute("PRAGMA synchronous = OFF")  # no power cut is tested here
 
@@ -123,7 +123,7 @@ def test_given(case: Case, remember: Remember, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c["rules"]], ids=name_of)
-def test_rules_find_the_triplets_that_the_case_gives(case: Case) -> None:
+def test_rules_find_the_triplets_of_the_case(case: Case) -> None:
     found = RulesExtractor().extract(episodes(case))
     for said, extraction in zip(case["said"], found, strict=True):
         more = [t[3] if len(t) == 4 else {} for t in said["triplets"]]
@@ -149,7 +149,7 @@ def theses_holding(store: Store, as_of: str) -> list[str]:
     ]
 
 
-def test_a_thesis_goes_with_its_triplet_if_it_says_nothing_else(remember: Remember) -> None:
+def test_a_thesis_ends_with_its_triplet_if_it_states_nothing_else(remember: Remember) -> None:
     said = [
         Episode(
             "I live in Paris. I live in Paris because the food is cheap.",
@@ -164,7 +164,7 @@ def test_a_thesis_goes_with_its_triplet_if_it_says_nothing_else(remember: Rememb
     assert theses_holding(store, "2016") == [*old[1:], "Anna moved to Berlin in 2015."]
 
 
-def test_what_a_wish_or_a_question_says_closes_no_thesis(remember: Remember) -> None:
+def test_a_wish_or_a_question_closes_no_thesis(remember: Remember) -> None:
     said = [
         Episode("Anna lives in Paris.", "2010-01-01"),
         Episode("Anna wants to move to Berlin. Does Anna live in Rome?", "2016-01-01"),

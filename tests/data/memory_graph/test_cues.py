@@ -1,4 +1,4 @@
-"""What a new statement is laid beside: the texts that cannot contradict it are passed over."""
+"""Cues: texts that cannot contradict a new statement are skipped."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ from turngraph.data.memory_graph.memory_types import (
 MOVED = Triplet("Eva", "moved to", "Milan")
 
 
-def test_a_text_is_read_if_it_may_tell_of_the_aspect() -> None:
+def test_a_text_is_read_if_it_may_claim_the_aspect() -> None:
     married = cues(frozenset({"= married", "spouse", "marriage"}), frozenset({"anna b"}))
     assert married("Bob is said to marry Anna B.")
     assert not married("Bob is said to marry Eva.")
     assert not married("Anna B lives in Paris.")
-    assert cues(frozenset({"old"}), frozenset({"anna"}))("Anna is 30.")  # of no words: all are read
+    assert cues(frozenset({"old"}), frozenset({"anna"}))(
+        "Anna is 30."
+    )  # an aspect without words: all texts are read
     assert cues(frozenset({"= is on"}), frozenset({"2019-05-03"}))("It is on 3 May 2019.")
 
 
 @pytest.mark.parametrize("negation", ["{}", "no longer {}", "did not {}", "stopped {}"])
-def test_what_tells_of_an_aspect_is_never_passed_over(negation: str) -> None:
+def test_a_text_that_claims_an_aspect_is_never_skipped(negation: str) -> None:
     relations = {*ASPECTS, *ENDINGS, *LOSSES, *VERB_FORMS, "frobnifies", "is the CEO of", "has job"}
     for relation in sorted(relations):
         for object_ in ("Acme", "single", "red"):
@@ -49,7 +51,7 @@ def _is_never_passed_over(text: str, told: list[tuple[str, str, str]]) -> None:
             assert cues(frozenset({claim.aspect}), frozenset({claim.owner}))(text), (text, claim)
 
 
-def test_whose_it_is_need_not_stand_where_a_relation_has_it() -> None:
+def test_the_owner_need_not_be_where_a_relation_has_it() -> None:
     text = "Air Georgian: Its main business is its operation as Air Canada Express."
     told = [(t.subject, t.relation, t.object) for t in read_sentence(text)]
     assert "is Air Georgian's operation as" in [relation for _, relation, _ in told]
@@ -57,15 +59,15 @@ def test_whose_it_is_need_not_stand_where_a_relation_has_it() -> None:
 
 
 @pytest.mark.parametrize("new", [MOVED, Thesis("Eva moved to Milan.", span=(0, 19))])
-def test_what_cannot_be_replaced_is_not_read_whole(new: Triplet | Thesis) -> None:
-    told = [("Eva lives in Rome", ("Eva", "lives in", "Rome")), ("Eva lives in Rome.", None)]
-    told += [("Bob lives in Rome", ("Bob", "lives in", "Rome")), ("Eva likes Rome.", None)]
-    asked = []
+def test_texts_that_cannot_be_replaced_are_not_parsed(new: Triplet | Thesis) -> None:
+    texts = [("Eva lives in Rome", ("Eva", "lives in", "Rome")), ("Eva lives in Rome.", None)]
+    texts += [("Bob lives in Rome", ("Bob", "lives in", "Rome")), ("Eva likes Rome.", None)]
+    loaded = []
 
     def load(keys: Sequence[int]) -> list[Fact]:
-        asked.extend(keys)
-        return [Fact(key, "simple", *told[key]) for key in keys]
+        loaded.extend(keys)
+        return [Fact(key, "simple", *texts[key]) for key in keys]
 
-    known = LazyFacts(lambda: range(4), lambda keys: [told[key] for key in keys], load)
+    known = LazyFacts(lambda: range(4), lambda keys: [texts[key] for key in keys], load)
     found = find_replaced(Update(new, Episode("Eva moved to Milan."), known), [MOVED])
-    assert list(found) == asked == ([0] if isinstance(new, Triplet) else [1])
+    assert list(found) == loaded == ([0] if isinstance(new, Triplet) else [1])

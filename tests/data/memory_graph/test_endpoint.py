@@ -41,11 +41,11 @@ def excerpt_of(body: dict[str, Any]) -> str:
 
 
 def echo(body: dict[str, Any], _: int) -> Answer:
-    """The excerpt itself as the only thesis."""
+    """Reply with the excerpt itself as the only thesis."""
     return Answer(thesis(excerpt_of(body)))
 
 
-def test_a_plain_reply_and_what_it_cost() -> None:
+def test_a_plain_reply_and_its_cost() -> None:
     item = {"subject": "Anna", "relation": "lives in", "object": "Oslo", "when": "2020/"}
     reply = EMPTY | {"triplets": [item | {"hypothesis": False}], "times": ["2020"]}
     with chat_server(lambda *_: Answer(reply)) as server:
@@ -61,7 +61,7 @@ def test_a_plain_reply_and_what_it_cost() -> None:
     assert found.name == "endpoint:tiny"
 
 
-def test_what_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_request_body(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TINY_KEY", "abc")
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with chat_server(echo) as server:
@@ -93,7 +93,7 @@ def test_results_keep_the_order_and_requests_the_limit() -> None:
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_failed_request_is_repeated(status: int) -> None:
+def test_a_failed_request_is_retried(status: int) -> None:
     def answer(body: dict[str, Any], number: int) -> Answer:
         return Answer(status=status, body="busy") if number < 2 else echo(body, number)
 
@@ -103,7 +103,7 @@ def test_a_failed_request_is_repeated(status: int) -> None:
     assert len(server.requests) == 3
 
 
-def test_the_server_says_when_to_come_back() -> None:
+def test_the_server_sets_the_pause_before_a_retry() -> None:
     times = []
 
     def answer(body: dict[str, Any], number: int) -> Answer:
@@ -116,7 +116,7 @@ def test_the_server_says_when_to_come_back() -> None:
     assert times[1] - times[0] >= 0.4
 
 
-def test_a_server_that_asks_for_an_hour_is_given_up() -> None:
+def test_the_client_gives_up_on_a_pause_of_an_hour() -> None:
     with (
         chat_server(lambda *_: Answer(status=429, headers={"Retry-After": "3600"})) as server,
         pytest.raises(ValueError, match=r"status 429, and it asks to wait 3600 s"),
@@ -147,7 +147,7 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("kind", GARBAGE)
-def test_garbage_is_asked_again_and_then_an_error_with_the_origin(kind: str) -> None:
+def test_invalid_replies_are_retried_and_then_an_error_with_the_origin(kind: str) -> None:
     raised = pytest.raises(ValueError, match=r"the episode letters:7: .* after 3 attempts")
     with chat_server(lambda *_: GARBAGE[kind]) as server, raised as error:
         extractor(server, retries=2).extract([Episode("My secret.", origin="letters:7")])
@@ -155,7 +155,7 @@ def test_garbage_is_asked_again_and_then_an_error_with_the_origin(kind: str) -> 
     assert "secret" not in str(error.value)
 
 
-def test_garbage_once_is_no_loss() -> None:
+def test_one_invalid_reply_is_retried() -> None:
     def answer(body: dict[str, Any], number: int) -> Answer:
         return GARBAGE["html"] if number == 0 else echo(body, number)
 
@@ -164,7 +164,7 @@ def test_garbage_once_is_no_loss() -> None:
     assert said.theses[0].text == "It rains."
 
 
-def test_a_fence_and_thoughts_around_the_json_are_read_over() -> None:
+def test_a_fence_and_thoughts_around_the_json_are_skipped() -> None:
     text = "<think>{hm}</think>\n```json\n" + json.dumps(thesis("It rains.")) + "\n```"
     with chat_server(lambda *_: Answer(text)) as server:
         [said] = extractor(server, response_format="none").extract([Episode("It rains.")])
@@ -178,7 +178,7 @@ def test_a_server_that_is_too_slow() -> None:
             ValueError, match=r"the episode a: no reply within 0.1 s; .* 2 attempts"
         ):
             slow.extract([Episode("It rains.", origin="a")])
-    assert slow.cost()["estimated_requests"] == 2  # it may have answered, and been paid
+    assert slow.cost()["estimated_requests"] == 2  # it may have answered and billed them
 
 
 def test_a_dead_server() -> None:
@@ -191,7 +191,7 @@ def test_a_dead_server() -> None:
     assert dead.cost()["prompt_tokens"] == 0
 
 
-def test_a_refusal_is_not_repeated_and_does_not_quote() -> None:
+def test_a_refusal_is_not_retried_and_does_not_quote() -> None:
     said = json.dumps({"error": {"message": "model tiny does not exist"}})
     with (
         chat_server(lambda *_: Answer(status=404, body=said)) as server,
@@ -214,7 +214,7 @@ def test_a_refusal_is_not_repeated_and_does_not_quote() -> None:
         extractor(server, api_key_variable="NO_KEY").extract([Episode("It rains.")])
 
 
-def test_a_reply_that_runs_out_of_tokens_is_asked_for_in_parts() -> None:
+def test_a_reply_that_runs_out_of_tokens_is_requested_in_parts() -> None:
     def answer(body: dict[str, Any], _: int) -> Answer:
         text = excerpt_of(body)
         whole = text.count(".") == 1
@@ -228,7 +228,7 @@ def test_a_reply_that_runs_out_of_tokens_is_asked_for_in_parts() -> None:
     assert [text[slice(*one.span)] + "." for one in said.theses] == [t.text for t in said.theses]
 
 
-def test_a_sentence_that_is_too_much_becomes_a_thesis_as_it_stands() -> None:
+def test_a_too_long_sentence_becomes_a_thesis_by_rules() -> None:
     with chat_server(lambda *_: Answer('{"theses', finish="length")) as server:
         [said] = extractor(server).extract([Episode("  Anna is here. ")])
         assert said.theses == (Thesis("Anna is here.", ("Anna",), span=(2, 15)),)
@@ -263,7 +263,7 @@ def test_the_budget_is_never_exceeded(concurrency: int, usage: bool) -> None:
     assert found.cost()["prompt_tokens"] + found.cost()["completion_tokens"] <= budget
 
 
-def test_what_was_remembered_before_the_budget_was_spent_is_kept(tmp_path: Path) -> None:
+def test_facts_remembered_before_the_budget_was_spent_are_kept(tmp_path: Path) -> None:
     episodes = [Episode(f"Day {number}.", origin=str(number)) for number in range(12)]
     with chat_server(echo) as server, Store(tmp_path / "memory.db") as store:
         small = extractor(server, budget=6000)
@@ -276,7 +276,7 @@ def test_what_was_remembered_before_the_budget_was_spent_is_kept(tmp_path: Path)
     assert done.cost["requests"] == done.episodes
 
 
-def test_a_server_that_adds_to_prompts_is_believed() -> None:
+def test_tokens_that_a_server_adds_to_prompts_are_counted() -> None:
     budget = Budget(7000)
     with budget.reserve(Tokens(1000, 100)) as reservation:
         reservation.report(Tokens(4000, 100))
@@ -306,7 +306,7 @@ def test_which_facts_are_replaced() -> None:
     assert len(server.requests) == 1
 
 
-def test_many_known_facts_are_asked_about_in_several_requests() -> None:
+def test_many_known_facts_are_split_into_several_requests() -> None:
     def answer(body: dict[str, Any], _: int) -> Answer:
         lines = re.findall(r"^(\d+)\. fact (\d+)$", body["messages"][0]["content"], re.MULTILINE)
         return Answer({"replaced": [int(n) for n, fact in lines if int(fact) % 30 == 7]})
@@ -318,7 +318,7 @@ def test_many_known_facts_are_asked_about_in_several_requests() -> None:
     assert len(server.requests) == 3
 
 
-def test_a_number_that_no_known_fact_has_is_garbage() -> None:
+def test_a_number_of_no_known_fact_is_invalid() -> None:
     update = Update(Thesis("x"), Episode("x"), (known(1, "a"), known(3, "b")))
     refused = pytest.raises(ValueError, match="a reply of another schema")
     with chat_server(lambda *_: Answer({"replaced": [3]})) as server, refused:
@@ -332,7 +332,7 @@ def test_names_of_a_question() -> None:
     assert found.cost()["unseen_names"] == 1
 
 
-def test_nothing_that_was_remembered_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_remembered_text_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with chat_server(lambda *_: Answer(thesis("Anna stole it.", "Anna"))) as server:
         extractor(server).extract([Episode("Anna stole it.")])
@@ -349,6 +349,6 @@ def test_nothing_that_was_remembered_is_logged(caplog: pytest.LogCaptureFixture)
         ("budget", -1),
     ],
 )
-def test_settings_that_cannot_be(name: str, value: Any) -> None:
+def test_invalid_settings(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=name):
         EndpointSettings(**{"base_url": "http://a/v1", "model": "m"} | {name: value})

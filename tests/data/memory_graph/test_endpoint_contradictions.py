@@ -25,12 +25,12 @@ LINE = re.compile(r"^(\d+)\. (.*?)(?: \((?:since|until|said) [^()]*\))?$", re.MU
 
 
 def field(text: str, name: str) -> str:
-    """What stands behind the last "Name: " of a prompt."""
+    """Return the text after the last "Name: " of a prompt."""
     return re.findall(rf"^{name}: (.*)$", text, re.MULTILINE)[-1]
 
 
 def extraction(case: Case, prompt: str) -> dict[str, Any]:
-    """The triplets that the case gives for the passage."""
+    """Return the triplets that the case gives for the excerpt."""
     passage, time = field(prompt, "Passage"), field(prompt, "Said")
     [said] = [s for s in case["said"] if (s["text"], s["time"]) == (passage, time)]
     triplets = []
@@ -44,7 +44,7 @@ def extraction(case: Case, prompt: str) -> dict[str, Any]:
 
 
 def replaced(case: Case, prompt: str) -> dict[str, Any]:
-    """The numbers of the known facts that the case says the new one replaces."""
+    """Return the numbers of the known facts that the new one replaces in the case."""
     said, new = re.findall(r"^New, said (\S+) by [^:]*: (.*)$", prompt, re.MULTILINE)[-1]
     gold = [
         re.escape(alias(" ".join(filter(None, old)))) + (".*" if None in old else "")

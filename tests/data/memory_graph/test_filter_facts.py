@@ -32,7 +32,7 @@ def test_counts_and_document_frequencies_are_those_of_all_facts(record: RandomRe
     assert found == [3, 2, 1, 0]
 
 
-def test_counts_follow_what_is_forgotten(tmp_path: Path) -> None:
+def test_counts_follow_forgotten_facts(tmp_path: Path) -> None:
     record = RandomRecord(tmp_path / "a.db")
     with record.store.writing() as revision:
         nodes = [record.node(revision, THESIS, text) for text in TEXTS * 40]
@@ -71,7 +71,7 @@ def test_fusion_by_hand(record: RandomRecord) -> None:
     num=st.integers(1, 5),
     order=st.randoms(use_true_random=False),
 )
-def test_the_closest_is_never_lost_to_a_farther_one(
+def test_the_closest_fact_is_never_lost_to_a_farther_one(
     record: RandomRecord, facts: list[tuple[str, float]], question: str, num: int, order
 ) -> None:
     by_text = dict(facts)  # the same text has the same vector

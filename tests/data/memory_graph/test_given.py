@@ -1,4 +1,4 @@
-"""Given statements: read from JSON Lines with one clear error each, passed on, and replaced."""
+"""Given statements: read from JSON Lines with one clear error each, returned, and replaced."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write(folder: Path, *lines: dict[str, Any]) -> Path:
 
 
 def remember(folder: Path, *lines: dict[str, Any]) -> list[Fact]:
-    """The simple facts after a file is remembered."""
+    """Return the simple facts after a file is remembered."""
     extractor = GivenExtractor()
     with Store(folder / "memory.db") as store:
         remember_many(store, extractor, extractor.read(write(folder, *lines)))
@@ -43,12 +43,12 @@ def remember(folder: Path, *lines: dict[str, Any]) -> list[Fact]:
 
 
 def read_given(path: Path) -> list[tuple[Episode, Extraction]]:
-    """The episodes of a file and their extractions."""
+    """Return the episodes of a file and their extractions."""
     extractor = GivenExtractor()
     return [(episode, extractor.extract([episode])[0]) for episode in extractor.read(path)]
 
 
-def test_a_line_is_an_episode_with_what_it_says(tmp_path: Path) -> None:
+def test_a_line_is_an_episode_with_its_statements(tmp_path: Path) -> None:
     triplet = PARIS | {"valid_from": "3 May 2019", "valid_to": "2020", "replaces": [BERLIN]}
     thesis = {"text": "Anna  likes it there.", "entities": ["Anna"], "hypothesis": True}
     line = {"text": "Anna lives in Paris.", "time": "2019-06", "source": "diary", "speaker": "Eva"}
@@ -63,7 +63,7 @@ def test_a_line_is_an_episode_with_what_it_says(tmp_path: Path) -> None:
     assert extraction.times == ("2019",)
 
 
-def test_without_a_text_the_statements_are_read_out(tmp_path: Path) -> None:
+def test_without_a_text_the_statements_are_the_text(tmp_path: Path) -> None:
     line = {"triples": [PARIS, BERLIN], "theses": [{"text": "Anna moves often."}]}
     ((episode, extraction),) = read_given(write(tmp_path, line))
     assert episode.text == "Anna lives in Paris.\nAnna lives in Berlin.\nAnna moves often."
@@ -72,7 +72,7 @@ def test_without_a_text_the_statements_are_read_out(tmp_path: Path) -> None:
     assert episode.source == "given.jsonl"
 
 
-def test_a_file_that_has_grown_adds_what_is_new(tmp_path: Path) -> None:
+def test_a_grown_file_adds_only_new_lines(tmp_path: Path) -> None:
     lines = [{"triplets": [PARIS]}, {"triplets": [PARIS]}, {"triplets": [BERLIN]}]
     origins = [episode.origin for episode, _ in read_given(write(tmp_path, *lines))]
     assert len(set(origins)) == 3
@@ -125,7 +125,9 @@ def test_replaces_closes_what_it_names_and_nothing_else(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_said_again_replaces_what_it_names_until_that_is_forgotten(tmp_path: Path) -> None:
+def test_a_repeated_statement_replaces_what_it_names_until_that_is_forgotten(
+    tmp_path: Path,
+) -> None:
     again = BERLIN | {"replaces": [PARIS]}
     extractor = GivenExtractor()
     lines = [
@@ -153,7 +155,7 @@ def test_what_is_said_again_replaces_what_it_names_until_that_is_forgotten(tmp_p
         ({"subject": "Anna", "object": "Berlin"}, 1),
     ],
 )
-def test_a_pattern_names_facts_by_what_it_gives(
+def test_a_pattern_matches_facts_by_its_given_fields(
     pattern: dict[str, str], closed: int, tmp_path: Path
 ) -> None:
     facts = remember(
@@ -164,7 +166,7 @@ def test_a_pattern_names_facts_by_what_it_gives(
     assert sum(fact.valid_to is not None for fact in facts) == closed
 
 
-def test_a_pattern_that_names_nothing_is_an_error_and_nothing_of_the_batch_is_kept(
+def test_a_pattern_without_a_match_is_an_error_that_rolls_back_the_batch(
     tmp_path: Path,
 ) -> None:
     bad = BERLIN | {"replaces": [PARIS, PARIS | {"object": "Oslo"}]}
@@ -202,7 +204,7 @@ def test_from_python_an_extraction_is_held_for_its_episode() -> None:
     for episode in episodes:
         extractor.hold(episode, said)
     assert extractor.extract(episodes[1:2]) == [said]
-    with pytest.raises(ValueError, match="here:0: nothing was given"):  # it was passed over
+    with pytest.raises(ValueError, match="here:0: nothing was given"):  # it was skipped
         extractor.extract(episodes[:1])
     assert extractor.extract(episodes[2:]) == [said]
     with pytest.raises(ValueError, match="needs an origin"):

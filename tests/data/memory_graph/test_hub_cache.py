@@ -1,4 +1,4 @@
-"""What is kept of a hub is what the record says at any moment and revision."""
+"""Caches of hubs: equal to the record at every moment and revision."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check(adjacency: Adjacency, moment: Moment) -> None:
         assert hub.keys.tolist() == adjacency.fact_keys(expected[0]).tolist()
 
 
-def test_a_hub_is_kept_only_as_long_as_it_is_the_same(tmp_path: Path) -> None:
+def test_a_hub_is_cached_only_while_it_is_valid(tmp_path: Path) -> None:
     record = RandomRecord(tmp_path / "a.db", 3)
     record.write(25)
     adjacency = Adjacency(record.db, record.store.derived, writable=False)
@@ -42,7 +42,7 @@ def test_a_hub_is_kept_only_as_long_as_it_is_the_same(tmp_path: Path) -> None:
         record.write(5)
 
 
-def test_within_the_same_times_a_hub_is_not_looked_up_again(tmp_path: Path) -> None:
+def test_within_its_interval_a_hub_is_not_read_again(tmp_path: Path) -> None:
     record = RandomRecord(tmp_path / "a.db", 3)
     record.write(25)
     adjacency = Adjacency(record.db, record.store.derived, writable=False)
@@ -53,7 +53,7 @@ def test_within_the_same_times_a_hub_is_not_looked_up_again(tmp_path: Path) -> N
     assert adjacency.hub(1, Moment(max(hub.since, -9))) is hub
 
 
-def test_the_oldest_hub_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_hub_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_cache, "MAX_KEPT", 10)
     kept = HubCache()
     for node, size in ((1, 4), (2, 6), (3, 5), (4, 11)):
@@ -61,7 +61,7 @@ def test_the_oldest_hub_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [kept.get(node, 0) is not None for node in (1, 2, 3, 4)] == [False, False, True, False]
 
 
-def test_the_rows_of_a_hub_are_kept_until_a_row_changes(
+def test_the_rows_of_a_hub_are_cached_until_a_row_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vector_matrix, "MIN_HUB_ROWS", 3)

@@ -1,4 +1,4 @@
-"""Which object a name means, and that nothing in a name is syntax."""
+"""Linking of names to objects, and names that hold query syntax."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Linked:
         return link_entities(self.record.db, names, vectors, self.vectors.names, **settings)
 
 
-def test_the_very_name_is_the_object_and_namesakes_are_all_meant(tmp_path: Path) -> None:
+def test_an_exact_name_is_linked_to_all_namesakes(tmp_path: Path) -> None:
     linked = Linked(tmp_path / "a.db")
     one, stein, paris, cat, two = linked.nodes
     assert linked.link("the PARIS", "blue cat") == (("the PARIS", paris), ("blue cat", cat))
@@ -51,7 +51,7 @@ def test_the_very_name_is_the_object_and_namesakes_are_all_meant(tmp_path: Path)
     assert linked.link("ann") == (("ann", stein),)
 
 
-def test_the_closest_name_is_the_object_unless_it_is_too_far(tmp_path: Path) -> None:
+def test_the_closest_name_is_linked_unless_it_is_too_far(tmp_path: Path) -> None:
     linked = Linked(tmp_path / "a.db")
     cat = linked.nodes[3]
     assert linked.link("Cat", min_similarity=0.3) == (("Cat", cat),)
@@ -63,7 +63,7 @@ def test_the_closest_name_is_the_object_unless_it_is_too_far(tmp_path: Path) -> 
 def test_reciprocal_ranks_by_hand(tmp_path: Path) -> None:
     linked = Linked(tmp_path / "a.db", ("Anna Berg", "Anna Stein", "Paris"))
     berg, stein, paris = linked.nodes
-    # dense: the shared word puts both Annas before Paris; BM25 has the Annas only, both alike
+    # dense: the shared word ranks both Annas before Paris; BM25 finds only the Annas, equally
     [vector] = Hashing()(["Anna Stone"])
     cosines = linked.vectors.names.vectors(np.array(linked.nodes)) @ vector
     first, second = (berg, stein) if cosines[0] > cosines[1] else (stein, berg)
@@ -85,7 +85,7 @@ def test_reciprocal_ranks_by_hand(tmp_path: Path) -> None:
     "name", ['a" OR "b', "NEAR(a b)", "words:a*", "a AND NOT b", "(", "'; DROP TABLE nodes; --",
              "\0", "", "^a", "-", "Anna\0Berg", "𝔸nna", "安娜"],
 )  # fmt: skip
-def test_nothing_in_a_name_is_syntax(tmp_path: Path, name: str) -> None:
+def test_nothing_in_a_name_is_query_syntax(tmp_path: Path, name: str) -> None:
     linked = Linked(tmp_path / "a.db")
     linked.link(name)
     for query in (quoted(name), match_any(words(name)) or '""'):

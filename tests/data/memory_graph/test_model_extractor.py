@@ -1,4 +1,4 @@
-"""Extraction through a language model: prompts, excerpts, what is read from its replies."""
+"""Extraction by a language model: prompts, excerpts and reading of its replies."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def excerpt_of(prompt: Prompt) -> str:
     return prompt.text.rpartition("Passage: ")[2].strip()
 
 
-def test_triplets_and_theses_with_their_places() -> None:
+def test_triplets_and_theses_with_their_spans() -> None:
     said, counts = read(
         triplets=[
             triplet("Anna", "lives in", "Oslo", when="2020/"),
@@ -84,7 +84,7 @@ def test_triplets_and_theses_with_their_places() -> None:
     assert said.triplets == (
         Triplet("Anna", "lives in", "Oslo", "2020", span=(0, 34)),  # the sentence with both ends
         Triplet("Ben", "is a brother of", "Anna"),  # no sentence has both
-        Triplet("ben", "may follow", "her", hypothesis=True, span=(47, 65)),  # as it stands
+        Triplet("ben", "may follow", "her", hypothesis=True, span=(47, 65)),  # verbatim
     )
     assert TEXT[47:65] == "Ben may follow her"
     assert said.theses[0].span == (35, 65)
@@ -92,7 +92,7 @@ def test_triplets_and_theses_with_their_places() -> None:
     assert not counts
 
 
-def test_the_span_of_a_part_of_a_text_is_never_all_of_it() -> None:
+def test_the_span_of_an_excerpt_is_never_the_whole_text() -> None:
     reader = Reader(Excerpt(0, Episode(TEXT), (35, 66)), TEXT[:34], Counter())
     said = reader.extraction(EMPTY | {"triplets": [triplet("Ben", "is a brother of", "Anna")]})
     assert said.triplets[0].span == (35, 66)
@@ -109,7 +109,7 @@ def test_long_ends_are_not_lost() -> None:
     ]
 
 
-def test_a_closed_reply_leaves_nothing_behind() -> None:
+def test_empty_statements_are_left_out() -> None:
     said, _ = read(triplets=[triplet("", "", "")], theses=[thesis("")], times=[])
     assert said == Extraction()
 
@@ -140,13 +140,13 @@ def test_what_is_copied_from_the_example_is_left_out_and_the_rules_fill_in() -> 
     copied = EMPTY | {"theses": [thesis("Eskil may buy a kayak.", "Eskil")], "times": ["2020"]}
     [said] = extract("Anna is here.", lambda _: Reply(copied, True))
     assert said == Extraction(theses=(Thesis("Anna is here.", ("Anna",), span=(0, 13)),))
-    [said] = extract("Eskil is here.", lambda _: Reply(copied, True))  # somebody of that name
+    [said] = extract("Eskil is here.", lambda _: Reply(copied, True))  # a real person of that name
     assert said.theses[0].text == "Eskil may buy a kayak."
     example = prompt_text("extract", speaker="", said="", before="", passage="").casefold()
     assert all(name in example for name in EXAMPLE_NAMES)
 
 
-def test_a_full_reply_is_asked_for_in_parts() -> None:
+def test_a_full_reply_is_requested_in_parts() -> None:
     full = EMPTY | {"triplets": [triplet("Anna", "knows", str(n)) for n in range(MAX_TRIPLETS)]}
     asked = []
 
@@ -179,7 +179,7 @@ def test_parts_keep_the_order_of_the_text_and_nothing_twice() -> None:
     assert len({one.text for one in said.theses}) == 1
 
 
-def test_an_empty_text_asks_nothing() -> None:
+def test_an_empty_text_sends_no_request() -> None:
     assert extract(" \n ", lambda _: pytest.fail("asked")) == [Extraction()]
 
 
@@ -192,7 +192,7 @@ def test_excerpts_hold_all_of_a_text_and_are_short(text: str) -> None:
     assert all(stop <= after for (_, stop), (after, _) in pairwise(spans))
 
 
-def test_the_extraction_prompt_says_who_when_and_what_came_before() -> None:
+def test_the_extraction_prompt_has_speaker_time_and_context() -> None:
     episode = Episode("One. " * 100 + "Two $x {y}.", "2020-01-02", speaker="Anna", origin="o")
     prompt = extraction_prompt(Excerpt(0, episode, (500, 511)))
     assert prompt.text.endswith(
@@ -206,7 +206,7 @@ def test_the_extraction_prompt_says_who_when_and_what_came_before() -> None:
     )
 
 
-def test_a_known_fact_tells_its_times() -> None:
+def test_a_known_fact_has_its_times() -> None:
     place = Provenance(1, (0, 1), said="2021")
     ends = ("Anna", "lives\nin", "Oslo")
     fact = Fact(3, "simple", "2010: Anna lives in Oslo", ends, (), "2010", provenance=(place,))
@@ -230,7 +230,7 @@ def test_fits(value: Any, good: bool) -> None:
     assert fits(value, EXTRACTION) is good
 
 
-def test_the_lm_is_asked_schema_by_schema_and_replies_keep_their_order() -> None:
+def test_the_lm_gets_one_batch_per_schema_and_replies_keep_their_order() -> None:
     calls = []
 
     def generate(prompts: Sequence[str], schema: Any) -> list[tuple[str, bool]]:
@@ -250,7 +250,7 @@ def test_the_lm_is_asked_schema_by_schema_and_replies_keep_their_order() -> None
 
 
 @pytest.mark.parametrize("text", ['{"entities":', "{}", "null"])
-def test_an_lm_that_is_not_constrained_is_told_off(text: str) -> None:
+def test_an_unconstrained_lm_is_an_error(text: str) -> None:
     lm = LmExtractor(lambda prompts, _: [(text, True)] * len(prompts))
     with pytest.raises(ValueError, match="the question: the LM's reply breaks its schema"):
         lm.entities("Where?")

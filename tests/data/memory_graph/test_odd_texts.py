@@ -1,4 +1,4 @@
-"""Huge, tiny and odd texts come back as they were, and go through export and import."""
+"""Huge, tiny and odd texts are read back unchanged and survive export and import."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def texts_of(graph: MemoryGraph) -> list[str]:
 
 
 def round_trip(graph: MemoryGraph, folder: Path) -> None:
-    """Through a file into another graph, which then says the same."""
+    """Check that a graph exported and imported holds the same."""
     before, after = folder / "before.jsonl", folder / "after.jsonl"
     export_jsonl(graph.store, before)
     with MemoryGraph.open(folder / f"{uuid4()}.db") as other:
@@ -106,7 +106,7 @@ def test_any_text_is_remembered_as_it_was(tmp_path: Path, texts: list[str]) -> N
 
 
 def long_text(megabytes: int) -> str:
-    """Different words all over, and few sentences."""
+    """Return a text of many different words and few sentences."""
     words = " ".join(f"word{number}" for number in range(90_000 * megabytes))
     return f"Anna lives in Paris. {words[: megabytes << 20]}. Bob lives in Rome."
 

@@ -28,7 +28,7 @@ def test_two_nodes_by_hand() -> None:
     view = TinyView([("q", "to", "a")], ["q"])
     # q keeps 1/2 of 1, a 1/2 of 1/2, q 1/2 of 1/4 ...: 1/2 (1 + 1/4 + ...) = 2/3, and 1/3
     assert scores(view) == pytest.approx({"q": 2 / 3, "a": 1 / 3})
-    # after one round half is still under way to a, after two a quarter is back at q
+    # after one round half still flows to a, after two a quarter is back at q
     assert scores(view, PPR(num_rounds=1)) == {"q": 0.5, "a": 0.5}
     assert scores(view, PPR(num_rounds=2)) == {"q": 0.75, "a": 0.25}
     # as a node between them, the triplet would keep half of what flows over it: q sends
@@ -37,7 +37,7 @@ def test_two_nodes_by_hand() -> None:
     assert (view.facts(found.facts), found.scores) == (["q to a"], pytest.approx([0.5]))
 
 
-def test_score_flows_over_triplets_alike_or_by_closeness() -> None:
+def test_score_flows_over_triplets_uniformly_or_by_closeness() -> None:
     triples = [("q", "to", "a"), ("q", "to", "b"), ("q", "likes", "b")]
     view = TinyView(triples, ["q"], cosines={"q to a": 1.0, "q to b": -0.5, "q likes b": -1.0})
     one = scores(view, PPR(num_rounds=1))
@@ -54,7 +54,7 @@ def test_facts_by_hand() -> None:
     view = TinyView(triples, ["q"], types)
     # round 1: q keeps 1/2, sends 1/4 to a and to the thesis
     # round 2: each keeps 1/8; a sends 1/8 to q, the thesis 1/16 to q and to the episode
-    # which stays there: q 1/2 + 3/16, a 1/8, thesis 1/8, episode 1/16; the time is not walked
+    # and stays there: q 1/2 + 3/16, a 1/8, thesis 1/8, episode 1/16; the time is not walked
     expected = {"q": 11 / 16, "a": 1 / 8, "a met b": 1 / 8, "long ago": 1 / 16, "1999": 0}
     assert scores(view, PPR(num_rounds=2)) == pytest.approx(expected)
     # over q-a flow 1/4 and 1/8, of which half would stay
@@ -65,7 +65,7 @@ def test_facts_by_hand() -> None:
     assert view.facts(ppr(view, PPR(top_k=1)).facts) == ["q to a"]
 
 
-def test_what_is_too_little_stays_and_nothing_is_walked_for_it() -> None:
+def test_an_amount_below_the_threshold_stays_unwalked() -> None:
     names = [f"n{i}" for i in range(100)]
     view = TinyView([("q", "to", name) for name in names], ["q"])
     found = spread(view, PPR(threshold=0.01))  # each gets 1/2 / 100
@@ -74,18 +74,18 @@ def test_what_is_too_little_stays_and_nothing_is_walked_for_it() -> None:
     assert found.scores.sum() == pytest.approx(1)
 
 
-def test_without_a_linked_object_or_a_triplet_there_is_nothing() -> None:
+def test_without_a_linked_object_or_a_triplet_no_fact_is_found() -> None:
     assert ppr(TinyView([("a", "to", "b")])).facts.tolist() == []
     alone = TinyView([("a", "to", "b")], ["q"])
     assert ppr(alone).facts.tolist() == []
     assert scores(alone, PPR())["q"] == pytest.approx(1)
-    # what comes back from q, who has nobody, is shared with the other linked object
+    # q has no neighbours: its score is shared with the other linked object
     two = TinyView([("a", "to", "b")], ["q", "a"])
     assert scores(two, PPR(num_rounds=1)) == pytest.approx({"q": 3 / 8, "a": 3 / 8, "b": 1 / 4})
 
 
 def peer(view: TinyView, damping: float, weighted: bool) -> dict[int, float]:
-    """networkx on what the view allows, without times, parallel triplets added up."""
+    """Return PageRank by networkx without times; weights of parallel triplets are added up."""
     graph = nx.DiGraph()
     graph.add_nodes_from(n for n in view.ids.values() if view.node_types[n] != TIME)
     for u, v, t in networkx_of(view).edges(keys=True):
@@ -102,7 +102,9 @@ def peer(view: TinyView, damping: float, weighted: bool) -> dict[int, float]:
 @given(
     graphs(min_starts=1), st.sampled_from((0.3, 0.5, 0.7)), st.sampled_from(("one", "similarity"))
 )
-def test_scores_are_those_of_networkx(graph: dict[str, Any], damping: float, weights: Any) -> None:
+def test_scores_equal_those_of_networkx(
+    graph: dict[str, Any], damping: float, weights: Any
+) -> None:
     view = TinyView(**graph)
     flow = spread(view, PPR(damping=damping, num_rounds=60, threshold=0, weights=weights))
     for node, score in peer(view, damping, weights == "similarity").items():

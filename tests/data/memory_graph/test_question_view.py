@@ -1,4 +1,4 @@
-"""What a question sees is what the record says, computed one fact at a time."""
+"""Question view: equal to the record, computed one fact at a time."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def key_of(triplet: tuple[int, int, int]) -> int:
     return 2 * edge + 1 if type == SIMPLE else 2 * target
 
 
-def test_similarity_is_the_cosine_of_what_a_triplet_reads_as(record: RandomRecord) -> None:
+def test_similarity_is_the_cosine_of_a_triplet_s_text(record: RandomRecord) -> None:
     view: View = see(record)
     triplets = all_triplets(record)
     texts = fact_texts(record.db, {key_of(t) for t in triplets})
@@ -86,7 +86,7 @@ def test_a_simple_triplet_has_its_time_in_front(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("forbidden", [(), (EPISODIC,)])
-def test_a_hub_is_seen_like_any_other_node(
+def test_a_hub_is_viewed_like_any_other_node(
     record: RandomRecord, forbidden: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = see(record, forbidden)
@@ -104,9 +104,7 @@ def test_a_hub_is_seen_like_any_other_node(
         np.testing.assert_allclose(cosines, plain.similarity(found[0]), atol=1e-6)
 
 
-def test_rows_that_lie_side_by_side_score_like_all_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copied_rows_score_like_all_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(question_view, "MIN_HUB_ROWS", 8)
     monkeypatch.setattr(question_view, "EXACT", 40)
     rng = np.random.default_rng(0)
@@ -131,21 +129,21 @@ def test_rows_that_lie_side_by_side_score_like_all_others(
 
     hub = rng.permutation(1600)[:300]
     check(hub, np.arange(1600))
-    assert 250 < len(matrix.hub_vectors.rows) < 1600  # what only memory has is not among them
-    other = VectorMatrix(tmp_path)  # another process, which gives the same numbers to other rows
+    assert 250 < len(matrix.hub_vectors.rows) < 1600  # rows that are only in memory are not copied
+    other = VectorMatrix(tmp_path)  # another process, which gives the same indices to other rows
     other.put([Row(key, 0) for key in range(1599, 1499, -1)], vectors[:1499:-1])
     other.save(State(2), [1.0])
     matrix.reload()
     check(hub)
     assert 250 < len(matrix.hub_vectors.rows) < 1600
     matrix.drop(np.arange(900))
-    matrix.save(State(3), [1.0])  # the files shrink, every row gets another number
+    matrix.save(State(3), [1.0])  # the files shrink, every row gets another index
     assert not len(matrix.hub_vectors.rows)
     check(np.arange(900, 1600))
 
 
 @pytest.mark.parametrize("forbidden", [(), (EPISODIC,), (THESIS, EPISODIC), (OBJECT,)])
-def test_restrictions_hold_but_for_the_linked_objects(
+def test_restrictions_hold_except_for_linked_objects(
     record: RandomRecord, forbidden: tuple[int, ...]
 ) -> None:
     view = see(record, forbidden)
@@ -160,7 +158,7 @@ def test_restrictions_hold_but_for_the_linked_objects(
         assert list(zip(*(c.tolist() for c in found), strict=True)) == expected
 
 
-def test_mentions_are_whole_words_one_after_the_other(record: RandomRecord) -> None:
+def test_mentions_are_whole_words_in_sequence(record: RandomRecord) -> None:
     view = see(record)
     keys = sorted({key_of(t) for t in all_triplets(record)})
     texts = fact_texts(record.db, keys)
@@ -175,7 +173,7 @@ def test_mentions_are_whole_words_one_after_the_other(record: RandomRecord) -> N
         assert found.tolist() == (expected if wanted else [False] * len(keys))
 
 
-def test_what_was_read_of_a_name_is_read_anew_at_another_revision(
+def test_a_cached_name_is_read_again_at_another_revision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(word_index, "MIN_KEPT", 1)
@@ -185,7 +183,7 @@ def test_what_was_read_of_a_name_is_read_anew_at_another_revision(
         for count in (1, 2):
             graph.remember(f"Anna has {count} cats.")
             known.show(graph.store.revision)
-            for phrase in ("anna", "cats", "has", "anna"):  # one more than are kept
+            for phrase in ("anna", "cats", "has", "anna"):  # one more than are cached
                 again = WordIndex(graph.store.db).facts(phrase).tolist()
                 assert known.facts(phrase).tolist() == again
                 assert len(again) >= count
@@ -248,7 +246,7 @@ def test_nearest_by_words_are_episodes_with_a_word_of_the_question(tmp_path: Pat
             assert len(view.nearest_by_words(10, EPISODIC)[0]) == 0
 
 
-def test_beside_is_what_was_said_before_and_after_in_the_same_source(tmp_path: Path) -> None:
+def test_beside_is_the_episode_before_and_after_in_the_same_source(tmp_path: Path) -> None:
     said = [("one", "x"), ("alone", None), ("two", "x"), ("other", "y"), ("three", "x")]
     with MemoryGraph.open(tmp_path / "a.db", embed=Hashing()) as graph:
         graph.remember_many([Episode(text, source=source) for text, source in said])

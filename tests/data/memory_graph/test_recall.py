@@ -1,4 +1,4 @@
-"""Asking, from the question's words to the evidence, over what was really remembered."""
+"""Recall from the question to the evidence, over graphs that were really remembered."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCRIPT = {
 
 
 class Asked(Scripted):
-    """Questions mention what they write with a capital letter, but for the first word."""
+    """Extractor by rules whose question entities are capitalised words, except the first."""
 
     def entities(self, question: str) -> list[str]:
         return [word.strip("?") for word in question.split()[1:] if word[0].isupper()]
@@ -61,7 +61,7 @@ def remembered(path: Path, *said: str) -> MemoryGraph:
 
 
 @pytest.mark.parametrize("more", [(), (CAT,)])
-def test_what_was_derived_of_a_deleted_graph_is_not_believed(
+def test_derived_files_of_a_deleted_graph_are_not_used(
     tmp_path: Path, more: tuple[str, ...]
 ) -> None:
     path = tmp_path / "b.db"
@@ -76,7 +76,7 @@ def test_what_was_derived_of_a_deleted_graph_is_not_believed(
         assert not graph.check()
 
 
-def test_a_backup_put_back_and_written_to_has_no_future(tmp_path: Path) -> None:
+def test_a_restored_backup_ignores_later_revisions(tmp_path: Path) -> None:
     path = tmp_path / "b.db"
     with remembered(path, SINGS) as graph:
         graph.backup(tmp_path / "copy.db")
@@ -89,7 +89,7 @@ def test_a_backup_put_back_and_written_to_has_no_future(tmp_path: Path) -> None:
         assert not graph.check()
 
 
-def test_what_holds_now_and_what_held_then(graph: MemoryGraph) -> None:
+def test_facts_as_of_now_and_as_of_then(graph: MemoryGraph) -> None:
     without_episodes = RecallSettings(forbidden=("E",))
     now = graph.ask("Where does Anna live?", settings=without_episodes)
     assert has(now, "Anna lives in Paris")
@@ -100,7 +100,7 @@ def test_what_holds_now_and_what_held_then(graph: MemoryGraph) -> None:
     assert now.entities == (("Anna", now.entities[0].node),)
 
 
-def test_an_episode_of_which_nothing_holds_is_not_recalled(graph: MemoryGraph) -> None:
+def test_an_episode_whose_facts_all_ended_is_not_recalled(graph: MemoryGraph) -> None:
     episodes = RecallSettings(forbidden=("T", "O"))
     assert texts(graph.ask("Where does Anna live?", settings=episodes)) == [PARIS]
     assert texts(graph.ask("Where does Anna live?", "2019", episodes)) == [BERLIN]
@@ -128,7 +128,7 @@ def test_facts_are_unique_by_text(graph: MemoryGraph) -> None:
     assert len(found) == len(set(found)) > 3
 
 
-def test_they_become_evidence(graph: MemoryGraph) -> None:
+def test_facts_become_evidence(graph: MemoryGraph) -> None:
     found = graph.ask("What does Bruno have?")
     passages = found.evidence()
     assert [passage.text for passage in passages] == texts(found)
@@ -158,7 +158,7 @@ def test_without_a_linked_object_there_is_no_answer(graph: MemoryGraph) -> None:
         assert found.evidence() == []
 
 
-def test_without_anything_close_there_is_no_answer(graph: MemoryGraph) -> None:
+def test_without_a_close_fact_there_is_no_answer(graph: MemoryGraph) -> None:
     question = "Where does Anna live?"
     best = max(fact.score for fact in graph.ask(question).facts)
     assert not graph.ask(question, settings=RecallSettings(min_similarity=0.2)).no_answer
@@ -186,7 +186,7 @@ def test_flat_needs_no_linked_object(graph: MemoryGraph) -> None:
     assert has(graph.ask("who has a blue cat?", settings=settings), "blue cat")
 
 
-def test_at_most_so_many_facts_and_those_the_closest(graph: MemoryGraph) -> None:
+def test_at_most_num_facts_are_returned_the_closest(graph: MemoryGraph) -> None:
     question = "Does Anna live in Paris?"
     everything = graph.ask(question)
     few = graph.ask(question, settings=RecallSettings(num_facts=2))
@@ -205,7 +205,7 @@ def test_forbidden_types_are_not_among_the_facts(graph: MemoryGraph) -> None:
             assert found <= types
 
 
-def test_what_was_just_remembered_or_forgotten_counts(graph: MemoryGraph) -> None:
+def test_facts_just_remembered_or_forgotten_count(graph: MemoryGraph) -> None:
     question = "What does Clara have?"
     assert graph.ask(question).no_answer
     graph.remember("Clara has 3 dogs.", source="late")
@@ -224,11 +224,11 @@ def test_another_process_reads_while_one_writes(graph: MemoryGraph) -> None:
         after = reader.ask("Where does Anna live?")
         assert after.revision == graph.store.revision > before.revision
         assert has(after, "Rome")
-    assert not (graph.store.derived / "facts").exists()  # a reader makes no files
+    assert not (graph.store.derived / "facts").exists()  # a reader writes no files
     assert texts(graph.ask("Where does Anna live?")) == texts(after)
 
 
-def test_reopened_it_says_the_same(graph: MemoryGraph) -> None:
+def test_a_reopened_graph_answers_the_same(graph: MemoryGraph) -> None:
     question = "Where does Anna live?"
     before = graph.ask(question)
     path = graph.store.path
@@ -240,7 +240,7 @@ def test_reopened_it_says_the_same(graph: MemoryGraph) -> None:
 
 
 @pytest.mark.parametrize("as_of", ["soon", "2019-13", ""])
-def test_what_is_no_time_is_refused(graph: MemoryGraph, as_of: str) -> None:
+def test_an_invalid_time_is_refused(graph: MemoryGraph, as_of: str) -> None:
     with pytest.raises(ValueError, match=r"time|day"):
         graph.ask("Where does Anna live?", as_of=as_of)
 
@@ -252,7 +252,7 @@ def test_settings_are_checked() -> None:
         RecallSettings(forbidden=("X",))
 
 
-def test_nothing_that_was_remembered_is_logged(graph: MemoryGraph, caplog) -> None:
+def test_no_remembered_text_is_logged(graph: MemoryGraph, caplog) -> None:
     caplog.set_level("DEBUG")
     graph.remember("Secretname lives in Hiddentown.")
     graph.ask("Where does Secretname live?")

@@ -1,4 +1,4 @@
-"""Where a question's score starts, worked by hand, and the ranking of episodes that comes of it."""
+"""Restart distribution, worked by hand, and the ranking of episodes by it."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def starts(view: TinyView, settings: Restart) -> dict[str, float]:
     return {view.names_of[n]: s for n, s in zip(nodes.tolist(), shares, strict=True) if s > 0}
 
 
-def test_named_objects_by_how_many_episodes_they_are_in() -> None:
+def test_named_objects_are_weighted_by_their_number_of_episodes() -> None:
     view = TinyView(TRIPLES, ["Anna", "Acme", "works"], TYPES)
     # Anna is in two episodes, Acme in one; "works" is no proper name
     only_objects = Restart(objects=1, num_facts=0, episodes=0)
     assert starts(view, only_objects) == pytest.approx({"Anna": 1 / 3, "Acme": 2 / 3})
-    # a question without proper names is about what it has
+    # a question without proper names uses all its names
     assert starts(TinyView(TRIPLES, ["works"], TYPES), only_objects) == {"works": 1}
 
 
@@ -65,37 +65,37 @@ def test_episodes_by_vectors_and_words_and_those_beside_them() -> None:
     chosen = Restart(num_facts=0, words=2, sharpness=2)
     parts = {"one": 0.16, "two": 1, "three": 0.16}
     assert starts(view, chosen) == pytest.approx({n: p / 1.32 for n, p in parts.items()})
-    # a tenth of each at those beside it
+    # a tenth of each for the episodes beside it
     beside = Restart(num_facts=0, words=2, sharpness=2, beside=0.1)
     parts = {"one": 0.16 + 0.1, "two": 1 + 0.016 + 0.016, "three": 0.16 + 0.1}
     total = sum(parts.values())
     assert starts(view, beside) == pytest.approx({n: p / total for n, p in parts.items()})
-    # of one episode by each, the third is not looked at
+    # of one episode by each, the third is no candidate
     assert starts(view, Restart(num_facts=0, num_episodes=1, sharpness=1e-9)).keys() == {
         "one",
         "two",
     }
 
 
-def test_nothing_close_and_nothing_named_is_nothing() -> None:
+def test_without_names_and_close_facts_nothing_starts() -> None:
     view = TinyView(TRIPLES, [], TYPES)
     assert starts(view, NOTHING) == {}
     assert len(ppr(view, PPR(restart=NOTHING)).facts) == 0
     assert len(rank_episodes(view, PPR(restart=NOTHING))[0]) == 0
 
 
-def test_forbidden_episodes_start_nothing() -> None:
+def test_forbidden_episodes_are_no_start_nodes() -> None:
     cosines = {"one": 0.8, "Anna works": 0.5}
     view = TinyView(TRIPLES, ["Anna"], TYPES, cosines, forbidden="E", worded={"one": 2.0})
     assert starts(view, Restart()).keys() == {"Anna", "Acme"}
 
 
-def test_score_flows_from_there_and_back_to_there() -> None:
+def test_score_flows_from_and_back_to_the_start_nodes() -> None:
     view = TinyView([("a", "to", "b")], [], {"x": EPISODIC}, {"a to b": 1.0}, lone=["x"],
                     worded={"x": 3.0})  # fmt: skip
     chosen = PPR(restart=Restart(num_facts=1, facts=1, episodes=2), threshold=0, num_rounds=60)
-    # it starts at a and b (1 each) and x (2); nothing leads away from x, so its half goes back
-    # to where score starts: x keeps 1/2 of 1/2, 1/2 of 1/8, ... = 1/4 / (1 - 1/4) = 1/3
+    # it starts at a and b (1 each) and x (2); x has no way out, so its half returns to the
+    # start nodes: x keeps 1/2 of 1/2, 1/2 of 1/8, ... = 1/4 / (1 - 1/4) = 1/3
     flow = spread(view, chosen)
     assert flow.scores[view.ids["x"]] == pytest.approx(1 / 3)
     assert flow.scores.sum() == pytest.approx(1)
@@ -117,7 +117,7 @@ def graph(tmp_path: Path) -> Iterator[MemoryGraph]:
         yield graph
 
 
-def test_ask_episodes_goes_on_where_words_end(graph: MemoryGraph) -> None:
+def test_ask_episodes_finds_episodes_without_shared_words(graph: MemoryGraph) -> None:
     origins = dict(graph.store.db.execute("SELECT node, origin FROM episodes"))
     found = graph.ask_episodes("Where did the singer of Hello Love live?")
     ranked = [origins[fact.key // 2] for fact in found]

@@ -1,4 +1,4 @@
-"""The rules: sentences, dates, mentions, triplets; on any text whatsoever."""
+"""Rules: sentences, dates, mentions and triplets, on any text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def extract(text: str, **more: str) -> Extraction:
 
 
 def triplets(text: str, **more: str) -> list[str]:
-    """Triplets as "subject | relation | object", "?" in front of a hypothesis."""
+    """Return triplets as "subject | relation | object", "?" in front of a hypothesis."""
     return [
         "? " * t.hypothesis + " | ".join((t.subject, t.relation, t.object))
         for t in extract(text, **more).triplets
@@ -52,7 +52,7 @@ def test_sentences(text: str, sentences: list[str]) -> None:
     assert [sentence.text for sentence in split_episode(Episode(text))] == sentences
 
 
-def test_a_wrapped_line_goes_on_and_a_heading_is_the_topic() -> None:
+def test_a_wrapped_line_is_joined_and_a_heading_is_the_topic() -> None:
     text = (
         "# Anna Berg\nShe was born in the old town of Malmö and came from there to\nParis in 1990."
     )
@@ -104,7 +104,7 @@ def test_no_dates(text: str) -> None:
     assert find_dates(text, SAID) == []
 
 
-def test_relative_dates_need_the_time_of_saying() -> None:
+def test_relative_dates_need_a_time() -> None:
     assert find_dates("yesterday and last week", None) == []
     assert [date.first for date in find_dates("yesterday, but last year", "2023")] == ["2022"]
 
@@ -149,7 +149,7 @@ def test_entities(text: str, entities: list[str]) -> None:
         ("", []),
     ],
 )
-def test_a_question_is_searched_in_its_order(question: str, entities: list[str]) -> None:
+def test_entities_of_a_question_keep_its_order(question: str, entities: list[str]) -> None:
     assert RULES.entities(question) == entities
 
 
@@ -222,7 +222,7 @@ def test_a_hypothesis_replaces_nothing_and_none_is_replaced() -> None:
     assert find_replaced(Update(new, episode, (replace(old, hypothesis=True),))) == ()
 
 
-def test_what_is_said_in_one_sentence_replaces_nothing_of_it() -> None:
+def test_statements_of_one_sentence_do_not_replace_each_other() -> None:
     sentence = [Triplet("Eva", "works as", job) for job in ("writer", "teacher")]
     known = (fact(7, ("Eva", "works as", "writer")), fact(9, ("Eva", "works as", "nurse")))
     update = Update(sentence[1], Episode("Eva works as writer and teacher."), known)
@@ -230,7 +230,7 @@ def test_what_is_said_in_one_sentence_replaces_nothing_of_it() -> None:
     assert find_replaced(update, sentence) == (9,)
 
 
-def test_a_correction_takes_back_what_was_said_last() -> None:
+def test_a_correction_replaces_the_last_statement() -> None:
     told = [("2020-01", 9), ("2020-03", 5), ("2020-02", 7)]
     known = tuple(
         replace(
@@ -245,7 +245,7 @@ def test_a_correction_takes_back_what_was_said_last() -> None:
     assert find_replaced(Update(new, Episode("Actually, Eva visited Milan."), known)) == (5,)
 
 
-def test_known_facts_are_not_looked_at_where_nothing_can_be_replaced() -> None:
+def test_known_facts_are_not_read_if_none_can_be_replaced() -> None:
     class Unseen(tuple):
         def __iter__(self) -> None:
             raise AssertionError("looked at")
@@ -302,7 +302,7 @@ def test_any_text_is_extracted_without_loss(text: str, speaker: str | None) -> N
         assert triplet.subject.strip()
         assert triplet.object.strip()
         assert max(len(triplet.subject.split()), len(triplet.object.split())) <= 7
-    if speaker is not None:  # no heading is taken out
+    if speaker is not None:  # no heading is removed
         told = {i for thesis in found.theses for i in range(*thesis.span or (0, 0))}
         assert not any(text[i].isalpha() for i in range(len(text)) if i not in told)
     RULES.entities(text)

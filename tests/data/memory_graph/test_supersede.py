@@ -128,7 +128,7 @@ def test_hypotheses_close_nothing_and_are_other_facts(graph: MemoryGraph) -> Non
     graph.remember("Anna likes Paris", "2018")
     graph.remember("maybe", "2019")
     assert closings(graph) == 0
-    assert all(not new.hypothesis for new, _ in graph.extractor.asked)
+    assert all(not new.hypothesis for new, _ in graph.extractor.judged)
     graph.remember("Anna likes Rome", "2020")  # which is more than a guess
     facts = {(f.ends[2], f.hypothesis): f.valid_to for f in graph.history("Anna") if f.ends}
     assert facts == {("Paris", False): "2020", ("Rome", True): "2020", ("Rome", False): None}
@@ -144,9 +144,9 @@ def test_a_late_fact_is_not_closed_by_a_hypothesis(graph: MemoryGraph) -> None:
 
 def asked_about(graph: MemoryGraph, text: str) -> list[str]:
     """The texts beside which a text's triplet was laid."""
-    graph.extractor.asked.clear()
+    graph.extractor.judged.clear()
     graph.remember(text)
-    [facts] = [facts for new, facts in graph.extractor.asked if isinstance(new, Triplet)]
+    [facts] = [facts for new, facts in graph.extractor.judged if isinstance(new, Triplet)]
     return [fact.text for fact in facts]
 
 
@@ -194,9 +194,9 @@ def test_theses_around_the_entities_those_that_share_most_first(graph: MemoryGra
         "Eva ran.",
     ):
         graph.remember(text)
-    graph.extractor.asked.clear()
+    graph.extractor.judged.clear()
     graph.remember("Anna and Bob and Carl fought.")
-    [(_, facts)] = graph.extractor.asked
+    [(_, facts)] = graph.extractor.judged
     assert [fact.text for fact in facts] == [
         "Anna and Bob and Carl met.", "Bob and Carl met.", "Anna and Bob met.",
     ]  # fmt: skip

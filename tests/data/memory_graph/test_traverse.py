@@ -1,4 +1,4 @@
-"""Mixtures: their names, the union by fact, flat, and what every setting must be."""
+"""Mixtures: their names, the union by fact, flat, and checks of the settings."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from turngraph.tests.data.memory_graph.tiny_view import TinyView
 MIXTURES = st.lists(st.sampled_from(TRAVERSALS), min_size=1, unique=True).map(" + ".join)
 
 
-def test_a_mixture_is_read_without_regard_to_case_and_space() -> None:
+def test_a_mixture_ignores_case_and_space() -> None:
     assert parse_mixture("BeamSearch + WaterCircles") == ("BeamSearch", "WaterCircles")
     assert parse_mixture(" a*+PPR  +flat+ppr ") == ("A*", "ppr", "flat")
     assert [parse_mixture(name) for name in TRAVERSALS] == [(name,) for name in TRAVERSALS]
 
 
 @pytest.mark.parametrize("text", ["Beam", "", "A* + ", "A*, ppr", "BeamSearch WaterCircles"])
-def test_an_unknown_name_is_told_with_those_that_are_known(text: str) -> None:
+def test_an_unknown_name_is_an_error_that_lists_the_known_ones(text: str) -> None:
     with pytest.raises(ValueError, match=r"known are BeamSearch, A\*, WaterCircles, flat, ppr"):
         parse_mixture(text)
     with pytest.raises(ValueError, match="mixture "):
@@ -69,7 +69,7 @@ def test_an_unknown_name_is_told_with_those_that_are_known(text: str) -> None:
         (PPR, "weights", "two"),
     ],
 )
-def test_a_setting_that_cannot_be_is_named_with_its_value(
+def test_an_invalid_setting_is_named_with_its_value(
     settings_of: Any, field: str, value: Any
 ) -> None:
     with pytest.raises(
@@ -83,7 +83,7 @@ def test_a_fact_that_two_algorithms_find_counts_once() -> None:
     triples = [("a", "", "a and b"), ("b", "", "a and b"), ("a", "to", "c")]
     view = TinyView(triples, ["a", "b"], {"a and b": THESIS}, {"a to c": 0.5})
     found = traverse(view)
-    # from a: c is closer and continues nowhere; the thesis, then b; from b likewise back to a
+    # from a: c is closer and has no extension; the thesis, then b; from b likewise back to a
     assert view.facts(found.by["BeamSearch"]) == ["a to c", "a and b"]
     assert view.facts(found.by["WaterCircles"]) == ["a and b", "a to c"]
     assert view.facts(found.facts) == ["a to c", "a and b"]
@@ -93,7 +93,7 @@ def test_a_fact_that_two_algorithms_find_counts_once() -> None:
     assert found.counts["BeamSearch"]["begun"] == 2 + 6
 
 
-def test_flat_finds_what_no_path_leads_to() -> None:
+def test_flat_finds_facts_that_no_path_leads_to() -> None:
     triples = [("a", "to", "b"), ("c", "to", "d"), ("c", "", "an episode")]
     view = TinyView(triples, [], {"an episode": EPISODIC}, {"c to d": 0.5, "an episode": 0.2})
     assert view.facts(traverse(view, Traversal("flat")).facts) == ["c to d", "an episode", "a to b"]
@@ -160,7 +160,7 @@ def test_least_are_the_smallest_where_the_sample_misleads() -> None:
 
 @settings(max_examples=150)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=500))
-def test_best_first_is_sorting(pairs: list[tuple[int, int]]) -> None:
+def test_best_first_equals_sorting(pairs: list[tuple[int, int]]) -> None:
     costs = np.array([cost for cost, _ in pairs], float)
     order = list(best_first(costs, lambda places: [pairs[i][1] for i in places]))
     assert order == sorted(range(len(pairs)), key=lambda i: pairs[i])

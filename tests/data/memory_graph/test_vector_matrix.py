@@ -1,4 +1,4 @@
-"""A matrix finds what is closest, however it was filled, and survives whatever stops a process."""
+"""Vector matrix: nearest rows, however it was filled, and files after kills and corruption."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rows(keys: list[int]) -> list[Row]:
 
 
 def filled(folder: Path, keys: list[int], vectors: np.ndarray, part: int = 10) -> VectorMatrix:
-    """Written in parts; the last one stays in memory."""
+    """Return a matrix written in parts; the last part stays in memory."""
     matrix = VectorMatrix(folder)
     for begin in range(0, len(keys), part):
         if begin:
@@ -48,7 +48,7 @@ def filled(folder: Path, keys: list[int], vectors: np.ndarray, part: int = 10) -
 def test_nearest_is_exact_whatever_the_order_of_insertion(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     vectors = unit(rng, 95)
-    vectors[40] = vectors[41] = vectors[7]  # ties go by key
+    vectors[40] = vectors[41] = vectors[7]  # ties are broken by key
     query = vectors[7].astype(np.float16)
     exact = vectors.astype(np.float16).astype(np.float64) @ query.astype(np.float64)
     expected = sorted(range(95), key=lambda key: (-round(exact[key], 5), key))[:20]
@@ -76,7 +76,7 @@ def test_vectors_by_key(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, [vectors[29], np.zeros(WIDTH), vectors[0]], atol=1e-3)
 
 
-def test_a_new_row_takes_the_place_of_the_old_and_a_dropped_one_is_zeroed(tmp_path: Path) -> None:
+def test_a_new_row_replaces_the_old_and_a_dropped_row_is_zeroed(tmp_path: Path) -> None:
     vectors = unit(np.random.default_rng(2), 60)
     matrix = filled(tmp_path, list(range(20)), vectors)
     matrix.put([Row(3, 1)], vectors[50:51])
@@ -95,7 +95,7 @@ def test_a_new_row_takes_the_place_of_the_old_and_a_dropped_one_is_zeroed(tmp_pa
     assert vectors[5].astype(np.float16).tobytes() in stored
 
 
-def test_when_most_rows_are_gone_the_files_shrink(tmp_path: Path) -> None:
+def test_files_shrink_when_most_rows_are_dropped(tmp_path: Path) -> None:
     vectors = unit(np.random.default_rng(3), 1500)
     matrix = filled(tmp_path, list(range(1500)), vectors, 700)
     matrix.save(State(1), [1.0])
@@ -117,7 +117,7 @@ def test_another_width_is_an_error(tmp_path: Path) -> None:
         matrix.put(rows([2]), unit(np.random.default_rng(4), 1, 5))
 
 
-def test_two_that_write_do_not_mix(tmp_path: Path) -> None:
+def test_two_writers_do_not_mix_rows(tmp_path: Path) -> None:
     vectors = unit(np.random.default_rng(5), 9)
     one, two = VectorMatrix(tmp_path), VectorMatrix(tmp_path)
     one.put(rows([1, 2]), vectors[1:3])
@@ -125,7 +125,7 @@ def test_two_that_write_do_not_mix(tmp_path: Path) -> None:
     with locked(tmp_path):
         assert not one.save(State(1), [1.0])
     assert one.save(State(1), [1.0])
-    assert not two.save(State(1), [1.0])  # not on top of what it has not seen
+    assert not two.save(State(1), [1.0])  # another process has written since
     two.reload()
     assert two.rows(np.array([1, 2, 3])).tolist() == [0, 1, -1]
     np.testing.assert_allclose(two.vectors(np.array([2])), vectors[2:3], atol=1e-3)
@@ -139,7 +139,7 @@ def test_a_reader_writes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["manifest.json", "rows-*", "labels-*"])
-def test_damaged_files_are_made_again(tmp_path: Path, damage: str) -> None:
+def test_corrupt_files_are_rebuilt(tmp_path: Path, damage: str) -> None:
     vectors = unit(np.random.default_rng(7), 20)
     filled(tmp_path, list(range(20)), vectors)
     [path] = tmp_path.glob(damage)
@@ -167,7 +167,7 @@ while True:
 """
 
 
-def test_killed_at_any_moment_what_counts_is_whole(tmp_path: Path) -> None:
+def test_a_kill_at_any_moment_leaves_valid_rows_intact(tmp_path: Path) -> None:
     reported = 0
     for wait in (1, 3, 2):
         process = subprocess.Popen(
@@ -187,7 +187,7 @@ def test_killed_at_any_moment_what_counts_is_whole(tmp_path: Path) -> None:
         assert matrix.manifest["revision"] == matrix.count
 
 
-def test_the_index_finds_nearly_what_exact_search_finds(tmp_path: Path, monkeypatch) -> None:
+def test_the_index_finds_nearly_the_same_as_exact_search(tmp_path: Path, monkeypatch) -> None:
     rng = np.random.default_rng(8)
     centres = unit(rng, 100, 64)
     count = module.MAX_EXACT + 2000
@@ -196,7 +196,7 @@ def test_the_index_finds_nearly_what_exact_search_finds(tmp_path: Path, monkeypa
     matrix.put([Row(key, key) for key in range(count)], vectors)
     exact = [matrix.nearest(query, 50)[0] for query in queries.astype(np.float16)]
     assert matrix.save(State(1), [1.0], index=True)
-    assert matrix.neighbours.num_rows == count  # from here on the index is asked
+    assert matrix.neighbours.num_rows == count  # from here on the index is searched
     monkeypatch.setattr(matrix, "dot_all", lambda _, begin: np.empty(matrix.count - begin))
     found = [matrix.nearest(query, 50)[0] for query in queries.astype(np.float16)]
     shares = [len(set(f) & set(e)) / 50 for f, e in zip(found, exact, strict=True)]
@@ -205,7 +205,7 @@ def test_the_index_finds_nearly_what_exact_search_finds(tmp_path: Path, monkeypa
     assert np.mean(closest) >= 0.98
 
 
-def test_the_index_and_what_came_later_are_searched_together(tmp_path: Path, monkeypatch) -> None:
+def test_the_index_and_later_rows_are_searched_together(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(module, "MAX_EXACT", 100)
     rng = np.random.default_rng(9)
     vectors = unit(rng, 400)
@@ -258,7 +258,7 @@ def test_an_index_of_another_size_is_not_used(tmp_path: Path, monkeypatch) -> No
     assert matrix.nearest(vectors[3].astype(np.float16), 1)[0].tolist() == [3]
 
 
-def test_files_that_were_made_anew_are_never_taken_for_the_old_ones(tmp_path: Path) -> None:
+def test_recreated_files_are_never_mistaken_for_the_old_ones(tmp_path: Path) -> None:
     vectors = unit(np.random.default_rng(11), 40)
     folder = tmp_path / "facts"
     filled(folder, list(range(20)), vectors).save(State(1), [1.0])
@@ -268,13 +268,13 @@ def test_files_that_were_made_anew_are_never_taken_for_the_old_ones(tmp_path: Pa
     shutil.rmtree(folder)
     filled(folder, list(range(39, 9, -1)), vectors)
     assert old.is_outdated()
-    assert not old.save(State(2), [1.0])  # what others wrote stays
+    assert not old.save(State(2), [1.0])  # other processes' rows stay
     old.reload()
     assert not len(old.hub_vectors.rows)
     np.testing.assert_allclose(old.vectors(np.array([39, 22])), vectors[[39, 22]], atol=1e-3)
 
 
-def test_what_a_killed_process_left_of_an_index_goes(
+def test_leftovers_of_a_killed_index_build_are_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_EXACT", 50)

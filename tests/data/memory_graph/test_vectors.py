@@ -1,4 +1,4 @@
-"""The vectors follow the record: nothing is missing, nothing is left, nothing is made twice."""
+"""Vectors follow the record: none is missing, none is left over, none is computed twice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from turngraph.tests.data.memory_graph.random_record import RandomRecord
 
 
 def expected(record: RandomRecord) -> tuple[dict[int, str], dict[int, str]]:
-    """Names by node and facts by key, by the record."""
+    """Return names by node and facts by key from the record."""
     sql = f"SELECT id, text FROM nodes WHERE type = {OBJECT}"
     names = dict(record.db.execute(sql).fetchall())
     keys = [2 * n for (n,) in record.db.execute("SELECT id FROM nodes WHERE type IN (1, 2)")]
@@ -61,7 +61,9 @@ def test_only_changed_texts_are_embedded(tmp_path: Path) -> None:
     vectors = Vectors(record.db, record.store.derived, embed)
     vectors.refresh()
     embed.seen.clear()
-    with record.store.writing() as revision:  # closing changes no text, renaming those around
+    with (
+        record.store.writing() as revision
+    ):  # closing changes no text, renaming changes those around
         record.db.execute("UPDATE nodes SET valid_to = '2020', revision = ?", (revision,))
         node = record.some(OBJECT)
         sql = "UPDATE nodes SET text = 'New Name' WHERE id = ?"
@@ -74,7 +76,7 @@ def test_only_changed_texts_are_embedded(tmp_path: Path) -> None:
     assert_follows(vectors, record)
 
 
-def test_a_long_run_that_is_killed_goes_on_where_it_stopped(tmp_path: Path, monkeypatch) -> None:
+def test_a_killed_long_run_resumes(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(module, "BATCH", 10)
     monkeypatch.setattr(module, "SAVE_EVERY", 20)
     record = RandomRecord(tmp_path / "a.db")
@@ -96,13 +98,13 @@ def test_a_long_run_that_is_killed_goes_on_where_it_stopped(tmp_path: Path, monk
     embed = Hashing()
     vectors = Vectors(record.db, record.store.derived, embed)
     assert 0 < vectors.facts.count < 100
-    assert vectors.revision == -1  # what there is is not all
+    assert vectors.revision == -1  # not all vectors are there
     vectors.refresh()
     assert len(embed.seen) <= 1 + 100 - 40
     assert_follows(vectors, record)
 
 
-def test_another_embedder_begins_anew_and_says_so(tmp_path: Path, caplog) -> None:
+def test_another_embedder_recomputes_with_a_warning(tmp_path: Path, caplog) -> None:
     record = RandomRecord(tmp_path / "a.db")
     record.write(4)
     vectors = Vectors(record.db, record.store.derived, Hashing(seed=1))
@@ -134,14 +136,14 @@ def test_purged_vectors_are_in_no_file(tmp_path: Path) -> None:
     stored = b"".join(p.read_bytes() for p in record.store.derived.rglob("*") if p.is_file())
     assert kept in stored
     assert row not in stored
-    vectors.refresh()  # a process that had it before
+    vectors.refresh()  # a process that had it open before
     assert_follows(vectors, record)
     vectors.save()
     stored = b"".join(p.read_bytes() for p in record.store.derived.rglob("*") if p.is_file())
     assert row not in stored
 
 
-def test_a_reader_keeps_what_is_missing_in_memory(tmp_path: Path) -> None:
+def test_a_reader_keeps_new_vectors_in_memory(tmp_path: Path) -> None:
     record = RandomRecord(tmp_path / "a.db")
     record.write(4)
     vectors = Vectors(record.db, record.store.derived, Hashing(), writable=False)
@@ -151,7 +153,7 @@ def test_a_reader_keeps_what_is_missing_in_memory(tmp_path: Path) -> None:
     assert not record.store.derived.exists()
 
 
-def test_two_processes_make_one_file(tmp_path: Path, monkeypatch) -> None:
+def test_two_processes_write_one_file(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(module, "SAVE_FROM", 1)
     record = RandomRecord(tmp_path / "a.db")
     record.write(3)
@@ -167,7 +169,7 @@ def test_two_processes_make_one_file(tmp_path: Path, monkeypatch) -> None:
     assert_follows(again, record)
 
 
-def test_files_that_are_deleted_meanwhile_are_made_again(tmp_path: Path) -> None:
+def test_deleted_files_are_rebuilt(tmp_path: Path) -> None:
     record = RandomRecord(tmp_path / "a.db")
     record.write(4)
     vectors = Vectors(record.db, record.store.derived, Hashing())
@@ -184,7 +186,7 @@ def test_files_that_are_deleted_meanwhile_are_made_again(tmp_path: Path) -> None
     assert_follows(again, record)
 
 
-def test_a_long_run_makes_the_index_and_a_question_does_not(tmp_path: Path, monkeypatch) -> None:
+def test_a_long_run_builds_the_index_and_a_question_does_not(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("turngraph.data.memory_graph.recall.neighbour_index.MAX_EXACT", 10)
     record = RandomRecord(tmp_path / "a.db")
     with record.store.writing() as revision:

@@ -1,4 +1,4 @@
-"""WaterCircles: circles worked by hand, the plain definition beside the fast one, the budgets."""
+"""WaterCircles: circles worked by hand, the fast search beside a plain one, the budgets."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ def test_one_circle_by_hand() -> None:
 
 
 def test_two_circles_by_hand() -> None:
-    # the second circles of both go on from bob, to ale, two more theses and his end of the meeting;
+    # the second circles of both go from bob to ale, two more theses and his end of the meeting;
     # no episode is next to a node of the first
-    # ale is 2 from both, and from both over bob: behind the meeting place, so secondary, although
-    # closest to the question; it is of the second circle, tea and italy of the first
+    # ale is 2 from both, and from both over bob: behind the point where they met, so secondary,
+    # although closest to the question; it is of the second circle, tea and italy of the first
     # "Romeo" is no mention of rome: both theses count 0 and go by closeness, 0.9 before 0.3
     assert read(HAND, water_circles(HAND)) == (
         ["Anna met Bob in RÓME.", "Bob slept.", "Bob is a fan of Romeo."],
@@ -90,11 +90,14 @@ def test_three_circles_reach_the_episode() -> None:
     assert HAND.facts(found.episodes) == ["Anna met Bob in Róme. Bob slept."]
 
 
-def test_the_strict_filter_keeps_what_joins_two_entities_where_there_is_any() -> None:
+def test_the_strict_filter_keeps_triplets_that_join_two_entities_if_any() -> None:
     view = TinyView([*TRIPLES, ("anna", "left", "rome")], ["anna", "rome"], TYPES, COSINES)
     *_, primary, secondary = read(view, water_circles(view, WaterCircles(max_circles=1)))
     assert primary == ["anna left rome"]
-    assert secondary == ["rome in italy", "anna likes tea"]  # what met is out altogether
+    assert secondary == [
+        "rome in italy",
+        "anna likes tea",
+    ]  # triplets in which circles met are in no list
     *_, primary, _ = read(view, water_circles(view, replace(WIDE, max_circles=1)))
     assert primary == ["bob saw rome", "anna knows bob", "anna left rome"]
     # in the second circle anna's water walks on from rome: italy's triplet names another entity
@@ -104,23 +107,23 @@ def test_the_strict_filter_keeps_what_joins_two_entities_where_there_is_any() ->
     assert secondary == ["bob likes ale"]
 
 
-def test_on_a_way_of_four_triplets_the_circles_meet_in_the_middle() -> None:
+def test_on_a_path_of_four_triplets_the_circles_meet_in_the_middle() -> None:
     chain = [("a", "to", "b"), ("b", "to", "c"), ("c", "to", "d"), ("d", "to", "e")]
     view = TinyView([*chain, ("c", "to", "x")], ["a", "e"])
     found = water_circles(view)
     # a: b 1, c 2; e: d 1, c 2. b-c: c is no nearer to a (1, 2), b no nearer to e (far, 2)
-    # a-b: e's circles do not come to b; c-x: x is 3 from both, c was not gone on from
+    # a-b: e's circles do not come to b; c-x: x is 3 from both, it was not continued from c
     assert read(view, found)[2:] == (["b to c", "c to d"], ["a to b", "d to e"])
 
 
-def test_with_one_linked_object_there_is_nothing_to_meet_or_to_mention() -> None:
+def test_with_one_linked_object_no_circles_meet() -> None:
     view = TinyView(TRIPLES, ["anna"], TYPES, COSINES)
     found = water_circles(view, WaterCircles(max_circles=1))
     assert read(view, found)[2:] == ([], ["anna likes tea", "anna knows bob"])
     assert [len(part) for part in read(view, water_circles(TinyView(TRIPLES)))] == [0, 0, 0, 0]
 
 
-def test_the_question_s_spelling_counts_as_the_object_s_name_does() -> None:
+def test_the_question_s_spelling_counts_like_the_object_s_name() -> None:
     saw, slept, by_name = "Ada saw the Big-Apple.", "Ada slept.", "Ada left NEW York."
     triples = [("ada", "", text) for text in (saw, slept, by_name)]
     types = dict.fromkeys((saw, slept, by_name), THESIS)
@@ -138,12 +141,12 @@ def test_the_entity_whose_circle_walked_it_does_not_count() -> None:
     assert view.facts(water_circles(view).theses) == [one, both]
 
 
-def test_a_circle_too_wide_goes_on_from_what_lies_closest() -> None:
+def test_a_too_wide_circle_continues_from_the_closest_nodes() -> None:
     triples = [("q", "to", "a"), ("q", "to", "b"), ("q", "to", "c"), ("a", "to", "x"),
                ("b", "to", "y"), ("c", "to", "z")]  # fmt: skip
     view = TinyView(triples, ["q"], cosines={"q to c": 0.9})
     found = water_circles(view, WaterCircles(max_width=2))
-    # c is closest; a and b tie, a reads first
+    # c is closest; a and b tie, a sorts first
     assert found.held_back == 1
     assert view.facts(found.secondary) == ["q to c", "q to a", "q to b", "a to x", "c to z"]
 
@@ -185,7 +188,7 @@ def plain_primary(
 
 
 def plain(view: TinyView, chosen: WaterCircles) -> tuple[list[str], ...]:
-    """The definition, one triplet at a time."""
+    """Search by the definition, one triplet at a time."""
     waters = {i: plain_circles(view, i, chosen) for i in view.question_nodes.tolist()}
     first: dict[int, int] = {}
     texts: dict[int, tuple[int, int]] = {}
@@ -219,7 +222,7 @@ def plain(view: TinyView, chosen: WaterCircles) -> tuple[list[str], ...]:
 
 @settings(max_examples=200, deadline=None)
 @given(graphs(), SETTINGS)
-def test_the_fast_circles_are_the_plain_ones(graph: dict[str, Any], chosen: WaterCircles) -> None:
+def test_the_fast_circles_equal_the_plain_ones(graph: dict[str, Any], chosen: WaterCircles) -> None:
     view = TinyView(**graph)
     found = water_circles(view, chosen)
     assert read(view, found) == plain(view, chosen)
@@ -262,7 +265,7 @@ def test_a_closer_triplet_is_never_lost_to_a_farther_one(others: int) -> None:
 
 
 def around_a_hub(seed: int) -> TinyView:
-    """Most of its triplets are at one node that is not linked, and most of these are alike."""
+    """Return a view with a hub that is not linked, most of whose triplets are alike."""
     rng = np.random.default_rng(seed)
     triples = [("ada", "knows", "hub"), ("bo", "knows", "o3"), ("o5", "knows", "bo")]
     triples += [("bo", "knows", "hub")] * int(rng.integers(2))
@@ -283,9 +286,7 @@ def around_a_hub(seed: int) -> TinyView:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_of_a_hub_nothing_is_left_out_that_counts(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_candidate_of_a_hub_is_left_out(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = []
     may_be_chosen = module._may_be_chosen
 
@@ -306,7 +307,7 @@ def test_of_a_hub_nothing_is_left_out_that_counts(
 
 @settings(deadline=None)
 @given(graphs(min_starts=1), SETTINGS, st.integers(0, 2**32))
-def test_cosines_that_are_a_little_off_change_nothing(
+def test_approximate_cosines_change_nothing(
     graph: dict[str, Any], chosen: WaterCircles, seed: int
 ) -> None:
     view = TinyView(**graph)
@@ -315,7 +316,7 @@ def test_cosines_that_are_a_little_off_change_nothing(
 
     def rough(triplets: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         keys, cosines = facts_around(triplets, ends)
-        return keys, cosines + rng.uniform(-0.0049, 0.0049, len(cosines))  # as of a hub's
+        return keys, cosines + rng.uniform(-0.0049, 0.0049, len(cosines))  # like a hub's
 
     view.facts_around = rough
     assert np.array_equal(water_circles(view, chosen).facts, expected.facts)

@@ -29,7 +29,7 @@ POSSIBLE = [
 
 @st.composite
 def graphs(draw: st.DrawFn, min_starts: int = 0) -> dict[str, Any]:
-    """Up to 22 triplets over 12 nodes, with many equal similarities, self-loops and parallels."""
+    """Draw up to 22 triplets of 12 nodes with many equal similarities, self-loops and parallels."""
     triples = draw(st.lists(st.sampled_from(POSSIBLE), max_size=22, unique=True))
     texts = [f"{s} {r} {t}" if KINDS[t] == OBJECT else t for s, r, t in triples]
     starts = st.lists(st.sampled_from(OBJECTS), min_size=min_starts, max_size=3, unique=True)
@@ -44,13 +44,13 @@ def graphs(draw: st.DrawFn, min_starts: int = 0) -> dict[str, Any]:
 
 
 def shuffled(graph: dict[str, Any], seed: int) -> TinyView:
-    """The same graph with its triplets, and so its nodes, numbered otherwise."""
+    """Return the same graph with other ids of triplets and nodes."""
     order = np.random.default_rng(seed).permutation(len(graph["triples"]))
     return TinyView(**graph | {"triples": [graph["triples"][i] for i in order]})
 
 
 def networkx_of(view: TinyView) -> nx.MultiDiGraph:
-    """What the view allows, as networkx holds it: an edge in each direction that may be walked."""
+    """Return a networkx graph of what the view allows: an edge in each direction to walk."""
     graph = nx.MultiDiGraph()
     graph.add_nodes_from(view.ids.values())
     for node in view.ids.values():

@@ -1,4 +1,4 @@
-"""A ``View`` on a graph written by hand: every method does what its definition says, no more."""
+"""Plain ``View`` of a small graph written by hand: every method follows its definition."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ Triple = tuple[str, str, str]
 
 
 class TinyView:
-    """What a question sees of a small graph.
+    """View of a small graph.
 
     Args:
-        triples: source, relation, target; the relation of all but simple triplets is not read.
+        triples: source, relation, target; the relation is used for simple triplets only.
             Their order is that of the ids.
         starts: names of the linked objects.
-        types: of the nodes that are no objects.
+        types: of the nodes that are not objects.
         cosines: closeness of texts to the question; 0 for all others.
         vectors: of nodes by name; zeros for all others.
         forbidden: letters of node types that may not be visited.
         lone: nodes without a triplet.
-        worded: BM25 of texts; those that are not here have no word of the question.
+        worded: BM25 of texts; all others have no word of the question.
         talk: episodes of one source, in their order.
     """
 
@@ -173,7 +173,7 @@ class TinyView:
         return kind not in self.forbidden
 
     def triplets(self, *texts: str) -> list[int]:
-        """The ids of simple triplets by their texts."""
+        """Return the ids of simple triplets by their texts."""
         ids = {self.text(t): t for t in range(len(self.triples))}
         return [ids[text] for text in texts]
 
