@@ -61,7 +61,7 @@ _STOPPED = re.compile(r"(?:stopped|quit|finished|ceased|gave up) (\w+ing)\b")
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What a fact states about one aspect of one person or thing.
+    """Claim of a fact about one aspect of one person or thing.
 
     Args:
         owner: alias of the person or thing.

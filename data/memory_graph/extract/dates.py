@@ -168,13 +168,13 @@ def _which(which: str, what: str, now: date | None, said: str | None) -> _Period
 
 
 def _counted(count: str, unit: str, side: str, now: date) -> _Period | None:
-    number = 1 if count in ("a", "an") else NUMBER_WORDS.get(count)
-    number = (int(count) if number is None else number) * (-1 if side.lower() == "ago" else 1)
+    num = 1 if count in ("a", "an") else NUMBER_WORDS.get(count)
+    num = (int(count) if num is None else num) * (-1 if side.lower() == "ago" else 1)
     if unit == "year":
-        return _labelled(_month_after(now, 12 * number)[:4])
+        return _labelled(_month_after(now, 12 * num)[:4])
     if unit == "month":
-        return _labelled(_month_after(now, number))
-    return _one_day(now + timedelta(number * (7 if unit == "week" else 1)))
+        return _labelled(_month_after(now, num))
+    return _one_day(now + timedelta(num * (7 if unit == "week" else 1)))
 
 
 def _nearest_day(month: int, day: int, now: date) -> _Period | None:

@@ -306,7 +306,7 @@ def read_completion(record: dict[str, Any], prompt: Prompt, max_tokens: int) -> 
         choice = record["choices"][0]
         text, reason = choice["message"]["content"], choice.get("finish_reason")
     except (AttributeError, IndexError, KeyError, TypeError):
-        raise Failure("a response that is no chat completion") from None
+        raise Failure("a response that is not a chat completion") from None
     if reason == "length":
         if not text:
             raise ValueError(f"max_tokens: {max_tokens} given, used up before the reply began")
@@ -316,7 +316,7 @@ def read_completion(record: dict[str, Any], prompt: Prompt, max_tokens: int) -> 
     except (AttributeError, ValueError, RecursionError):
         raise Failure("a reply that is not JSON") from None
     if not fits(value, prompt.schema):
-        raise Failure("a reply of another schema than was asked for")
+        raise Failure("a reply that breaks the prompt's schema")
     return Reply(value, True)
 
 

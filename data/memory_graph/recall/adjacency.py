@@ -46,7 +46,7 @@ Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Moment(NamedTuple):
-    """What a walk may use: facts that hold at a second, and node types.
+    """Restrictions of a walk: a second at which facts hold, and node types.
 
     Args:
         as_of: second at which a fact has to hold.
@@ -95,7 +95,7 @@ class Adjacency:
 
     @property
     def node_types(self) -> np.ndarray:
-        """int8 by node id, -1 where there is none."""
+        """Type of each node by id, int8; -1 where there is none."""
         return self.nodes["type"]
 
     def refresh(self) -> int:

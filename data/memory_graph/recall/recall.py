@@ -40,7 +40,7 @@ class RecallSettings:
     """Settings of ``Recall.ask``. The defaults are the paper's, where it names one."""
 
     traversal: Traversal = field(default_factory=Traversal)
-    """Which algorithms search, and their settings."""
+    """Algorithms that search, and their settings."""
     forbidden: tuple[NodeLetter, ...] = ()
     """Node types that are not walked to: E (episodes), T (theses), O (objects). Linked objects are
     exempt."""

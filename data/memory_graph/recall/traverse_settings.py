@@ -100,8 +100,7 @@ class WaterCircles:
     def __post_init__(self) -> None:
         _at_least(self, 1, "max_circles", "max_width")
         _check(self, "max_circles", self.max_circles <= 100, "must be at most 100")
-        budgets = ("hyper_num", "episodic_num", "chain_triplets_num", "other_triplets_num")
-        _at_least(self, 0, *budgets)
+        _at_least(self, 0, "hyper_num", "episodic_num", "chain_triplets_num", "other_triplets_num")
 
 
 @dataclass(frozen=True, slots=True)

@@ -320,7 +320,7 @@ def test_many_known_facts_are_split_into_several_requests() -> None:
 
 def test_a_number_of_no_known_fact_is_invalid() -> None:
     update = Update(Thesis("x"), Episode("x"), (known(1, "a"), known(3, "b")))
-    refused = pytest.raises(ValueError, match="a reply of another schema")
+    refused = pytest.raises(ValueError, match="a reply that breaks the prompt's schema")
     with chat_server(lambda *_: Answer({"replaced": [3]})) as server, refused:
         extractor(server, retries=0).replaced([update])
 
