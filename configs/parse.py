@@ -1,4 +1,4 @@
-"""YAML and command line to one checked ``Config``, and back."""
+"""Reads a checked ``Config`` from YAML and command line, and writes it back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from argparse import ArgumentError
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jsonargparse
 import yaml
@@ -19,6 +19,7 @@ import yaml
 from turngraph.configs.schema import Config
 from turngraph.configs.shipped import with_shipped_configs
 
+Settings = TypeVar("Settings")
 _KINDS = {
     int: "a whole number",
     float: "a number",
@@ -30,11 +31,11 @@ _KINDS = {
 
 
 def load_config(argv: Sequence[str]) -> Config:
-    """The config of a command line: ``--config FILE.yaml`` and ``--any.field VALUE``.
+    """Read the config of a command line: ``--config FILE.yaml`` and ``--any.field VALUE``.
 
     Raises:
-        ValueError: a file that is missing or no YAML, an unknown field (the nearest is named), or
-            a value of the wrong type or range.
+        ValueError: a file is missing or no YAML, a field is unknown (the message names the nearest
+            one), or a value has the wrong type or range.
     """
     parser = jsonargparse.ArgumentParser(
         prog="train.py", description="Train a checkpoint.", exit_on_error=False
@@ -52,20 +53,24 @@ def load_config(argv: Sequence[str]) -> Config:
 
 
 def parse_train_options(argv: Sequence[str]) -> tuple[argparse.Namespace, Config]:
-    """The command line of train.py: how to start, and the config.
+    """Parse the command line of train.py: options of the start, and the config.
 
     Raises:
-        ValueError: as ``load_config``, or there is no config at all.
+        ValueError: as ``load_config``, or no config is given.
     """
     parser = argparse.ArgumentParser(prog="train.py", add_help=False, allow_abbrev=False)
-    parser.add_argument("--fresh", action="store_true", help="forget what training.output holds")
+    parser.add_argument(
+        "--fresh", action="store_true", help="remove earlier runs in training.output"
+    )
     parser.add_argument(
         "--resume_anyway",
         action="store_true",
-        help="go on from a checkpoint of another config, if the run can take what differs",
+        help="resume although the config differs in fields that may change during a run",
     )
     parser.add_argument(
-        "--dry_run", action="store_true", help="time a few steps, say what all would need, end"
+        "--dry_run",
+        action="store_true",
+        help="time a few steps, print the estimated time and memory, exit",
     )
     parser.add_argument("--max_minutes", help="the same as --training.max_minutes")
     options, rest = parser.parse_known_args(argv)
@@ -78,14 +83,15 @@ def parse_train_options(argv: Sequence[str]) -> tuple[argparse.Namespace, Config
     return options, load_config(rest)
 
 
-def _build(class_: Any, values: dict[str, Any], prefix: str = "") -> Any:
-    """A dataclass out of nested plain values."""
+def _build(class_: type[Settings], values: dict[str, Any], prefix: str = "") -> Settings:
+    """Build a dataclass from nested plain values."""
     built: dict[str, Any] = {}
     for name, hint in typing.get_type_hints(class_).items():
         value = values[name]
         if wanted := _mismatch(value, hint):
             raise ValueError(f"config field {prefix}{name}: {value!r} given, must be {wanted}")
-        inner = next(filter(dataclasses.is_dataclass, _options(hint)), None)
+        types_ = (option for option in _options(hint) if isinstance(option, type))
+        inner = next(filter(dataclasses.is_dataclass, types_), None)
         if inner is not None and value is not None:
             value = _build(inner, value, f"{prefix}{name}.")
         built[name] = tuple(value) if isinstance(value, list) else value
@@ -93,7 +99,7 @@ def _build(class_: Any, values: dict[str, Any], prefix: str = "") -> Any:
 
 
 def read_config(path: str | Path, *overrides: str) -> Config:
-    """The config of a YAML file, with ``--field=value`` overrides.
+    """Read the config of a YAML file, with ``--field=value`` overrides.
 
     Raises:
         ValueError: as ``load_config``.
@@ -102,12 +108,12 @@ def read_config(path: str | Path, *overrides: str) -> Config:
 
 
 def write_config(config: Config) -> str:
-    """All fields of a config as YAML that ``read_config`` reads back to an equal config."""
+    """Return a config as YAML with all fields; ``read_config`` reads back an equal config."""
     return yaml.safe_dump(_plain(config), sort_keys=False, allow_unicode=True)
 
 
 def differences(one: Config, other: Config) -> dict[str, tuple[Any, Any]]:
-    """Fields in which two configs differ: dotted name -> both values."""
+    """Return the fields in which two configs differ: dotted name -> both values."""
     first, second = (dict(_flat(_plain(config))) for config in (one, other))
     names = [*first, *(name for name in second if name not in first)]
     return {
@@ -132,7 +138,7 @@ def _plain(value: Any) -> Any:
 
 
 def _check_names(argv: Sequence[str]) -> None:
-    """Unknown fields, in a YAML file or as options, with the nearest known name."""
+    """Refuse unknown fields, in a YAML file or as options, and name the nearest known one."""
     known = dict(_field_types(Config))
     for index, option in enumerate(argv):
         name, equals, value = option.removeprefix("--").partition("=")
@@ -161,27 +167,28 @@ def _check_file(path: Path, known: dict[str, Any]) -> None:
 def _check_entries(path: Path, tree: yaml.MappingNode, known: dict[str, Any]) -> None:
     seen = set()
     for name, line, node in _entries(tree):
-        place = f"config {path}, line {line}, field {name}"
+        position = f"config {path}, line {line}, field {name}"
         if name not in known:
-            raise ValueError(f"{place}: unknown{_nearest(name, known)}")
+            raise ValueError(f"{position}: unknown{_nearest(name, known)}")
         if name in seen:
-            raise ValueError(f"{place}: given twice")
+            raise ValueError(f"{position}: given twice")
         seen.add(name)
         value = {} if isinstance(node, yaml.MappingNode) else _value(node)
         if wanted := _mismatch(value, known[name]):
-            raise ValueError(f"{place}: {value!r} given, must be {wanted}")
+            raise ValueError(f"{position}: {value!r} given, must be {wanted}")
 
 
 def _value(node: yaml.Node) -> Any:
     value = yaml.SafeLoader("").construct_object(node, deep=True)
-    if isinstance(value, str) and node.style is None and value.lstrip("+-.")[:1].isdigit():
+    plain = isinstance(node, yaml.ScalarNode) and node.style is None
+    if isinstance(value, str) and plain and value.lstrip("+-.")[:1].isdigit():
         with suppress(ValueError):
-            return float(value)  # to YAML 1.1, and so to PyYAML, 5e-5 without a point is a text
+            return float(value)  # in YAML 1.1, which PyYAML reads, 5e-5 without a point is a text
     return value
 
 
 def _entries(tree: yaml.MappingNode, prefix: str = "") -> Iterator[tuple[str, int, yaml.Node]]:
-    """The fields of a YAML mapping: full name, line, value."""
+    """Yield the fields of a YAML mapping: full name, line, value."""
     for key, node in tree.value:
         yield f"{prefix}{key.value}", key.start_mark.line + 1, node
         if isinstance(node, yaml.MappingNode):
@@ -193,7 +200,7 @@ def _options(hint: Any) -> tuple[Any, ...]:
 
 
 def _mismatch(value: Any, hint: Any) -> str:
-    """What a value of that type must be, or "" where it is."""
+    """Return what a value of that type must be, or "" if it is of that type."""
     if any(_is(value, option) for option in _options(hint)):
         return ""
     return " or ".join(
@@ -226,7 +233,7 @@ def _field_types(class_: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    """The known field most like a wrong one: by its whole name, else by its last part."""
+    """Return a hint at the nearest known field: by its whole name, else by its last part."""
     if close := difflib.get_close_matches(name, sorted(known), 1, 0.6):
         return f"; did you mean {close[0]}?"
     last = {field.rpartition(".")[2]: field for field in sorted(known)}

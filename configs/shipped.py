@@ -1,4 +1,4 @@
-"""Finds the configs that come with the package, by name."""
+"""Finds the shipped configs by name."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 RUNS = ("demo.yaml", "sqa/*.yaml", "convmix/*.yaml")
-"""The files that hold a whole training run, under ``configs/``."""
+"""Files under ``configs/`` that configure a whole training run."""
 
 
 def find_config(name: str | Path, folder: Path = FOLDER) -> Path:
-    """Return the file of a config: one that is there, else the shipped one of that name.
+    """Return the file of a config: an existing file, else the shipped config of that name.
 
     Args:
         name: a path; or a name such as ``sqa/graph_memory``, with or without ``.yaml``.
-        folder: where shipped files lie.
+        folder: of the shipped files.
     """
     path = Path(name)
     if path.is_file() or path.is_absolute():

@@ -1,4 +1,4 @@
-"""What an answer owes to each node and each edge of the evidence: gradient x input.
+"""Attributes an answer to the nodes and edges of the evidence: gradient x input.
 
 Shapes: N nodes, E edges, D LM width, H heads, C width of a head.
 """
@@ -12,17 +12,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from turngraph.model.base_model import embedding_table
 from turngraph.model.convolutions import check_attention
 from turngraph.model.gatv2 import GATv2Layer
 from turngraph.model.graph_lm import BatchLike, GraphLM
 
 
 class Attribution(NamedTuple):
-    """An answer's log-probability and its parts.
+    """An answer's log-probability and its gradients.
 
     Args:
         logprob: natural logarithm, summed over the answer's tokens.
-        states: what the LM read where the evidence stands: node states, or the embeddings of the
+        states: the LM's input at the evidence's positions: node states, or the embeddings of the
             evidence's tokens where there is no encoder, [N, D].
         gradient: of the log-probability with respect to ``states``, [N, D].
         edges: gradient of the log-probability with respect to a factor of 1 on the attention
@@ -43,14 +44,14 @@ class Attribution(NamedTuple):
 
 
 def attribute(model: GraphLM, batch: BatchLike) -> Attribution:
-    """Gradient x input of one example's answer, in one forward and one backward pass.
+    """Compute gradient x input of one example's answer, in one forward and one backward pass.
 
-    Nothing is trained by it: gradients of parameters are neither computed into them nor kept.
-    An edge's gradient needs no backward pass of its own: the derivative of a layer's output with
-    respect to a factor on an attention weight is the message that the weight carries.
+    Gradients of parameters are not computed. An edge's gradient needs no separate backward pass:
+    the derivative of a layer's output with respect to a factor on an attention weight is the
+    message that the weight multiplies.
 
     Args:
-        model: in evaluation mode, else dropout speaks as well.
+        model: in evaluation mode, without dropout.
         batch: one example, unpadded, with the answer as its target.
 
     Raises:
@@ -59,7 +60,7 @@ def attribute(model: GraphLM, batch: BatchLike) -> Attribution:
     if model.training:
         raise ValueError("attribution needs a model in evaluation mode: call model.eval()")
     if len(batch.input_ids) != 1:
-        raise ValueError(f"attribution is of one example, {len(batch.input_ids)} were given")
+        raise ValueError(f"attribution takes one example, {len(batch.input_ids)} were given")
     if model.encoder is not None:
         check_attention(model.encoder.layers, "an explanation")
     compiled = model.config.compile
@@ -80,7 +81,7 @@ def attribute(model: GraphLM, batch: BatchLike) -> Attribution:
 
 
 class _Seen:
-    """What the passes of a model leave behind: the states that the LM reads, and each layer's."""
+    """Tensors recorded during a forward pass: the LM's input states, and each layer's call."""
 
     def __init__(self) -> None:
         self.states: Tensor = torch.empty(0)
@@ -88,7 +89,7 @@ class _Seen:
 
 
 class _SeenLayer(NamedTuple):
-    """One GATv2 layer as it was called."""
+    """One call of a GATv2 layer."""
 
     layer: GATv2Layer
     output: Tensor  # [N, H * C] or [N, C]
@@ -99,10 +100,11 @@ class _SeenLayer(NamedTuple):
 
 @contextmanager
 def _recorded(model: GraphLM, batch: BatchLike) -> Iterator[_Seen]:
-    """Hooks that keep what gradients are asked for, taken off at the end."""
+    """Record a forward pass by hooks, which are removed at the end."""
     seen = _Seen()
 
     def keep_layer(layer: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+        assert isinstance(layer, GATv2Layer), type(layer)
         output = _differentiable(output)
         seen.layers.append(_SeenLayer(layer, output, *args))
         return output
@@ -118,7 +120,7 @@ def _recorded(model: GraphLM, batch: BatchLike) -> Iterator[_Seen]:
         return output
 
     if model.encoder is None:
-        hooks = [model.lm.get_input_embeddings().register_forward_hook(keep_embeddings)]
+        hooks = [embedding_table(model.causal_lm).register_forward_hook(keep_embeddings)]
     else:
         hooks = [model.encoder.register_forward_hook(keep_states)]
         hooks += [layer.register_forward_hook(keep_layer) for layer in model.encoder.layers]
@@ -130,13 +132,13 @@ def _recorded(model: GraphLM, batch: BatchLike) -> Iterator[_Seen]:
 
 
 def _differentiable(states: Tensor) -> Tensor:
-    """The same states, from which on gradients flow even where nothing before is trained."""
+    """Return the states with a gradient, even where nothing before them is trained."""
     return states if states.requires_grad else states.detach().requires_grad_()
 
 
 @torch.no_grad()
 def _edge_parts(seen: _SeenLayer, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """Attention weights, [E, H], and gradients of a factor on each edge's weights, [E]."""
+    """Return attention weights, [E, H], and gradients of a factor on each edge's weights, [E]."""
     layer, num_edges = seen.layer, seen.edge_index.shape[1]
     heads, width = layer.heads, layer.out_channels
     _, (edges, weights) = layer.forward_with_attention(*seen[2:])

@@ -1,4 +1,7 @@
-"""The pretrained LM: loading it by name, LoRA on its layers, a fingerprint of its weights."""
+"""Loads the pretrained LM, adds LoRA to its layers, and fingerprints its weights.
+
+Shapes: V vocabulary, D LM width.
+"""
 
 from __future__ import annotations
 
@@ -25,28 +28,28 @@ FLASH_ATTENTION = {
     "flash_attention_2": (is_flash_attn_2_available, "flash-attn"),
     "flash_attention_3": (is_flash_attn_3_available, "flash-attn-3"),
 }
-"""Implementation -> whether it is there, the package that brings it."""
+"""Implementation -> function that tells whether it is installed, package that provides it."""
 
 
 class NoAttentionError(ValueError):
-    """An attention implementation is not to be had here, or not with this model."""
+    """An attention implementation is not available, or not for this model."""
 
 
 def load_base_model(
     name: str, dtype: str, attn_implementation: str = "sdpa", quantization: str = "none"
 ) -> PreTrainedModel:
-    """A causal LM in evaluation mode, on CPU; on the current GPU if it is quantized.
+    """Load a causal LM in evaluation mode, on CPU; on the current GPU if it is quantized.
 
     Args:
         name: a folder, a packaged model or a hub name.
         dtype: ``bfloat16`` or ``float32``.
-        attn_implementation: one that transformers knows; no other one is taken in its place.
+        attn_implementation: one that transformers knows; there is no fallback to another.
         quantization: ``none`` or ``4bit``, which is QLoRA's (Dettmers et al., 2023): NF4 with
             quantized constants, computed in ``dtype``.
 
     Raises:
-        ValueError: it cannot be found or read, says where it was looked for; or attention or
-            quantization are not to be had here.
+        ValueError: the model cannot be found (the message says where it was searched for) or
+            read, or attention or quantization are not available.
     """
     path = resolve_model(name)
     available, package = FLASH_ATTENTION.get(attn_implementation, (lambda: True, ""))
@@ -55,7 +58,7 @@ def load_base_model(
     quantized = quantization == "4bit"
     options = {"quantization_config": four_bit(dtype)} if quantized else {}
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
             path,
             dtype=getattr(torch, dtype),
             use_safetensors=True,  # no pickle is ever loaded
@@ -68,21 +71,22 @@ def load_base_model(
     except (ImportError, ValueError) as error:
         raise _no_attention(attn_implementation, _first_line(error)) from error
     if (found := model.config._attn_implementation) != attn_implementation:
-        raise _no_attention(attn_implementation, f"the model would take {found}")
-    return model.eval()
+        raise _no_attention(attn_implementation, f"the model falls back to {found}")
+    model.eval()
+    return model
 
 
 def four_bit(dtype: str) -> BitsAndBytesConfig:
-    """The quantization of QLoRA.
+    """Return QLoRA's quantization settings.
 
     Raises:
-        ValueError: there is no bitsandbytes, or no GPU.
+        ValueError: bitsandbytes is not installed, or there is no GPU.
     """
     field = "config field model.quantization: '4bit' given"
     if importlib.util.find_spec("bitsandbytes") is None:
         raise ValueError(f"{field} needs bitsandbytes: pip install 'turngraph[qlora]'")
     if not torch.cuda.is_available():
-        # on CPUs with AVX512-BF16 it loses all gradients once the model has answered something
+        # on CPUs with AVX512-BF16 gradients are lost once the model has generated something
         raise ValueError(f"{field}, it needs a GPU, and torch finds none here")
     return BitsAndBytesConfig(
         load_in_4bit=True,
@@ -101,10 +105,10 @@ def _first_line(error: Exception) -> str:
 
 
 def check_device(config: ModelConfig, device: torch.device) -> None:
-    """Whether a device can train as the config says.
+    """Check that a device can train as the config says.
 
     Raises:
-        ValueError: bfloat16 on a GPU that has it in software only, or flex attention on a CPU.
+        ValueError: bfloat16 on a GPU that only emulates it, or flex attention on a CPU.
     """
     if config.attn_implementation == "flex_attention" and device.type == "cpu":
         raise _no_attention("flex_attention", "it has no gradients on a CPU; sdpa has")
@@ -119,16 +123,16 @@ def check_device(config: ModelConfig, device: torch.device) -> None:
 
 
 def recompute_layers(base: PreTrainedModel) -> None:
-    """Keep no activations inside the decoder layers, while training: the backward pass recomputes.
+    """Recompute the activations of decoder layers in the backward pass instead of keeping them.
 
     Raises:
         ValueError: the model does not support it.
     """
-    # the name that transformers before 5.23 knows
+    # the name in transformers before 5.23
     older = base.gradient_checkpointing_enable
     enable = getattr(base, "activation_checkpointing_enable", older)
     try:
-        # without re-entrance, adapters get their gradients although the embeddings have none
+        # non-reentrant: adapters get gradients although the embeddings need none
         enable({"use_reentrant": False})
     except ValueError as error:
         field = "config field model.gradient_checkpointing"
@@ -136,10 +140,10 @@ def recompute_layers(base: PreTrainedModel) -> None:
 
 
 def decoder_layers(lm: PreTrainedModel) -> list[nn.Module]:
-    """The layers of a transformers LM, from its own list of what must stay together.
+    """Return the decoder layers of a transformers LM, found by its ``_no_split_modules``.
 
     Raises:
-        ValueError: it has none.
+        ValueError: there are none.
     """
     kinds = set(lm._no_split_modules or ())
     layers = [module for module in lm.modules() if type(module).__name__ in kinds]
@@ -149,23 +153,31 @@ def decoder_layers(lm: PreTrainedModel) -> list[nn.Module]:
 
 
 def compile_layers(base: PreTrainedModel) -> None:
-    """Compile each decoder layer in place, for any length; names of parameters stay the same."""
+    """Compile each decoder layer in place, for any length; parameter names do not change."""
     for layer in decoder_layers(base):
         layer.compile(backend=COMPILE_BACKEND, dynamic=True)
 
 
+def embedding_table(lm: PreTrainedModel) -> nn.Embedding:
+    """Return the LM's token embedding layer."""
+    table = lm.get_input_embeddings()
+    assert isinstance(table, nn.Embedding), type(table)
+    return table
+
+
 @torch.no_grad()
 def all_embeddings(base: PreTrainedModel) -> Tensor:
-    """What the LM reads for every token, [V, D]; some LMs scale their embeddings' weights."""
-    table = base.get_input_embeddings()
-    return table(torch.arange(table.num_embeddings, device=table.weight.device))
+    """Return the embedding of every token, [V, D], with the scale that some LMs apply."""
+    table = embedding_table(base)
+    embeddings: Tensor = table(torch.arange(table.num_embeddings, device=table.weight.device))
+    return embeddings
 
 
 def add_lora(base: PreTrainedModel, config: LoraConfig) -> PeftModel:
-    """The base model with fresh float32 adapters, which change nothing before they are trained.
+    """Add new float32 adapters to the base model; untrained, they change nothing.
 
     Raises:
-        ValueError: a name of ``target_modules`` is no linear layer; the message lists them.
+        ValueError: a name of ``target_modules`` is no linear layer; the message lists the layers.
     """
     kinds = nn.Linear, Conv1D  # GPT-2's linear layers are Conv1D
     linear = {name for name, module in base.named_modules() if isinstance(module, kinds)}
@@ -181,24 +193,25 @@ def add_lora(base: PreTrainedModel, config: LoraConfig) -> PeftModel:
 
 
 def cast_adapter_inputs(lm: nn.Module, enabled: bool) -> None:
-    """Whether adapters bring their inputs to their own type, as PEFT has them do.
+    """Set whether adapters cast their inputs to their own type, which is PEFT's default.
 
-    Under autocast that is a copy which is turned back at once; without it, it is needed.
+    Without autocast the cast is needed; under autocast it is a copy that is cast back at once.
     """
     for layer in lm.modules():
         if isinstance(layer, BaseTunerLayer):
-            layer.cast_input_dtype_enabled = enabled
+            # torch types every attribute of a module as a tensor or a module
+            layer.cast_input_dtype_enabled = enabled  # type: ignore[assignment]
 
 
 def fingerprint(model: PreTrainedModel) -> str:
-    """SHA-256 over names, shapes and sampled values of a base model's weights.
+    """Return a SHA-256 over names, shapes and sampled values of a base model's weights.
 
-    Depends on the weights alone, not on their path, file layout, device, or whether they were
+    It depends on the weights alone, not on their path, file layout, device, or whether they were
     loaded in bfloat16 or float32. Adapters are left out.
 
     Returns:
-        ``all/kept``: of all weights, and of those that quantization would keep as they are, which
-        are all but the linear layers' below the head. ``all`` is ``-`` if the model is quantized.
+        ``all/kept``: of all weights, and of those that quantization does not change: all except
+        those of the linear layers below the head. ``all`` is ``-`` if the model is quantized.
     """
     parameters = {
         name.removeprefix("base_model.model.").replace(".base_layer.", "."): parameter
@@ -214,11 +227,11 @@ def fingerprint(model: PreTrainedModel) -> str:
 
 
 def same_base(one: str, other: str) -> bool:
-    """Whether two fingerprints are of the same base model.
+    """Tell whether two fingerprints belong to the same base model.
 
-    Adapters that were trained on a quantized base are served on the unquantized one, and the other
-    way round: against a quantized base only what quantization keeps can be compared, which tells
-    models apart, but not a model from a fine-tuned one whose embeddings and norms were frozen.
+    Adapters trained on a quantized base can be served on the unquantized one, and vice versa. With
+    a quantized base only the weights that quantization keeps are compared: that distinguishes
+    models, but not a model from its fine-tuned version with frozen embeddings and norms.
     """
     (all_, kept), (other_all, other_kept) = (text.partition("/")[::2] for text in (one, other))
     return kept == other_kept if QUANTIZED in (all_, other_all) else all_ == other_all

@@ -257,7 +257,7 @@ def check_manifest(folder: Path) -> dict[str, Any]:
         hint = f"; did you mean {folder / inside[0]}?" if inside else ""
         raise ValueError(f"{folder}: not a checkpoint, it has no {MANIFEST}{hint}")
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         files, version = dict(manifest["files"]), manifest["format"]
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{path}: damaged, not a manifest of a checkpoint") from None
@@ -351,7 +351,7 @@ def load_adapter(model: GraphLM, folder: Path) -> None:
     state = load_file(folder / "adapter_model.safetensors")
     own = {
         name.replace(".default.", "."): parameter
-        for name, parameter in model.lm.named_parameters()
+        for name, parameter in model.causal_lm.named_parameters()
         if "lora_" in name
     }
     if state.keys() != own.keys():

@@ -1,4 +1,4 @@
-"""A causal LM that can write nothing but JSON of a given schema.
+"""A causal LM that generates only JSON of a given schema.
 
 Shapes: B prompts of a batch, T tokens, V vocabulary.
 """
@@ -10,9 +10,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
-from transformers import AutoTokenizer, LogitsProcessor, LogitsProcessorList
+from transformers import (
+    AutoTokenizer,
+    LogitsProcessor,
+    LogitsProcessorList,
+    PreTrainedTokenizerFast,
+)
 
 from turngraph.configs.extras import extra
 from turngraph.configs.models import resolve_model
@@ -23,26 +28,27 @@ with extra("memory", "--extractor lm needs"):
     from llguidance.hf import from_tokenizer
 
 CLOSING = ("]", "}", '"', ",")
-"""What leads to the end of a reply, first what does so soonest."""
+"""Texts that close a reply, the one that closes most first."""
 SLACK = 32
-"""Bytes that a character, a number or a date may still need where a reply is to be closed."""
+"""Bytes that an unfinished character, number or date may need before a reply can be closed."""
 
 
 class ConstrainedLM:
-    """A causal LM whose replies parse, because no token that would break the schema can be chosen.
+    """A causal LM whose replies always parse, because tokens that break the schema are masked out.
 
-    A reply that comes near its longest length is led to its end: open strings, lists and objects
-    are closed. Such a reply parses too, and is told apart.
+    A reply that comes near the longest length is closed: its open strings, lists and objects end.
+    Such a reply parses too, and is reported as closed.
 
     Args:
         name: a folder, a packaged model or a hub name.
         dtype: ``float32`` or ``bfloat16``; None: the first on a CPU, the second elsewhere.
         device: where to run.
         max_new_tokens: longest reply.
-        batch_size: prompts that are answered at once.
+        batch_size: prompts in one batch.
 
     Raises:
-        ValueError: the model cannot be loaded, or the device is not to be had.
+        ValueError: the model cannot be loaded or has no fast tokenizer, or the device is not
+            available.
     """
 
     def __init__(
@@ -56,31 +62,34 @@ class ConstrainedLM:
         self.max_new_tokens, self.batch_size = max_new_tokens, batch_size
         self.lm = load_base_model(name, dtype or ("float32" if device == "cpu" else "bfloat16"))
         try:
-            self.lm.to(torch.device(device))
+            nn.Module.to(self.lm, torch.device(device))
         except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
             raise ValueError(f"device {device!r}: {error}") from None
-        self.tokenizer = AutoTokenizer.from_pretrained(resolve_model(name))
+        tokenizer = AutoTokenizer.from_pretrained(resolve_model(name))
+        if not isinstance(tokenizer, PreTrainedTokenizerFast):
+            raise ValueError(f"model {name!r}: {type(tokenizer).__name__} is no fast tokenizer")
+        self.tokenizer = tokenizer
         if self.tokenizer.pad_token is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token
         self.vocabulary = self.lm.get_output_embeddings().weight.shape[0]
         self.grammar_tokens = from_tokenizer(self.tokenizer, n_vocab=self.vocabulary)
 
     def generate(self, prompts: Sequence[str], schema: dict[str, Any]) -> list[tuple[str, bool]]:
-        """Greedy replies to one user message each.
+        """Generate one reply to each user message, greedily.
 
         Args:
             prompts: user messages, put into the model's chat template.
             schema: JSON schema of a reply.
 
         Returns:
-            JSON without white space, and whether the LM ended it by itself.
+            JSON without white space, and whether the LM ended it by itself (else it was closed).
 
         Raises:
-            ValueError: a prompt is too long for the model, or the schema not to be understood, or
-                its emptiest reply longer than ``max_new_tokens``.
+            ValueError: a prompt is too long for the model, the schema is not supported, or its
+                emptiest reply is longer than ``max_new_tokens``.
         """
         texts = [self._chat(prompt) for prompt in prompts]
-        # from here on closing takes no more tokens than are left: every token is a byte or more
+        # closing from here on takes at most the tokens that are left: a token is a byte or more
         close_at = self.max_new_tokens - len(json.dumps(emptiest(schema))) - SLACK
         if close_at < 0:
             raise ValueError(f"max_new_tokens: {self.max_new_tokens} given, {-close_at} too few")
@@ -101,12 +110,14 @@ class ConstrainedLM:
         if self.tokenizer.chat_template is None:
             return (self.tokenizer.bos_token or "") + prompt + "\n"
         message = [{"role": "user", "content": prompt}]
-        return self.tokenizer.apply_chat_template(
+        text = self.tokenizer.apply_chat_template(
             message, tokenize=False, add_generation_prompt=True
         )
+        assert isinstance(text, str), type(text)
+        return text
 
     def _encode(self, texts: list[str], **options: Any) -> Any:
-        # the template has written all special tokens
+        # the template contains all special tokens
         return self.tokenizer(texts, add_special_tokens=False, **options)
 
     def _check_lengths(self, lengths: list[int]) -> None:
@@ -118,7 +129,7 @@ class ConstrainedLM:
             )
 
     def _grammar(self, schema: dict[str, Any]) -> LLMatcher:
-        """What the LM may write: a matcher at its beginning, to be copied."""
+        """Return a matcher of the schema at its start state, to be copied."""
         grammar = LLMatcher.grammar_from_json_schema(
             schema, overrides={"whitespace_flexible": False}
         )
@@ -132,7 +143,7 @@ class ConstrainedLM:
         length = inputs.input_ids.shape[1]
         matchers = [grammar.deep_copy() for _ in texts]
         constraint = Constraint(matchers, self.grammar_tokens, length, close_at)
-        output = self.lm.generate(
+        output = self.lm.generate(  # type: ignore[operator]  # of each model, not of the base class
             input_ids=inputs.input_ids.to(self.lm.device),
             attention_mask=inputs.attention_mask.to(self.lm.device),
             max_new_tokens=self.max_new_tokens,
@@ -147,13 +158,13 @@ class ConstrainedLM:
 
 
 class Constraint(LogitsProcessor):
-    """Leaves of the next token's logits only what keeps every reply on its way to the schema.
+    """Masks out the logits of tokens that would break the schema.
 
     Args:
         matchers: one for each prompt of the batch.
         tokens: the tokenizer as the matchers know it.
         prompt_length: tokens of the padded prompts.
-        close_at: written tokens from which on replies are led to their end.
+        close_at: number of generated tokens from which replies are closed.
     """
 
     def __init__(
@@ -165,17 +176,17 @@ class Constraint(LogitsProcessor):
         self.closing = {text: tokens.greedy_tokenize(text) for text in CLOSING}
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """The logits of the next token, [B, V], with minus infinity where it may not be."""
+        """Set the logits of forbidden next tokens to minus infinity, [B, V]."""
         written = input_ids.shape[1] - self.prompt_length
         rows = [self._allowed(row, ids, written) for row, ids in enumerate(input_ids)]
         allowed = torch.stack(rows).to(scores.device)  # [B, V]
         return scores.masked_fill(~allowed, float("-inf"))
 
     def _allowed(self, row: int, ids: Tensor, written: int) -> Tensor:
-        """Read the last token of a reply, and say which may be the next, [V].
+        """Advance the matcher by a reply's last token; return which tokens may follow, [V].
 
         Raises:
-            ValueError: the schema is too much for the matcher.
+            ValueError: the schema is too large for the matcher.
         """
         matcher = self.matchers[row]
         if written and not matcher.is_stopped():
@@ -188,7 +199,7 @@ class Constraint(LogitsProcessor):
             self.closed[row] = True
             if (token := self._closer(matcher)) is not None:
                 return self._only(token)
-        # a byte for every token, 0 where it may not be
+        # one byte a token, 0 where it is forbidden
         return torch.frombuffer(bytearray(matcher.compute_logit_bias()), dtype=torch.uint8).bool()
 
     def _only(self, token: int) -> Tensor:
@@ -197,21 +208,24 @@ class Constraint(LogitsProcessor):
         return allowed
 
     def _closer(self, matcher: LLMatcher) -> int | None:
-        """The token that leads to the end soonest; None inside what has to be written out."""
+        """Return the token that closes most; None inside what has to be completed first."""
         possible = [text for text in CLOSING if matcher.validate_tokens(self.closing[text])]
-        if "]" in possible and "}" in possible:  # only inside a string, as part of it
+        if "]" in possible and "}" in possible:  # both fit only inside a string, as text
             possible = ['"']
         return self.closing[possible[0]][0] if possible else None
 
     def replies(self, ids: Tensor) -> Iterator[tuple[str, bool]]:
-        """The replies of finished rows, [B, T], and whether each ended by itself."""
+        """Decode the generated ids, [B, T]; yield each reply and whether it ended by itself."""
         for row, closed in zip(ids.tolist(), self.closed, strict=True):
             end = row.index(self.tokens.eos_token) if self.tokens.eos_token in row else len(row)
             yield self.tokens.decode_str(row[:end]), not closed
 
 
 def emptiest(schema: dict[str, Any]) -> Any:
-    """The emptiest value of a schema that has one item in every list, so that none is shorter."""
+    """Return the emptiest value of a schema, with one item in every list.
+
+    Its length bounds the text that closing a reply adds.
+    """
     kind = schema["type"]
     if kind == "object":
         return {name: emptiest(part) for name, part in schema["properties"].items()}

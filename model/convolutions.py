@@ -1,4 +1,4 @@
-"""The encoder's graph convolutions: our lean GATv2, or any of PyTorch Geometric by its class name.
+"""The encoder's graph convolutions: our GATv2, or one of PyTorch Geometric by its class name.
 
 Shapes: N nodes, E edges, D LM width.
 """
@@ -23,7 +23,7 @@ def make_convolution(width: int, config: EncoderConfig) -> nn.Module:
         config: ``conv``, heads, dropout, edge types.
 
     Raises:
-        ValueError: PyTorch Geometric has no such convolution, or it needs more than channels.
+        ValueError: PyTorch Geometric has no such convolution, or it needs other arguments.
     """
     if config.conv == "gatv2":
         return GATv2Layer(
@@ -40,16 +40,16 @@ def make_convolution(width: int, config: EncoderConfig) -> nn.Module:
 class PygConvolution(nn.Module):
     """A convolution of ``torch_geometric.nn`` as a layer of the encoder.
 
-    Heads, where it has any, are of the LM's width and averaged; edge types become edge features,
-    [E, D], where it takes any. ``GINConv`` gets a perceptron of two layers.
+    If it has heads, they have the LM's width and are averaged. Edge types become edge features,
+    [E, D]. ``GINConv`` gets a perceptron of two layers.
 
     Args:
         width: D.
         config: ``conv``, heads, dropout, edge types.
 
     Raises:
-        ValueError: there is no such convolution, it needs more than channels, or edge types are
-            wanted of one that takes none.
+        ValueError: there is no such convolution, it needs other arguments, or ``edge_types`` is
+            true and it takes no edge features.
     """
 
     def __init__(self, width: int, config: EncoderConfig) -> None:
@@ -91,7 +91,7 @@ class PygConvolution(nn.Module):
         Args:
             x: node states, [N, D].
             edge_index: source row and target row, [2, E].
-            edge_types: from 0, [E]; needed for ``edge_types: true`` and only then.
+            edge_types: from 0, [E]; needed with ``edge_types: true``, else unused.
 
         Returns:
             [N, D].
@@ -106,7 +106,7 @@ class PygConvolution(nn.Module):
 
 def _class_of(name: str) -> Any:
     """Return a convolution of PyTorch Geometric by its class name."""
-    from torch_geometric import nn as pyg  # half a second that the default does not need
+    from torch_geometric import nn as pyg  # imports for half a second; gatv2 needs none
 
     class_ = getattr(pyg, name, None)
     is_class = isinstance(class_, type) and issubclass(class_, pyg.MessagePassing)
@@ -122,7 +122,11 @@ def _class_of(name: str) -> Any:
 
 
 def check_attention(layers: nn.ModuleList, asked_by: str) -> None:
-    """Check that every layer tells its attention weights.
+    """Check that every layer returns its attention weights.
+
+    Args:
+        layers: of the encoder.
+        asked_by: what needs the weights, for the message.
 
     Raises:
         ValueError: a layer is a convolution of PyTorch Geometric.

@@ -1,4 +1,4 @@
-"""Memory of the GPU or machine: how much there is, how much was used, whether it ran out."""
+"""Reads total and peak memory of the GPU or the machine, and recognises out-of-memory errors."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ CPU_ALLOCATOR = "DefaultCPUAllocator: can't allocate memory"
 
 
 def peak_memory(device: torch.device) -> int:
-    """Most bytes that this process had at once: of the GPU, else of the machine."""
+    """Return this process's peak memory in bytes: on the GPU, else on the machine."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def device_memory(device: torch.device) -> int:
-    """Bytes that the device has, or the machine."""
+    """Return the total memory of the GPU, else of the machine, in bytes."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether an error says that the device's memory, or the machine's, is used up."""
+    """Tell whether an error means that the device's or the machine's memory is exhausted."""
     return isinstance(error, torch.OutOfMemoryError) or CPU_ALLOCATOR in str(error)

@@ -1,8 +1,8 @@
-"""FSDP2: every process holds a part of every weight and gathers a layer while it computes it.
+"""FSDP2: every process holds a shard of every weight and gathers a layer while it computes it.
 
-Who starts the processes chooses it, so that a run's config and checkpoints are the same with it and
-without: ``accelerate launch --config_file configs/accelerate/fsdp2.yaml``, or the variables that it
-sets. Which weights travel together is decided here, for GPUs and for CPUs alike.
+The launcher chooses it, so that a run's config and checkpoints are the same with and without:
+``accelerate launch --config_file configs/accelerate/fsdp2.yaml``, or the variables that it sets.
+How weights are grouped is decided here, for GPUs and CPUs alike.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ REFUSED = {
     "FSDP_ACTIVATION_CHECKPOINTING": "the config field is model.gradient_checkpointing",
     "FSDP_CPU_RAM_EFFICIENT_LOADING": "every process reads the base model itself",
 }
-"""accelerate's settings that have no effect here, and what has."""
+"""accelerate's settings that have no effect here, and the alternative."""
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """A tensor on CPU; one that is sharded over processes is gathered, by all of them."""
+    """Return a tensor on CPU; a sharded one is gathered, which all processes must call."""
     full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
     return full.detach().cpu().contiguous()
 
 
 def placed_like(value: Tensor, other: Tensor) -> Tensor:
-    """A whole tensor where another one is: on its device, or sharded as it is."""
+    """Place a whole tensor like another one: on its device, or with its sharding."""
     if isinstance(other, DTensor):
         return distribute_tensor(
             value.to(other.device_mesh.device_type), other.device_mesh, other.placements
@@ -47,11 +47,11 @@ def placed_like(value: Tensor, other: Tensor) -> Tensor:
 
 
 def sharding_wanted() -> bool:
-    """Whether the launcher asks for FSDP: ``distributed_type: FSDP`` in accelerate's config.
+    """Tell whether the launcher asks for FSDP: ``distributed_type: FSDP`` in accelerate's config.
 
     Raises:
-        ValueError: for its first version, with a setting that would be ignored here, or without
-            other processes to share with.
+        ValueError: it asks for FSDP's first version, sets what would be ignored here, or started a
+            single process without a launcher.
     """
     if not _is_true("ACCELERATE_USE_FSDP"):
         return False
@@ -75,7 +75,7 @@ def _is_true(variable: str) -> bool:
 
 
 def place(model: GraphLM, device: torch.device) -> GraphLM:
-    """A model on its device, whole, or a part of it in each process if the launcher asks for it.
+    """Move a model to its device; shard it over the processes if the launcher asks for it.
 
     Raises:
         ValueError: of ``sharding_wanted`` and ``shard``.
@@ -84,11 +84,11 @@ def place(model: GraphLM, device: torch.device) -> GraphLM:
 
 
 def shard(model: GraphLM, device: torch.device) -> GraphLM:
-    """Spread a model over all processes, in place: decoder layer by layer, encoder, and the rest.
+    """Shard a model over all processes, in place: each decoder layer, the encoder, the rest.
 
-    Before it the weights must be the same in all processes. Make the optimizer after it: it must
-    hold the shards. ``forward`` and ``generate`` then need all processes at the same time. Shards
-    move to the device one by one, so that no device ever holds the whole model.
+    The weights must be equal in all processes before. Make the optimizer afterwards, because it
+    must hold the shards. ``forward`` and ``generate`` then need all processes at the same time.
+    Shards move to the device one by one, so that no device ever holds the whole model.
 
     Raises:
         ValueError: the base model is quantized, or its layers are not known.
@@ -100,9 +100,9 @@ def shard(model: GraphLM, device: torch.device) -> GraphLM:
         )
     num_processes = distributed.get_world_size()
     mesh = init_device_mesh(device.type, (num_processes,))
-    layers = decoder_layers(model.lm) if model.lm is not None else ()
-    parts = (*layers, model.encoder, model.scorer, model)
-    parts = [part for part in parts if part is not None]
+    layers = decoder_layers(model.causal_lm) if model.lm is not None else []
+    others = (model.encoder, model.scorer, model)
+    parts = [*layers, *(part for part in others if part is not None)]
     for part in parts:
         fully_shard(part, mesh=mesh, reshard_after_forward=True)
     for method in ("generate", "entity_logprobs"):
@@ -112,15 +112,16 @@ def shard(model: GraphLM, device: torch.device) -> GraphLM:
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Whether ``shard`` was called on a model."""
+    """Tell whether ``shard`` was called on a model."""
     return isinstance(model, FSDPModule)
 
 
 @contextmanager
 def process_group_ended() -> Iterator[None]:
-    """End the process group behind what all processes leave together, be it by an exit code.
+    """Destroy the process group at the end of the context, which all processes leave together.
 
-    Its threads must not outlive the interpreter: a process could abort with another code.
+    They may leave it by an exit code. The group's threads must not outlive the interpreter: a
+    process could abort with another code.
     """
     try:
         yield

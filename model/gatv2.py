@@ -1,11 +1,11 @@
-"""A GATv2 layer that keeps no edge's features for the backward pass (Brody et al., 2022).
+"""A memory-lean GATv2 layer that keeps no edge features for the backward pass (Brody et al., 2022).
 
-The usual way keeps three tensors of E x H x C from forward to backward. Here a score or a gradient
-of an edge is made from its two nodes' rows whenever it is needed, a block of edges at a time, so
-that memory is O(N x H x C + E x H). Sums over edges run node by node in a fixed order, without
+Other implementations keep three tensors of E x H x C from forward to backward. Here an edge's score
+or gradient is computed from the rows of its two nodes when it is needed, one block of edges at a
+time: memory is O(N x H x C + E x H). Sums over edges run node by node in a fixed order, without
 atomics, so that the same input gives the same bits.
 
-Shapes: N nodes, E edges (self-loops counted), H heads, C width of a head, F width of the input.
+Shapes: N nodes, E edges (with self-loops), H heads, C width of a head, F width of the input.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 CPU_BLOCK, GPU_BLOCK = 2**18, 2**22
-"""Elements of a block of edges' rows: few enough for the cache, enough for all threads."""
+"""Elements of a block of edges: few enough for the CPU's cache, enough for all threads."""
 
 
 class GATv2Layer(nn.Module):
@@ -30,20 +30,20 @@ class GATv2Layer(nn.Module):
         \alpha_{ij} = \mathrm{softmax}_j \; a^\top \mathrm{LeakyReLU}(W_l x_j + W_r x_i)
 
     (equation 7 of Brody et al., 2022), per head. Names, shapes and initial values of the
-    parameters, for a seed, are those of ``GATv2Conv``, and so is what a seed drops out.
+    parameters are those of ``GATv2Conv``, and so are the weights that a random seed drops out.
 
     Args:
         in_channels: F.
         out_channels: C.
         heads: H.
-        concat: lay the heads side by side; False averages them.
+        concat: concatenate the heads; False averages them.
         negative_slope: of LeakyReLU.
         dropout: share of attention weights set to zero while training.
-        add_self_loops: join each node to itself, once, whatever self-loops there are.
+        add_self_loops: replace the self-loops of the input by one for each node.
         bias: add b, and biases to both linear maps.
         share_weights: W_l is W_r.
-        num_edge_types: each type of edge, and self-loops, get a vector that is added to W_l x_j, in
-            attention and message alike; zero at first. 0: none.
+        num_edge_types: each type of edge, and self-loops as one more type, have a vector that is
+            added to W_l x_j in attention and message; initially zero. 0: no types.
 
     Raises:
         ValueError: heads or dropout out of range.
@@ -83,8 +83,8 @@ class GATv2Layer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new values: Glorot's for weights, zero for b, and a Linear's own for its bias."""
-        for linear in (self.lin_l, self.lin_r):  # twice the same if shared, as GATv2Conv draws
+        """Initialise weights by Glorot, b by zero, and linear biases as ``nn.Linear`` does."""
+        for linear in (self.lin_l, self.lin_r):  # shared weights are drawn twice, as in GATv2Conv
             _glorot(linear.weight)
             if linear.bias is not None:
                 bound = self.in_channels**-0.5
@@ -96,28 +96,28 @@ class GATv2Layer(nn.Module):
             nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_types: Tensor | None = None) -> Tensor:
-        """New node states.
+        """Compute new node states.
 
         Args:
             x: node states, [N, F].
             edge_index: source row and target row, [2, edges].
-            edge_types: from 0, [edges]; for ``num_edge_types`` and only then.
+            edge_types: from 0, [edges]; needed with ``num_edge_types``, else unused.
 
         Returns:
             [N, C], or [N, H * C] for ``concat``.
 
         Raises:
-            IndexError: an edge names a node that is not there (on a CPU).
+            IndexError: an edge refers to a node out of range (on a CPU).
         """
         return self._attend(x, edge_index, edge_types)[0]
 
     def forward_with_attention(
         self, x: Tensor, edge_index: Tensor, edge_types: Tensor | None = None
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """New node states and what each edge had a part in them.
+        """Compute new node states and the attention weight of each edge.
 
         Returns:
-            What ``forward`` returns, and (edges with self-loops, [2, E]; attention weights after
+            The output of ``forward``, and (edges with self-loops, [2, E]; attention weights after
             dropout, [E, H], without gradient).
         """
         out, attention, edges = self._attend(x, edge_index, edge_types)
@@ -126,7 +126,7 @@ class GATv2Layer(nn.Module):
     def _attend(
         self, x: Tensor, edge_index: Tensor, edge_types: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Output, attention weights, edges with self-loops."""
+        """Return output, attention weights, and edges with self-loops."""
         shape = (-1, self.heads, self.out_channels)
         left = self.lin_l(x).view(shape)  # [N, H, C]
         right = left if self.lin_r is self.lin_l else self.lin_r(x).view(shape)
@@ -137,8 +137,9 @@ class GATv2Layer(nn.Module):
             kept = functional.dropout(ones, self.dropout)  # 0 or 1 / (1 - dropout), [E, H]
         between = edges
         if self.num_edge_types:
+            assert edge_types is not None, "edges without types"
             left, right, between = self._add_types(left, right, edges, edge_index, edge_types)
-        out, attention = _Attention.apply(
+        out, attention = _Attention.apply(  # type: ignore[no-untyped-call]  # torch's is untyped
             left, right, self.att[0], kept, between, self.negative_slope, self.concat
         )
         out = out[: len(x)]
@@ -147,17 +148,17 @@ class GATv2Layer(nn.Module):
     def _add_types(
         self, left: Tensor, right: Tensor, edges: Tensor, edge_index: Tensor, types: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows of their own for each node as the source of each type of edge that it has.
+        """Make one source row for each pair of a node and a type of its outgoing edges.
 
         Returns:
-            Rows of sources, [M, H, C], of targets, [M, H, C], of which N are any node's, and edges
-            between them.
+            Rows of sources, [M, H, C]; rows of targets, [M, H, C], the first N of them nodes' and
+            the rest padding; edges between them.
         """
         kinds = self.num_edge_types + 1
         types = types[edge_index[0] != edge_index[1]] if self.add_self_loops else types
         loops = types.new_full((edges.shape[1] - len(types),), self.num_edge_types)
         keys, rows = torch.unique(edges[0] * kinds + torch.cat([types, loops]), return_inverse=True)
-        # not self.edge[...], whose gradient would be summed edge by edge
+        # the gradient of self.edge[...] would be summed edge by edge
         vectors = functional.one_hot(keys % kinds, kinds).to(self.edge.dtype) @ self.edge
         typed = left[keys // kinds] + vectors.view(-1, *left.shape[1:])
         missing = len(typed) - len(right)
@@ -167,12 +168,12 @@ class GATv2Layer(nn.Module):
         return typed, right, torch.stack([rows, edges[1]])
 
     def extra_repr(self) -> str:
-        """Sizes, as ``print`` shows them."""
+        """Return the sizes, for ``print``."""
         return f"{self.in_channels}, {self.out_channels}, heads={self.heads}, concat={self.concat}"
 
 
 def with_self_loops(edge_index: Tensor, num_nodes: int) -> Tensor:
-    """The edges between different nodes, then one self-loop for each node.
+    """Return the edges between different nodes, then one self-loop for each node.
 
     Args:
         edge_index: source row and target row, [2, edges].
@@ -186,20 +187,20 @@ def with_self_loops(edge_index: Tensor, num_nodes: int) -> Tensor:
     return torch.cat([between, loops], dim=1)
 
 
-def _glorot(parameter: nn.Parameter) -> None:
+def _glorot(parameter: Tensor) -> None:
     bound = math.sqrt(6 / (parameter.shape[-2] + parameter.shape[-1]))
     nn.init.uniform_(parameter, -bound, bound)
 
 
 def _exact(kind: torch.dtype) -> torch.dtype:
-    """The type that sums and softmax are computed in: float32 at least."""
+    """Return the type of sums and softmax: float32 at least."""
     return torch.promote_types(kind, torch.float32)
 
 
 class _Grouped(NamedTuple):
     """Edges sorted by one of their ends, the owner."""
 
-    order: Tensor  # where each edge stood before, [E]
+    order: Tensor  # index of each edge before sorting, [E]
     owners: Tensor  # ascending, [E]
     others: Tensor  # the other ends, [E]
     starts: Tensor  # first edge of each owner, and E at the end, [N + 1]
@@ -212,7 +213,7 @@ def _group(owners: Tensor, others: Tensor, num_nodes: int) -> _Grouped:
 
 
 class _Attention(torch.autograd.Function):
-    """Scores, softmax, dropout and weighted sum; the backward pass makes its edges' rows again."""
+    """Scores, softmax, dropout and weighted sum; the backward pass recomputes the edges' rows."""
 
     @staticmethod
     def forward(
@@ -225,7 +226,18 @@ class _Attention(torch.autograd.Function):
         slope: float,
         concat: bool,
     ) -> tuple[Tensor, Tensor]:
-        """From [N, H, C] twice, [H, C], [E, H] and [2, E] to output and weights, [E, H]."""
+        """Return output and attention weights, [E, H].
+
+        Args:
+            ctx: for ``backward``.
+            left: rows of sources, [N, H, C].
+            right: rows of targets, [N, H, C].
+            att: attention vectors, [H, C].
+            kept: factors of dropout, [E, H]; None without dropout.
+            edges: source row and target row, [2, E].
+            slope: of LeakyReLU.
+            concat: concatenate the heads; False averages them.
+        """
         num_nodes, heads, width = left.shape
         by_target = _group(edges[1], edges[0], num_nodes)
         exact = _exact(left.dtype)
@@ -247,8 +259,8 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of left, right and att; they have none themselves."""
-        # torch's once_differentiable lets second derivatives pass, as zero, if grad needs none
+        """Return the gradients of left, right and att, which have no gradients themselves."""
+        # torch's once_differentiable gives zero second derivatives where grad needs no gradient
         if torch.is_grad_enabled():
             raise RuntimeError("GATv2Layer has no second derivative (create_graph=True)")
         left, right, att, alpha, kept, *grouped = ctx.saved_tensors
@@ -258,7 +270,7 @@ class _Attention(torch.autograd.Function):
         grad_shape = (num_nodes, heads if ctx.concat else 1, width)
         grad = grad.to(alpha.dtype).reshape(grad_shape).contiguous()
         scaled = alpha if ctx.concat else alpha / heads
-        scaled = scaled if kept is None else scaled * kept  # how an output follows a message
+        scaled = scaled if kept is None else scaled * kept  # derivative of an output by a message
         with torch.autocast(left.device.type, enabled=False):
             along = _edge_values(sources, grad, by_target, lambda j, i, _: j.mul_(i).sum(1))
             along *= scaled
@@ -280,11 +292,11 @@ def _gradients(
     by_target: _Grouped,
     slope: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of the rows as sources, of the rows as targets, and of the attention vectors.
+    """Return the gradients of source rows, of target rows, and of the attention vectors.
 
-    A score is a LeakyReLU(z) with z = x_j + x_i, and LeakyReLU(z) = LeakyReLU'(z) z. The sum of
-    its gradient times LeakyReLU'(z) over the edges of a node therefore gives both: times a, the
-    gradient of the node's row; times the row, the node's part in the gradient of a.
+    A score is a LeakyReLU(z) with z = x_j + x_i, and LeakyReLU(z) = LeakyReLU'(z) z. Let s be the
+    sum of the score's gradient times LeakyReLU'(z) over the edges of a node. Then s times a is the
+    gradient of the node's row, and s times the row is the node's part of the gradient of a.
     """
     by_source = _group(by_target.others, by_target.owners, len(sources))
     weights = weights[by_source.order]
@@ -304,7 +316,7 @@ def _gradients(
 
 
 def _blocks(graph: _Grouped, rows: Tensor) -> Iterator[slice]:
-    """The edges in blocks whose rows together have at most so many elements."""
+    """Yield blocks of edges whose rows have at most ``CPU_BLOCK`` or ``GPU_BLOCK`` elements."""
     elements = CPU_BLOCK if rows.device.type == "cpu" else GPU_BLOCK
     step = max(1, elements // max(1, rows.shape[-1]))
     for start in range(0, len(graph.owners), step):
@@ -312,7 +324,7 @@ def _blocks(graph: _Grouped, rows: Tensor) -> Iterator[slice]:
 
 
 def _flat(rows: Tensor, nodes: Tensor, head: int) -> tuple[Tensor, Tensor]:
-    """[N, H, C] or [N, 1, C] as a plain matrix, and where the nodes' rows of one head are in it."""
+    """Flatten [N, H, C] or [N, 1, C] to a matrix; return it and the nodes' rows of a head."""
     per_node = rows.shape[1]
     return rows.flatten(0, 1), nodes * per_node + head % per_node
 
@@ -323,7 +335,10 @@ def _edge_values(
     graph: _Grouped,
     value: Callable[[Tensor, Tensor, int], Tensor],
 ) -> Tensor:
-    """A number for each edge and head from its ends' rows, which it may overwrite, [E, H]."""
+    """Compute a value for each edge and head from its ends' rows, [E, H].
+
+    ``value`` may overwrite the rows that it gets.
+    """
     heads = of_others.shape[1]
     values = of_others.new_empty(len(graph.owners), heads)
     for head in range(heads):
@@ -339,7 +354,7 @@ def _edge_values(
 def _scores(
     sources: Tensor, targets: Tensor, att: Tensor, slope: float, by_target: _Grouped
 ) -> Tensor:
-    """Each edge's attention before the softmax, [E, H]."""
+    """Compute each edge's attention before the softmax, [E, H]."""
 
     def score(source: Tensor, target: Tensor, head: int) -> Tensor:
         return functional.leaky_relu_(source.add_(target), slope) @ att[head]
@@ -348,25 +363,25 @@ def _scores(
 
 
 def _softmax(scores: Tensor, by_target: _Grouped) -> Tensor:
-    """Softmax over the edges of each target, [E, H]."""
+    """Compute the softmax over the edges of each target, [E, H]."""
     highest = torch.segment_reduce(scores, "max", offsets=by_target.starts, unsafe=True)
     powers = (scores - highest[by_target.owners]).exp_()
     return powers / _node_sums(powers, by_target)[by_target.owners]
 
 
 def _node_sums(values: Tensor, graph: _Grouped) -> Tensor:
-    """Sums over each owner's edges, [N, H]."""
+    """Sum over each owner's edges, [N, H]."""
     return torch.segment_reduce(values, "sum", offsets=graph.starts, unsafe=True)
 
 
 def _sums(rows: Tensor, graph: _Grouped, weights: Tensor, head: int) -> Tensor:
-    """Weighted sums of the others' rows over each owner's edges, [N, C]."""
+    """Sum the others' rows over each owner's edges, weighted, [N, C]."""
     matrix, at = _flat(rows, graph.others, head)
     return _bags(matrix, at, graph.starts, weights[:, head])
 
 
 def _bags(matrix: Tensor, at: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
-    """Weighted sums of rows, each from one start to the next, one after the other."""
+    """Sum rows from each start to the next, weighted, in a fixed order."""
     return functional.embedding_bag(
         at,
         matrix,
@@ -380,13 +395,13 @@ def _bags(matrix: Tensor, at: Tensor, starts: Tensor, weights: Tensor) -> Tensor
 def _slope_sums(
     own: Tensor, other: Tensor, graph: _Grouped, flow: Tensor, slope: float, head: int
 ) -> Tensor:
-    """Sums of flow, [E], times LeakyReLU'(own + other) over each owner's edges, [N, C]."""
-    sums = own.new_zeros(len(own), own.shape[2])  # of what flows where the pair is positive
+    """Sum flow, [E], times LeakyReLU'(own + other) over each owner's edges, [N, C]."""
+    sums = own.new_zeros(len(own), own.shape[2])  # of flow where own + other is positive
     owners, owners_at = _flat(own, graph.owners, head)
     others, others_at = _flat(other, graph.others, head)
     blocks = list(_blocks(graph, own))
     ends = [end for block in blocks for end in (block.start, block.stop - 1)]
-    nodes = graph.owners[ends].tolist()  # all at once: a GPU is waited for only here
+    nodes = graph.owners[ends].tolist()  # the only synchronisation with a GPU
     for block, first, last in zip(blocks, nodes[::2], nodes[1::2], strict=True):
         pairs = owners.index_select(0, owners_at[block])
         pairs += others.index_select(0, others_at[block])

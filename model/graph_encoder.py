@@ -13,7 +13,7 @@ from turngraph.model.convolutions import make_convolution
 
 
 class GraphEncoder(nn.Module):
-    r"""Node states from token ids and edges.
+    r"""Encodes token ids and edges as node states.
 
     Equations 3 to 5 of the paper, with :math:`\psi` of Brody et al. (2022):
 
@@ -24,18 +24,18 @@ class GraphEncoder(nn.Module):
     A layer is ``model.gatv2.GATv2Layer``, or another convolution (``config.conv``). Where the
     paper is silent:
 
-    - Self-loops are added: without them the first token of a chain has no neighbour and loses
-      what it is, and no token could keep its own meaning.
-    - Heads are of the LM's width and averaged: concatenation would need a projection back to
+    - Self-loops are added: without them a chain's first token has no neighbour, and no token keeps
+      its own embedding.
+    - Heads have the LM's width and are averaged: concatenation would need a projection back to
       the LM's embedding space, one more matrix between it and the token embeddings.
-    - :math:`\sigma` is ELU between layers, as in Velickovic et al. (2018), and none after the last:
-      LM embeddings are centred at zero, and a rectified output could not be.
-    - Dropout 0.5 acts on attention weights, where both GAT papers put it beside the input; on the
-      input it would erase half of every token that the LM has to copy.
+    - :math:`\sigma` is ELU between layers, as in Velickovic et al. (2018). The last layer has none:
+      LM embeddings are centred at zero, which a rectified output cannot be.
+    - Dropout 0.5 acts on attention weights. Both GAT papers apply it to the input as well, where it
+      would erase half of every token that the LM has to copy.
 
     Args:
-        token_embeddings: the LM's input embeddings, [vocabulary, D]; copied, so that the LM's own
-            stay as they are.
+        token_embeddings: the LM's input embeddings, [vocabulary, D]; copied, so that training
+            does not change the LM's own.
         config: convolution, layers, heads, dropout, residual, node embeddings.
     """
 
@@ -47,7 +47,7 @@ class GraphEncoder(nn.Module):
         copy = token_embeddings.detach().clone()
         if trained:
             copy = copy.float()
-        self.embeddings = nn.Embedding.from_pretrained(copy, freeze=not trained)
+        self.embeddings: nn.Embedding = nn.Embedding.from_pretrained(copy, freeze=not trained)
         self.layers = nn.ModuleList(
             make_convolution(width, config) for _ in range(config.num_layers)
         )
@@ -64,22 +64,23 @@ class GraphEncoder(nn.Module):
         Args:
             node_ids: token ids, [N].
             edge_index: source row and target row, [2, E].
-            edge_types: place of each edge in ``EDGE_TYPES``, [E]; needed for ``edge_types: true``.
+            edge_types: index of each edge's type in ``EDGE_TYPES``, [E]; needed for
+                ``edge_types: true``.
 
         Returns:
             Node states, [N, D], in float32 or the autocast type.
         """
         embedded = self.embeddings(node_ids).float()  # [N, D]
-        states = embedded
+        states: Tensor = embedded
         edge_types = edge_types if self.config.edge_types else None
-        for number, layer in enumerate(self.layers):
-            inner = number + 1 < len(self.layers)
+        for index, layer in enumerate(self.layers):
+            inner = index + 1 < len(self.layers)
             change = layer(states, edge_index, edge_types).float()
             change = nn.functional.elu(change) if inner else change
             if self.config.residual == "none":
                 states = change
             else:
-                states = states + self.residual_gates[number] * change
+                states = states + self.residual_gates[index] * change
         if len(node_ids):
             difference = (states - embedded).detach().norm(dim=1)
             size = embedded.detach().norm(dim=1).clamp_min(1e-6)
@@ -87,6 +88,6 @@ class GraphEncoder(nn.Module):
         return states
 
     def saved_state(self) -> dict[str, Tensor]:
-        """What a checkpoint holds: all but frozen node embeddings, which the base model has."""
+        """Return the tensors to save: all but frozen node embeddings, which the base model has."""
         frozen = self.config.node_embeddings == "frozen"
         return {k: v for k, v in self.state_dict().items() if not (frozen and "embeddings" in k)}

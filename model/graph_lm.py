@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import torch
+from peft import PeftModel
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn import functional
@@ -24,6 +25,7 @@ from turngraph.model.base_model import (
     cast_adapter_inputs,
     check_device,
     compile_layers,
+    embedding_table,
     fingerprint,
     load_base_model,
     recompute_layers,
@@ -34,11 +36,11 @@ from turngraph.model.node_answers import CandidatesLike, NodeAnswers
 from turngraph.model.packing import check_packing
 
 CHUNK_LOGITS = 2**24
-"""Logits whose loss is computed at once: 64 MiB in float32; 512 answer tokens of 32k words."""
+"""Logits per chunk of the loss: 64 MiB in float32, 512 answer tokens of a 32k vocabulary."""
 
 
 class BatchLike(Protocol):
-    """The tensors of a batch; ``data.collate.Batch`` documents their shapes."""
+    """The tensors of a batch; ``data.batches.collate.Batch`` documents their shapes."""
 
     input_ids: Tensor
     attention_mask: Tensor | None
@@ -53,29 +55,29 @@ class BatchLike(Protocol):
 
     @property
     def candidates(self) -> CandidatesLike | None:
-        """The entities that can be answered with; None where the graphs have no mentions."""
+        """The candidate answers; None where the graphs have no mentions."""
 
 
 class Loss(NamedTuple):
-    """Cross-entropy summed over the answer tokens, or over the answers, and the tokens' number."""
+    """Cross-entropy summed over the answer tokens or the answers, and the number of tokens."""
 
     total: Tensor
     num_tokens: Tensor
 
 
 class GraphLM(nn.Module):
-    """A causal LM with LoRA, and an encoder for the evidence graph where the config asks for one.
+    """A causal LM with LoRA and, where the config asks for one, an encoder of the evidence graph.
 
-    With ``answers: nodes`` there is a scorer and no LM: once its token embeddings are copied, it is
-    let go.
+    With ``answers: nodes`` there is a scorer and no LM: the LM is released once its token
+    embeddings are copied.
 
     Args:
         config: base model, LoRA, encoder.
-        base: the base model, ready as the config says; loaded by its name where it is not given.
+        base: the base model, loaded as the config says; None loads it by its name.
 
     Raises:
-        ValueError: the base model cannot be found or loaded as asked, or LoRA names layers that it
-            has not got.
+        ValueError: the base model cannot be found or loaded as configured, or LoRA names layers
+            that it does not have.
     """
 
     def __init__(self, config: ModelConfig, base: PreTrainedModel | None = None) -> None:
@@ -87,13 +89,15 @@ class GraphLM(nn.Module):
             )
         base.requires_grad_(False)
         self.base_fingerprint = fingerprint(base)  # now: the weights may be sharded later
-        self.lm = self.encoder = self.scorer = None
+        self.lm: PreTrainedModel | PeftModel | None = None
+        self.encoder: GraphEncoder | None = None
+        self.scorer: NodeAnswers | None = None
         self._packing_checked = False
         if config.answers == "nodes":
             self.scorer = NodeAnswers(all_embeddings(base), config.scorer)
             return
-        self.lm = add_lora(base, config.lora) if config.lora is not None else base
-        cast_adapter_inputs(self.lm, config.dtype != "bfloat16")  # else autocast does it
+        self.lm = base if config.lora is None else add_lora(base, config.lora)
+        cast_adapter_inputs(self.lm, config.dtype != "bfloat16")  # autocast casts them in bf16
         if config.evidence == "graph":
             self.encoder = GraphEncoder(all_embeddings(base), config.encoder)
         if config.gradient_checkpointing:
@@ -102,33 +106,37 @@ class GraphLM(nn.Module):
             compile_layers(base)
 
     @property
+    def causal_lm(self) -> PreTrainedModel:
+        """The LM, with its adapters if it has any; only ``answers: text`` has an LM."""
+        assert self.lm is not None, "answers: nodes has no LM"
+        return cast(PreTrainedModel, self.lm)  # PEFT forwards other attributes to the base model
+
+    @property
     def device(self) -> torch.device:
-        """Where the token embeddings are."""
+        """The device of the token embeddings."""
         if self.scorer is not None:
             return self.scorer.embeddings.weight.device
-        return self.lm.get_input_embeddings().weight.device
+        return embedding_table(self.causal_lm).weight.device
 
     @property
     def max_tokens(self) -> int | None:
-        """How many positions the LM has for prompt and answer; None where nothing sets a limit."""
+        """The number of positions for prompt and answer; None if there is no limit."""
         if self.lm is None:
             return None
         return getattr(self.lm.config.get_text_config(), "max_position_embeddings", None)
 
     def input_embeddings(self, batch: BatchLike) -> Tensor:
-        """H = H_prefix + H_g + H_suffix (equation 6), for training and generation alike.
+        """Compute H = H_prefix + H_g + H_suffix (equation 6), for training and generation alike.
 
-        Every token is embedded by the LM; where the evidence stands, node states take the place
-        of its tokens' embeddings.
+        The LM embeds every token; node states then replace the embeddings of the evidence tokens.
 
         Returns:
             [B, T, D], in the LM's type.
         """
-        table = self.lm.get_input_embeddings()
-        embedded = table(batch.input_ids)  # [B, T, D]
+        embedded: Tensor = embedding_table(self.causal_lm)(batch.input_ids)  # [B, T, D]
         if self.encoder is None:
             return embedded
-        # without nodes as well: under data parallelism every process needs the encoder's gradients
+        # even without nodes: data parallelism needs the encoder's gradients in every process
         node_ids = batch.input_ids[batch.node_mask] if batch.node_ids is None else batch.node_ids
         states = self.encoder(node_ids, batch.edge_index, batch.edge_types)  # [N, D]
         if batch.in_prompt is not None:
@@ -138,47 +146,48 @@ class GraphLM(nn.Module):
         return embedded
 
     def logits(self, batch: BatchLike, keep: Tensor | int = 0) -> Tensor:
-        """Next-token logits.
+        """Compute next-token logits.
 
         Args:
             batch: with padding on either side, or packed.
-            keep: True where to compute them, [B, T]; 0 computes all.
+            keep: True at the positions to compute, [B, T]; 0 computes all.
 
         Returns:
-            [B, T, V], or [A, V] for the A positions to keep, row after row.
+            [B, T, V], or [A, V] for the A kept positions, row after row.
 
         Raises:
-            ValueError: the batch is packed, and the LM does not keep the examples apart.
+            ValueError: the batch is packed, and the LM lets packed examples see each other.
         """
         mask = batch.attention_mask
-        masked = isinstance(keep, Tensor)
-        # one list of columns for all rows is what every release of transformers takes
-        columns = keep.any(0).nonzero().squeeze(1) if masked else keep  # [K]
+        # every release of transformers takes one list of columns, K of them, for all rows
+        columns = keep.any(0).nonzero().squeeze(1) if isinstance(keep, Tensor) else keep  # [K]
         with self._autocast():
             if mask is None and not self._packing_checked:
-                check_packing(self.lm)
+                check_packing(self.causal_lm)
                 self._packing_checked = True
-            # what is causal never looks to the right, and plain causal attention is the fastest;
-            # with a mask or a cache the LM would no longer look for packed examples
-            needed = mask is not None and not batch.padded_right
-            output = self.lm(
+            # Right padding needs no mask under causal attention, which is fastest without one; with
+            # a mask or a cache the LM does not recognise packed examples.
+            needed = None if batch.padded_right else mask
+            output = self.causal_lm(
                 inputs_embeds=self.input_embeddings(batch),
-                attention_mask=mask.long() if needed else None,
+                attention_mask=None if needed is None else needed.long(),
                 position_ids=batch.position_ids,
                 use_cache=False,
                 logits_to_keep=columns,
             )
-        return output.logits[keep[:, columns]] if masked else output.logits
+        logits: Tensor = output.logits
+        return logits[keep[:, columns]] if isinstance(keep, Tensor) else logits
 
     def _autocast(self) -> torch.autocast:
-        """Compute in bf16 where the config says so; trainable weights stay in float32."""
+        """Return the autocast context of the config's dtype; trainable weights stay float32."""
         low = self.config.dtype == "bfloat16"
         return torch.autocast(self.device.type, torch.bfloat16, enabled=low)
 
     def forward(self, batch: BatchLike) -> Loss:
-        """Cross-entropy of the answer tokens (equation 8); logits only where there are labels.
+        """Compute the cross-entropy of the answer tokens (equation 8).
 
-        With ``answers: nodes``, the answers' own. The sum is returned, not the mean: the loop
+        Logits are computed only where there are labels. With ``answers: nodes`` it is the
+        cross-entropy of the gold candidates. The loss is a sum, not a mean: the training loop
         divides by the answer tokens of the whole step.
         """
         check_device(self.config, self.device)
@@ -192,15 +201,18 @@ class GraphLM(nn.Module):
         return Loss(_cross_entropy(logits, targets[labelled]), labelled.sum())
 
     def entity_logprobs(self, batch: BatchLike) -> Tensor:
-        """Of each candidate answer among those of its example, [C] (``answers: nodes``)."""
+        """Compute each candidate's log-probability within its example, [C] (``answers: nodes``)."""
         assert self.scorer is not None
         assert batch.candidates is not None, "built without mentions"
         node_ids = batch.input_ids[batch.node_mask] if batch.node_ids is None else batch.node_ids
-        return self.scorer(node_ids, batch.edge_index, batch.edge_types, batch.candidates)
+        logprobs: Tensor = self.scorer(
+            node_ids, batch.edge_index, batch.edge_types, batch.candidates
+        )
+        return logprobs
 
     def end_ids(self, end_id: int) -> list[int]:
-        """Tokens that end an answer: the prompt's ``end_id``, then the base model's own."""
-        known = self.lm.generation_config.eos_token_id
+        """Return the tokens that end an answer: ``end_id`` first, then the base model's own."""
+        known = self.causal_lm.generation_config.eos_token_id
         known = {known} if isinstance(known, int) else set(known or ())
         return [end_id, *sorted(known - {end_id})]
 
@@ -213,20 +225,21 @@ class GraphLM(nn.Module):
         on_token: Callable[[Tensor], None] | None = None,
         past: Past | None = None,
     ) -> Generated:
-        """Greedy answers.
+        """Generate answers greedily.
 
         Args:
             batch: padded on the left, without targets.
             max_new_tokens: longest answer.
             end_id: token that ends a turn; the base model's own end tokens end it as well.
-            on_token: called after every step with the new ids, [B]; ``end_id`` behind an end.
-            past: of a conversation whose turns are asked one by one: what a prompt has in common
-                with the one before is not read again.
+            on_token: called after every step with the new ids, [B]; finished rows get ``end_id``.
+            past: of a conversation that is answered turn by turn: the prefix that a prompt shares
+                with the previous prompt is not computed again.
         """
         ends = torch.tensor(self.end_ids(end_id), device=batch.input_ids.device)
+        assert batch.attention_mask is not None, "packed"
         with self._autocast(), self._not_compiled():
             return greedy(
-                self.lm,
+                self.causal_lm,
                 self.input_embeddings(batch),
                 batch.attention_mask,
                 batch.position_ids,
@@ -239,17 +252,18 @@ class GraphLM(nn.Module):
 
     @torch.no_grad()
     def answer_logprobs(self, batch: BatchLike, answer_ids: Tensor, num_answers: Tensor) -> Tensor:
-        """Log-probability of given answers, [P], as the LM would write them.
+        """Compute the LM's log-probability of given answers, [P].
 
         Args:
             batch: padded on the left, without targets.
-            answer_ids: tokens of the answers with their end, padded on the right with
-                ``IGNORED_LABEL``; those of one example together, [P, A].
+            answer_ids: tokens of the answers with their end token, padded on the right with
+                ``IGNORED_LABEL``, grouped by example, [P, A].
             num_answers: of each example, [B].
         """
+        assert batch.attention_mask is not None, "packed"
         with self._autocast(), self._not_compiled():
             return answer_logprobs(
-                self.lm,
+                self.causal_lm,
                 self.input_embeddings(batch),
                 batch.attention_mask,
                 batch.position_ids,
@@ -258,15 +272,16 @@ class GraphLM(nn.Module):
             )
 
     def _not_compiled(self) -> AbstractContextManager[None]:
-        """Compiling is for training; the shapes of a growing cache are too many."""
+        """Run eagerly: a growing cache has too many shapes to compile for."""
         if not self.config.compile:
             return nullcontext()
-        return torch.compiler.set_stance("force_eager")
+        eager: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
+        return eager
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Return trainable parameters by learning rate: ``lora``, ``encoder``, ``residual_gate``.
 
-        The scorer's are the encoder's.
+        The scorer's parameters count as the encoder's.
         """
         groups: dict[str, list[nn.Parameter]] = {"lora": [], "encoder": [], "residual_gate": []}
         for name, parameter in self.named_parameters():
@@ -279,10 +294,10 @@ class GraphLM(nn.Module):
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Summed cross-entropy in float32, of many answer tokens chunk by chunk.
+    """Sum the cross-entropy in float32, chunk by chunk where there are many answer tokens.
 
-    A chunk's float32 copies are recomputed in the backward pass. The logits themselves, in the LM's
-    type, stay: next to the activations of the tokens around an answer they weigh little.
+    A chunk's float32 copies are recomputed in the backward pass. The logits themselves are kept in
+    the LM's type: they are small beside the activations of the other tokens.
 
     Args:
         logits: [A, V].
@@ -292,8 +307,11 @@ def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     if len(targets) <= rows:
         return _chunk_loss(logits, targets)
     chunks = zip(logits.split(rows), targets.split(rows), strict=True)
-    settings = {"use_reentrant": False, "preserve_rng_state": False}
-    return torch.stack([checkpoint(_chunk_loss, *chunk, **settings) for chunk in chunks]).sum()
+    losses = [
+        checkpoint(_chunk_loss, *chunk, use_reentrant=False, preserve_rng_state=False)
+        for chunk in chunks
+    ]
+    return torch.stack(losses).sum()
 
 
 def _chunk_loss(logits: Tensor, targets: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a trained model gives to servers that only know plain LMs: merged weights, embeddings.
+"""Exports a trained model for servers of plain LMs: merged weights, prompt embeddings.
 
 Shapes: T tokens, D LM width.
 """
@@ -16,46 +16,49 @@ from turngraph.model.graph_lm import BatchLike, GraphLM
 
 @torch.no_grad()
 def merged_lm(model: GraphLM, dtype: torch.dtype, end_id: int) -> PreTrainedModel:
-    """The LM with LoRA added to its weights, on CPU, as transformers saves and loads it.
+    """Return the LM with LoRA added to its weights, on CPU, as transformers saves and loads it.
 
     The sum W + (alpha / r) B A is taken in float32 and rounded once, to ``dtype``.
 
     Args:
-        model: used up; its base model must not be quantized.
+        model: consumed; its base model must not be quantized.
         dtype: of the merged weights.
         end_id: token that ends a turn; it enters the generation config, which is greedy.
     """
     assert not getattr(model.lm, "is_quantized", False), "loaded without quantization"
-    lm = model.lm.cpu().float()
+    lm: PreTrainedModel = model.causal_lm.cpu().float()  # in place
     config = GenerationConfig(
         bos_token_id=lm.generation_config.bos_token_id,
         eos_token_id=_end_ids(lm, end_id),
         pad_token_id=end_id,
     )
-    if isinstance(lm, PeftModel):
-        _untie_adapted_head(lm)
-        lm = lm.merge_and_unload()
+    if isinstance(model.lm, PeftModel):
+        _untie_adapted_head(model.lm)
+        lm = model.lm.merge_and_unload()
     lm.generation_config = config
-    return lm.to(dtype)
+    lm.to(dtype)
+    return lm
 
 
 def _end_ids(lm: PreTrainedModel, end_id: int) -> list[int]:
-    """The token that ends a turn, and the base model's own end tokens."""
+    """Return the token that ends a turn, and the base model's own end tokens."""
     known = lm.generation_config.eos_token_id
     return sorted({end_id, *([known] if isinstance(known, int) else known or [])})
 
 
 def _untie_adapted_head(lm: PeftModel) -> None:
-    """What is added to a tied head must not reach the embeddings, which were trained without it."""
+    """Untie an adapted head, so that its update does not change the embeddings."""
     head = lm.get_output_embeddings()
     if isinstance(head, BaseTunerLayer):
         layer = head.get_base_layer()
+        assert isinstance(layer.weight, Tensor), type(layer.weight)
         layer.weight = nn.Parameter(layer.weight.clone(), requires_grad=False)
 
 
 @torch.no_grad()
 def prompt_embeddings(model: GraphLM, batch: BatchLike) -> list[Tensor]:
-    """What the LM reads of each prompt of a batch, without padding: [T, D], on CPU."""
+    """Return the LM's input of each prompt of a batch, without padding: [T, D], on CPU."""
+    assert batch.attention_mask is not None, "packed"
     with model._autocast():
         embedded = model.input_embeddings(batch)  # [B, T, D]
     return [row[mask].cpu() for row, mask in zip(embedded, batch.attention_mask, strict=True)]

@@ -1,7 +1,7 @@
-"""Entities of the evidence scored as answers, by a GATv2 over their nodes; no LM writes.
+"""Scores entities of the evidence as answers, by a GATv2 over the token graph, without an LM.
 
-EXPLAIGNN (Christmann et al., 2023) scores entities of a graph of passages and entities. Here they
-are scored where they stand in the token graph, so that a cell is read with its header and its row.
+EXPLAIGNN (Christmann et al., 2023) scores entities in a graph of passages and entities. Here an
+entity is scored at its mentions in the token graph, so that a cell is read with its header and row.
 
 Shapes: N nodes, E edges, D LM width, W width, S segments (passages, and the question of each
 example), M mentions, C candidate entities of B examples.
@@ -20,7 +20,7 @@ from turngraph.model.gatv2 import GATv2Layer
 
 
 class CandidatesLike(Protocol):
-    """The tensors of a batch's candidates; ``data.collate.Candidates`` documents their shapes."""
+    """The tensors of candidates; ``data.batches.collate.Candidates`` documents their shapes."""
 
     segment_sizes: Tensor
     questions: Tensor
@@ -33,11 +33,12 @@ class CandidatesLike(Protocol):
 
 
 class NodeAnswers(nn.Module):
-    """Log-probabilities of the entities of E_t.
+    """Computes the log-probability of each entity of E_t.
 
-    Nodes are the LM's frozen token embeddings, normed and projected, and say whether they are the
-    question's; after the GATv2 layers a mention is its last token's state beside what its passage
-    and the question are on the whole, and an entity the log-sum-exp of its mentions' scores.
+    Nodes are the LM's frozen token embeddings, normalised and projected, plus a vector on nodes of
+    the question. After the GATv2 layers a mention is represented by its last token's state, pooled
+    states of its passage, and those of the question; an entity's score is the log-sum-exp of its
+    mentions' scores.
 
     Args:
         token_embeddings: the LM's input embeddings, [vocabulary, D]; copied.
@@ -48,9 +49,9 @@ class NodeAnswers(nn.Module):
         super().__init__()
         self.config, width = config, config.width
         copy = token_embeddings.detach().clone()
-        self.embeddings = nn.Embedding.from_pretrained(copy, freeze=True)
+        self.embeddings: nn.Embedding = nn.Embedding.from_pretrained(copy, freeze=True)
         self.project = nn.Linear(copy.shape[1], width)
-        self.asked = nn.Parameter(torch.zeros(width))
+        self.question = nn.Parameter(torch.zeros(width))
         self.layers = nn.ModuleList(
             GATv2Layer(width, width // config.heads, config.heads, num_edge_types=len(EDGE_TYPES))
             for _ in range(config.num_layers)
@@ -67,20 +68,20 @@ class NodeAnswers(nn.Module):
     def forward(
         self, node_ids: Tensor, edge_index: Tensor, edge_types: Tensor, among: CandidatesLike
     ) -> Tensor:
-        """Log-probability of each candidate among those of its example, [C].
+        """Compute each candidate's log-probability within its example, [C].
 
         Args:
             node_ids: token ids, [N].
             edge_index: source row and target row, [2, E].
-            edge_types: place of each edge in ``EDGE_TYPES``, [E].
+            edge_types: index of each edge's type in ``EDGE_TYPES``, [E].
             among: the candidates, M of their mentions.
         """
-        asked = torch.zeros_like(among.segment_sizes)
-        asked[among.questions] = 1
-        asked = asked.repeat_interleave(among.segment_sizes)[:, None]  # [N, 1]
+        is_question = torch.zeros_like(among.segment_sizes)
+        is_question[among.questions] = 1
+        is_question = is_question.repeat_interleave(among.segment_sizes)[:, None]  # [N, 1]
         embedded = self.embeddings(node_ids).float()
         embedded = functional.layer_norm(embedded, embedded.shape[1:])  # [N, D]
-        states = self.norms[0](self.project(embedded) + asked * self.asked)
+        states = self.norms[0](self.project(embedded) + is_question * self.question)
         states = self.dropout(states)  # [N, W]
         for layer, norm in zip(self.layers, self.norms[1:], strict=True):
             change = functional.gelu(layer(states, edge_index, edge_types))
@@ -91,7 +92,7 @@ class NodeAnswers(nn.Module):
         return scores - total.repeat_interleave(among.num_candidates)
 
     def _mentions(self, states: Tensor, among: CandidatesLike) -> Tensor:
-        """What each mention is scored by, [M, 6 W + features]."""
+        """Return the features that each mention is scored by, [M, 6 W + features]."""
         sizes = among.segment_sizes
         most = torch.segment_reduce(states, "max", lengths=sizes)  # [S, W]
         means = torch.segment_reduce(states, "mean", lengths=sizes)
@@ -99,35 +100,36 @@ class NodeAnswers(nn.Module):
         examples = torch.repeat_interleave(among.num_candidates).repeat_interleave(
             among.num_mentions
         )
-        asked = means[among.questions][examples]  # [M, W]
+        question = means[among.questions][examples]  # [M, W]
         own, passage = states[among.nodes], means[among.segments]
         features = among.features[among.segments]
-        parts = (own, own * asked, asked, passage, most[among.segments], passage * asked, features)
+        highest = most[among.segments]
+        parts = (own, own * question, question, passage, highest, passage * question, features)
         return torch.cat(parts, 1)
 
     def loss(self, logprobs: Tensor, among: CandidatesLike) -> Tensor:
-        """-log p of the gold answers, summed over the examples that have one among theirs."""
+        """Sum -log p of the gold candidates over the examples that have one."""
         assert among.gold is not None, "no targets"
         kept = torch.where(among.gold, logprobs, -torch.inf)
         held = log_sum_exp(kept, among.num_candidates)
         return -held[held > -torch.inf].sum()
 
     def saved_state(self) -> dict[str, Tensor]:
-        """What a checkpoint holds: all but the embeddings, which the base model has."""
+        """Return the tensors to save: all but the embeddings, which the base model has."""
         return {k: v for k, v in self.state_dict().items() if not k.startswith("embeddings.")}
 
 
 def log_sum_exp(values: Tensor, lengths: Tensor) -> Tensor:
-    """Of parts that stand one behind the other; -inf of an empty part.
+    """Compute the log-sum-exp of consecutive parts; -inf for an empty part.
 
     Args:
         values: [K].
-        lengths: of the parts, summing up to K, [P].
+        lengths: of the parts, with sum K, [P].
 
     Returns:
         [P].
     """
-    if not len(values):  # of which the gradient is still asked for
+    if not len(values):  # the result still needs a gradient
         return values.new_full((len(lengths),), -torch.inf) + values.sum()
     most = torch.segment_reduce(values.detach(), "max", lengths=lengths)
     most = torch.where(most.isfinite(), most, 0.0)

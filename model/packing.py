@@ -1,36 +1,38 @@
-"""Whether an LM keeps examples apart that stand one behind the other in one row."""
+"""Checks that packed examples in one row do not attend to each other."""
 
 from __future__ import annotations
 
 import torch
 from transformers import PreTrainedModel
 
+from turngraph.model.base_model import embedding_table
+
 PROBE_TOKENS = 8
 TOLERANCE = 0.02
-"""Of a token's logits: the same shapes round alike, in bf16 too; a neighbour changes more."""
+"""Largest relative change of a token's logits that is rounding, in bf16 too."""
 
 
 @torch.no_grad()
 def check_packing(lm: PreTrainedModel) -> None:
-    """Compute two short examples in both orders; neither may depend on its place.
+    """Check that two short examples have the same logits in either order of packing.
 
-    transformers finds packed examples by positions that start again; an LM has to pass the
-    positions to its attention for that, and many older ones and all with a recurrent state do not.
+    transformers recognises packed examples by positions that restart at 0. For that an LM has to
+    pass the positions to its attention; many older LMs and all with a recurrent state do not.
 
     Args:
         lm: the base model, with adapters or without.
 
     Raises:
-        ValueError: an example's logits depend on what stands before it.
+        ValueError: an example's logits depend on the example before it.
     """
-    table = lm.get_input_embeddings()
+    table = embedding_table(lm)
     device, num = table.weight.device, table.num_embeddings
     ids = torch.arange(2 * PROBE_TOKENS, device=device)[None] * (num // (2 * PROBE_TOKENS))
     positions = torch.arange(PROBE_TOKENS, device=device).repeat(2)[None]
     training = lm.training
     lm.eval()
     try:
-        with torch.compiler.set_stance("force_eager"):  # nothing is compiled for two short rows
+        with torch.compiler.set_stance("force_eager"):  # not worth compiling for two short rows
             second, first = (
                 lm(inputs_embeds=table(row), position_ids=positions, use_cache=False).logits.float()
                 for row in (ids, ids.roll(PROBE_TOKENS, 1))

@@ -1,4 +1,4 @@
-"""What a run needs in memory, and what it says where it cannot go on."""
+"""Reports a run's memory, advice when memory runs out, and statistics of non-finite steps."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from turngraph.model.graph_lm import BatchLike, GraphLM
 
 
 def memory_lines(model: GraphLM, optimizer: Optimizer, before: int) -> list[str]:
-    """What this process needs, as measured, part by part.
+    """Return lines on this process's measured memory, by part.
 
     Args:
-        model: after some steps of training.
-        optimizer: its optimizer.
+        model: after some training steps.
+        optimizer: of the model.
         before: ``peak_memory`` with the model and before the first step.
     """
     peak, has = peak_memory(model.device), device_memory(model.device)
@@ -59,10 +59,10 @@ def _gib(num_bytes: int) -> str:
 
 @contextmanager
 def memory_advice(batch: BatchLike, largest: int) -> Iterator[None]:
-    """Turn an out-of-memory error into one that says which settings would fit.
+    """Turn an out-of-memory error into one that names settings that would fit.
 
     Args:
-        batch: that is computed inside.
+        batch: computed inside the context.
         largest: tokens, padding included, of the largest batch that fitted before; 0 if none did.
 
     Raises:
@@ -95,12 +95,12 @@ def _advice(rows: int, length: int, largest: int) -> str:
 def not_finite_report(
     model: GraphLM, batches: Sequence[BatchLike], keys: Sequence[Sequence[Any]]
 ) -> dict[str, Any]:
-    """Statistics of a step whose loss or gradient is not finite.
+    """Return statistics of a step whose loss or gradient is not finite.
 
     Args:
-        model: as it was when the step began.
-        batches: the step's.
-        keys: which questions are in each batch.
+        model: with the weights from before the step.
+        batches: of the step.
+        keys: of the questions in each batch.
     """
     losses = [float(model(batch).total) for batch in batches]
     gradients = {name: whole(p.grad) for name, p in model.named_parameters() if p.grad is not None}
@@ -121,7 +121,7 @@ def _not_finite(tensors: dict[str, Tensor]) -> list[str]:
 
 
 def write_report(report: dict[str, Any], path: Path) -> None:
-    """A report as JSON; what is no number is written by its name."""
+    """Write a report as JSON; infinities and NaN become texts."""
     path.write_text(json.dumps(_named(report), indent=1), encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Rotates a run's checkpoints: keeps the newest, removes old ones and what a kill left behind."""
+"""Rotates a run's checkpoints: keeps the newest, removes old and partially written ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GONE = "-gone"
 
 
 def put_back(output: Path) -> None:
-    """Undo what a save that was killed left behind: partial folders, a name taken off."""
+    """Undo a save that was killed: remove partial folders, restore renamed ones."""
     for old in output.glob(f".*{OLD}"):
         folder = output / old.name.removeprefix(".").removesuffix(OLD)
         if not folder.exists():
@@ -26,14 +26,14 @@ def put_back(output: Path) -> None:
 
 
 def keep_newest(output: Path, last: str, num: int, step: int) -> None:
-    """Make room for a new ``last``: the present one is named by its step, the oldest go.
+    """Make room for a new ``last``: rename the current one by its step, remove the oldest.
 
-    One of the same step stays, to be replaced.
+    A ``last`` of the same step is not renamed; the new one replaces it.
 
     Args:
         output: the run's folder.
-        last: the name that the newest checkpoint has.
-        num: how many are kept, the one to be written included.
+        last: name of the newest checkpoint.
+        num: checkpoints to keep, including the one to be written.
         step: of the one to be written.
     """
     before = read_progress(output / last)
@@ -46,13 +46,13 @@ def keep_newest(output: Path, last: str, num: int, step: int) -> None:
 
 
 def newest_checkpoint(output: Path) -> Path | None:
-    """The checkpoint with the most steps to resume from; those that are not whole are named."""
+    """Return the resumable checkpoint with the most steps; warn about corrupt ones."""
     found = []
     for path in output.glob(f"*/{MANIFEST}"):
         try:
             check_manifest(path.parent)
         except ValueError as error:
-            logger.warning("passed over: %s", error)
+            logger.warning("skipped: %s", error)
             continue
         if (progress := read_progress(path.parent)) is not None:
             found.append((progress["step"], path.parent.name == "last", path.parent))

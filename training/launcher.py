@@ -1,4 +1,4 @@
-"""What starts the processes: accelerate, with the settings of its launcher that fit this loop."""
+"""Sets up accelerate's processes, and checks its launcher's settings against the config."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from turngraph.model.checkpoint import commit
 
 logger = logging.getLogger("train")
 PATIENCE = timedelta(hours=4)
-"""How long a process waits for another one: the first builds all examples, and ten minutes, the
-default on GPUs, are not enough for it."""
+"""Timeout between processes: the first one builds all examples, which may take longer than the
+ten minutes that are the default on GPUs."""
 
 
 def make_accelerator() -> Accelerator:
-    """The processes that were started, or this one alone; on GPUs where there are some.
+    """Make the accelerator of the launched processes, or of this one alone; on GPUs if available.
 
     Raises:
-        ValueError: the launcher was told what the config says, or what the loop does not do.
+        ValueError: the launcher sets what the config has a field for.
     """
     accelerator = Accelerator(
-        cpu=not torch.accelerator.is_available(),  # torchrun finds it, too
+        cpu=not torch.accelerator.is_available(),  # else torchrun selects a GPU
         kwargs_handlers=[InitProcessGroupKwargs(timeout=PATIENCE)],
     )
     for name, given, must, field in (
@@ -46,7 +46,7 @@ def make_accelerator() -> Accelerator:
 
 
 def log_environment(config: Config, accelerator: Accelerator) -> None:
-    """What a run can be repeated from: config, commit, versions, devices."""
+    """Log what is needed to reproduce a run: config, commit, version of torch, devices."""
     logger.info("config:\n%s", write_config(config))
     logger.info(
         "commit %s, torch %s, %d process(es) on %s",

@@ -1,8 +1,9 @@
-"""The optimizer: Adam, a learning rate for each part of the model, and how the rates change."""
+"""Adam with a learning rate for each part of the model, and the learning-rate schedule."""
 
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import torch
 
@@ -13,13 +14,13 @@ logger = logging.getLogger(__name__)
 
 
 def make_optimizer(model: GraphLM, settings: TrainingConfig) -> torch.optim.Optimizer:
-    """Make Adam with a learning rate each for LoRA, encoder and residual gates."""
+    """Make Adam with separate learning rates for LoRA, encoder and residual gates."""
     rates = {
         "lora": settings.learning_rate,
         "encoder": settings.encoder_learning_rate,
         "residual_gate": settings.residual_gate_learning_rate,
     }
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"params": parameters, "lr": rates[name], "full_lr": rates[name], "name": name}
         for name, parameters in model.parameter_groups().items()
     ]
@@ -31,7 +32,7 @@ def make_optimizer(model: GraphLM, settings: TrainingConfig) -> torch.optim.Opti
 def set_rates(
     optimizer: torch.optim.Optimizer, settings: TrainingConfig, step: int, num_steps: int
 ) -> list[float]:
-    """Set each group's learning rate for a step (from 0); a function of nothing else."""
+    """Set and return each group's learning rate, a function of the step (from 0) alone."""
     factor = rate_factor(settings, step, num_steps)
     for group in optimizer.param_groups:
         group["lr"] = factor * group["full_lr"]
@@ -39,7 +40,7 @@ def set_rates(
 
 
 def rate_factor(settings: TrainingConfig, step: int, num_steps: int) -> float:
-    """Linear warm-up from a first small rate, then linearly to 0 behind the last step."""
+    """Return the rate's factor: linear warm-up, then linear decay to 0 after the last step."""
     warmup = min(settings.warmup_steps, num_steps)
     if step < warmup:
         return (step + 1) / warmup

@@ -1,4 +1,4 @@
-"""What a training run keeps beside its loop: progress, checkpoints to resume from, logs."""
+"""Keeps the state of a training run around its loop: progress, checkpoints, logs."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ logger = logging.getLogger("train")
 
 
 class Run:
-    """A training run: model, optimizer, progress, and the folder that they are saved to.
+    """A training run: model, optimizer, progress, and their folder.
 
     Args:
         config: the whole config.
         accelerator: device and processes.
-        model: fresh; it is moved to the device.
+        model: not yet trained; it is moved to the device.
         builder: of the examples; holds prompt and tokenizer.
         tune: examples to evaluate on.
 
     Attributes:
-        wrapped: the model as the loop calls it: with DDP around it where there are processes.
+        wrapped: the model that the loop calls: inside DDP where there are several processes.
         optimizer: None before ``prepare``.
         progress: how far the run is.
-        largest_batch: tokens of the largest batch that fitted, padding included.
+        largest_batch: tokens of the largest batch that fitted into memory, padding included.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class Run:
         """Load the newest checkpoint of the output folder, if there is one.
 
         Args:
-            data: fingerprint of the training examples, which must be the checkpoint's.
-            anyway: also resume from a checkpoint whose config differs where it may.
+            data: fingerprint of the training examples; the checkpoint's must be equal.
+            anyway: also resume if the config differs in fields that may change.
 
         Raises:
-            ValueError: the checkpoint is of another config or of other data.
+            ValueError: the checkpoint has another config or other data.
         """
         found: list[Any] = [None]
         if self.accelerator.is_main_process:
@@ -100,7 +100,7 @@ class Run:
         self.progress.data = data
 
     def open_log(self) -> None:
-        """Open the log in the main process, behind the step that the run resumes from."""
+        """Open the log in the main process, after the step that the run resumes from."""
         if self.accelerator.is_main_process and self._log is None:
             self._log = RunLog(
                 self.output,
@@ -119,7 +119,7 @@ class Run:
     def step_values(
         self, step: Step, *, loss: float, norm: float, rate: float, seconds: float
     ) -> dict[str, float]:
-        """Return what is logged of a step."""
+        """Return the values to log for a step."""
         values = {
             "loss": loss,
             "gradient_norm": norm,
@@ -136,7 +136,7 @@ class Run:
         return values
 
     def save_best(self) -> None:
-        """Write ``best``, to answer with; called by all processes."""
+        """Write ``best``, to answer with; all processes call it."""
         weights = trained_weights(self.model)
         if self.accelerator.is_main_process:
             metrics = self.progress.metrics | {"steps": self.progress.step}
@@ -144,13 +144,13 @@ class Run:
         self.accelerator.wait_for_everyone()
 
     def save_last(self) -> None:
-        """Write ``last``, to answer with and to resume from; called by all processes."""
+        """Write ``last``, to answer with and to resume from; all processes call it."""
         save_resumable(
             self.output, self.model, self.optimizer, self.config, self.progress, self.accelerator
         )
 
     def stop(self, request: StopRequest) -> None:
-        """Save, say how to resume, and leave.
+        """Save, log how to resume, and exit.
 
         Raises:
             SystemExit: always, with ``EXIT_GO_ON``.
@@ -165,7 +165,7 @@ class Run:
         raise SystemExit(EXIT_GO_ON)
 
     def stop_at_not_finite(self, step: Step, loss: float, norm: float) -> None:
-        """Leave before the weights change, with a report of what the step was computed from.
+        """Stop before the weights change, and write a report of the step's batches and tensors.
 
         Raises:
             ValueError: always; names the batches and the report.

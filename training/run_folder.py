@@ -1,4 +1,4 @@
-"""The folder of a run: one writer at a time, what it can be resumed from, and what stands against.
+"""Locks a run's folder, writes its checkpoints, and finds the one to resume from.
 
 ``last/`` is the newest checkpoint, ``step_*/`` the ones before it, ``best/`` the best on tune.
 """
@@ -55,7 +55,7 @@ FREE = {
     "training.save_every",
     "training.wandb_project",
 }
-"""Fields that change nothing in what is learned: a run resumes whatever they are."""
+"""Fields that do not affect what is learned: a run resumes even if they changed."""
 ON_REQUEST = {
     "data.max_tune_questions",
     "data.tune",
@@ -75,24 +75,24 @@ ON_REQUEST = {
     "training.packing",
     "training.warmup_steps",
 }
-"""Fields that may change in the middle of a run for those who say so: --resume_anyway."""
+"""Fields that may change in the middle of a run with --resume_anyway."""
 EVALUATION = {"data.max_tune_questions", "data.tune", "training.max_new_tokens"}
-"""Those of them with which earlier evaluations cannot be compared."""
+"""Fields of ``ON_REQUEST`` that make earlier evaluations incomparable."""
 
 
 @dataclass
 class Progress:
-    """How far a run is.
+    """Progress of a run.
 
     Args:
-        step: steps taken.
-        finished: whether it was all.
-        seconds: time spent in the loop, over all its starts.
+        step: number of steps taken.
+        finished: whether the run is complete.
+        seconds: time spent in the loop, over all starts.
         metrics: of the latest evaluation.
-        best: of the best one.
-        num_processes: that took these steps.
+        best: metrics of the best evaluation.
+        num_processes: that took the steps.
         data: fingerprint of the training examples.
-        log_lines: in log.jsonl.
+        log_lines: number of lines in log.jsonl.
     """
 
     step: int = 0
@@ -107,10 +107,10 @@ class Progress:
 
 @contextmanager
 def locked(output: Path) -> Iterator[None]:
-    """Keep other runs out of a folder.
+    """Lock a folder against other runs.
 
     Raises:
-        ValueError: another run is in it, or it cannot be written.
+        ValueError: another run has locked it, or it cannot be written.
     """
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -140,22 +140,24 @@ def start_afresh(output: Path) -> None:
 def find_resumable(
     output: Path, config: Config, data: str, anyway: bool
 ) -> tuple[Path, Progress] | None:
-    """The newest whole checkpoint of a run and how far it had come; None where there is none.
+    """Return the newest intact checkpoint of a run and its progress; None if there is none.
 
     Args:
         output: the run's folder.
-        config: of the run that is to go on.
+        config: of the run that resumes.
         data: fingerprint of its training examples.
         anyway: allow the fields of ``ON_REQUEST`` to differ.
 
     Raises:
-        ValueError: the checkpoint is of another config or other data; names the fields.
+        ValueError: the checkpoint has another config or other data; names the fields.
     """
     put_back(output)
     folder = newest_checkpoint(output)
     if folder is None:
         return None
-    progress = Progress(**read_progress(folder))
+    saved = read_progress(folder)
+    assert saved is not None, "newest_checkpoint returns resumable ones"
+    progress = Progress(**saved)
     changed = differences(checkpoint_config(folder), config)
     against = {n: pair for n, pair in changed.items() if n not in FREE}
     if anyway:
@@ -167,7 +169,7 @@ def find_resumable(
             f"{folder}: trained on other data: the examples of data.train have changed since; "
             "--fresh starts over, another training.output keeps both"
         )
-    if accepted := changed.keys() & ON_REQUEST:  # with the new values it may not be all
+    if accepted := changed.keys() & ON_REQUEST:  # with the new values it may not be complete
         progress.finished = False
         if accepted & EVALUATION:
             progress.best, progress.metrics = None, {}
@@ -191,18 +193,18 @@ def save_resumable(
     progress: Progress,
     accelerator: Accelerator,
 ) -> None:
-    """Write ``last``, to resume from; called by all processes.
+    """Write ``last``, to resume from; all processes call it.
 
     Args:
         output: the run's folder.
-        model: its weights are saved, gathered where they are sharded.
-        optimizer: None where nothing was trained.
+        model: its weights are saved; sharded ones are gathered.
+        optimizer: None if nothing was trained.
         config: of the run.
         progress: how far it is.
-        accelerator: knows the processes.
+        accelerator: of the processes.
 
     Raises:
-        ValueError: it cannot be written; the checkpoints before stay.
+        ValueError: it cannot be written; earlier checkpoints are kept.
     """
     weights = trained_weights(model)
     tensors = {} if optimizer is None else optimizer_tensors(model, optimizer)
@@ -223,9 +225,9 @@ def save_resumable(
 def load_resumable(
     folder: Path, progress: Progress, model: GraphLM, optimizer: Optimizer, accelerator: Accelerator
 ) -> None:
-    """Put model, optimizer and random numbers where a checkpoint of ``save_resumable`` had them.
+    """Restore model, optimizer and random states from a checkpoint of ``save_resumable``.
 
-    Another number of processes keeps the order of the data; what dropout draws is then another.
+    With another number of processes the order of the data is the same, but dropout differs.
 
     Raises:
         ValueError: it was trained on another base model.
@@ -236,8 +238,8 @@ def load_resumable(
     states = read_random(folder, accelerator.process_index)
     if progress.num_processes != accelerator.num_processes:
         logger.warning(
-            "resumed with %d process(es) what %d had begun: the data keep their order, but losses "
-            "are not promised to be those of an undisturbed run",
+            "resumed with %d process(es) a run of %d: the data keep their order, but losses may "
+            "differ from those of an uninterrupted run",
             accelerator.num_processes,
             progress.num_processes,
         )

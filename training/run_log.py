@@ -1,4 +1,4 @@
-"""What a run writes while it trains: log.jsonl and TensorBoard, or Weights & Biases beside them."""
+"""Logs a run to log.jsonl and TensorBoard, and optionally to Weights & Biases."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from turngraph.configs.extras import extra
 
 
 class RunLog:
-    """The log of a run that may go on from an earlier start.
+    """Log of a run, which may resume an earlier one.
 
     Args:
         output: folder of the run.
-        step: that the run goes on from.
-        num_lines: that log.jsonl had there; what stands behind them happens again.
-        wandb_project: also log to this project of Weights & Biases, where it is not None.
+        step: from which the run resumes.
+        num_lines: of log.jsonl at that step; later lines are removed, their steps are repeated.
+        wandb_project: also log to this project of Weights & Biases, if not None.
         config: of the run, for Weights & Biases.
 
     Raises:
-        ValueError: Weights & Biases is asked for and not installed.
+        ValueError: Weights & Biases is configured and not installed.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class RunLog:
         self.wandb = wandb_project and _start_wandb(output, wandb_project, config or {})
 
     def write(self, step: int, seconds: float, values: dict[str, float]) -> None:
-        """Values of a step; seconds since the run's first start."""
+        """Write values of a step; ``seconds`` counts the training time of all starts."""
         for name, value in values.items():
             self.tensorboard.add_scalar(name, value, step)
         self.tensorboard.flush()
@@ -51,14 +51,14 @@ class RunLog:
             self.wandb.log(values, step=step)
 
     def close(self) -> None:
-        """Write what is still held back."""
+        """Flush and close the writers."""
         self.tensorboard.close()
         if self.wandb:
             self.wandb.finish()
 
 
 def _cut(path: Path, num_lines: int) -> int:
-    """Keep the first lines of a file; how many there were."""
+    """Keep the first lines of a file; return how many there were."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     kept = text.splitlines(keepends=True)[:num_lines]
     path.write_text("".join(kept), encoding="utf-8")

@@ -1,8 +1,8 @@
-"""What a checkpoint holds to resume from: optimizer, random numbers, the place in the run.
+"""Writes and reads a checkpoint's state to resume from: optimizer, random numbers, progress.
 
 ``trainer_state/`` of a checkpoint: ``optimizer.safetensors`` (tensors by parameter name),
-``random.safetensors`` (states by process) and ``progress.json``. Weights are the checkpoint's own.
-The order of the data is a function of seed and step, so that the step is the sampler's place.
+``random.safetensors`` (states by process) and ``progress.json``. The weights are the checkpoint's.
+The order of the data is a function of random seed and step, so that the sampler has no state.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OPTIMIZER, RANDOM, PROGRESS = "optimizer.safetensors", "random.safetensors", "pr
 
 
 def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-    """An optimizer's state as ``parameter name/key`` -> tensor, whole and on CPU."""
+    """Return an optimizer's state as ``parameter name/key`` -> tensor, gathered, on CPU."""
     return {
         f"{name}/{key}": whole(value)
         for name, parameter in model.named_parameters()
@@ -34,7 +34,7 @@ def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tenso
 
 
 def load_optimizer(model: nn.Module, optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Fill an optimizer with the state of ``optimizer_tensors``."""
+    """Load the state that ``optimizer_tensors`` returned into an optimizer."""
     parameters = dict(model.named_parameters())
     for full_name, value in tensors.items():
         name, _, key = full_name.rpartition("/")
@@ -45,16 +45,18 @@ def load_optimizer(model: nn.Module, optimizer: Optimizer, tensors: dict[str, Te
 
 
 def random_states() -> dict[str, Tensor]:
-    """The states of this process's random number generators."""
+    """Return the states of this process's random number generators."""
     version, words, gauss = random.getstate()
-    kind, keys, position, has_gauss, cached = np.random.get_state()
-    assert kind == "MT19937", kind
+    numpy_state = np.random.get_state(legacy=False)
+    assert isinstance(numpy_state, dict), type(numpy_state)
+    assert numpy_state["bit_generator"] == "MT19937", numpy_state["bit_generator"]
+    keys, position = numpy_state["state"]["key"].tolist(), numpy_state["state"]["pos"]
     states = {
         "torch": torch.get_rng_state(),
         "python": torch.tensor([version, *words], dtype=torch.int64),
         "python_gauss": torch.tensor([] if gauss is None else [gauss], dtype=torch.float64),
-        "numpy": torch.tensor([*keys.tolist(), position, has_gauss], dtype=torch.int64),
-        "numpy_gauss": torch.tensor([cached], dtype=torch.float64),
+        "numpy": torch.tensor([*keys, position, numpy_state["has_gauss"]], dtype=torch.int64),
+        "numpy_gauss": torch.tensor([numpy_state["gauss"]], dtype=torch.float64),
     }
     if torch.cuda.is_available():
         states["cuda"] = torch.cuda.get_rng_state()
@@ -62,7 +64,7 @@ def random_states() -> dict[str, Tensor]:
 
 
 def set_random_states(states: dict[str, Tensor]) -> None:
-    """Put this process's random number generators where ``random_states`` found them."""
+    """Restore this process's random number generators to the states of ``random_states``."""
     torch.set_rng_state(states["torch"])
     version, *words = states["python"].tolist()
     gauss = states["python_gauss"].tolist()
@@ -94,18 +96,21 @@ def write_trainer_state(
 
 
 def read_progress(folder: Path) -> dict[str, Any] | None:
-    """``progress.json`` of a checkpoint; None where it has nothing to resume from."""
+    """Read ``progress.json`` of a checkpoint; None if it cannot be resumed from."""
     path = folder / FOLDER / PROGRESS
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    if not path.is_file():
+        return None
+    progress: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return progress
 
 
 def read_optimizer(folder: Path) -> dict[str, Tensor]:
-    """The tensors that ``optimizer_tensors`` gave."""
+    """Read the tensors of ``optimizer_tensors``."""
     return load_file(folder / FOLDER / OPTIMIZER)
 
 
 def read_random(folder: Path, rank: int) -> dict[str, Tensor]:
-    """The random states of one process; empty where the run had fewer."""
+    """Read the random states of one process; empty if the run had fewer processes."""
     prefix = f"{rank}/"
     states = load_file(folder / FOLDER / RANDOM)
     return {n.removeprefix(prefix): state for n, state in states.items() if n.startswith(prefix)}

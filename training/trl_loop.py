@@ -3,8 +3,8 @@
 Both loops share everything up to token ids and labels: questions, evidence, prompt, base model,
 initial LoRA weights, order of the examples, Adam and the learning-rate schedule (TRL's own starts
 at 0 and would waste the first step). TRL does batches, forward, loss, accumulation, clipping and
-mixed precision. Without dropout both end with the same weights; with it they draw different masks.
-TRL's own checkpoints hold pickles, which Turngraph never writes: a stopped run starts over.
+mixed precision. Without dropout both end with the same weights; with dropout their masks differ.
+TRL's own checkpoints contain pickles, which Turngraph never writes: a stopped run starts over.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def train_with_trl(
         stop: asked after every step.
 
     Raises:
-        ValueError: several processes were started, TRL would average the loss of this base model in
-            another way, or a loss is not finite.
-        SystemExit: it was asked to stop; nothing is saved.
+        ValueError: several processes were started, TRL would average the loss of this base model
+            differently, or a loss is not finite.
+        SystemExit: a stop was requested; nothing is saved.
     """
     config = run.config
     if run.accelerator.num_processes > 1:
@@ -77,7 +77,7 @@ def train_with_trl(
         if "loss" not in entry:
             continue
         values = log_values(entry)
-        run.progress.step = entry["step"]
+        run.progress.step = int(entry["step"])
         run.log(values)
         if not (math.isfinite(values["loss"]) and math.isfinite(values["gradient_norm"])):
             raise ValueError(f"step {entry['step']}: {values}; no checkpoint is written")
@@ -89,11 +89,11 @@ def train_with_trl(
         )
         raise SystemExit(EXIT_GO_ON)
     run.progress.step = trainer.state.global_step
-    cast_adapter_inputs(run.model.lm, config.model.dtype != "bfloat16")
+    cast_adapter_inputs(run.model.causal_lm, config.model.dtype != "bfloat16")
 
 
-class _StopCallback(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
-    """Ends TRL's loop where the run was asked to stop."""
+class _StopCallback(TrainerCallback):
+    """Ends TRL's loop when a stop is requested."""
 
     def __init__(self, stop: StopRequest) -> None:
         self.stop = stop
@@ -101,14 +101,15 @@ class _StopCallback(TrainerCallback):  # type: ignore[misc]  # transformers ship
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Look at the request after every step."""
+        """Check the request after every step."""
         if self.stop and state.global_step < state.max_steps:
             control.should_training_stop = True
 
 
 def trainer_arguments(config: Config) -> SFTConfig:
-    """Return TRL's arguments for a config; what TRL does beyond our loop is switched off."""
+    """Return TRL's arguments for a config, with everything off that our loop does not do."""
     settings = config.training
+    assert settings.batch_size is not None, "checked by the config"
     return SFTConfig(
         output_dir=settings.output,
         num_train_epochs=1,  # the data set holds all epochs, in our order
@@ -129,14 +130,14 @@ def trainer_arguments(config: Config) -> SFTConfig:
 
 
 def ids_and_labels(example: Example) -> dict[str, list[int]]:
-    """Return one example as TRL takes it, from the tensors that our loop trains on."""
+    """Return one example in TRL's format, from the tensors that our loop trains on."""
     batch = collate([example], "right", with_target=True)
     assert batch.labels is not None
     return {"input_ids": batch.input_ids[0].tolist(), "labels": batch.labels[0].tolist()}
 
 
 def training_set(examples: Sequence[Example], schedule: BatchSchedule) -> Dataset:
-    """Return the examples that our loop would see, in its order, epoch after epoch."""
+    """Return the examples in the order of our loop, epoch after epoch."""
     rows = [ids_and_labels(example) for example in tqdm(examples, desc="ids and labels")]
     steps = map(schedule.step, range(schedule.num_steps))
     return Dataset.from_list(rows).select([i for step in steps for batch in step for i in batch])
@@ -153,23 +154,23 @@ def make_trainer(
     """Make TRL's trainer over our LM, optimizer and schedule.
 
     Raises:
-        ValueError: TRL would average the loss of this base model in another way.
+        ValueError: TRL would average the loss of this base model differently.
     """
-    constants.HF_HUB_DISABLE_TELEMETRY = True  # TRL reports every run to its makers
+    constants.HF_HUB_DISABLE_TELEMETRY = True  # TRL reports every run to its developers
     model.to(args.device)
-    cast_adapter_inputs(model.lm, True)  # as PEFT leaves them
+    cast_adapter_inputs(model.causal_lm, True)  # PEFT's default
     optimizer = make_optimizer(model, config.training)
     scheduler = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: rate_factor(config.training, step, num_steps)
     )
     trainer = SFTTrainer(
-        model=model.lm,
+        model=model.causal_lm,
         args=args,
         train_dataset=dataset,
         processing_class=tokenizer,
         optimizers=(optimizer, scheduler),
     )
-    if not trainer.model_accepts_loss_kwargs:  # else divided by the answer tokens of the step
+    if not trainer.model_accepts_loss_kwargs:  # needed to divide by the step's answer tokens
         raise ValueError(
             f"config field model.base_model: {config.model.base_model!r} given, TRL averages its "
             "loss within each forward pass and not over the whole step"
