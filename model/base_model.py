@@ -84,7 +84,7 @@ def four_bit(dtype: str) -> BitsAndBytesConfig:
     """
     field = "config field model.quantization: '4bit' given"
     if importlib.util.find_spec("bitsandbytes") is None:
-        raise ValueError(f"{field} needs bitsandbytes: pip install 'turngraph[qlora]'")
+        raise ValueError(f"{field}, it needs bitsandbytes: pip install 'turngraph[qlora]'")
     if not torch.cuda.is_available():
         # on CPUs with AVX512-BF16 gradients are lost once the model has generated something
         raise ValueError(f"{field}, it needs a GPU, and torch finds none here")
