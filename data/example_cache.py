@@ -31,17 +31,11 @@ from tqdm import tqdm
 from turngraph.configs.models import cache_folder, local_folder
 from turngraph.configs.schema import EDGE_TYPES, DataConfig
 from turngraph.data.embedding import cached
+from turngraph.data.entities import complete_entities
 from turngraph.data.examples import Example, ExampleBuilder, choose_questions
 from turngraph.data.graph.chain_graph import ChainGraph, Mentions
-from turngraph.data.graph.entities import complete_entities
-from turngraph.data.jsonlines import (
-    Json,
-    Place,
-    join_pools,
-    parse_evidence,
-    read_conversations,
-    to_json,
-)
+from turngraph.data.json_fields import Json, Place
+from turngraph.data.jsonlines import join_pools, parse_evidence, read_conversations, to_json
 from turngraph.data.sources.table_questions import questions_from_tables
 from turngraph.data.types import SOURCES, Conversation, Evidence, Retrieved
 from turngraph.data.workers import map_in_workers
@@ -50,10 +44,10 @@ logger = logging.getLogger(__name__)
 
 DATA = Path(__file__).parent
 CODE = (
-    "embedding example_cache examples graph/chain_graph graph/entities graph/entity_spans"
-    " graph/graph_edges graph/mentions graph/rewire graph/table_structure json_fields jsonlines"
-    " linearise normalise prompt retrieval/bm25 retrieval/evidence_memory scoring/metrics"
-    " sources/table_questions types"
+    "embedding entities example_cache examples graph/chain_graph graph/entity_spans"
+    " graph/graph_edges graph/mentions graph/rewire json_fields jsonlines linearise normalise"
+    " prompt retrieval/bm25 retrieval/evidence_memory scoring/metrics sources/table_questions"
+    " table_structure types"
 ).split()
 """Modules of ``data/`` that shape an example; a change in one of them makes a new cache file."""
 PACKAGES = ("bm25s", "rank-bm25", "pyahocorasick", "tokenizers", "numpy")
@@ -175,7 +169,9 @@ def _file_hash(path: Path) -> str:
 def _encoder_files(builder: ExampleBuilder) -> dict[str, str]:
     """The sentence encoder's files, weights too: another of that name must not find old scores."""
     folder = local_folder(builder.config.embedder) if builder.needs_embed else None
-    files = sorted(folder.rglob("*")) if folder is not None else ()
+    if folder is None:
+        return {}
+    files = sorted(folder.rglob("*"))
     return {str(f.relative_to(folder)): _file_hash(f) for f in files if f.is_file()}
 
 
@@ -393,5 +389,5 @@ def _digest(key: str, counts: str, arrays: Arrays) -> str:
     digest = hashlib.sha256(f"{key} {counts}".encode())
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype} {array.shape}".encode())
-        digest.update(np.ascontiguousarray(array))
+        digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()

@@ -81,8 +81,8 @@ class Example:
     @property
     def num_tokens(self) -> int:
         """Tokens of the whole input, answer included."""
-        parts = (self.prefix_ids, self.graph.prompt_ids, self.suffix_ids, self.target_ids)
-        return sum(map(len, parts))
+        num_evidence = len(self.graph.prompt_ids)
+        return len(self.prefix_ids) + num_evidence + len(self.suffix_ids) + len(self.target_ids)
 
     def to_pyg(self) -> Data:
         """Return the evidence graph as PyTorch Geometric's ``Data``, for its layers and loaders.

@@ -1,18 +1,20 @@
-"""Lines of JSON and their fields, read with checks that name file, line and field."""
+"""Readers of JSON Lines and their fields, with errors that name file, line and field."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 Json = dict[str, Any]
-_KIND = {str: "a string", list: "a list", dict: "an object"}
+_KIND: dict[type, str] = {str: "a string", list: "a list", dict: "an object"}
+Kind = TypeVar("Kind", str, list[Any], Json)
+Default = TypeVar("Default")
 
 
 class Place:
-    """Where in a file a value stands, so that every error can name file, line and field."""
+    """Location of a value: file, line and field, which every error names."""
 
     def __init__(self, path: str | Path, line: int | None = None, field: str = "") -> None:
         self.path, self.line, self.field = path, line, field
@@ -23,7 +25,7 @@ class Place:
         return Place(self.path, self.line, f"{self.field}.{part}" if self.field else part)
 
     def error(self, message: str) -> ValueError:
-        """The one error that a user sees: ``FILE, line N, field F: message``."""
+        """Return the error that a user sees: ``FILE, line N, field F: message``."""
         parts = [str(self.path)]
         parts += [f"line {self.line}"] if self.line is not None else []
         parts += [f"field {self.field}"] if self.field else []
@@ -31,7 +33,7 @@ class Place:
 
 
 def iter_lines(path: str | Path) -> Iterator[tuple[Place, Json]]:
-    """Each non-blank line of a JSON Lines file as an object, with its place.
+    """Yield each non-blank line of a JSON Lines file as an object, with its location.
 
     Raises:
         ValueError: the file is missing, or a line is not UTF-8 or not a JSON object; the message
@@ -43,7 +45,7 @@ def iter_lines(path: str | Path) -> Iterator[tuple[Place, Json]]:
 
 
 def raw_lines(path: str | Path) -> Iterator[tuple[Place, bytes]]:
-    """Each line of a file as it is, with its place.
+    """Yield each line of a file unparsed, with its location.
 
     Raises:
         ValueError: the file is missing.
@@ -56,7 +58,7 @@ def raw_lines(path: str | Path) -> Iterator[tuple[Place, bytes]]:
 
 
 def parse_line(raw: bytes, place: Place) -> Json | None:
-    """A line as an object; None where it is blank.
+    """Parse a line into an object; return None if it is blank.
 
     Raises:
         ValueError: as ``iter_lines``.
@@ -77,18 +79,24 @@ def parse_line(raw: bytes, place: Place) -> Json | None:
     return value
 
 
+@overload
+def field(record: Json, name: str, kind: type[Kind], place: Place) -> Kind: ...
+@overload
+def field(
+    record: Json, name: str, kind: type[Kind], place: Place, default: Default
+) -> Kind | Default: ...
 def field(record: Json, name: str, kind: type, place: Place, default: Any = ...) -> Any:
-    """A field of a record, checked for its kind; strings lose lone surrogates.
+    """Return a field of a record after checking its type; strings lose lone surrogates.
 
     Args:
         record: the JSON object.
         name: the field's name.
-        kind: ``str``, ``list`` or ``dict``; for ``str`` a whole number is taken as its digits.
-        place: the place of the record.
-        default: returned where the field is missing or null; without it the field is required.
+        kind: ``str``, ``list`` or ``dict``; for ``str`` an integer is converted to its digits.
+        place: location of the record.
+        default: returned if the field is missing or null; without it the field is required.
 
     Raises:
-        ValueError: the field is missing or of another kind.
+        ValueError: the field is missing or of another type.
     """
     value = record.get(name)
     if value is None:
@@ -99,16 +107,16 @@ def field(record: Json, name: str, kind: type, place: Place, default: Any = ...)
         return str(value)
     if not isinstance(value, kind):
         raise (place / name).error(f"must be {_KIND[kind]}, not {json.dumps(value)[:40]}")
-    return well_formed(value) if kind is str else value
+    return well_formed(value) if isinstance(value, str) else value
 
 
 def well_formed(text: str) -> str:
-    """A text without lone surrogates, which no file can hold."""
+    """Replace lone surrogates, which UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def records(record: Json, name: str, place: Place) -> Iterator[tuple[Place, Json]]:
-    """The objects of a list field, each with its place; none where the field is missing.
+    """Yield the objects of a list field with their locations; none if the field is missing.
 
     Raises:
         ValueError: the field is not a list of objects.

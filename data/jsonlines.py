@@ -118,7 +118,9 @@ def _unknown_fields(record: Json, what: str = "", above: str = "") -> Iterator[s
 
 def unique_ids(ids: list[str], what: str) -> list[str]:
     """The ids, a repeated one with ``#2``, ``#3`` behind it; a warning names the repeated ones."""
-    taken, seen, repeated, result = set(ids), {}, {}, []
+    taken, result = set(ids), list[str]()
+    seen: dict[str, int] = {}
+    repeated: dict[str, int] = {}
     for id_ in ids:
         seen[id_] = seen.get(id_, 0) + 1
         new = id_
@@ -239,9 +241,10 @@ def parse_evidence(record: Json, place: Place, default_id: str) -> Evidence:
     Raises:
         ValueError: text or source is missing or wrong, or an entity is malformed.
     """
-    source = field(record, "source", str, place, "text")
-    if source not in SOURCES:
-        raise (place / "source").error(f"must be one of {', '.join(SOURCES)}, not {source!r}")
+    name = field(record, "source", str, place, "text")
+    source = next((known for known in SOURCES if known == name), None)
+    if source is None:
+        raise (place / "source").error(f"must be one of {', '.join(SOURCES)}, not {name!r}")
     entities: dict[str, Entity] = {}
     for at, value in records(record, "entities", place):
         entity = _parse_entity(value, at)
@@ -264,12 +267,12 @@ def _label(record: Json, place: Place) -> str:
 
 def _parse_entity(record: Json, place: Place) -> Entity:
     label = _label(record, place)
-    mentions = field(record, "mentions", list, place, [])
-    for index, mention in enumerate(mentions):
+    mentions = []
+    for index, mention in enumerate(field(record, "mentions", list, place, [])):
         if not isinstance(mention, str):
             raise (place / "mentions" / index).error("must be a string")
-    mentions = tuple(map(well_formed, mentions))
-    return Entity(field(record, "id", str, place, label), label, mentions)
+        mentions.append(well_formed(mention))
+    return Entity(field(record, "id", str, place, label), label, tuple(mentions))
 
 
 def read_pool(path: str | Path) -> tuple[Evidence, ...]:

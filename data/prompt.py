@@ -162,5 +162,5 @@ class Prompt:
         ids = list(ids)
         stops = {self.end_id, self.tokenizer.eos_token_id}
         end = next((i for i, token in enumerate(ids) if token in stops), len(ids))
-        text = self.tokenizer.decode(ids[:end], skip_special_tokens=True)
+        text: str = self.tokenizer.decode(ids[:end], skip_special_tokens=True)
         return text.strip().split("\n")[0].strip()

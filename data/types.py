@@ -1,6 +1,6 @@
-"""The words of the project as dataclasses: conversation, turn, answer, evidence, entity.
+"""Core dataclasses: conversation, turn, answer, evidence, entity.
 
-Everything that reads a benchmark produces these, everything downstream consumes them.
+Every reader of a benchmark produces them, and everything downstream consumes them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 Source = Literal["kb", "text", "table", "infobox", "memory"]
-SOURCES: tuple[str, ...] = get_args(Source)
+SOURCES: tuple[Source, ...] = get_args(Source)
 
 MAX_LISTED_ANSWERS = 5
 LIST_SEPARATOR = "; "
@@ -18,12 +18,12 @@ LIST_SEPARATOR = "; "
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """What a passage mentions.
+    """Entity that a passage mentions.
 
     Args:
-        id: equal ids are the same entity, whichever passage they stand in.
+        id: equal ids are the same entity, in whichever passage.
         label: its canonical name, the form that an answer takes.
-        mentions: other spellings under which the passage's text may name it.
+        mentions: other spellings that the passage's text may use.
     """
 
     id: str
@@ -33,13 +33,13 @@ class Entity:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One linearised statement with its source and its entities.
+    """Passage: one linearised statement with its source and its entities.
 
     Args:
         id: unique within its evidence pool.
         text: what the language model reads.
-        source: where it came from.
-        entities: what it mentions; without duplicates by id.
+        source: the kind of data that it comes from.
+        entities: the entities that it mentions, distinct by id.
     """
 
     id: str
@@ -50,7 +50,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A gold answer: its label, and its id where the benchmark has one."""
+    """Gold answer: its label, and its id if the benchmark has one."""
 
     label: str
     id: str | None = None
@@ -62,11 +62,11 @@ class Turn:
 
     Args:
         id: unique within its conversation.
-        question: as the user asked it.
+        question: as the user typed it.
         answers: all gold answers; more than one means that the answer is a list. Empty at
             inference time.
-        source: where the benchmark says the answer comes from, if it says so.
-        evidence: a pool of this turn's own, read beside the conversation's.
+        source: the answer's source according to the benchmark, if it names one.
+        evidence: the turn's own pool, which is joined with the conversation's.
     """
 
     id: str
@@ -78,13 +78,13 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A dialogue over one evidence pool.
+    """Dialogue over one evidence pool.
 
     Args:
         id: unique within its file.
-        domain: the benchmark's domain ("books"), "" where it has none.
-        turns: in the order in which they were asked.
-        evidence: the pool that every turn may draw on. Conversations over the same page share
+        domain: the benchmark's domain ("books"), or "".
+        turns: in the order of the dialogue.
+        evidence: the pool that every turn retrieves from. Conversations over the same page share
             one tuple, so that the page is indexed once.
     """
 
@@ -99,7 +99,7 @@ Interaction = Sequence[tuple[str, str]]
 
 
 def interaction_answer(answers: Sequence[Answer]) -> str:
-    """The text of an answer inside the interaction: the first five labels and "and N more"."""
+    """Return an answer's text for the interaction: the first five labels and "and N more"."""
     labels = [answer.label for answer in answers]
     text = LIST_SEPARATOR.join(labels[:MAX_LISTED_ANSWERS])
     rest = len(labels) - MAX_LISTED_ANSWERS
@@ -107,29 +107,29 @@ def interaction_answer(answers: Sequence[Answer]) -> str:
 
 
 def target_answer(answers: Sequence[Answer]) -> str:
-    """The text that the model learns to write: all labels, joined by "; "."""
+    """Return the text that the model learns to generate: all labels, joined by "; "."""
     return LIST_SEPARATOR.join(answer.label for answer in answers)
 
 
 def gold_interaction(conversation: Conversation, turn: int) -> list[tuple[str, str]]:
-    """The interaction before turn number ``turn`` (from 0), filled with gold answers."""
+    """Return the interaction before the turn at index ``turn``, with gold answers."""
     return [(t.question, interaction_answer(t.answers)) for t in conversation.turns[:turn]]
 
 
 def query(interaction: Interaction, question: str) -> str:
-    """Q_t = q_1 a_1 ... q_t (paper, section 4.1), one text with single spaces between."""
+    """Return Q_t = q_1 a_1 ... q_t (paper, section 4.1), joined by single spaces."""
     parts = [part for pair in interaction for part in pair] + [question]
     return " ".join(part for part in parts if part)
 
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    """A passage with why it was chosen.
+    """Passage with its retrieval score and turn.
 
     Args:
         evidence: the passage.
-        score: BM25 score, or cosine similarity where it came from an evidence memory that reranks.
-        from_turn: the turn (from 0) whose retrieval found it; an earlier one means memory.
+        score: BM25 score, or cosine similarity if an evidence memory with ``rerank`` added it.
+        from_turn: index of the turn that retrieved it; an earlier turn means memory.
     """
 
     evidence: Evidence

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -35,7 +35,7 @@ def map_in_workers(
     work: Callable[[Made, Task], Result],
     tasks: Sequence[Task],
     num_workers: int,
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """``work(make(), task)`` for every task, in their order.
 
     Processes are spawned, as a fork would copy locks that threads of torch and tokenizers hold.

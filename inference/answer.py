@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.examples import Example, ExampleBuilder
-from turngraph.data.jsonlines import Json, iter_lines
+from turngraph.data.json_fields import Json, iter_lines
 from turngraph.data.types import Interaction
 from turngraph.inference.answer_batches import Batching, answer_batches, unanswered
 from turngraph.inference.choose import Choice

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from turngraph.data.batches.collate import Batch, candidate_entities, collate
 from turngraph.data.examples import Example
-from turngraph.data.jsonlines import Json
+from turngraph.data.json_fields import Json
 from turngraph.data.prompt import Prompt
 from turngraph.data.scoring.predictions import error_record, prediction_record
 from turngraph.data.scoring.proposals import NUM_PROPOSALS, Proposal

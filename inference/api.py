@@ -9,7 +9,7 @@ from typing import Literal, TypedDict, Unpack
 from turngraph.configs.schema import Config
 from turngraph.data.examples import ExampleBuilder
 from turngraph.data.graph.chain_graph import CutEdges
-from turngraph.data.jsonlines import Json
+from turngraph.data.json_fields import Json
 from turngraph.data.types import Conversation, Turn
 from turngraph.inference.answer import answer_lines, check_proposed
 from turngraph.inference.evidence import Item, read_evidence

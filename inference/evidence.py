@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from turngraph.data.graph.entities import find_entities
+from turngraph.data.entities import find_entities
 from turngraph.data.jsonlines import join_pools, read_pool
 from turngraph.data.sources.pool import READERS, read_file, read_folder
 from turngraph.data.types import Evidence

@@ -24,8 +24,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from turngraph.data.batches.collate import collate
+from turngraph.data.entities import complete_entities
 from turngraph.data.examples import Example, ExampleBuilder
-from turngraph.data.graph.entities import complete_entities
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import dump, read_conversations
 from turngraph.data.prompt import Prompt

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.graph.chain_graph import CutEdges
-from turngraph.data.jsonlines import Json, Place
+from turngraph.data.json_fields import Json, Place
 from turngraph.data.scoring.predictions import proposals_of
 from turngraph.data.scoring.proposals import NUM_PROPOSALS, Proposed
 from turngraph.inference.answer_batches import Batching, answer_batch, answer_batches

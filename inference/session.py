@@ -20,7 +20,8 @@ from turngraph.configs.models import sentence_encoder
 from turngraph.configs.schema import MemoryGraphConfig
 from turngraph.data.embedding import cached
 from turngraph.data.examples import Example, ExampleBuilder
-from turngraph.data.jsonlines import Json, join_pools, write_conversations
+from turngraph.data.json_fields import Json
+from turngraph.data.jsonlines import join_pools, write_conversations
 from turngraph.data.scoring.explanation import ExplainedTurn
 from turngraph.data.types import Answer, Conversation, Entity, Evidence, Retrieved, Turn
 from turngraph.inference.answer_batches import answer_batch, lengths_beyond

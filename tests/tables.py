@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turngraph.data.graph.entities import entity_of
+from turngraph.data.entities import entity_of
 from turngraph.data.linearise import linearise_row
 from turngraph.data.types import Evidence
 

@@ -39,18 +39,16 @@ LAYERS: tuple[set[str], ...] = (
 
 DATA_LAYERS: tuple[set[str], ...] = (
     {"types", "normalise", "json_fields", "embedding", "workers", "cli"},
-    {"jsonlines", "linearise", "scoring.metrics"},
+    {"jsonlines", "linearise", "table_structure", "scoring.metrics"},
+    {"entities"},
     {"sources", "retrieval", "graph"},
     {"prompt", "memory_graph"},
     {"examples"},
     {"batches", "scoring", "example_cache"},
 )
 """The same inside ``data/``. The metrics are below what scores whole files with them."""
-BESIDE_IN_DATA = {
-    ("sources.pool", "graph"): "a pool is written with the entities that its texts name",
-    ("sources.table_questions", "graph"): "the questions are made of a table's cells",
-}
-"""Arrows inside one layer, each with its reason; without need there is none."""
+READ_THE_MEMORY_GRAPH = {"data.examples"}
+"""What of ``data/`` outside the memory graph imports it: examples, for conversations' graphs."""
 
 MEMORY_LAYERS: tuple[set[str], ...] = (
     {"memory_types", "names", "times"},
@@ -232,7 +230,14 @@ def test_data_and_model_never_import_each_other_and_configs_neither() -> None:
 
 
 def test_inside_data_arrows_go_down() -> None:
-    check_arrows("data.", DATA_LAYERS, BESIDE_IN_DATA)
+    check_arrows("data.", DATA_LAYERS)
+
+
+def test_only_examples_know_the_memory_graph() -> None:
+    graph = "data.memory_graph."
+    outside = {m: p for m, p in MODULES.items() if m.startswith("data.") and graph not in m}
+    readers = {m for m, p in outside.items() if any(n.startswith(graph) for n in ours(p))}
+    assert readers == READ_THE_MEMORY_GRAPH
 
 
 def test_inside_the_memory_graph_arrows_go_down() -> None:

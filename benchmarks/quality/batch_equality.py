@@ -22,8 +22,8 @@ from tqdm import tqdm
 
 from turngraph.data.batches.collate import collate
 from turngraph.data.cli import run_cli
+from turngraph.data.entities import complete_entities
 from turngraph.data.examples import Example, choose_questions
-from turngraph.data.graph.entities import complete_entities
 from turngraph.data.jsonlines import read_conversations
 from turngraph.infer import positive
 from turngraph.inference.answer_batches import Batching, prompt_length

@@ -25,8 +25,8 @@ from turngraph.benchmarks.quality.records import open_records
 from turngraph.benchmarks.study.row_scores import cell
 from turngraph.data.batches.collate import collate
 from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
+from turngraph.data.entities import complete_entities
 from turngraph.data.examples import Example, ExampleBuilder, choose_questions
-from turngraph.data.graph.entities import complete_entities
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import dump, read_conversations
 from turngraph.data.scoring.score import bootstrap

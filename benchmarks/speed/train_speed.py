@@ -61,8 +61,8 @@ from turngraph.configs.schema import Config, ModelConfig
 from turngraph.configs.shipped import find_config
 from turngraph.data.cli import run_cli
 from turngraph.data.embedding import cached
+from turngraph.data.entities import complete_entities
 from turngraph.data.examples import Example, ExampleBuilder, choose_questions
-from turngraph.data.graph.entities import complete_entities
 from turngraph.data.jsonlines import read_conversations
 from turngraph.data.prompt import Prompt
 from turngraph.data.sources import worldfacts

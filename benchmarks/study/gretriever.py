@@ -36,8 +36,8 @@ from turngraph.data.batches.prefetch import fingerprint
 from turngraph.data.batches.schedule import BatchSchedule
 from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
 from turngraph.data.embedding import cached
+from turngraph.data.entities import complete_entities
 from turngraph.data.examples import Example, ExampleBuilder, choose_questions
-from turngraph.data.graph.entities import complete_entities
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import read_conversations
 from turngraph.data.scoring.predictions import prediction_record

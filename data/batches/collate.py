@@ -1,10 +1,10 @@
-"""Examples to tensors; only tensors cross from ``data`` to ``model``."""
+"""Collation of examples into tensors; only tensors cross from ``data`` to ``model``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,28 +21,28 @@ IGNORED_LABEL = -100
 
 
 def candidate_entities(example: Example) -> list[Entity]:
-    """The entities that an example can be answered with, in the order of ``Candidates``."""
+    """Return the candidate entities of an example, in the order of ``Candidates``."""
     assert example.graph.mentions is not None, "built without mentions"
     entities = list(entities_of([item.evidence for item in example.evidence]).values())
-    return [entities[number] for number in np.unique(example.graph.mentions.entities)]
+    return [entities[index] for index in np.unique(example.graph.mentions.entities)]
 
 
 @dataclass
 class Candidates:
-    """The entities that the examples of a batch can be answered with: C of B examples.
+    """Candidate entities of a batch: C candidates of B examples.
 
-    Nodes stand in S segments, one behind the other: the passages of an example, then its question.
-    Mentions of one candidate stand together, candidates of one example likewise.
+    The nodes form S consecutive segments: the passages of an example, then its question. Mentions
+    of one candidate are consecutive, and so are the candidates of one example.
 
     Args:
-        segment_sizes: nodes in each segment, [S].
-        questions: the segment of each example's question, [B].
-        features: of each segment ``configs.schema.PASSAGE_FEATURES``, [S, 3]; 0 of questions.
+        segment_sizes: number of nodes of each segment, [S].
+        questions: index of each example's question segment, [B].
+        features: ``configs.schema.PASSAGE_FEATURES`` of each segment, [S, 3]; 0 for questions.
         nodes: the last node of each mention, [M].
-        segments: the segment of each mention, [M].
-        num_mentions: of each candidate, [C].
-        num_candidates: of each example, [B].
-        gold: whether a candidate is a gold answer, [C]; None where there are no targets.
+        segments: index of each mention's segment, [M].
+        num_mentions: number of mentions of each candidate, [C].
+        num_candidates: number of candidates of each example, [B].
+        gold: whether a candidate is a gold answer, [C]; None without targets.
     """
 
     segment_sizes: Tensor
@@ -55,7 +55,7 @@ class Candidates:
     gold: Tensor | None
 
     def to(self, device: torch.device | str) -> Candidates:
-        """The same candidates on a device."""
+        """Return the candidates on a device."""
         tensors = {field.name: getattr(self, field.name) for field in fields(self)}
         moved = {
             name: tensor.to(device, non_blocking=True)
@@ -67,25 +67,25 @@ class Candidates:
 
 @dataclass
 class Batch:
-    """B examples of up to T tokens, evidence tokens included.
+    """Batch of B examples of up to T tokens, evidence tokens included.
 
-    Packed, the examples stand one behind the other in one row, and B is 1.
+    Packed examples are concatenated in one row, and B is 1.
 
     Args:
         input_ids: token ids of prefix, evidence, suffix and answer, [B, T].
-        attention_mask: False on padding, [B, T]; None where examples are packed.
-        position_ids: places of the tokens in their example, from 0, [B, T]; going on over padding
-            on the right, 0 on the left.
-        node_mask: True where the evidence stands, [B, T]; the k-th True in row-major order is
+        attention_mask: False on padding, [B, T]; None if examples are packed.
+        position_ids: position of each token in its example, from 0, [B, T]; padding continues the
+            count on the right and has 0 on the left.
+        node_mask: True on evidence tokens, [B, T]; the k-th True in row-major order is
             node k of the batch, or the k-th node that is ``in_prompt``.
         labels: the answer's ids at their own positions, -100 elsewhere, [B, T].
         edge_index: edges between nodes of the batch, source row and target row, [2, E].
-        edge_types: type of each edge, [E]; -1 where nothing says it.
-        node_ids: token ids of the nodes, [N]; None where all of them stand in the prompt.
-        in_prompt: whether a node takes a position in the prompt, [N]; None where all do.
-        padded_right: whether all padding stands behind the examples, where no token of a causal LM
-            sees it.
-        candidates: the entities that can be answered with; None where the graphs have no mentions.
+        edge_types: type of each edge, [E]; -1 if unknown.
+        node_ids: token ids of the nodes, [N]; None if all nodes are in the prompt.
+        in_prompt: whether a node has a position in the prompt, [N]; None if all have.
+        padded_right: whether all padding follows the examples, so that no token of a causal LM
+            attends to it.
+        candidates: candidate answers; None if the graphs have no mentions.
     """
 
     input_ids: Tensor
@@ -101,8 +101,8 @@ class Batch:
     candidates: Candidates | None = None
 
     def to(self, device: torch.device | str) -> Batch:
-        """The same batch on a device."""
-        tensors = {
+        """Return the batch on a device."""
+        tensors: dict[str, Any] = {
             field.name: tensor.to(device, non_blocking=True)
             for field in fields(self)
             if isinstance(tensor := getattr(self, field.name), Tensor)
@@ -123,9 +123,9 @@ def collate(
     Args:
         examples: at least one.
         padding_side: ``right`` to train, ``left`` to generate.
-        with_target: whether the gold answer stands behind the prompt, with labels.
-        pad_id: fills the padding; never read, as the mask hides it.
-        packed: one example behind the other in one row, without padding; to train only.
+        with_target: whether the gold answer follows the prompt, with labels.
+        pad_id: token id of the padding; never read, as the mask hides it.
+        packed: concatenate the examples in one row, without padding; for training only.
 
     Raises:
         ValueError: an example has no gold answer to train on.
@@ -154,38 +154,54 @@ def collate(
         first_node = start + len(example.prefix_ids)
         node_mask[row, first_node : first_node + len(evidence)] = True
         labels[row, end - len(target) : end] = target
-        labels[row, start] = IGNORED_LABEL  # what stands before it is no part of the example
-    mask = None if packed else torch.from_numpy(attention_mask)
-    tensors = map(torch.from_numpy, (position_ids, node_mask, labels))
+        labels[row, start] = IGNORED_LABEL  # the token before it is not part of the example
     graph = _join_graphs([example.graph for example in examples])
-    batch = Batch(torch.from_numpy(input_ids), mask, *tensors, **graph, padded_right=padded_right)
-    batch.candidates = join_candidates(examples, with_target)
-    return batch
+    return Batch(
+        input_ids=torch.from_numpy(input_ids),
+        attention_mask=None if packed else torch.from_numpy(attention_mask),
+        position_ids=torch.from_numpy(position_ids),
+        node_mask=torch.from_numpy(node_mask),
+        labels=torch.from_numpy(labels),
+        edge_index=graph.edge_index,
+        edge_types=graph.edge_types,
+        node_ids=graph.node_ids,
+        in_prompt=graph.in_prompt,
+        padded_right=padded_right,
+        candidates=join_candidates(examples, with_target),
+    )
 
 
-def _join_graphs(graphs: Sequence[ChainGraph]) -> dict[str, Tensor | None]:
-    """The graphs of a batch as disjoint parts of one."""
+class _JoinedGraph(NamedTuple):
+    """Fields of a ``Batch`` that describe its graph."""
+
+    edge_index: Tensor
+    edge_types: Tensor
+    node_ids: Tensor | None
+    in_prompt: Tensor | None
+
+
+def _join_graphs(graphs: Sequence[ChainGraph]) -> _JoinedGraph:
+    """Join the graphs of a batch as disjoint components of one."""
     starts = np.cumsum([0, *(len(graph.node_ids) for graph in graphs)])
     edges = [graph.edge_index + start for graph, start in zip(graphs, starts, strict=False)]
     types = [
         np.full(graph.edge_index.shape[1], -1) if graph.edge_types is None else graph.edge_types
         for graph in graphs
     ]
-    joined = {"edge_index": np.concatenate(edges, axis=1), "edge_types": np.concatenate(types)}
-    tensors: dict[str, Tensor | None] = {k: torch.from_numpy(v) for k, v in joined.items()}
+    edge_index = torch.from_numpy(np.concatenate(edges, axis=1))
+    edge_types = torch.from_numpy(np.concatenate(types))
     if not any(graph.num_hidden for graph in graphs):
-        return tensors | {"node_ids": None, "in_prompt": None}
+        return _JoinedGraph(edge_index, edge_types, None, None)
     node_ids = np.concatenate([graph.node_ids for graph in graphs])
     sizes = [(len(graph.prompt_ids), graph.num_hidden) for graph in graphs]
     in_prompt = np.repeat([True, False] * len(graphs), [size for pair in sizes for size in pair])
-    return tensors | {
-        "node_ids": torch.from_numpy(node_ids),
-        "in_prompt": torch.from_numpy(in_prompt),
-    }
+    return _JoinedGraph(
+        edge_index, edge_types, torch.from_numpy(node_ids), torch.from_numpy(in_prompt)
+    )
 
 
 def join_candidates(examples: Sequence[Example], with_gold: bool) -> Candidates | None:
-    """The candidates of a batch; None where a graph was built without mentions."""
+    """Return the candidates of a batch; None if a graph was built without mentions."""
     parts: dict[str, list[np.ndarray]] = {field.name: [] for field in fields(Candidates)}
     first_node = first_segment = 0
     for example in examples:

@@ -154,7 +154,7 @@ def fingerprint(examples: Sequence[Example]) -> str:
         sizes = (len(example.prefix_ids), len(graph.node_ids), len(example.suffix_ids))
         digest.update(repr((example.key, sizes)).encode())
         ids = [example.prefix_ids, graph.node_ids, example.suffix_ids, example.target_ids]
-        types = [] if graph.edge_types is None else graph.edge_types
+        types: np.ndarray | list[int] = [] if graph.edge_types is None else graph.edge_types
         for part in (*ids, graph.edge_index, types, [graph.num_hidden]):
             digest.update(np.asarray(part, np.int64).tobytes())
     return digest.hexdigest()

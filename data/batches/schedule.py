@@ -126,6 +126,7 @@ class BatchSchedule:
     def _group(self, epoch: int) -> list[list[int]]:
         """An epoch's examples in batches within ``batch_tokens``, in random order."""
         settings, lengths, order = self.settings, self._lengths, self._order(epoch)
+        assert settings.batch_tokens is not None, "only batches by tokens are grouped"
         rng = random.Random(f"batches of epoch {epoch} of seed {settings.seed}")
         if not settings.packing:
             order = sorted(order, key=lambda i: -lengths[i] * (1 + BLUR * rng.random()))

@@ -10,11 +10,11 @@ from typing import Literal
 
 import numpy as np
 
+from turngraph.data.entities import FUNCTION_WORDS
 from turngraph.data.graph.chain_graph import TokenisedPassage, TypedEdges, last_token, node_starts
-from turngraph.data.graph.entities import FUNCTION_WORDS
 from turngraph.data.graph.entity_spans import EntitySpan
-from turngraph.data.graph.table_structure import cells_of, repeated_spans
 from turngraph.data.normalise import fold
+from turngraph.data.table_structure import cells_of, repeated_spans
 from turngraph.data.types import Evidence
 
 _WORD = re.compile(r"[^\W_]+")

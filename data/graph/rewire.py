@@ -1,4 +1,4 @@
-"""Entity edges that lead elsewhere: what a trained model owes to the edges being the right ones."""
+"""Degree-preserving random rewiring of entity edges, the control for a model's use of them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Pair = tuple[int, int]
 
 
 def shuffle_entity_edges(graph: ChainGraph, starts: np.ndarray, seed: int = 0) -> ChainGraph:
-    """The graph with entity edges between passages, and at tokens, that are drawn at random.
+    """Return the graph with its entity edges rewired at random.
 
-    Every passage keeps the number of its entity edges. Of two edges between passages a-b and c-d
-    come a-d and c-b, again and again; then each end moves to another token of its passage. No edge
-    joins a passage with itself or stands there twice.
+    Every passage keeps the number of its entity edges. Pairs of edges a-b and c-d between passages
+    are swapped repeatedly to a-d and c-b; then each end moves to a random token of its passage. No
+    edge joins a passage with itself, and none occurs twice.
 
     Args:
-        graph: with entity edges at the end, first one way, then the other.
+        graph: with entity edges at the end, first one direction, then the other.
         starts: first node of each passage, and the number of nodes at the end.
-        seed: of the draw, which depends on the nodes as well and on nothing else.
+        seed: random seed; the result depends on it and on the graph's nodes only.
     """
     num = graph.num_entity_edges // 2
     first = graph.edge_index.shape[1] - graph.num_entity_edges
@@ -37,7 +37,7 @@ def shuffle_entity_edges(graph: ChainGraph, starts: np.ndarray, seed: int = 0) -
 
 
 def _swap(pairs: list[Pair], starts: np.ndarray, rng: random.Random) -> list[Pair]:
-    """The same ends, other partners."""
+    """Swap the partners of random pairs of edges."""
     pairs, known = list(pairs), set(map(frozenset, pairs))
     for _ in range(TRIES_PER_EDGE * len(pairs) if len(pairs) > 1 else 0):
         one, other = rng.sample(range(len(pairs)), 2)
@@ -55,19 +55,24 @@ def _swap(pairs: list[Pair], starts: np.ndarray, rng: random.Random) -> list[Pai
 
 
 def _move(pairs: list[Pair], starts: np.ndarray, rng: random.Random) -> list[Pair]:
-    """Each edge at other tokens of the two passages that it joins."""
+    """Move the ends of each edge to random tokens of the same two passages."""
     pairs, known = list(pairs), set(map(frozenset, pairs))
-    for number, (a, b) in enumerate(pairs):
+    for index, (a, b) in enumerate(pairs):
         for _ in range(TRIES_PER_EDGE):
-            passages = _passage(a, starts), _passage(b, starts)
-            new = tuple(rng.randrange(int(starts[p]), int(starts[p + 1])) for p in passages)
+            new = _draw_token(a, starts, rng), _draw_token(b, starts, rng)
             if frozenset(new) not in known:
                 known = known - {frozenset((a, b))} | {frozenset(new)}
-                pairs[number] = new
+                pairs[index] = new
                 break
     return pairs
 
 
+def _draw_token(node: int, starts: np.ndarray, rng: random.Random) -> int:
+    """Return a random node of the same passage."""
+    passage = _passage(node, starts)
+    return rng.randrange(int(starts[passage]), int(starts[passage + 1]))
+
+
 def _passage(node: int, starts: np.ndarray) -> int:
-    """The passage of a node; passages may be empty."""
+    """Return the index of a node's passage; passages may be empty."""
     return int(np.searchsorted(starts, node, side="right")) - 1

@@ -58,7 +58,8 @@ class EvidenceIndex:
             tokens = [token for token in tokens if token in self._bm25.vocab_dict]
         if not tokens:
             return np.zeros(len(self.pool))
-        return np.round(self._bm25.get_scores(tokens), SCORE_DECIMALS)
+        scores: np.ndarray = self._bm25.get_scores(tokens)
+        return np.round(scores, SCORE_DECIMALS)
 
     def rank(self, query: str, top_k: int, turn: int = 0) -> list[Retrieved]:
         """The ``top_k`` best passages, best first, ties by position in the pool.

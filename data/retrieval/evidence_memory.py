@@ -8,41 +8,52 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from turngraph.configs.schema import MemoryGraphConfig
 from turngraph.data.embedding import Embed
-from turngraph.data.types import Retrieved
+from turngraph.data.types import Interaction, Retrieved
 
 MemoryMode = Literal["none", "rerank", "random"]
 
 
 class TurnMemory(Protocol):
-    """What an evidence memory tells of its turns: a conversation's memory graph."""
+    """Interface of a conversation's memory graph."""
+
+    @property
+    def config(self) -> MemoryGraphConfig:
+        """Settings of the graph."""
 
     def note(self, turn: int, retrieved: Sequence[Retrieved]) -> None:
-        """Take note of what was retrieved for a turn."""
+        """Record what was retrieved for a turn."""
+
+    def remember(self, interaction: Interaction) -> None:
+        """Remember the turns that were finished since the last call."""
+
+    def recall(self, question: str, interaction: Interaction, turn: int) -> list[Retrieved]:
+        """Return what the graph recalls for a turn's question, best first."""
 
     def state(self) -> Any:
-        """Return what ``restore`` needs to come back here."""
+        """Return the state that ``restore`` takes."""
 
     def restore(self, state: Any) -> None:
-        """Take back all turns since a state."""
+        """Return to an earlier state and forget the turns since then."""
 
     def close(self) -> None:
         """Close the graph."""
 
 
 class EvidenceMemory:
-    """The memory of one conversation.
+    """Evidence memory of one conversation.
 
-    Equation 2: M_t is what BM25 gave at turns 1 to t-1. The lowest part of E_t gives way to the
-    best of M_t, where best is the cosine similarity to Q_t under a sentence encoder.
+    Equation 2: M_t is what BM25 retrieved at turns 1 to t-1. The best passages of M_t replace the
+    lowest-ranked of E_t; they are ranked by cosine similarity to Q_t under a sentence encoder.
 
     Args:
-        mode: ``none`` leaves E_t as it is; ``rerank`` is the paper's; ``random`` draws from M_t
+        mode: ``none`` leaves E_t unchanged; ``rerank`` is the paper's; ``random`` samples from M_t
             without looking at the question, the paper's control.
-        share: the part of E_t that gives way, rounded down to whole passages.
+        share: fraction of E_t, lowest-ranked, that is replaced, rounded down to whole passages.
         embed: the sentence encoder, ``cached``; needed for ``rerank`` only.
-        seed: for ``random``.
-        graph: the conversation's memory graph, where it has one.
+        seed: random seed of ``random``.
+        graph: the conversation's memory graph, if it has one.
     """
 
     def __init__(
@@ -63,9 +74,9 @@ class EvidenceMemory:
         return len(self._passages)
 
     def add(self, retrieved: Sequence[Retrieved]) -> None:
-        """Remember what BM25 gave at a turn; a passage that is known keeps its first turn.
+        """Add what BM25 retrieved at a turn; a known passage keeps its first turn.
 
-        A passage is known by its text: ids may repeat from one turn's pool to the next's.
+        A passage is identified by its text, as the pools of two turns may use the same id.
         """
         if self.graph is not None and retrieved:
             self.graph.note(retrieved[0].from_turn, retrieved)
@@ -73,12 +84,12 @@ class EvidenceMemory:
             self._passages.setdefault(item.evidence.text, item)
 
     def state(self) -> Any:
-        """What ``restore`` needs to come back here."""
+        """Return the state that ``restore`` takes."""
         graph = None if self.graph is None else self.graph.state()
         return dict(self._passages), self._random.getstate(), graph
 
     def restore(self, state: Any) -> None:
-        """Take back all that came since a state; the memory graph forgets the turns since.
+        """Return to an earlier state; the memory graph forgets the turns since then.
 
         Raises:
             ValueError: the memory graph cannot be written.
@@ -92,17 +103,17 @@ class EvidenceMemory:
     def merge(
         self, retrieved: Sequence[Retrieved], query: str, fits: Callable[[list[Retrieved]], bool]
     ) -> list[Retrieved]:
-        """E_t with its lowest part replaced by the best of M_t.
+        """Return E_t with its lowest-ranked passages replaced by the best of M_t.
 
         Args:
             retrieved: E_t, best first.
             query: Q_t.
-            fits: whether a list of passages stays within the node budget. A remembered passage that
-                does not fit is passed over for the next best; slots that M_t cannot fill go back
-                to the passages of E_t that held them.
+            fits: whether a list of passages stays within the node budget. A passage of M_t that
+                does not fit is skipped for the next best; slots that M_t cannot fill keep their
+                passages of E_t.
 
         Returns:
-            As many passages as ``retrieved`` at most, none twice.
+            At most as many passages as ``retrieved``, none twice.
         """
         num_slots = int(len(retrieved) * self.share + 1e-9)
         if self.mode == "none" or not num_slots or not self._passages:
@@ -123,6 +134,7 @@ class EvidenceMemory:
             return self._random.sample(candidates, len(candidates))
         if not candidates:
             return []
+        assert self.embed is not None, "checked in __init__"
         vectors = self.embed([query, *(c.evidence.text for c in candidates)])
         scores = vectors[1:] @ vectors[0]
         order = np.argsort(-scores, kind="stable")

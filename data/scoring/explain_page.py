@@ -18,13 +18,15 @@ from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
-from turngraph.data.jsonlines import Json, whole_file
+from turngraph.data.json_fields import Json
+from turngraph.data.jsonlines import whole_file
 from turngraph.data.retrieval.evidence_memory import MemoryMode
 from turngraph.data.scoring.explanation import (
     DroppedPassage,
     ExplainedPassage,
     ExplainedTurn,
     Explanation,
+    Origin,
     PassageEdge,
     origin_words,
 )
@@ -37,6 +39,11 @@ CYTOSCAPE_STYLE = {
     "__________cytoscape_stylesheet": ".__________cytoscape_container { position: relative; }"
 }
 REASONS = {"budget": "did not fit into the prompt", "memory": "gave way to a passage from memory"}
+ORIGINS: dict[Origin, str] = {
+    "new": "found for this question",
+    "memory": "from earlier turns",
+    "remembered": "from the memory graph",
+}
 MAX_LABEL = 32
 SHOWN_JOINS = 6
 
@@ -124,15 +131,7 @@ def _verdict(turn: ExplainedTurn) -> str:
 
 def _summary(turn: ExplainedTurn) -> str:
     counts = Counter(passage.origin for passage in turn.passages)
-    parts = [
-        f"{counts[origin]} {name}"
-        for origin, name in (
-            ("new", "found for this question"),
-            ("memory", "from earlier turns"),
-            ("remembered", "from the memory graph"),
-        )
-        if counts[origin]
-    ]
+    parts = [f"{counts[origin]} {name}" for origin, name in ORIGINS.items() if counts[origin]]
     given = (
         f"{len(turn.passages)} {'passage' if len(turn.passages) == 1 else 'passages'} of evidence"
     )

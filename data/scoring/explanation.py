@@ -1,7 +1,7 @@
-"""Why a conversation's answers are what they are: the record that ``--explain`` makes a page of.
+"""Record of what a conversation's answers are based on; ``--explain`` writes it as a page.
 
 Plain dataclasses of texts and numbers; ``dataclasses.asdict`` of an ``Explanation`` is its JSON.
-Passages are named by their place in ``ExplainedTurn.passages``, from 0.
+Passages are referred to by their index in ``ExplainedTurn.passages``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Reason = Literal["budget", "memory"]
 
 @dataclass(frozen=True, slots=True)
 class MarkedSpan:
-    """Where a passage mentions an entity.
+    """Span of a passage that mentions an entity.
 
     Args:
         start, end: characters of the passage's text, ``end`` exclusive; spans do not overlap.
@@ -35,24 +35,24 @@ class MarkedSpan:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedPassage:
-    """A passage that the model was given, and its part in the answer.
+    """Passage that the model was given, with its share in the answer.
 
     Args:
         id, source: as in the evidence pool.
         text: as the model read it.
-        score: BM25; of a passage from memory its cosine similarity where memory is reranked, else
-            the BM25 of the turn that retrieved it; of one from the memory graph, the graph's.
-        from_turn: number of the turn that retrieved it, from 0.
+        score: BM25 score; for a passage from memory its cosine similarity if memory is reranked,
+            else its BM25 score at the turn that retrieved it; for one from the memory graph, the
+            graph's score.
+        from_turn: index of the turn that retrieved it.
         origin: ``new`` was retrieved for this turn's question; ``memory`` was retrieved at an
             earlier turn and brought back by the evidence memory; ``remembered`` comes from the
             memory graph.
-        share: how much of the answer hangs on it, 0 to 1: the size of gradient x input, summed over
+        share: its influence on the answer, 0 to 1: the absolute gradient x input, summed over
             its tokens. The shares of a turn's passages sum to 1.
-        signed: gradient x input with its sign, in units of log-probability: above 0 the passage
-            speaks for the answer, below 0 against it; what its tokens say for and against cancels.
-        attention: its part in the attention that crosses between passages in the graph encoder, 0
-            to 1, summing to 1 over the passages (all 0 where no entity joins any); None without
-            encoder.
+        signed: signed gradient x input, in units of log-probability: above 0 the passage supports
+            the answer, below 0 it opposes it; opposite contributions of its tokens cancel.
+        attention: its share of the attention between passages in the graph encoder, 0 to 1,
+            summing to 1 over the passages (all 0 if no entity joins any); None without encoder.
         spans: the entities marked in its text, in order of their start.
     """
 
@@ -70,14 +70,14 @@ class ExplainedPassage:
 
 @dataclass(frozen=True, slots=True)
 class PassageEdge:
-    """What joins two passages in the graph: one entity, by all its edges between them, both ways.
+    """All edges of one entity between two passages, in both directions.
 
     Args:
-        first, second: places of the two passages in ``ExplainedTurn.passages``, ``first < second``.
+        first, second: indices of the passages in ``ExplainedTurn.passages``, ``first < second``.
         entity, label: id and name of the entity.
-        share: how much of the answer hangs on it among all such edges, 0 to 1: the size of the
-            gradient of a factor on its attention weights. They sum to 1 over a turn's edges.
-        signed: that gradient, in units of log-probability: above 0 the edge speaks for the answer.
+        share: its influence on the answer among all such edges, 0 to 1: the absolute gradient of
+            a factor on its attention weights. The shares of a turn's edges sum to 1.
+        signed: that gradient, in units of log-probability: above 0 the edge supports the answer.
         attention: mean attention weight over heads, layers and its edges, 0 to 1.
     """
 
@@ -92,12 +92,12 @@ class PassageEdge:
 
 @dataclass(frozen=True, slots=True)
 class DroppedPassage:
-    """A passage that was retrieved for a turn but not given to the model.
+    """Passage that was retrieved for a turn but not given to the model.
 
     Args:
         id, source, text, score: as in ``ExplainedPassage``.
-        reason: ``budget``: it did not fit into the prompt; ``memory``: it gave way to a passage
-            from memory.
+        reason: ``budget``: it did not fit into the prompt; ``memory``: a passage from memory
+            replaced it.
     """
 
     id: str
@@ -109,18 +109,19 @@ class DroppedPassage:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedTurn:
-    """One question, its answer, and what the answer owes to the evidence.
+    """One question, its answer, and the influence of the evidence.
 
     Args:
-        id: of the turn.
-        number: of the turn in its conversation, from 0.
-        question: as asked.
-        answer: what the model wrote, "" where it wrote nothing.
-        gold: labels of the gold answers; empty where they are not known.
-        logprob: of the answer and the end of the turn, given the prompt; natural logarithm.
+        id: the turn's id.
+        number: index of the turn in its conversation.
+        question: the user's text.
+        answer: what the model generated, possibly "".
+        gold: labels of the gold answers; empty if unknown.
+        logprob: log-probability of the answer and the end of the turn, given the prompt; natural
+            logarithm.
         passages: the evidence in the order of the prompt, best retrieved first.
         edges: the entities that join passages; empty without encoder.
-        dropped: what was retrieved and not given, best first.
+        dropped: passages that were retrieved and not given to the model, best first.
     """
 
     id: str
@@ -136,16 +137,16 @@ class ExplainedTurn:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A conversation with the reasons of its answers.
+    """A conversation with its answers explained.
 
     Args:
         conversation: its id.
-        domain: its domain, "" where it has none.
-        checkpoint: the folder's name, as the page may show it.
+        domain: its domain, or "".
+        checkpoint: name of the checkpoint's folder, shown on the page.
         evidence: how the model reads evidence, ``graph`` or ``text``.
-        history: which answers stand in the prompts of later turns, ``gold`` or ``predicted``.
-        memory: how the evidence memory brings passages back.
-        turns: those that were answered, in order.
+        history: which answers the prompts of later turns hold, ``gold`` or ``predicted``.
+        memory: mode of the evidence memory.
+        turns: the answered turns, in order.
     """
 
     conversation: str
@@ -158,18 +159,18 @@ class Explanation:
 
 
 def origin(item: Retrieved, turn: int) -> Origin:
-    """Where a passage that a turn was given comes from."""
+    """Return the origin of a passage that the model was given at a turn."""
     if item.evidence.source == "memory":
         return "remembered"
     return "new" if item.from_turn == turn else "memory"
 
 
 def origin_words(origin: Origin, from_turn: int) -> str:
-    """An origin as people read it."""
+    """Return an origin as text for the page."""
     return f"from turn {from_turn + 1}" if origin == "memory" else origin
 
 
 def shares(sizes: Sequence[float]) -> list[float]:
-    """Sizes, none below zero, as shares that sum to 1; all 0 where all sizes are."""
+    """Divide non-negative sizes by their sum; all shares are 0 if all sizes are."""
     total = sum(sizes)
     return [size / total if total else 0.0 for size in sizes]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turngraph.data.examples import Example
-from turngraph.data.json_fields import well_formed
-from turngraph.data.jsonlines import BadLine, Json, Place, field, iter_lines, records, unique_ids
+from turngraph.data.json_fields import Json, Place, field, iter_lines, records, well_formed
+from turngraph.data.jsonlines import BadLine, unique_ids
 from turngraph.data.scoring.metrics import hit, nearest_entities
 from turngraph.data.scoring.proposals import Key, Proposal, Proposed
 from turngraph.data.types import Answer, Entity
@@ -329,7 +329,7 @@ def _proposal(record: Json, place: Place) -> Proposal:
     label = field(record, "label", str, place)
     logprob = record.get("logprob")
     is_number = isinstance(logprob, int | float) and not isinstance(logprob, bool)
-    if not is_number or not -math.inf < logprob <= 0:
+    if logprob is None or not is_number or not -math.inf < logprob <= 0:
         wanted = "must be a number up to 0, as models that answer from nodes write it"
         raise (place / "logprob").error(wanted)
     return Proposal(Entity(field(record, "id", str, place, label), label), float(logprob))

@@ -26,17 +26,11 @@ from pathlib import Path
 from tqdm import tqdm
 
 from turngraph.data.cli import CommandParser, run_cli
-from turngraph.data.jsonlines import (
-    Json,
-    Place,
-    iter_lines,
-    records,
-    unique_ids,
-    write_conversations,
-)
-from turngraph.data.jsonlines import field as get
+from turngraph.data.json_fields import Json, Place, iter_lines, records
+from turngraph.data.json_fields import field as get
+from turngraph.data.jsonlines import unique_ids, write_conversations
 from turngraph.data.normalise import fold
-from turngraph.data.types import SOURCES, Answer, Conversation, Entity, Evidence, Turn
+from turngraph.data.types import SOURCES, Answer, Conversation, Entity, Evidence, Source, Turn
 
 logger = logging.getLogger(__name__)
 
@@ -160,10 +154,10 @@ def parse_passage(record: Json, place: Place) -> Evidence:
     )
 
 
-def _source(record: Json, place: Place) -> str:
+def _source(record: Json, place: Place) -> Source:
     name = get(record, "source", str, place)
-    source = SOURCE_NAMES.get(name, name)
-    if source not in SOURCES:
+    source = next((s for s in SOURCES if s == SOURCE_NAMES.get(name, name)), None)
+    if source is None:
         known = ", ".join((*SOURCES, *SOURCE_NAMES))
         raise (place / "source").error(f"must be one of {known}, not {name!r}")
     return source
@@ -183,8 +177,8 @@ def _entities(record: Json, name: str, place: Place) -> Iterator[tuple[str, str]
     """(id, label) of each entity; one that has only the one of them is known by it."""
     for at, entity in records(record, name, place):
         id_ = None if entity.get("id") is False else get(entity, "id", str, at, None)
-        label = decode_escapes(get(entity, "label", str, at, *([] if id_ is None else [id_])))
-        if label:
+        named = get(entity, "label", str, at) if id_ is None else get(entity, "label", str, at, id_)
+        if label := decode_escapes(named):
             yield label if id_ is None else id_, label
 
 

@@ -102,7 +102,7 @@ class TextWriter:
         """Add a node and all below it that is seen."""
         tag = node.tag
         if tag == "-text":
-            self.add(node.text_content)
+            self.add(node.text_content or "")
             return
         if node.mem_id in self.unseen or tag == "-comment":
             return
@@ -186,10 +186,11 @@ def _image_text(cell: LexborNode, unseen: Container[int]) -> str:
 
 
 def _is_unseen(node: LexborNode, top: LexborNode, unseen: Container[int]) -> bool:
-    while node.mem_id != top.mem_id:
-        if node.mem_id in unseen:
+    current: LexborNode | None = node
+    while current is not None and current.mem_id != top.mem_id:
+        if current.mem_id in unseen:
             return True
-        node = node.parent
+        current = current.parent
     return False
 
 
@@ -208,6 +209,6 @@ def _is_bold(cell: LexborNode, text: str, unseen: Container[int]) -> bool:
     for node in children(cell):
         if node.tag in BOLD:
             return inline_text(node, unseen, comma=True).text == text
-        if node.tag != "-text" or node.text_content.strip():
+        if node.tag != "-text" or (node.text_content or "").strip():
             return False
     return False

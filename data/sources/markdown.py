@@ -1,4 +1,4 @@
-"""Markdown as blocks of plain text, read by markdown-it: CommonMark, with GitHub's tables."""
+"""Parser of Markdown into blocks of plain text, by markdown-it: CommonMark with GitHub's tables."""
 
 from __future__ import annotations
 
@@ -16,39 +16,40 @@ _WIKI_LINK = re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]+)\]\]")
 _CHECKBOX = re.compile(r"^\[[ xX]\]\s+")
 _KEY_VALUE = re.compile(r"([\w][\w .-]*):\s+(.+)")
 
+Kind = Literal["heading", "paragraph", "item", "code", "table"]
 Text = tuple[str, list[str]]
 """Plain text and the texts of the links in it."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A heading, a paragraph, a paragraph of a list's item, a block of code, or a table.
+    """Block of a Markdown text; ``item`` is a paragraph of a list item.
 
     Args:
-        kind: which of them.
-        text: and its links; of a table nothing.
-        rows: of a table, header first; a row may have more cells than that.
+        kind: type of the block.
+        text: its text and links; empty for a table.
+        rows: rows of a table, header first; a row may have more cells than the header.
     """
 
-    kind: Literal["heading", "paragraph", "item", "code", "table"]
+    kind: Kind
     text: Text = ("", [])
     rows: Sequence[Sequence[Text]] = ()
 
 
 def blocks(text: str) -> Iterator[Block]:
-    """The blocks of a Markdown text, in their order; HTML in it is read as its text."""
+    """Yield the blocks of a Markdown text in order; HTML in it is read as its text."""
     tokens, lines = _PARSER.parse(text), text.split("\n")
     lists, heading = 0, False
     table: int | None = None
-    for place, token in enumerate(tokens):
+    for index, token in enumerate(tokens):
         if token.type in ("list_item_open", "list_item_close"):
             lists += token.nesting
         elif token.type in ("heading_open", "heading_close"):
             heading = token.nesting > 0
         elif token.type == "table_open":
-            table = place
+            table = index
         elif token.type == "table_close":
-            yield Block("table", rows=list(_rows(tokens[table:place], lines)))
+            yield Block("table", rows=list(_rows(tokens[table:index], lines)))
             table = None
         elif token.type in ("fence", "code_block"):
             yield Block("code", (token.content.strip("\n"), []))
@@ -56,12 +57,12 @@ def blocks(text: str) -> Iterator[Block]:
             yield Block("paragraph", (_text_of_html(token.content), []))
         elif token.type == "inline" and table is None:
             plain, links = plain_text(token)
-            kind = "heading" if heading else "item" if lists else "paragraph"
+            kind: Kind = "heading" if heading else "item" if lists else "paragraph"
             yield Block(kind, (_CHECKBOX.sub("", plain) if kind == "item" else plain, links))
 
 
 def front_matter(text: str) -> tuple[list[tuple[str, str]], str]:
-    """(key, value) pairs between two lines of three dashes at the head of a text, and the rest."""
+    """Split a text into the (key, value) pairs of its front matter and the rest."""
     lines = text.split("\n")
     if lines[0].strip() != "---" or "---" not in [line.strip() for line in lines[1:]]:
         return [], text

@@ -21,8 +21,9 @@ from selectolax.lexbor import LexborHTMLParser
 from tqdm import tqdm
 
 from turngraph.data.cli import CommandParser, run_cli
-from turngraph.data.graph.entities import count_entity_edges, entity_of, find_entities, log_entities
-from turngraph.data.jsonlines import Place, write_pool
+from turngraph.data.entities import count_entity_edges, entity_of, find_entities, log_entities
+from turngraph.data.json_fields import Place
+from turngraph.data.jsonlines import write_pool
 from turngraph.data.linearise import (
     linearise_infobox,
     linearise_row,

@@ -27,7 +27,8 @@ from typing import Any
 from tqdm import tqdm
 
 from turngraph.data.cli import CommandParser, run_cli
-from turngraph.data.jsonlines import Place, write_conversations
+from turngraph.data.json_fields import Place
+from turngraph.data.jsonlines import write_conversations
 from turngraph.data.normalise import normalise_value
 from turngraph.data.sources.sqa_page import (
     AnswerCell,

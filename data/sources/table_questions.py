@@ -19,8 +19,8 @@ from itertools import count
 from pathlib import Path
 
 from turngraph.data.cli import CommandParser, run_cli
-from turngraph.data.graph.table_structure import cells_of, lead_of
 from turngraph.data.jsonlines import read_conversations, write_conversations
+from turngraph.data.table_structure import cells_of, lead_of
 from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
 
 logger = logging.getLogger(__name__)

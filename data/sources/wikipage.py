@@ -305,11 +305,11 @@ class _Reader:
     def _caption(self, node: LexborNode) -> str:
         """What tells the table from others: its caption, else its section where there are more."""
         caption = next((child for child in children(node) if child.tag == "caption"), None)
-        text = inline_text(caption, self.unseen).text if caption is not None else ""
-        if text and len(text) <= _MAX_CONTEXT:
-            return text
-        if text:
-            self._sentences(inline_text(caption, self.unseen))
+        content = inline_text(caption, self.unseen) if caption is not None else None
+        if content is not None and content.text:
+            if len(content.text) <= _MAX_CONTEXT:
+                return content.text
+            self._sentences(content)
         return self.section if len(self.wikitables) > 1 else ""
 
     def _rows(self, name: str, grid: Grid, caption: str, first_row_is_header: bool) -> None:

@@ -163,8 +163,9 @@ def _capital(record: Record, cities: list[Record]) -> Record | None:
 def _country_entity(record: Record) -> Entity:
     import pycountry  # load_world has found it
 
-    label = SHORT_NAMES.get(record["iso"], record["name"])
+    label: str = SHORT_NAMES.get(record["iso"]) or record["name"]
     known = pycountry.countries.get(alpha_2=record["iso"])
+    assert known is not None, "pycountry has every ISO code"
     official = getattr(known, "official_name", "").removeprefix("the ")
     names = [record["name"], known.name, official]
     # "Congo" alone is either of two countries.

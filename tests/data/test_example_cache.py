@@ -27,6 +27,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from turngraph.configs.schema import DataConfig, EvidenceConfig, MemoryGraphConfig
 from turngraph.data import example_cache
 from turngraph.data.embedding import cached
+from turngraph.data.entities import complete_entities
 from turngraph.data.example_cache import (
     CODE,
     build_task,
@@ -40,7 +41,6 @@ from turngraph.data.example_cache import (
 )
 from turngraph.data.examples import Example, ExampleBuilder, choose_questions
 from turngraph.data.graph.chain_graph import ChainGraph
-from turngraph.data.graph.entities import complete_entities
 from turngraph.data.jsonlines import read_conversations, write_conversations
 from turngraph.data.prompt import Prompt
 from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
@@ -387,13 +387,13 @@ def test_the_code_that_shapes_examples_is_in_the_key(
     copied = shutil.copytree(ROOT / "data", tmp_path / "data")
     monkeypatch.setattr(example_cache, "DATA", copied)
     keys = [cache_key(builder, data, {0: [0]})]
-    for name in ("graph/chain_graph", "graph/entities", "example_cache"):
+    for name in ("graph/chain_graph", "entities", "example_cache"):
         with (copied / f"{name}.py").open("a") as file:
             file.write("# changed\n")
         keys.append(cache_key(builder, data, {0: [0]}))
     assert len(set(keys)) == 4
 
-    own = {"examples", "graph/entities", "jsonlines", "retrieval/evidence_memory"}
+    own = {"examples", "entities", "jsonlines", "retrieval/evidence_memory"}
     own |= {"sources/table_questions"}
     needed, new = set(), own
     while new:

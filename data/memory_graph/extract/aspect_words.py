@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
-from turngraph.data.graph.entities import FUNCTION_WORDS
+from turngraph.data.entities import FUNCTION_WORDS
 from turngraph.data.memory_graph.extract.word_lists import (
     PARTICIPLES,
     PAST,

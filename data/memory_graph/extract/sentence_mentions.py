@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from turngraph.data.graph.entities import CONNECTORS
+from turngraph.data.entities import CONNECTORS
 from turngraph.data.memory_graph.extract.dates import Date, name_date
 from turngraph.data.memory_graph.extract.word_lists import (
     NOT_NAMES,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turngraph.data.graph.entities import FUNCTION_WORDS
+from turngraph.data.entities import FUNCTION_WORDS
 from turngraph.data.normalise import MONTHS
 
 WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday".split()

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from turngraph.data.jsonlines import Place, read_conversations
+from turngraph.data.json_fields import Place
+from turngraph.data.jsonlines import read_conversations
 from turngraph.data.sources.convmix import (
     decode_escapes,
     iter_records,

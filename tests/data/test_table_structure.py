@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngraph.data.graph.table_structure import cells_of, lead_of, repeated_spans, row_cells
 from turngraph.data.linearise import linearise_row
+from turngraph.data.table_structure import cells_of, lead_of, repeated_spans, row_cells
 from turngraph.data.types import Evidence, Source
 
 TITLE = "Eastern Europe"

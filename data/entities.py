@@ -130,7 +130,8 @@ def entity_of(text: str) -> Entity | None:
 
 def _titles(passages: Iterable[Evidence]) -> set[str]:
     """What stands before the first comma of several passages, unless it opens plain sentences."""
-    total, as_title = Counter(), Counter()
+    total: Counter[str] = Counter()
+    as_title: Counter[str] = Counter()
     for passage in passages:
         head, comma, rest = passage.text.partition(", ")
         if comma and 0 < len(head) <= MAX_TITLE_CHARS and head.casefold() not in FUNCTION_WORDS:

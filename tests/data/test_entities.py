@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turngraph.data.graph.entities import (
+from turngraph.data.entities import (
     complete_entities,
     count_entity_edges,
     entity_of,
