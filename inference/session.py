@@ -157,7 +157,7 @@ class Session:
         """Load now what would be loaded in the midst of the first answer: sentence encoders."""
         for memory in self.memories:
             graph = memory.graph
-            for embed in (memory.embed, None if graph is None else graph.graph.embed):
+            for embed in (memory.embed, None if graph is None else graph.embed):
                 if embed is not None:
                     embed(["loaded"])
 

@@ -61,6 +61,11 @@ class ConversationGraph:
     def _open(self, embed: Embed | None) -> MemoryGraph:
         return MemoryGraph.open(":memory:", embed, self._given)
 
+    @property
+    def embed(self) -> Embed | None:
+        """Encoder of the graph's vectors; None without vectors."""
+        return self.graph.embed
+
     def close(self) -> None:
         """Close the graph."""
         self.graph.close()

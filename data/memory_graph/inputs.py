@@ -100,8 +100,10 @@ def _plain(value: object) -> str:
 
 def _time(record: Json, place: Place) -> str | None:
     time = field(record, "time", str, place, None)
+    if time is None:
+        return None
     try:
-        return None if time is None else parse_time(time)
+        return parse_time(time)
     except ValueError as error:
         raise (place / "time").error(f"{time[:40]!r} given: {error}") from None
 

@@ -22,6 +22,10 @@ class TurnMemory(Protocol):
     def config(self) -> MemoryGraphConfig:
         """Settings of the graph."""
 
+    @property
+    def embed(self) -> Embed | None:
+        """Encoder of the graph's vectors; None without vectors."""
+
     def note(self, turn: int, retrieved: Sequence[Retrieved]) -> None:
         """Record what was retrieved for a turn."""
 
