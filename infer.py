@@ -7,11 +7,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.scoring.proposals import NUM_PROPOSALS
 from turngraph.data.scoring.score import GROUPINGS, score_files
 from turngraph.inference.options import ANSWER_TOKENS, MAX_NEW_TOKENS, AnswerOptions, LoadOptions
+
+Commands = Any
+"""What ``add_subparsers`` gives; argparse does not export its type."""
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "infer.py") -> None:
@@ -42,7 +46,7 @@ def check_paths(args: argparse.Namespace) -> None:
             raise ValueError(f"{path}: no such {kind}")
 
 
-def add_answer_command(commands: argparse._SubParsersAction) -> None:
+def add_answer_command(commands: Commands) -> None:
     """The options of ``infer.py answer``."""
     answer = commands.add_parser("answer", help="answer every turn of a file of conversations")
     add_model_options(answer)
@@ -117,7 +121,7 @@ def add_proposal_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_score_command(commands: argparse._SubParsersAction) -> None:
+def add_score_command(commands: Commands) -> None:
     """The options of ``infer.py score``."""
     score = commands.add_parser("score", help="score predictions against their gold answers")
     score.add_argument("--predictions", nargs="+", required=True, help="files of infer.py answer")
@@ -126,7 +130,7 @@ def add_score_command(commands: argparse._SubParsersAction) -> None:
     score.set_defaults(run=lambda args: score_files(args.predictions, args.by, args.output_json))
 
 
-def add_chat_command(commands: argparse._SubParsersAction) -> None:
+def add_chat_command(commands: Commands) -> None:
     """The options of ``infer.py chat``."""
     chat = commands.add_parser("chat", help="ask about evidence, what is remembered, or neither")
     add_model_options(chat)
@@ -149,7 +153,7 @@ def add_chat_command(commands: argparse._SubParsersAction) -> None:
     chat.set_defaults(run=chat_command)
 
 
-def add_export_command(commands: argparse._SubParsersAction) -> None:
+def add_export_command(commands: Commands) -> None:
     """The options of ``infer.py export``."""
     export = commands.add_parser("export", help="write model and prompts for servers such as vLLM")
     add_checkpoint_options(export)

@@ -194,12 +194,7 @@ def train_steps(
                 step, loss=step_loss, norm=float(norm), rate=rates[0], seconds=taken[-1]
             )
             run.log(values)
-            bar.set_postfix(
-                loss=f"{step_loss:.3f}",
-                tokens_s=f"{values['tokens_per_second']:.0f}",
-                memory=f"{values['peak_memory_gib']:.1f}GiB",
-                refresh=False,  # with the next step: the bar is drawn no more often than it has to
-            )
+            bar.set_postfix(shown(values), refresh=False)  # drawn with the next step
         if run.tune and is_due(progress.step, settings.eval_every):
             evaluate(run)
         if stops:
@@ -208,6 +203,15 @@ def train_steps(
             run.save_last()
     bar.close()
     return taken
+
+
+def shown(values: dict[str, float]) -> dict[str, str]:
+    """Return what the progress bar shows of a step's values."""
+    return {
+        "loss": f"{values['loss']:.3f}",
+        "tokens_s": f"{values['tokens_per_second']:.0f}",
+        "memory": f"{values['peak_memory_gib']:.1f}GiB",
+    }
 
 
 def evaluate(run: Run) -> None:

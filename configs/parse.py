@@ -49,7 +49,8 @@ def load_config(argv: Sequence[str]) -> Config:
     except ArgumentError as error:
         raise ValueError(f"config: {' '.join(str(error).split())}") from None
     values.pop("config")
-    return _build(Config, values)
+    config: Config = _build(Config, values)
+    return config
 
 
 def parse_train_options(argv: Sequence[str]) -> tuple[argparse.Namespace, Config]:

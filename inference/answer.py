@@ -313,7 +313,8 @@ def gold_history(
         for place, window in enumerate(windows):
             examples, *to_propose = built.pop().result()
             built += [ahead.submit(build, next_) for next_ in windows[place + 1 : place + 2]]
-            for of_window in to_propose:
+            if proposer is not None:
+                [of_window] = to_propose
                 proposer.propose(of_window, batching)
             lines = [questions.lines[n, t] for n in window for t in questions.chosen[n]]
             done = {number for number, line in enumerate(lines) if line in known}
@@ -343,7 +344,7 @@ def predicted_history(
             asked = [n for n in window if turn < len(conversations[n].turns)]
             examples = reader.examples(asked, turn, interactions)
             lines = [questions.lines[n, turn] for n in asked]
-            if proposing is not None:
+            if proposer is not None and proposing is not None:
                 to_propose = proposing.examples(asked, turn, interactions)
                 if any(line not in known for line in lines):
                     proposer.propose(to_propose, batching)

@@ -17,7 +17,11 @@ from turngraph.model.checkpoint import CARD, CONFIG, MANIFEST, METRICS, Checkpoi
 TRAINER_STATE = "trainer_state"
 FILES = ("*.json", "*.yaml", "*.safetensors", CARD)
 """What a checkpoint consists of; nothing else is downloaded, so that no pickle ever is."""
-_FAILURES = (*HfHubHTTPError.__bases__, HFValidationError, OSError)
+_FAILURES: tuple[type[Exception], ...] = (
+    *HfHubHTTPError.__bases__,
+    HFValidationError,
+    OSError,
+)
 """With the errors of the HTTP library that this version of huggingface_hub uses."""
 
 

@@ -92,8 +92,11 @@ class AnswerOptions(ProposalOptions):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name}: {value} given, must be at least 1")
-        chosen = {"history": ("gold", "predicted"), "evidence_of": ("own", "other")}
-        chosen["cut_edges"] = ("nothing", "entity", "shuffle", "all")
+        chosen: dict[str, tuple[str, ...]] = {
+            "history": ("gold", "predicted"),
+            "evidence_of": ("own", "other"),
+            "cut_edges": ("nothing", "entity", "shuffle", "all"),
+        }
         for name, known in chosen.items():
             if getattr(self, name) not in known:
                 given = getattr(self, name)

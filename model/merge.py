@@ -61,4 +61,5 @@ def prompt_embeddings(model: GraphLM, batch: BatchLike) -> list[Tensor]:
     assert batch.attention_mask is not None, "packed"
     with model._autocast():
         embedded = model.input_embeddings(batch)  # [B, T, D]
+    assert batch.attention_mask is not None, "packed"
     return [row[mask].cpu() for row, mask in zip(embedded, batch.attention_mask, strict=True)]

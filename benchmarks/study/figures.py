@@ -56,7 +56,8 @@ def draw_rows(
     axes.set_xlim(left=0)
     axes.grid(axis="x", alpha=0.3)
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False)
-    return figure
+    drawn: Figure = figure
+    return drawn
 
 
 def draw_bars(groups: Sequence[str], rows: Sequence[Series]) -> Figure:

@@ -130,6 +130,7 @@ class BatchSchedule:
         rng = random.Random(f"batches of epoch {epoch} of seed {settings.seed}")
         if not settings.packing:
             order = sorted(order, key=lambda i: -lengths[i] * (1 + BLUR * rng.random()))
+        assert settings.batch_tokens is not None, "batches of a number of examples"
         batches: list[list[int]] = [[]]
         longest = total = 0
         for i in order:
