@@ -305,7 +305,7 @@ class Session:
             self.turns.pop()
             turns = self.conversation.turns[:-1]
             self.conversation = replace(self.conversation, turns=turns)
-        return turn.record["question"]
+        return turn.question
 
     def last(self) -> ChatAnswer:
         """The last turn.

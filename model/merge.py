@@ -36,7 +36,7 @@ def merged_lm(model: GraphLM, dtype: torch.dtype, end_id: int) -> PreTrainedMode
         _untie_adapted_head(model.lm)
         lm = model.lm.merge_and_unload()
     lm.generation_config = config
-    lm.to(dtype)
+    nn.Module.to(lm, dtype)  # transformers wraps ``to`` and loses its type
     return lm
 
 

@@ -21,9 +21,6 @@ Text = tuple[str, list[str]]
 """Plain text and the texts of the links in it."""
 
 
-Kind = Literal["heading", "paragraph", "item", "code", "table"]
-
-
 @dataclass(frozen=True)
 class Block:
     """Block of a Markdown text; ``item`` is a paragraph of a list item.

@@ -53,7 +53,9 @@ def test_attention_that_the_model_does_not_support_is_an_error(
     with pytest.raises(ValueError, match=r"model\.attn_implementation: 'flex_attention'.*Llama"):
         load_base_model(tiny_folder, "float32", "flex_attention")
     monkeypatch.setattr(type(tiny_base()), "set_attn_implementation", lambda *_: None)
-    with pytest.raises(ValueError, match=r"model\.attn_implementation: 'eager'.*falls back to sdpa"):
+    with pytest.raises(
+        ValueError, match=r"model\.attn_implementation: 'eager'.*falls back to sdpa"
+    ):
         load_base_model(tiny_folder, "float32", "eager")
 
 

@@ -56,7 +56,8 @@ class NeighbourIndex:
     def _restored(path: Path) -> Index | None:
         index = Index.restore(str(path), view=True)
         if index is not None:
-            index.expansion_search = EXPANSION_SEARCH
+            # usearch has a setter, but its second definition of the property hides it from mypy
+            index.expansion_search = EXPANSION_SEARCH  # type: ignore[misc]
         return index
 
     def _is_sound(self, path: Path) -> bool:
