@@ -1,4 +1,4 @@
-"""How every command line of the project begins and fails."""
+"""Shared behaviour of all command lines: parser, logging, exit codes, stop signals."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from typing import Any
 
 EXIT_BAD_INPUT = 2
 EXIT_GO_ON = 75
-"""Stopped early with all work saved; the same command goes on (EX_TEMPFAIL of sysexits.h)."""
+"""Exit code of a stop with all work saved; the same command resumes (EX_TEMPFAIL, sysexits.h)."""
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser, and one for each of its commands, that takes no part of an option for it."""
+    """Argument parser with prefix matching of options disabled, in subcommands too."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"allow_abbrev": False} | settings)
 
 
 def run_cli(main: Callable[[], None]) -> None:
-    """Run a command: log to stderr; what a user gave wrong ends in one line and exit code 2."""
+    """Run a command: log to stderr; a ``ValueError`` ends in one line and exit code 2."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
-    # what libraries tell themselves about their next version is no news to a user
+    # libraries' notices about their next version do not concern a user
     for library in ("sentence_transformers", "httpx2"):
         logging.getLogger(library).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     try:
         main()
         sys.stdout.flush()
-    except BrokenPipeError:  # who read it has seen enough, as `head`
+    except BrokenPipeError:  # the reader closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the last flush
         raise SystemExit(128 + signal.SIGPIPE) from None
     except ValueError as error:
@@ -48,13 +48,13 @@ def run_cli(main: Callable[[], None]) -> None:
 
 
 class StopRequest:
-    """Notices that the work should end soon: a signal, or time that is up.
+    """Request to stop soon, by a signal or a time limit; true once it is made.
 
-    SIGTERM is what schedulers send before they kill, SIGUSR1 what SLURM can be asked to send some
-    time before. As a context manager it puts back the handlers that it found.
+    Schedulers send SIGTERM before they kill; SLURM can be configured to send SIGUSR1 some time
+    before. As a context manager it installs handlers and restores the previous ones.
 
     Args:
-        max_minutes: stop after so long, counted from here; None: no limit.
+        max_minutes: time limit, counted from construction; None: no limit.
     """
 
     SIGNALS = (signal.SIGTERM, signal.SIGUSR1)

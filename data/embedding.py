@@ -1,4 +1,4 @@
-"""Sentence encoders as functions from texts to unit vectors, and a cache around one."""
+"""Type of sentence encoders, functions from texts to unit vectors, and a cache for them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Embed = Callable[[Sequence[str]], np.ndarray]
 
 
 def cached(embed: Embed, max_texts: int = 100_000) -> Embed:
-    """A sentence encoder that remembers: conversations over one page share its passages.
+    """Wrap a sentence encoder in a cache, as conversations over one page share its passages.
 
     Args:
         embed: the encoder.
-        max_texts: how many vectors are kept before all are forgotten; 1.5 kB each at width 384.
+        max_texts: number of vectors at which the cache is cleared; 1.5 kB each at width 384.
     """
     vectors: dict[str, np.ndarray] = {}
 

@@ -1,9 +1,9 @@
-"""Examples are built once: by content and config they are found again in the user's cache folder.
+"""Cache of built examples in the user's cache folder, keyed by content and config.
 
-A cache file is one safetensors file of flat arrays. Conversations are not in it: an example names
-its conversation and turn by number, and a passage by the turn that retrieved it and its
-place in that turn's pool, so that they are read from the data file again. What a memory graph
-recalled stands in no pool, and is kept whole.
+A cache file is one safetensors file of flat arrays. It holds no conversations: an example refers
+to its conversation and turn by index, and to a passage by the turn that retrieved it and its
+position in that turn's pool, so that they are read from the data file again. Passages that a
+memory graph recalled are in no pool and are stored whole.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ CODE = (
     " prompt retrieval/bm25 retrieval/evidence_memory scoring/metrics sources/table_questions"
     " table_structure types"
 ).split()
-"""Modules of ``data/`` that shape an example; a change in one of them makes a new cache file."""
+"""Modules of ``data/`` that determine an example; a change in any of them changes the key."""
 PACKAGES = ("bm25s", "rank-bm25", "pyahocorasick", "tokenizers", "numpy")
 TASK_SIZE = 16  # conversations; fixed, so that the number of processes changes nothing
 
 Arrays = dict[str, np.ndarray]
 Task = list[tuple[int, Conversation, list[int]]]
-"""Number of a conversation, itself, and numbers of its turns."""
+"""Index of a conversation, the conversation, and indices of its turns."""
 
 
 @dataclass
 class Stored:
-    """What a cache file holds.
+    """Content of a cache file.
 
     Args:
-        arrays: by name; ``x.sizes`` says how the flat ``x`` is parted among the examples.
-        counts: the builder's, for its log line.
+        arrays: by name; ``x.sizes`` holds the size of each example's part of the flat ``x``.
+        counts: the builder's counts, for its log line.
     """
 
     arrays: Arrays
@@ -80,18 +80,18 @@ def load_examples(
     make_builder: Callable[[], ExampleBuilder] | None = None,
     from_tables: bool = False,
 ) -> list[Example]:
-    """The examples of a file of conversations: from the cache, or built and put there.
+    """Return the examples of a file of conversations, from the cache or built and cached.
 
-    The number of processes changes nothing, but for the last bits of a sentence encoder's scores
-    where this process has other devices or threads than its workers (one CPU thread each).
+    The number of processes changes nothing, except the last bits of a sentence encoder's scores
+    if this process has other devices or threads than its workers (one CPU thread each).
 
     Args:
-        builder: builds the examples; its counts are then those of these examples.
+        builder: builds the examples; its counts become those of these examples.
         path: conversations, JSON Lines.
-        num, seed: how many questions to draw, and by what; None takes all.
+        num, seed: number of questions to draw (None: all) and random seed of the draw.
         data: ``single_answers_only`` and ``num_workers`` are read.
         make_builder: makes the same builder in ``num_workers`` processes; a top-level function.
-        from_tables: of ``num`` questions that are made from the file's tables, not of its own.
+        from_tables: make ``num`` questions from the file's tables instead of using its own.
 
     Raises:
         ValueError: the file is wrong or holds no question, or a worker was killed.
@@ -118,8 +118,9 @@ def load_examples(
     builder.log_counts()
     total = sum(bool(turn.answers) for c in conversations for turn in c.turns)
     held = sum(bool(example.answer_sources) for example in examples)
-    said = path, len(examples), total, held
-    logger.info("%s: %d of %d questions, E_t holds the answer of %d", *said)
+    logger.info(
+        "%s: %d of %d questions, E_t holds the answer of %d", path, len(examples), total, held
+    )
     logger.info("%s: examples %s %s in %.1f s", path, how, file, time.monotonic() - began)
     return examples
 
@@ -130,7 +131,7 @@ def cache_key(
     chosen: dict[int, list[int]],
     made: tuple[int | None, ...] = (),
 ) -> str:
-    """SHA-256 over all that shapes the examples: data, questions, settings, models, code."""
+    """Return the SHA-256 of all that determines the examples: data, settings, models, code."""
     tokenizer = builder.prompt.tokenizer
     parts = {
         "data": _file_hash(Path(path)),
@@ -152,7 +153,7 @@ def cache_key(
 
 
 def _code(builder: ExampleBuilder) -> list[Path]:
-    """The files that shape an example; all of the memory graph's where conversations have one."""
+    """Return the files that determine an example, with the memory graph's if it is used."""
     graph = sorted((DATA / "memory_graph").rglob("*.py")) if builder.memory_graph else []
     return [Path(f"{name}.py") for name in CODE] + [path.relative_to(DATA) for path in graph]
 
@@ -167,7 +168,7 @@ def _file_hash(path: Path) -> str:
 
 
 def _encoder_files(builder: ExampleBuilder) -> dict[str, str]:
-    """The sentence encoder's files, weights too: another of that name must not find old scores."""
+    """Hash the sentence encoder's files, as another encoder may have the same name."""
     folder = local_folder(builder.config.embedder) if builder.needs_embed else None
     if folder is None:
         return {}
@@ -183,7 +184,7 @@ def build(
     make_builder: Callable[[], ExampleBuilder] | None,
     name: str,
 ) -> Stored:
-    """Build the examples of the chosen questions, in this process or in others."""
+    """Build the examples of the chosen questions, in this process or in workers."""
     tasks = make_tasks(conversations, chosen)
     if num_workers:
         assert make_builder is not None, "workers need a function that makes their builder"
@@ -208,7 +209,7 @@ def build(
 
 
 def make_tasks(conversations: Sequence[Conversation], chosen: dict[int, list[int]]) -> list[Task]:
-    """The chosen conversations in parts; those that share a pool stand together."""
+    """Split the chosen conversations into tasks; those that share a pool are adjacent."""
     first: dict[int, int] = {}
     for number in chosen:
         first.setdefault(id(conversations[number].evidence), number)
@@ -218,38 +219,38 @@ def make_tasks(conversations: Sequence[Conversation], chosen: dict[int, list[int
 
 
 def build_task(builder: ExampleBuilder, task: Task) -> tuple[dict[int, list[Arrays]], Counter[str]]:
-    """The examples of some conversations as arrays, by number of the conversation, and counts.
+    """Build a task's examples as arrays, by index of the conversation, and their counts.
 
-    The vectors of earlier tasks are forgotten: which texts a sentence encoder gets together changes
-    their last bits, and which tasks a process did before is a matter of chance.
+    The cache of vectors is cleared before each task: the batch in which a sentence encoder gets a
+    text changes the last bits, and which tasks ran before in a process is random.
     """
     embed = builder.embed and cached(unwrap(builder.embed))
     builder = replace(builder, embed=embed, counts=Counter())
     rows = {}
     for number, conversation, turns in task:
-        places = pool_places(conversation)
+        positions = pool_positions(conversation)
         examples = builder.conversation(conversation, turns)
-        rows[number] = [example_row(number, example, places) for example in examples]
+        rows[number] = [example_row(number, example, positions) for example in examples]
     return rows, builder.counts
 
 
-def pool_places(conversation: Conversation) -> list[dict[str, int]]:
-    """For each turn: id of a passage of its pool -> the passage's place in it."""
+def pool_positions(conversation: Conversation) -> list[dict[str, int]]:
+    """Return for each turn a map from passage id to the passage's position in the turn's pool."""
     known: dict[int, dict[str, int]] = {}
     pools = turn_pools(conversation)
     for pool in pools:
         if id(pool) not in known:
-            known[id(pool)] = {passage.id: place for place, passage in enumerate(pool)}
+            known[id(pool)] = {passage.id: position for position, passage in enumerate(pool)}
     return [known[id(pool)] for pool in pools]
 
 
 def turn_pools(conversation: Conversation) -> list[tuple[Evidence, ...]]:
-    """The pool that each turn retrieves from."""
+    """Return the pool that each turn retrieves from."""
     return [join_pools(conversation.evidence, turn.evidence) for turn in conversation.turns]
 
 
-def example_row(number: int, example: Example, places: Sequence[dict[str, int]]) -> Arrays:
-    """An example as flat arrays; what is not in them stands in the data file or in the prompt."""
+def example_row(number: int, example: Example, positions: Sequence[dict[str, int]]) -> Arrays:
+    """Return an example as flat arrays; the rest is in the data file or in the prompt."""
     graph, evidence = example.graph, example.evidence
     whole = [to_json(item.evidence) for item in evidence if _is_whole(item)]
     row = {
@@ -265,7 +266,8 @@ def example_row(number: int, example: Example, places: Sequence[dict[str, int]])
         "target_ids": example.target_ids,
         "from_turn": [item.from_turn for item in evidence],
         "passage": [
-            -1 if _is_whole(item) else places[item.from_turn][item.evidence.id] for item in evidence
+            -1 if _is_whole(item) else positions[item.from_turn][item.evidence.id]
+            for item in evidence
         ],
         "whole": list(json.dumps(whole).encode()),
         "answer_sources": [SOURCES.index(source) for source in example.answer_sources],
@@ -275,12 +277,12 @@ def example_row(number: int, example: Example, places: Sequence[dict[str, int]])
 
 
 def _is_whole(item: Retrieved) -> bool:
-    """Whether a passage is kept itself: it may stand in no pool."""
+    """Return whether a passage is stored whole, as it may be in no pool."""
     return item.evidence.source == "memory"
 
 
 def pack(rows: Sequence[Arrays]) -> Arrays:
-    """Rows of examples as one flat array for each name, with the sizes of its parts."""
+    """Concatenate rows of examples into one flat array for each name, with their sizes."""
     arrays: Arrays = {}
     for name in rows[0]:
         arrays[name] = np.concatenate([row[name] for row in rows])
@@ -289,11 +291,11 @@ def pack(rows: Sequence[Arrays]) -> Arrays:
 
 
 def unpack(arrays: Arrays, conversations: Sequence[Conversation]) -> list[Example]:
-    """Examples out of packed rows.
+    """Restore examples from packed rows.
 
     Args:
-        arrays: from ``pack``.
-        conversations: of the same data file.
+        arrays: result of ``pack``.
+        conversations: conversations of the same data file.
     """
     parts = {name: _parts(arrays, name) for name in arrays if f"{name}.sizes" in arrays}
     examples, number, pools = [], -1, []
@@ -325,7 +327,7 @@ def unpack(arrays: Arrays, conversations: Sequence[Conversation]) -> list[Exampl
 
 
 def _graph(part: Arrays) -> ChainGraph:
-    """The graph of a row."""
+    """Return the graph of a row."""
     mentions = Mentions(*(part[f"mention_{name}"] for name in ("entities", "nodes", "sizes")))
     return ChainGraph(
         part["node_ids"],
@@ -337,19 +339,19 @@ def _graph(part: Arrays) -> ChainGraph:
     )
 
 
-def _passage(pool: Sequence[Evidence], place: int, whole: Iterator[Json]) -> Evidence:
-    """A passage of a pool, or the next of those that are kept whole."""
-    return parse_evidence(next(whole), Place("cache"), "") if place < 0 else pool[place]
+def _passage(pool: Sequence[Evidence], position: int, whole: Iterator[Json]) -> Evidence:
+    """Return a passage of a pool, or the next one that is stored whole."""
+    return parse_evidence(next(whole), Place("cache"), "") if position < 0 else pool[position]
 
 
 def _parts(arrays: Arrays, name: str) -> list[np.ndarray]:
-    """The part of each example, as 64-bit numbers."""
+    """Split a flat array into each example's part, as 64-bit numbers."""
     wide = np.float64 if arrays[name].dtype.kind == "f" else np.int64
     return np.split(arrays[name].astype(wide), np.cumsum(arrays[f"{name}.sizes"])[:-1])
 
 
 def read_cache(file: Path, key: str) -> Stored | None:
-    """What a cache file holds; None, with a warning where it is not sound, if it cannot be used."""
+    """Read a cache file; return None if it is missing, or with a warning if it is corrupt."""
     if not file.is_file():
         return None
     try:
@@ -357,17 +359,17 @@ def read_cache(file: Path, key: str) -> Stored | None:
             metadata = opened.metadata() or {}
             arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        logger.warning("%s: a harmed cache file, built again: %s", file, error)
+        logger.warning("%s: corrupt cache file, rebuilding: %s", file, error)
         return None
     counts = metadata.get("counts", "")
     if metadata.get("digest") != _digest(key, counts, arrays):
-        logger.warning("%s: a harmed cache file, built again: its checksum is wrong", file)
+        logger.warning("%s: corrupt cache file, rebuilding: its checksum is wrong", file)
         return None
     return Stored(arrays, json.loads(counts))
 
 
 def write_cache(file: Path, key: str, stored: Stored) -> bool:
-    """Write a cache file whole; False, with a warning, where that cannot be."""
+    """Write a cache file atomically; return False, with a warning, if that fails."""
     counts = json.dumps(stored.counts)
     metadata = {"counts": counts, "digest": _digest(key, counts, stored.arrays)}
     try:
@@ -379,13 +381,13 @@ def write_cache(file: Path, key: str, stored: Stored) -> bool:
                 os.fsync(written.fileno())
             os.replace(partial, file)
     except (SafetensorError, OSError) as error:
-        logger.warning("%s: cannot be written, so that the next run builds again: %s", file, error)
+        logger.warning("%s: cannot be written, so the next run rebuilds: %s", file, error)
         return False
     return True
 
 
 def _digest(key: str, counts: str, arrays: Arrays) -> str:
-    """SHA-256 over a cache file's content and the key that it was made for."""
+    """Return the SHA-256 of a cache file's content and its key."""
     digest = hashlib.sha256(f"{key} {counts}".encode())
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype} {array.shape}".encode())

@@ -1,4 +1,4 @@
-"""What the form of linearised evidence says again: titles, and the headers and cells of rows."""
+"""Structure recovered from linearised evidence: titles, and the headers and cells of rows."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from turngraph.data.types import Evidence
 
 _HEADER = re.compile(r", ([^,]{1,60}?) is (?=\S)")
 MAX_LEAD_PARTS = 4
-"""Parts between commas that can belong to a title with its caption or section."""
+"""Maximum number of comma-separated parts of a title with its caption or section."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A header with its cell in a linearised row, "Header is Cell".
+    """Header with its cell in a linearised row, "Header is Cell".
 
     Args:
-        header: its text.
+        header: the header's text.
         start: first character of the header.
-        middle: behind the header.
+        middle: end of the header, exclusive.
         cell: first character of the cell.
-        end: behind the cell.
+        end: end of the cell, exclusive.
     """
 
     header: str
@@ -35,7 +35,7 @@ class Cell:
 
 @lru_cache(maxsize=1 << 16)
 def row_cells(text: str) -> tuple[Cell, ...]:
-    """The cells of a row as ``data.linearise.linearise_row`` writes it."""
+    """Return the cells of a row that ``data.linearise.linearise_row`` wrote."""
     found = list(_HEADER.finditer(text))
     ends = [*(match.start() for match in found[1:]), len(text)]
     return tuple(
@@ -45,21 +45,21 @@ def row_cells(text: str) -> tuple[Cell, ...]:
 
 
 def cells_of(passage: Evidence) -> tuple[Cell, ...]:
-    """The cells of a table's row; none of any other passage."""
+    """Return the cells of a table row; none for any other passage."""
     return row_cells(passage.text) if passage.source == "table" else ()
 
 
 def lead_of(passage: Evidence) -> str:
-    """What stands before a row's first header: title and caption. Of other passages, all."""
+    """Return a row's title and caption, before its first header; the text of other passages."""
     cells = cells_of(passage)
     return passage.text[: cells[0].start - 2] if cells else passage.text
 
 
 def repeated_spans(passages: Sequence[Evidence]) -> list[list[tuple[int, int]]]:
-    """Where each passage says again what was said before it, in characters.
+    """Return the spans of each passage, in characters, that repeat earlier passages.
 
-    The parts of its lead with which the passage before it begins, too, and the headers that an
-    earlier row has. What is a passage's own is never among them.
+    They are the parts of its lead that the previous passage begins with, and the headers that an
+    earlier row has.
 
     Args:
         passages: E_t, best first.

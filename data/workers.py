@@ -1,4 +1,4 @@
-"""Work in other processes, which make what they need once and never outlive this one."""
+"""Parallel map over spawned worker processes, which end with their parent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Made = TypeVar("Made")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-# One thread each, or they would wait for each other; the bar is the parent's, and so is the GPU.
+# One thread each, so that workers do not compete; progress bar and GPU belong to the parent.
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
@@ -36,13 +36,13 @@ def map_in_workers(
     tasks: Sequence[Task],
     num_workers: int,
 ) -> Generator[Result, None, None]:
-    """``work(make(), task)`` for every task, in their order.
+    """Yield ``work(make(), task)`` for every task, in order.
 
     Processes are spawned, as a fork would copy locks that threads of torch and tokenizers hold.
-    What they log is logged here. They end when the iterator does, or when this process dies.
+    Their log records are logged here. They end with the iterator, or when this process dies.
 
     Args:
-        make: called once in each process; it and ``work`` must stand at the top of a module.
+        make: called once in each process; it and ``work`` must be top-level functions.
         work: an error in it is raised here.
         tasks: sent to the processes one by one.
         num_workers: processes, at least one.
@@ -71,7 +71,7 @@ def map_in_workers(
 
 @contextmanager
 def _environment() -> Iterator[None]:
-    """What libraries read as they are loaded in a new process."""
+    """Set the environment variables that libraries read when a new process imports them."""
     before = {name: os.environ.get(name) for name in ENVIRONMENT}
     os.environ.update(ENVIRONMENT)
     try:
@@ -86,8 +86,8 @@ def _environment() -> Iterator[None]:
 def _start(
     make: Callable[[], Any], work: Callable[[Any, Any], Any], parent: Connection, level: int
 ) -> None:
-    """Begin a worker. It makes nothing yet: an error here would not reach the parent."""
-    for number in (signal.SIGINT, signal.SIGUSR1):  # the parent hears them too, and ends us
+    """Initialise a worker; ``make`` is called later, as no error here would reach the parent."""
+    for number in (signal.SIGINT, signal.SIGUSR1):  # the parent receives them too, and ends us
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     logged: SimpleQueue[logging.LogRecord] = SimpleQueue()
@@ -98,7 +98,7 @@ def _start(
 
 
 def _end_with(parent: Connection) -> None:
-    """Nothing is ever sent: the pipe ends when the parent closes it or is gone."""
+    """Exit when the parent closes the pipe or dies; nothing is ever sent through it."""
     try:
         parent.poll(None)
     finally:

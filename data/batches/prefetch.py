@@ -1,4 +1,4 @@
-"""The steps of a run as tensors, made ahead of the device, and what identifies their data."""
+"""Prefetching of a run's batches on a background thread, and the fingerprint of their data."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Step:
     """One optimizer step of this process.
 
     Args:
-        number: from 0.
+        number: index of the step.
         batches: tensors, one batch per forward pass.
-        examples: what is in them.
-        answer_tokens: in the batches of all processes; the loss is divided by them.
-        num_tokens: without padding, of all processes.
-        wait: seconds for which the batches were waited for.
+        examples: the examples of each batch.
+        answer_tokens: answer tokens in the batches of all processes; the divisor of the loss.
+        num_tokens: tokens of all processes, without padding.
+        wait: seconds spent waiting for the batches.
     """
 
     number: int
@@ -42,7 +42,7 @@ class Step:
 
 
 class Batches(Protocol):
-    """Which examples are in which batch of a step, by index."""
+    """Schedule of batches: which examples, by index, are in which batch of a step."""
 
     def step(self, number: int, /) -> list[list[int]]:
         """Return the batches of one step."""
@@ -56,15 +56,15 @@ def steps(
     world: int = 1,
     packed: bool = False,
 ) -> Iterator[Step]:
-    """Steps of one process, made ahead in a thread of their own.
+    """Yield the steps of one process, prefetched on a background thread.
 
     Args:
-        examples: that the schedule was made for.
+        examples: the examples that the schedule was made for.
         schedule: which of them are in which batch.
-        numbers: of the steps, in the order in which they are taken.
-        rank: this process.
+        numbers: indices of the steps, in the order in which they are taken.
+        rank: index of this process.
         world: number of processes; they share the batches of every step.
-        packed: lay the examples of a batch in one row.
+        packed: concatenate the examples of a batch in one row.
     """
 
     def make(number: int) -> Step:
@@ -77,10 +77,10 @@ def steps(
 
     ahead: deque[Future[Step]] = deque()
     with ThreadPoolExecutor(1) as pool:
-        for place in range(len(numbers) + STEPS_AHEAD):
-            if place < len(numbers):
-                ahead.append(pool.submit(make, numbers[place]))
-            if place >= STEPS_AHEAD and ahead:
+        for position in range(len(numbers) + STEPS_AHEAD):
+            if position < len(numbers):
+                ahead.append(pool.submit(make, numbers[position]))
+            if position >= STEPS_AHEAD and ahead:
                 began = time.monotonic()
                 step = ahead.popleft().result()
                 step.wait = time.monotonic() - began
@@ -88,11 +88,12 @@ def steps(
 
 
 class Trial:
-    """Up to eleven steps that stand for all: the one with the largest batch, and ten over the run.
+    """Sample of up to eleven steps for time and memory estimates: the largest, and ten spread out.
 
     Args:
-        schedule: of the run.
-        examples: that it was made for.
+        schedule: schedule of the run.
+        examples: the examples that it was made for.
+        num_timed: how many steps are spread over the run.
     """
 
     def __init__(
@@ -114,10 +115,10 @@ class Trial:
         self.times: list[float] = []
 
     def lines(self, settings: TrainingConfig, evaluation: float) -> list[str]:
-        """Sizes of the data and the time that the run would take.
+        """Return lines of text: sizes of the data and an estimate of the run's time.
 
         Args:
-            settings: of the run.
+            settings: settings of the run.
             evaluation: seconds of one evaluation.
         """
         timed = sum(self.times[1:]) / sum(self.sizes[n] for n in self.numbers[1:])
@@ -147,7 +148,7 @@ def _minutes(seconds: float) -> str:
 
 
 def fingerprint(examples: Sequence[Example]) -> str:
-    """SHA-256 over what is trained on: every token, edge and answer, in order."""
+    """Return the SHA-256 of the training data: every token, edge and answer, in order."""
     digest = hashlib.sha256()
     for example in examples:
         graph = example.graph

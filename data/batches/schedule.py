@@ -1,7 +1,7 @@
-"""Which examples make which batch of which step: a function of lengths, settings and seed alone.
+"""Batch schedule: assigns examples to batches and steps, from lengths, settings and seed alone.
 
-Nothing is remembered from step to step, so that a run that goes on needs its step's number only,
-and any number of processes takes the same steps.
+It keeps no state between steps, so a resumed run needs only its step's index, and any number of
+processes takes the same steps.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from functools import lru_cache
 from turngraph.configs.schema import TrainingConfig
 from turngraph.data.examples import Example
 
-# Lengths count as up to so much longer when they are sorted: enough for new neighbours in every
-# epoch, too little to pad much.
+# Lengths are increased at random by up to this fraction before sorting: enough for new neighbours
+# in every epoch, too little to add much padding.
 BLUR = 0.03
 
 
 class BatchSchedule:
-    """The batches of a run, in a new random order in every epoch.
+    """Batches of a run, in a new random order in every epoch.
 
-    With ``batch_size`` examples come in random order, and a batch may reach into the next epoch.
-    With ``batch_tokens`` examples of like length make a batch, batches come in random order, and
-    none reaches into the next epoch. Packed batches need no like lengths and take random ones.
+    With ``batch_size``, examples are in random order, and a batch may span two epochs. With
+    ``batch_tokens``, examples of similar length form a batch, batches are in random order, and
+    none spans two epochs. Packed batches hold examples of any length.
 
     Args:
-        examples: to train on; at least one.
+        examples: training examples; at least one.
         settings: ``batch_size`` or ``batch_tokens``, ``batches_per_step``, ``packing``,
             ``num_epochs``, ``max_steps`` and ``seed`` are read.
-        num_processes: that share the batches of every step.
+        num_processes: number of processes that share the batches of every step.
 
     Raises:
         ValueError: an example is longer than ``batch_tokens``, or ``num_processes`` does not divide
@@ -52,10 +52,10 @@ class BatchSchedule:
         self.num_steps = self._count_steps()
 
     def step(self, number: int) -> list[list[int]]:
-        """The batches of one optimizer step, as numbers of examples.
+        """Return the batches of one optimizer step, as indices of examples.
 
         Args:
-            number: of the step, from 0; may lie behind the last one.
+            number: index of the step; may exceed the last one.
 
         Returns:
             ``batches_per_step`` batches; process r of w takes ``[r::w]`` of them.
@@ -64,14 +64,14 @@ class BatchSchedule:
         return [self._batch(i) for i in range(number * size, (number + 1) * size)]
 
     def epoch_batches(self, epoch: int = 0) -> list[list[int]]:
-        """The batches of one epoch, taken for itself; every example stands in one of them."""
+        """Return the batches of one epoch by itself; every example is in exactly one."""
         if (size := self.settings.batch_size) is None:
             return self._grouped(epoch)
         order = self._order(epoch)
         return [order[i : i + size] for i in range(0, len(order), size)]
 
     def padding_share(self, epoch: int = 0) -> float:
-        """The part of the tokens computed in an epoch that is padding, from 0 to 1."""
+        """Return the fraction of an epoch's computed tokens that is padding, from 0 to 1."""
         if self.settings.packing:
             return 0.0
         lengths = self._lengths
@@ -80,22 +80,22 @@ class BatchSchedule:
         return 1 - sum(lengths) / computed
 
     def examples_per_batch(self, epoch: int = 0) -> float:
-        """Mean number of examples in the batches of an epoch."""
+        """Return the mean number of examples in the batches of an epoch."""
         return len(self._lengths) / len(self.epoch_batches(epoch))
 
     def _batch(self, number: int) -> list[int]:
-        """A batch of the run, counted over all epochs."""
+        """Return a batch of the run by its index over all epochs."""
         if (size := self.settings.batch_size) is not None:
-            places = range(number * size, (number + 1) * size)
+            positions = range(number * size, (number + 1) * size)
             num = len(self._lengths)
-            return [self._order(place // num)[place % num] for place in places]
+            return [self._order(position // num)[position % num] for position in positions]
         epoch = 0
         while self._first_batch(epoch + 1) <= number:
             epoch += 1
         return self._grouped(epoch)[number - self._first_batch(epoch)]
 
     def _count_steps(self) -> int:
-        """Steps that make ``num_epochs``, or ``max_steps`` if fewer; at least one."""
+        """Count the steps of ``num_epochs``, or ``max_steps`` if fewer; at least one."""
         settings = self.settings
         if settings.batch_size is not None:
             num_batches = len(self._lengths) * settings.num_epochs / settings.batch_size
@@ -105,7 +105,7 @@ class BatchSchedule:
         return steps if settings.max_steps is None else min(steps, settings.max_steps)
 
     def _count_grouped(self) -> int:
-        """Batches in ``num_epochs``; no epoch is looked at that ``max_steps`` does not reach."""
+        """Count the batches in ``num_epochs``, without grouping epochs beyond ``max_steps``."""
         settings, num_batches, epoch = self.settings, 0, 0
         enough = (settings.max_steps or math.inf) * settings.batches_per_step
         while epoch < settings.num_epochs and num_batches < enough:
@@ -120,11 +120,11 @@ class BatchSchedule:
         return order
 
     def _count_before(self, epoch: int) -> int:
-        """Batches of the epochs before one; asked for one epoch after the other."""
+        """Return the cumulative batch count before an epoch; call in order of epochs."""
         return self._first_batch(epoch - 1) + len(self._grouped(epoch - 1)) if epoch else 0
 
     def _group(self, epoch: int) -> list[list[int]]:
-        """An epoch's examples in batches within ``batch_tokens``, in random order."""
+        """Group an epoch's examples into batches within ``batch_tokens``, in random order."""
         settings, lengths, order = self.settings, self._lengths, self._order(epoch)
         assert settings.batch_tokens is not None, "only batches by tokens are grouped"
         rng = random.Random(f"batches of epoch {epoch} of seed {settings.seed}")
@@ -145,12 +145,12 @@ class BatchSchedule:
 
 
 def _round_up(value: float) -> int:
-    """The next whole number; what is one but for the last bits (1.1 of 10) stays."""
+    """Round up to an integer, ignoring floating-point error (1.1 of 10)."""
     return math.ceil(round(value, 9))
 
 
 def check_shared_evenly(batches_per_step: int, num_processes: int) -> None:
-    """Whether the processes can share the batches of a step.
+    """Check that the processes can share the batches of a step evenly.
 
     Raises:
         ValueError: some would get more than others.
@@ -167,7 +167,7 @@ def check_shared_evenly(batches_per_step: int, num_processes: int) -> None:
 
 
 def check_lengths(examples: Sequence[Example], batch_tokens: int) -> None:
-    """Whether every example fits into a batch for itself.
+    """Check that every example fits into a batch.
 
     Raises:
         ValueError: one does not; a larger batch than the budget may not fit into memory.

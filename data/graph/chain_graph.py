@@ -1,4 +1,4 @@
-"""From passages to one graph of token chains joined by entity edges, as index arrays."""
+"""Builder of the evidence graph: token chains joined by entity edges, as index arrays."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ ChainDirection = Literal["forward", "backward", "both"]
 EntityEdges = Literal["star", "clique", "none"]
 CutEdges = Literal["nothing", "entity", "shuffle", "all"]
 TypedEdges = tuple[str, np.ndarray]
-"""A name of ``EDGE_TYPES``, and source row and target row, [2, edges]."""
+"""Edge type (a name of ``EDGE_TYPES``), and source row and target row, [2, E]."""
 
 CHAIN_TYPES = ("forward", "backward")
 
 
 @dataclass(frozen=True, slots=True)
 class TokenisedPassage:
-    """A passage as tokens.
+    """Tokens of a passage.
 
     Args:
         ids: token ids, one node each.
-        ends: where each token ends, in characters of the passage's text; tokens of the tags
-            around the text end at 0 or behind the text.
-        num_cut: tokens that were cut off because the passage alone exceeded the node budget.
+        ends: end of each token, in characters of the passage's text; tokens of the tags around
+            the text end at 0 or after the text.
+        num_cut: number of tokens cut off because the passage alone exceeded the node budget.
     """
 
     ids: list[int]
@@ -40,13 +40,13 @@ class TokenisedPassage:
 
 @dataclass(frozen=True, slots=True)
 class Mentions:
-    """Which nodes name which entity.
+    """Mentions of entities by nodes.
 
     Args:
-        entities: of each mention, a number among the entities of E_t (``mentions.entities_of``),
+        entities: index of each mention's entity among those of E_t (``mentions.entities_of``),
             [M].
         nodes: the last node of each mention, [M].
-        sizes: nodes of each passage, and of the question behind them, [P + 1].
+        sizes: number of nodes of each passage, then of the question, [P + 1].
     """
 
     entities: np.ndarray
@@ -56,16 +56,16 @@ class Mentions:
 
 @dataclass(frozen=True, slots=True)
 class ChainGraph:
-    """The graph of E_t (paper, section 4.3).
+    """Graph of E_t (paper, section 4.3).
 
     Args:
         node_ids: token id of every node, passage after passage, [N].
         edge_index: source row and target row, [2, E]; chain edges first.
-        num_entity_edges: how many of the edges, at the end, join entity spans.
-        edge_types: each edge's place in ``EDGE_TYPES``, [E]; None where nothing says it.
-        num_hidden: nodes at the end that are encoded but take no position in the prompt: the
-            question's.
-        mentions: of entities; None where nobody asked for them.
+        num_entity_edges: number of edges, at the end, that join entity spans.
+        edge_types: index of each edge's type in ``EDGE_TYPES``, [E]; None if unknown.
+        num_hidden: number of nodes at the end that are encoded but have no position in the
+            prompt: the question's.
+        mentions: mentions of entities; None if the builder does not keep them.
     """
 
     node_ids: np.ndarray
@@ -77,7 +77,7 @@ class ChainGraph:
 
     @property
     def prompt_ids(self) -> np.ndarray:
-        """Token ids of the nodes that stand in the prompt, in order, [P]."""
+        """Token ids of the nodes with a position in the prompt, in order, [P]."""
         return self.node_ids[: len(self.node_ids) - self.num_hidden]
 
     def chain_index(self) -> np.ndarray:
@@ -104,13 +104,13 @@ def chain_graph(
     Args:
         passages: tokens of each passage, best-ranked first.
         spans: entity spans of each passage, in characters of its text.
-        chain: ``forward`` is w_1 -> w_2 -> ..., as the paper draws it.
+        chain: ``forward`` is w_1 -> w_2 -> ..., as in the paper's figure.
         entity_edges: ``star`` joins every span to the first span in the best-ranked passage, O(m)
-            edges for m spans; ``clique`` joins all pairs in different passages; both ways,
-            last token to last token.
-        max_entity_share: an entity in more than this part of the passages gets no edges.
+            edges for m spans; ``clique`` joins all pairs in different passages; in both
+            directions, last token to last token.
+        max_entity_share: an entity in more than this fraction of the passages gets no edges.
         more_edges: edges of other types.
-        num_hidden: nodes at the end that take no position in the prompt.
+        num_hidden: number of nodes at the end without a position in the prompt.
     """
     starts = node_starts(passages)
     node_ids = np.fromiter(
@@ -126,12 +126,12 @@ def chain_graph(
 
 
 def node_starts(passages: Sequence[TokenisedPassage]) -> np.ndarray:
-    """First node of each passage, and the number of nodes at the end."""
+    """Return the index of each passage's first node, then the number of nodes, [P + 1]."""
     return np.cumsum([0, *(len(passage.ids) for passage in passages)])
 
 
 def cut_edges(graph: ChainGraph, cut: CutEdges) -> ChainGraph:
-    """The graph without its entity edges, or without any: what a trained model owes to them."""
+    """Return the graph without its entity edges or without any edges, for ablations."""
     num_edges = graph.edge_index.shape[1]
     kept = {"nothing": num_edges, "entity": num_edges - graph.num_entity_edges, "all": 0}[cut]
     num_entity_edges = graph.num_entity_edges if cut == "nothing" else 0
@@ -151,18 +151,18 @@ def _chain_edges(starts: np.ndarray, chain: ChainDirection) -> list[TypedEdges]:
 def span_nodes(
     passages: Sequence[TokenisedPassage], spans: Sequence[Sequence[EntitySpan]], starts: np.ndarray
 ) -> dict[str, list[tuple[int, int]]]:
-    """Entity id -> (passage, node of the span's last token), in rank order."""
+    """Map entity ids to (passage, node of the span's last token) pairs, in rank order."""
     nodes: dict[str, list[tuple[int, int]]] = {}
-    for number, (passage, found) in enumerate(zip(passages, spans, strict=True)):
+    for index, (passage, found) in enumerate(zip(passages, spans, strict=True)):
         for span in found:
             token = last_token(passage.ends, span.end)
             if token < len(passage.ids):  # else the passage was cut before the span's end
-                nodes.setdefault(span.entity, []).append((number, int(starts[number]) + token))
+                nodes.setdefault(span.entity, []).append((index, int(starts[index]) + token))
     return nodes
 
 
 def last_token(ends: Sequence[int], end: int) -> int:
-    """The last token of a span; of several that end with it (bytes of one character) the last."""
+    """Return a span's last token; if several (bytes of one character) end with it, the last."""
     last = bisect_right(ends, end) - 1
     return last if last >= 0 and ends[last] == end else bisect_left(ends, end)
 
@@ -171,14 +171,14 @@ def _entity_edges(
     nodes: dict[str, list[tuple[int, int]]], num_passages: int, kind: EntityEdges, max_share: float
 ) -> np.ndarray:
     pairs: set[tuple[int, int]] = set()
-    for places in nodes.values() if kind != "none" else ():
-        in_passages = {number for number, _ in places}
+    for mentions in nodes.values() if kind != "none" else ():
+        in_passages = {passage for passage, _ in mentions}
         if len(in_passages) < 2 or len(in_passages) / num_passages > max_share:
             continue
         joins = (
-            ((places[0], other) for other in places[1:])
+            ((mentions[0], other) for other in mentions[1:])
             if kind == "star"
-            else combinations(places, 2)
+            else combinations(mentions, 2)
         )
         pairs.update((a, b) for (passage_a, a), (passage_b, b) in joins if passage_a != passage_b)
     if not pairs:

@@ -1,4 +1,4 @@
-"""Edges beside chains and entities: the question to the evidence, and what a table's form says."""
+"""Edges beside chains and entities: question to evidence, and edges of a table's structure."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ Pairs = Iterable[tuple[int, int]]
 
 @lru_cache(maxsize=1 << 16)
 def content_words(text: str) -> tuple[tuple[str, int], ...]:
-    """The words of a text that are no function words, and behind which character each ends.
+    """Return a text's content words with the character offset at which each ends.
 
-    They are folded, and a plural's "s" is taken off: questions ask for what a header has in the
-    singular.
+    Words are folded and lose a plural's "s", as questions use the plural of a header.
     """
     found = []
     for match in _WORD.finditer(text):
@@ -45,13 +44,13 @@ def more_edges(
     structure: Literal["none", "table"],
     with_question: bool,
 ) -> list[TypedEdges]:
-    """All edges that are neither of a chain nor between entities of the evidence.
+    """Return all edges that are neither of a chain nor between entities of the evidence.
 
     Args:
-        passages: the evidence, best first, and the question behind it where it has nodes.
-        tokens: of each of them.
-        spans: entity spans of each of them.
-        structure: as ``EvidenceConfig.structure_edges`` says.
+        passages: the evidence, best first, then the question if it has nodes.
+        tokens: tokens of each passage.
+        spans: entity spans of each passage.
+        structure: ``EvidenceConfig.structure_edges``.
         with_question: whether the last of the passages is the question.
     """
     num = len(passages) - with_question
@@ -66,42 +65,42 @@ def question_edges(
     tokens: Sequence[TokenisedPassage],
     spans: Sequence[Sequence[EntitySpan]],
 ) -> TypedEdges:
-    """Edges between a question and the evidence, both ways.
+    """Return edges between a question and the evidence, in both directions.
 
     The same entity or the same word joins the last tokens of its mentions. Titles that a passage
-    repeats are passed over: they would join every passage alike.
+    repeats are skipped, as they would join every passage.
 
     Args:
-        passages: the evidence, best first, and the question behind it.
-        tokens: of each of them.
-        spans: entity spans of each of them.
+        passages: the evidence, best first, then the question.
+        tokens: tokens of each passage.
+        spans: entity spans of each passage.
     """
     starts, repeated = node_starts(tokens), repeated_spans(passages)
-    asked: dict[str, list[int]] = {}
-    places: list[tuple[str, int]] = []
-    for number, (passage, found) in enumerate(zip(passages, spans, strict=True)):
-        lead = max((end for start, end in repeated[number] if start == 0), default=0)
+    of_question: dict[str, list[int]] = {}
+    of_evidence: list[tuple[str, int]] = []
+    for index, (passage, found) in enumerate(zip(passages, spans, strict=True)):
+        lead = max((end for start, end in repeated[index] if start == 0), default=0)
         marks = [(f"entity {span.entity}", span.end) for span in found]
         for name, end in [*marks, *content_words(passage.text)]:
-            token = last_token(tokens[number].ends, end)
-            if token >= len(tokens[number].ids) or end <= lead:
+            token = last_token(tokens[index].ends, end)
+            if token >= len(tokens[index].ids) or end <= lead:
                 continue
-            node = int(starts[number]) + token
-            if number + 1 == len(passages):
-                asked.setdefault(name, []).append(node)
+            node = int(starts[index]) + token
+            if index + 1 == len(passages):
+                of_question.setdefault(name, []).append(node)
             else:
-                places.append((name, node))
-    pairs = {(node, other) for name, other in places for node in asked.get(name, ())}
+                of_evidence.append((name, node))
+    pairs = {(node, other) for name, other in of_evidence for node in of_question.get(name, ())}
     return "question", _both_ways(pairs)
 
 
 def table_edges(
     passages: Sequence[Evidence], tokens: Sequence[TokenisedPassage]
 ) -> list[TypedEdges]:
-    """Edges of rows: headers to cells, a row's first cell to its others, and along columns.
+    """Return edges of table rows: header to cell, first cell to the others, along columns.
 
-    Every token of a header is joined to every token of its cell, one way. The others join last
-    tokens, both ways; a column's cells are joined to the cell of its best-ranked row.
+    Every token of a header is joined to every token of its cell, in one direction. The others join
+    last tokens, in both directions; a column's cells are joined to the one in its best-ranked row.
     """
     starts = node_starts(tokens)
     headers: set[tuple[int, int]] = set()
@@ -127,7 +126,7 @@ def table_edges(
 
 
 def _tokens_of(tokens: TokenisedPassage, start: int, end: int) -> list[int]:
-    """The tokens that lie within some characters of a passage."""
+    """Return the indices of the tokens within a span of characters."""
     ends = tokens.ends
     return [i for i, e in enumerate(ends) if e <= end and (ends[i - 1] if i else 0) >= start < e]
 

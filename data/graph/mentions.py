@@ -1,4 +1,4 @@
-"""Which nodes name which entity: what an answer can be chosen from (``model.answers: nodes``)."""
+"""Mentions of entities by nodes, the candidates of ``model.answers: nodes``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turngraph.data.types import Entity, Evidence
 
 
 def entities_of(passages: Sequence[Evidence]) -> dict[str, Entity]:
-    """The entities of some passages by id, in the order in which the passages name them."""
+    """Return the entities of passages by id, in the order in which the passages list them."""
     entities: dict[str, Entity] = {}
     for passage in passages:
         for entity in passage.entities:
@@ -22,19 +22,16 @@ def entities_of(passages: Sequence[Evidence]) -> dict[str, Entity]:
 def find_mentions(
     passages: Sequence[Evidence], nodes: dict[str, list[tuple[int, int]]], sizes: Sequence[int]
 ) -> Mentions:
-    """The mentions in a graph.
+    """Find the mentions in a graph.
 
     Args:
-        passages: of the evidence.
-        nodes: of ``chain_graph.span_nodes``.
-        sizes: nodes of every passage, and of the question behind them.
+        passages: passages of the evidence.
+        nodes: result of ``chain_graph.span_nodes``.
+        sizes: number of nodes of every passage, then of the question.
     """
-    numbers = {id_: number for number, id_ in enumerate(entities_of(passages))}
+    indices = {id_: index for index, id_ in enumerate(entities_of(passages))}
     found = [
-        (numbers[id_], node)
-        for id_, places in nodes.items()
-        if id_ in numbers
-        for _, node in places
+        (indices[id_], node) for id_, spans in nodes.items() if id_ in indices for _, node in spans
     ]
     entities, last = np.array(found, np.int64).reshape(-1, 2).T
     return Mentions(entities, last, np.array(sizes, np.int64))

@@ -1,4 +1,4 @@
-"""E_t: the top-k passages of an evidence pool for a query, by BM25+."""
+"""BM25+ retrieval of E_t, the top-k passages of an evidence pool for a query."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SCORE_DECIMALS = 6
 
 
 def cut_query(query: str, max_words: int) -> str:
-    """A query from its last ``max_words`` words, as BM25 counts them: what is oldest goes first."""
+    """Cut a query to its last ``max_words`` words, as BM25 counts them; the oldest are dropped."""
     starts = [match.start() for match in WORD.finditer(query)]
     return query if len(starts) <= max_words else query[starts[-max_words] :]
 
 
 class EvidenceIndex:
-    """A BM25+ index over one pool (Robertson and Zaragoza 2009; k1 1.5, b 0.75, delta 1).
+    """BM25+ index over one pool (Robertson and Zaragoza 2009; k1 1.5, b 0.75, delta 1).
 
     Args:
         pool: the passages; indexed once, here.
@@ -50,7 +50,7 @@ class EvidenceIndex:
             self._bm25.index(corpus, show_progress=False)
 
     def scores(self, query: str) -> np.ndarray:
-        """The BM25+ score of every passage for a query, rounded so that equal passages tie."""
+        """Return the BM25+ score of every passage, rounded so that equal passages tie."""
         tokens = words(query)
         if self._bm25 is None:
             return np.zeros(len(self.pool))
@@ -62,12 +62,12 @@ class EvidenceIndex:
         return np.round(scores, SCORE_DECIMALS)
 
     def rank(self, query: str, top_k: int, turn: int = 0) -> list[Retrieved]:
-        """The ``top_k`` best passages, best first, ties by position in the pool.
+        """Return the ``top_k`` best passages, best first, ties by position in the pool.
 
         Args:
             query: Q_t.
-            top_k: how many passages at most.
-            turn: the turn that asks, recorded with every passage.
+            top_k: maximum number of passages.
+            turn: index of the turn, recorded with every passage.
         """
         scores = self.scores(query)
         order = np.argsort(-scores, kind="stable")[:top_k]

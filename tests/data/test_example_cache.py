@@ -1,4 +1,4 @@
-"""Examples out of the cache: equal to built ones, found again, and never stale or harmed."""
+"""Examples from the cache: equal to built ones, found again, and never stale or corrupt."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from turngraph.data.example_cache import (
     load_examples,
     make_tasks,
     pack,
-    pool_places,
+    pool_positions,
     unpack,
 )
 from turngraph.data.examples import Example, ExampleBuilder, choose_questions
@@ -228,10 +228,10 @@ def test_packing_keeps_every_field(seed: int, memory: Any, variant: dict[str, An
     conversations = conversations_of(seed, 3)
     examples, rows = [], []
     for number, conversation in enumerate(conversations):
-        places = pool_places(conversation)
+        positions = pool_positions(conversation)
         for example in builder.conversation(conversation):
             examples.append(example)
-            rows.append(example_row(number, example, places))
+            rows.append(example_row(number, example, positions))
     assert same(unpack(pack(rows), conversations), examples)
 
 
@@ -421,18 +421,18 @@ def harms(content: bytes) -> dict[str, bytes]:
     return cut | flipped | {"longer": content + b"x"}
 
 
-def test_a_harmed_file_is_never_trusted(
+def test_a_corrupt_file_is_never_trusted(
     builder: ExampleBuilder, data: Path, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     load(builder, data)
     file, key = only_file(folder), key_of(builder, data)
     assert example_cache.read_cache(file, key) is not None
     content = file.read_bytes()
-    for name, harmed in harms(content).items():
-        file.write_bytes(harmed)
+    for name, corrupt in harms(content).items():
+        file.write_bytes(corrupt)
         caplog.clear()
         assert example_cache.read_cache(file, key) is None, name
-        assert "a harmed cache file, built again" in caplog.text, name
+        assert "corrupt cache file, rebuilding" in caplog.text, name
     expected = load(builder, data)
     assert example_cache.read_cache(file, key) is not None
     assert same(load(builder, data), expected)
@@ -468,5 +468,5 @@ def test_where_nothing_can_be_written_it_says_so_and_goes_on(
     folder.write_text("a file where the folder should be")
     with caplog.at_level(logging.INFO):
         assert load(builder, data)
-    assert "cannot be written, so that the next run builds again" in caplog.text
+    assert "cannot be written, so the next run rebuilds" in caplog.text
     assert "built but not kept in" in caplog.text
