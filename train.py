@@ -154,54 +154,54 @@ def train_steps(
         unit="step",
         disable=not accelerator.is_local_main_process,
     )
-    # batches are prefetched by a thread; a step is the same whatever the number of processes
-    for step in steps(examples, schedule, indices, rank, world, settings.packing):
-        began = time.monotonic()
-        rates = set_rates(optimizer, settings, step.number, schedule.num_steps)
-        model.train()
+    with bar:
+        # batches are prefetched by a thread; a step is the same whatever the number of processes
+        for step in steps(examples, schedule, indices, rank, world, settings.packing):
+            began = time.monotonic()
+            rates = set_rates(optimizer, settings, step.number, schedule.num_steps)
+            model.train()
 
-        # Forward and backward, batch after batch. The loss is divided by the answer tokens of the
-        # whole step, over all processes, so that accumulation changes nothing.
-        totals = torch.zeros(2, device=accelerator.device)  # loss, requests to stop
-        totals[1] = float(bool(stop))
-        for index, batch in enumerate(step.batches):
-            # whole gradients are sent once a step; shards are small to send and large to keep
-            send = sharded or index + 1 == len(step.batches)
-            with nullcontext() if send else accelerator.no_sync(wrapped):
-                tensors = batch.to(accelerator.device)
-                with memory_advice(batch, run.largest_batch):
-                    loss = wrapped(tensors).total / max(step.answer_tokens, 1)
-                    # data parallelism averages gradients; here they must be summed
-                    accelerator.backward(loss * world)
-            totals[0] += loss.detach()
-            run.largest_batch = max(run.largest_batch, batch.input_ids.numel())
-        step_loss, stops = accelerator.reduce(totals, "sum").tolist()
+            # Forward and backward, batch after batch. The loss is divided by the answer tokens of
+            # the whole step, over all processes, so that accumulation changes nothing.
+            totals = torch.zeros(2, device=accelerator.device)  # loss, requests to stop
+            totals[1] = float(bool(stop))
+            for index, batch in enumerate(step.batches):
+                # whole gradients are sent once a step; shards are small to send and large to keep
+                send = sharded or index + 1 == len(step.batches)
+                with nullcontext() if send else accelerator.no_sync(wrapped):
+                    tensors = batch.to(accelerator.device)
+                    with memory_advice(batch, run.largest_batch):
+                        loss = wrapped(tensors).total / max(step.answer_tokens, 1)
+                        # data parallelism averages gradients; here they must be summed
+                        accelerator.backward(loss * world)
+                totals[0] += loss.detach()
+                run.largest_batch = max(run.largest_batch, batch.input_ids.numel())
+            step_loss, stops = accelerator.reduce(totals, "sum").tolist()
 
-        # Clip and step, unless something is not finite: then the weights stay as they are.
-        norm = accelerator.clip_grad_norm_(wrapped.parameters(), settings.max_grad_norm)
-        if not math.isfinite(step_loss) or not torch.isfinite(norm):
-            run.stop_at_not_finite(step, step_loss, float(norm))
-        optimizer.step()
-        optimizer.zero_grad()
+            # Clip and step, unless something is not finite: then the weights stay as they are.
+            norm = accelerator.clip_grad_norm_(wrapped.parameters(), settings.max_grad_norm)
+            if not math.isfinite(step_loss) or not torch.isfinite(norm):
+                run.stop_at_not_finite(step, step_loss, float(norm))
+            optimizer.step()
+            optimizer.zero_grad()
 
-        # Log, evaluate, save.
-        taken.append(step.wait + time.monotonic() - began)
-        progress.step = step.number + 1
-        progress.seconds += taken[-1]
-        bar.update()
-        if is_due(progress.step, settings.log_every):
-            values = run.step_values(
-                step, loss=step_loss, norm=float(norm), rate=rates[0], seconds=taken[-1]
-            )
-            run.log(values)
-            bar.set_postfix(shown(values), refresh=False)  # drawn with the next step
-        if run.tune and is_due(progress.step, settings.eval_every):
-            evaluate(run)
-        if stops:
-            run.stop(stop)
-        if is_due(progress.step, settings.save_every) and progress.step < schedule.num_steps:
-            run.save_last()
-    bar.close()
+            # Log, evaluate, save.
+            taken.append(step.wait + time.monotonic() - began)
+            progress.step = step.number + 1
+            progress.seconds += taken[-1]
+            bar.update()
+            if is_due(progress.step, settings.log_every):
+                values = run.step_values(
+                    step, loss=step_loss, norm=float(norm), rate=rates[0], seconds=taken[-1]
+                )
+                run.log(values)
+                bar.set_postfix(shown(values), refresh=False)  # drawn with the next step
+            if run.tune and is_due(progress.step, settings.eval_every):
+                evaluate(run)
+            if stops:
+                run.stop(stop)
+            if is_due(progress.step, settings.save_every) and progress.step < schedule.num_steps:
+                run.save_last()
     return taken
 
 
