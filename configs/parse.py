@@ -234,7 +234,15 @@ def _field_types(class_: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint at the nearest known field: by its whole name, else by its last part."""
+    """Return a hint at the nearest known field.
+
+    It is the only one of the section that ends with ``_`` and the name, else the most similar one
+    by its whole name, else by its last part.
+    """
+    section, _, end = name.rpartition(".")
+    longer = [f for f in known if f.startswith(f"{section}.") and f.endswith(f"_{end}")]
+    if len(longer) == 1:
+        return f"; did you mean {longer[0]}?"
     if close := difflib.get_close_matches(name, sorted(known), 1, 0.6):
         return f"; did you mean {close[0]}?"
     last = {field.rpartition(".")[2]: field for field in sorted(known)}

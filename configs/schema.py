@@ -1,4 +1,7 @@
-"""Every setting of a run, as frozen dataclasses that YAML and command line fill alike."""
+"""All settings of a run, as frozen dataclasses for YAML and command line.
+
+A field that no shipped run and no study varies says in its docstring when to change it.
+"""
 
 from __future__ import annotations
 
@@ -16,42 +19,42 @@ EDGE_TYPES = (
     "row",
     "column",
 )
-"""Types of the evidence graph's edges; where they have vectors, self-loops are one more."""
+"""Edge types of the evidence graph; typed layers add one more type for self-loops."""
 PASSAGE_FEATURES = ("score beside the best one's", "ln(1 + rank)", "from memory")
-"""What retrieval knew of a passage, as ``answers: nodes`` reads it."""
-
+"""Features of a passage from retrieval, input of ``answers: nodes``."""
 
 TRAVERSALS = ("BeamSearch", "A*", "WaterCircles", "flat", "ppr")
 """Traversals of the memory graph that a mixture may name."""
 
 
 def _check(holds: bool, name: str, value: object, must: str) -> None:
-    """Raise the error of a setting that cannot be."""
+    """Raise ValueError with the field's name and value unless the condition holds."""
     if not holds:
         raise ValueError(f"config field {name}: {value!r} given, {must}")
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which conversations are trained and evaluated on."""
+    """Conversations for training and evaluation."""
 
     train: str | None = None
     """JSON Lines of conversations to train on."""
     tune: str | None = None
     """Conversations for evaluation while training; the best checkpoint is chosen on them."""
     max_train_questions: int | None = None
-    """Train on this many questions, drawn by the seed; null takes all."""
+    """Train on this many questions, drawn by training.seed; null: all."""
     table_questions: int = 0
-    """Train on this many questions as well, made from the tables of train's pools and drawn by the
-    seed; no answer that people gave is looked at (data/table_questions.py)."""
+    """Also train on this many questions made from the tables in train's pools, drawn by
+    training.seed; they use no answer that people gave (data/sources/table_questions.py)."""
     train_repeats: int = 1
-    """How often an epoch holds each question of train; those made from tables it holds once."""
+    """How often an epoch repeats each question of train; made questions occur once."""
     max_tune_questions: int | None = 200
-    """Evaluate on this many questions, drawn by a seed of their own; null takes all."""
+    """Evaluate on this many questions, drawn by a fixed seed; null: all."""
     single_answers_only: bool = False
-    """Leave out questions whose answer is a list, as targets; they stay in the interaction."""
+    """Do not train or evaluate on questions whose answer is a list; they stay in the
+    interaction."""
     num_workers: int = 0
-    """Processes that retrieve, build graphs and tokenise before training; 0: the training's own."""
+    """Processes that retrieve, build graphs and tokenise before training; 0: the main process."""
 
     def __post_init__(self) -> None:
         for name in ("max_train_questions", "max_tune_questions"):
@@ -65,33 +68,37 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class EvidenceConfig:
-    """From an evidence pool to the graph of one turn."""
+    """Retrieval, evidence memory, and the graph of one turn."""
 
     ranker: Literal["bm25s", "rank_bm25"] = "bm25s"
-    """Library that ranks by BM25+; both rank alike."""
+    """Library that ranks by BM25+. Change it to check results against the reference implementation:
+    both rank alike, bm25s is faster."""
     top_k: int = 30
-    """Passages in E_t."""
+    """Number of passages in E_t."""
     max_query_words: int = 128
-    """Q_t keeps its last words; SBERT encoders cut from the wrong end."""
+    """Q_t keeps this many last words; a sentence encoder would cut off the end."""
     memory: Literal["none", "rerank", "random"] = "rerank"
-    """Evidence memory: none, reranked against Q_t, or drawn at random (the paper's control)."""
+    """Evidence memory: none, reranked by Q_t, or drawn at random (the paper's control)."""
     memory_share: float = 1 / 3
-    """Part of E_t, from its bottom, that gives way to M_t."""
+    """Fraction of E_t, lowest-ranked, that M_t replaces. Change it for conversations whose turns
+    share more or less evidence."""
     memory_seed: int = 0
-    """For memory: random."""
+    """Random seed of memory: random. Change it to repeat the control."""
     embedder: str = "sentence-transformers/all-MiniLM-L6-v2"
-    """Sentence encoder that reranks M_t."""
+    """Sentence encoder that reranks M_t. Change it for another language or domain."""
     max_nodes: int | None = None
-    """Token budget of the evidence; whole passages go from the bottom of E_t. Null: no limit."""
+    """Token budget of the evidence; the lowest-ranked passages are dropped whole. Null: no
+    limit."""
     chain: Literal["forward", "backward", "both"] = "forward"
-    """Direction of token chains; forward is w_1 -> w_2, as the paper draws it."""
+    """Direction of token chains; forward is w_1 -> w_2, as in the paper's figure."""
     entity_edges: Literal["star", "clique", "none"] = "star"
-    """star: O(m) edges for m spans of an entity; clique: all pairs."""
+    """star: O(m) edges for m spans of an entity; clique: all pairs; none: chains only."""
     max_entity_share: float = 0.5
-    """An entity in more than this part of the passages gets no edges."""
+    """An entity in more than this fraction of the passages gets no edges. Change it where frequent
+    entities carry information, or where graphs become too dense."""
     question_nodes: Literal["none", "question", "query"] = "none"
-    """A chain of the question's, or of Q_t's, tokens, joined to the evidence by entities and by
-    words: it is encoded, but takes no position in the prompt."""
+    """Add a chain of the question's or Q_t's tokens to the graph, linked to the evidence by
+    entities and words. It is encoded, but takes no position in the prompt."""
     structure_edges: Literal["none", "table"] = "none"
     """table: edges from header to cell, within a row, and within a column."""
 
@@ -116,23 +123,28 @@ class EvidenceConfig:
 
 @dataclass(frozen=True)
 class MemoryGraphConfig:
-    """A memory graph for each conversation; a turn sees what was said and retrieved before it."""
+    """A memory graph for each conversation, filled with what earlier turns said and retrieved."""
 
     share: float = 1 / 3
-    """Part of E_t, from its bottom, that gives way to recalled facts; they also fill what a small
-    pool leaves free."""
+    """Fraction of E_t, lowest-ranked, that recalled facts replace; they also fill positions that a
+    small pool leaves empty. Change it for longer conversations, where more is worth recalling."""
     num_evidence: int = 10
-    """How many of a turn's best passages are remembered; 0: questions and answers only."""
+    """Number of a turn's best passages to remember; 0: questions and answers only. Change it to
+    trade a larger graph against speed."""
     mixture: str = "BeamSearch + WaterCircles"
-    """Traversals: BeamSearch, A*, WaterCircles, flat and ppr, joined by +."""
+    """Traversals joined by +: BeamSearch, A*, WaterCircles, flat, ppr. Change it to compare
+    them."""
     forbidden: tuple[str, ...] = ("E",)
-    """Node types that are not walked to: E, T, O (episodes, theses, objects)."""
+    """Node types that traversals skip: E, T, O (episodes, theses, objects). Change it for an
+    ablation."""
     num_facts: int = 50
-    """Facts that are recalled at most, before share is looked at."""
+    """Largest number of recalled facts, before share applies. Change it with evidence.top_k."""
     min_similarity: float = 0.0
-    """Facts with a smaller cosine to the question are not recalled."""
+    """Facts with a smaller cosine to the question are not recalled. Change it where recalled facts
+    are off topic."""
     vectors: Literal["encoder", "words"] = "encoder"
-    """encoder: evidence.embedder; words: by words and their parts, without a model."""
+    """encoder: evidence.embedder; words: hashed words and subwords. Change it to recall without a
+    model."""
 
     def __post_init__(self) -> None:
         _check(0 <= self.share <= 1, "memory_graph.share", self.share, "must lie between 0 and 1")
@@ -154,26 +166,28 @@ class MemoryGraphConfig:
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """The GATv2 over the evidence graph."""
+    """The encoder of the evidence graph."""
 
     conv: str = "gatv2"
-    """gatv2: our GATv2 layer, in little memory; or a convolution of torch_geometric.nn by its class
-    name, such as TransformerConv. Change it to compare convolutions; only gatv2 is explained."""
+    """gatv2: our memory-lean GATv2 layer; or a convolution of torch_geometric.nn by its class name,
+    such as TransformerConv. Change it to compare convolutions; only gatv2 can be explained."""
     num_layers: int = 2
-    """Graph convolutions, one after the other."""
+    """Number of graph convolutions. Change it for evidence that is more hops apart."""
     heads: int = 2
-    """Attention heads of the LM's width each, averaged."""
+    """Attention heads, each of the LM's width, averaged. Change it where memory limits the
+    encoder."""
     dropout: float = 0.5
-    """On attention weights, while training."""
+    """Dropout of attention weights."""
     residual: Literal["none", "gated"] = "gated"
-    """none: the paper's; gated: each layer's change is added through a residual gate, a scalar that
-    starts small."""
+    """none: as in the paper; gated: a residual gate, a scalar that starts small, scales each
+    layer's change before it is added."""
     residual_gate_init: float = 0.1
-    """Initial value of the residual gates (residual: gated)."""
+    """Initial value of the residual gates (residual: gated). Change it to start nearer to plain
+    token embeddings (0) or to the paper's encoder (1)."""
     node_embeddings: Literal["frozen", "trained"] = "frozen"
-    """Whether the encoder's own copy of the LM's token embeddings is trained."""
+    """Whether the encoder's copy of the LM's token embeddings is trained."""
     edge_types: bool = False
-    """A vector for each type of edge, added to its messages and seen by its attention."""
+    """Learn a vector for each edge type, added in messages and attention."""
 
     def __post_init__(self) -> None:
         _check(
@@ -194,13 +208,14 @@ class ScorerConfig:
     """The GATv2 that scores entities as answers (answers: nodes)."""
 
     num_layers: int = 3
-    """GATv2 layers, each with a residual and a layer norm."""
+    """GATv2 layers, each with a residual and a layer norm. Change it for answers more hops away."""
     width: int = 128
-    """Of the node states; the LM's token embeddings are projected to it."""
+    """Width of node states; token embeddings are projected to it. Change it with the data's
+    size."""
     heads: int = 4
-    """Attention heads, side by side: each is width / heads wide."""
+    """Attention heads, concatenated, each width / heads wide. Change it with width."""
     dropout: float = 0.1
-    """On node states, while training; twice as much before the score."""
+    """Dropout of node states; twice as much before the score. Change it where training overfits."""
 
     def __post_init__(self) -> None:
         for name in ("num_layers", "width", "heads"):
@@ -220,11 +235,11 @@ class LoraConfig:
     r: int = 128
     """Rank."""
     lora_alpha: int = 32
-    """Scale: updates are multiplied by lora_alpha / r."""
+    """Updates are scaled by lora_alpha / r. Change it with r to keep the scale."""
     lora_dropout: float = 0.05
     """Dropout before the low-rank matrices."""
     target_modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
-    """Linear layers that are adapted."""
+    """Linear layers to adapt. Change it for a base model with other layer names."""
 
     def __post_init__(self) -> None:
         _check(self.r >= 1, "model.lora.r", self.r, "must be at least 1")
@@ -241,83 +256,90 @@ class LoraConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The language model and how the evidence enters it."""
+    """The language model, and how it reads the evidence."""
 
     base_model: str = "mistralai/Mistral-7B-Instruct-v0.2"
-    """A local folder, a model that an installed package carries, or a name on the hub."""
+    """A local folder, a model in an installed package, or a name on the hub."""
     evidence: Literal["graph", "text"] = "graph"
     """graph: node states as a soft prompt; text: the same tokens as plain text."""
     answers: Literal["text", "nodes"] = "text"
-    """text: the LM writes the answer; nodes: the answer is the entity of the evidence whose nodes
-    score best, and of the LM only the token embeddings are used."""
+    """text: the LM generates the answer; nodes: the answer is the entity of the evidence whose
+    nodes score highest, and only the token embeddings of the LM are used."""
     lora: LoraConfig | None = field(default_factory=LoraConfig)
-    """Null trains no part of the LM (zero-shot, or the encoder alone)."""
+    """Null: the LM is not trained (zero-shot, or the encoder alone)."""
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
-    """Read where evidence is graph and answers is text."""
+    """Used with evidence: graph and answers: text."""
     scorer: ScorerConfig = field(default_factory=ScorerConfig)
-    """Read where answers is nodes."""
+    """Used with answers: nodes."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """Of frozen weights and compute; trainable weights are float32."""
+    """Type of frozen weights and computation; trainable weights are float32. Change it to float32
+    on GPUs without bfloat16."""
     quantization: Literal["none", "4bit"] = "none"
-    """Of the base model's frozen weights: 4bit is QLoRA's NF4, by bitsandbytes."""
+    """Quantization of the frozen weights: 4bit is QLoRA's NF4, by bitsandbytes. Change it where the
+    base model does not fit into the GPU's memory."""
     attn_implementation: Literal[
         "sdpa", "eager", "flex_attention", "flash_attention_2", "flash_attention_3"
     ] = "sdpa"
-    """The LM's attention; flex and flash do not compute what packing masks out."""
+    """The LM's attention; flex and flash skip what packing masks out."""
     gradient_checkpointing: bool = False
-    """Recompute the LM's layers in the backward pass: less memory, a third more time."""
+    """Recompute the LM's activations in the backward pass: less memory, a third more time."""
     compile: bool = False
-    """torch.compile the LM's layers: minutes at the start, faster steps on GPUs."""
+    """Compile the LM's layers with torch.compile. Change it for long runs on GPUs: it takes minutes
+    at the start, and steps are faster."""
 
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """The loop. The defaults are the paper's (table 4) where it says them."""
+    """The training loop. Defaults are the paper's (table 4) where it states them."""
 
     learning_rate: float = 5e-5
-    """Of LoRA, for Adam."""
+    """Adam's learning rate of LoRA."""
     encoder_learning_rate: float = 5e-4
-    """Of the GATv2 layers, which start from nothing."""
+    """Learning rate of encoder and scorer, which are trained from scratch."""
     residual_gate_learning_rate: float = 5e-3
-    """Of the residual gates (residual: gated)."""
+    """Learning rate of the residual gates. Change it where relative_change in the log stays near
+    0."""
     batch_size: int | None = 1
-    """Examples in one forward pass; null where batch_tokens says it."""
+    """Examples in one forward pass; null where batch_tokens is set."""
     batch_tokens: int | None = None
-    """Tokens in one forward pass, padding included; examples are then grouped by length."""
+    """Tokens in one forward pass, padding included; examples are grouped by length. Change it (and
+    set batch_size: null) to use a GPU evenly where lengths vary."""
     batches_per_step: int = 4
-    """Batches in one optimizer step, shared among the processes: a step is the same on any
-    number of them that divides it."""
+    """Batches in one optimizer step, shared among the processes: a step is the same for any number
+    of processes that divides it."""
     packing: bool = False
-    """Examples of a batch one behind the other in one row, without padding."""
+    """Pack a batch's examples into one row without padding. Change it for speed on GPUs with flash
+    or flex attention."""
     num_epochs: float = 1.0
     """Passes over the training questions."""
     max_steps: int | None = None
-    """Stop after this many steps; 0 writes an untrained (zero-shot) checkpoint."""
+    """Train this many steps; 0 writes an untrained (zero-shot) checkpoint; null: by num_epochs."""
     warmup_steps: int = 10
-    """Linear warm-up; the rates then fall linearly to 0."""
+    """Steps of linear warm-up; the rates then decay linearly to 0."""
     max_grad_norm: float = 1.0
-    """Gradient norm is clipped here."""
+    """Clip the gradient norm to this value. Change it where logged norms are always clipped."""
     eval_every: int | None = None
-    """Evaluate on tune after every so many steps; null: at the end only."""
+    """Evaluate on tune every so many steps; null: at the end only."""
     save_every: int | None = 100
-    """Write a checkpoint to resume from after every so many steps; null: when it stops."""
+    """Write a checkpoint to resume from every so many steps; null: only when the run stops."""
     keep_last: int = 2
-    """How many checkpoints to resume from are kept."""
+    """Number of checkpoints to resume from. Change it to keep a history, or to save disk space."""
     max_minutes: float | None = None
-    """Stop with a checkpoint after so long; the same command then goes on."""
+    """Stop with a checkpoint after this time; the same command resumes. Change it for clusters with
+    a time limit."""
     eval_batch_size: int = 8
-    """Examples in one batch of generation."""
+    """Examples in one batch of evaluation."""
     max_new_tokens: int = 48
-    """Longest answer in tokens."""
+    """Maximum length of an answer in tokens."""
     log_every: int = 1
-    """Log after every so many steps."""
+    """Log every so many steps. Change it for long runs, to keep the log small."""
     wandb_project: str | None = None
-    """Log to this project of Weights & Biases as well as to TensorBoard."""
+    """Project of Weights & Biases. Change it to log there as well as to TensorBoard."""
     seed: int = 0
     """Random seed of the questions that are drawn, initial weights, batches and dropout."""
     loop: Literal["native", "trl"] = "native"
-    """native: our loop in train.py; trl: TRL's SFTTrainer, for text rows with LoRA in one process.
-    Change it to use what TRL offers; a run of trl that was stopped starts over."""
+    """native: the loop in train.py; trl: TRL's SFTTrainer, for text rows with LoRA in one process,
+    which cannot resume a stopped run. Change it to use what TRL offers."""
     output: str = "runs/default"
     """Folder of the run: best/, last/, log.jsonl, tensorboard/."""
 

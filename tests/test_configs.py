@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib.util
+import inspect
+import itertools
 import os
 import re
 import subprocess
@@ -20,7 +23,8 @@ from turngraph.configs.parse import load_config, parse_train_options, read_confi
 from turngraph.configs.schema import Config, DataConfig, EvidenceConfig, LoraConfig, ModelConfig
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
-OTHERS = {*CONFIGS.glob("accelerate/*.yaml"), *CONFIGS.glob("study/*.yaml")}
+OTHERS = set(CONFIGS.glob("accelerate/*.yaml"))
+STUDIES = sorted((CONFIGS.parent / "benchmarks" / "study").glob("*.yaml"))
 SHIPPED = sorted(set(CONFIGS.rglob("*.yaml")) - OTHERS)
 DATA = "data: {train: x.jsonl}\n"
 
@@ -274,15 +278,71 @@ def test_training_without_a_config_says_what_to_give() -> None:
         parse_train_options(["--dry_run"])
 
 
-def test_every_field_has_a_docstring() -> None:
-    source = (CONFIGS / "schema.py").read_text(encoding="utf-8")
-    hints = typing.get_type_hints(Config).values()
-    parts = [part for hint in hints for part in typing.get_args(hint) or (hint,)]
-    for class_ in (Config, *filter(dataclasses.is_dataclass, parts)):
-        for field in dataclasses.fields(class_):
-            assert re.search(
-                rf'^    {field.name}: (.*|.*\[\n.*\n    \].*)\n    """', source, re.M
-            ), field.name
+def field_docstrings(class_: Any = Config, prefix: str = "") -> dict[str, str]:
+    """The docstrings of all fields by their full names, those of nested dataclasses included."""
+    [tree] = ast.parse(inspect.getsource(class_)).body
+    assert isinstance(tree, ast.ClassDef)
+    found: dict[str, str] = {}
+    hints = typing.get_type_hints(class_)
+    for line, after in itertools.pairwise(tree.body):
+        if not isinstance(line, ast.AnnAssign):
+            continue
+        assert isinstance(line.target, ast.Name)
+        assert isinstance(after, ast.Expr), f"{prefix}{line.target.id} has no docstring"
+        found[prefix + line.target.id] = " ".join(ast.literal_eval(after.value).split())
+        hint = hints[line.target.id]
+        for part in filter(dataclasses.is_dataclass, (hint, *typing.get_args(hint))):
+            found |= field_docstrings(part, f"{prefix}{line.target.id}.")
+    return found
+
+
+def varied_fields() -> set[str]:
+    """Fields that differ between shipped configs, or that a row, size or seed of a study sets."""
+    runs = [shipped(path.relative_to(CONFIGS).with_suffix("").as_posix()) for path in SHIPPED]
+    varied = {name for run in runs for name in run if run[name] != runs[0].get(name)}
+    for path in STUDIES:
+        study = yaml.safe_load(path.read_text(encoding="utf-8"))
+        for part in (*study["rows"], *study["sizes"].values()):
+            varied |= part.get("overrides", {}).keys()
+        varied |= {"training.seed"} if len(study["seeds"]) > 1 else set()
+    return varied
+
+
+def test_fields_that_nothing_varies_say_when_to_change_them() -> None:
+    docstrings = field_docstrings()
+    assert len(docstrings) > 70
+    varied = varied_fields() & docstrings.keys()
+    assert {"evidence.memory", "model.evidence", "training.seed"} <= varied
+    assert len(varied) <= 50, sorted(varied)
+    sections = {name for name in docstrings if any(n.startswith(f"{name}.") for n in docstrings)}
+    rest = docstrings.keys() - varied - sections
+    assert [name for name in sorted(rest) if "Change it " not in docstrings[name]] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "model: {encoder: {gate_init: 0.1}}",
+            "line 2, field model.encoder.gate_init: unknown; did you mean "
+            "model.encoder.residual_gate_init?",
+        ),
+        (
+            "training: {gate_learning_rate: 0.1}",
+            "line 2, field training.gate_learning_rate: unknown; did you mean "
+            "training.residual_gate_learning_rate?",
+        ),
+        ("evidence: {pool_size: 50}", "line 2, field evidence.pool_size: unknown"),
+    ],
+)
+def test_a_config_of_an_older_version_is_refused(text: str, message: str, write: Any) -> None:
+    assert message in error_of(write(DATA + text))
+
+
+def test_an_unknown_traversal_is_refused_with_the_nearest_name(write: Any) -> None:
+    message = error_of(write(DATA + "memory_graph: {mixture: A* + BeemSearch}"))
+    assert "memory_graph.mixture: 'A* + BeemSearch' given, 'BeemSearch' is none of" in message
+    assert message.endswith("did you mean BeamSearch?")
 
 
 def model_folder(folder: Path) -> str:
@@ -360,7 +420,10 @@ def test_a_models_files_are_found_in_the_hubs_cache_too(tmp_path: Path) -> None:
     snapshot = Path(model_folder(cached / "snapshots" / "abc"))
     (cached / "refs").mkdir()
     (cached / "refs" / "main").write_text("abc")
-    code = "from configs.models import local_folder as f; print(f('acme/encoder'), f('acme/none'))"
+    code = (
+        "from turngraph.configs.models import local_folder as f; "
+        "print(f('acme/encoder'), f('acme/none'))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=Path(__file__).parents[1],
