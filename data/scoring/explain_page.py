@@ -132,9 +132,7 @@ def _verdict(turn: ExplainedTurn) -> str:
 def _summary(turn: ExplainedTurn) -> str:
     counts = Counter(passage.origin for passage in turn.passages)
     parts = [f"{counts[origin]} {name}" for origin, name in ORIGINS.items() if counts[origin]]
-    given = (
-        f"{len(turn.passages)} {'passage' if len(turn.passages) == 1 else 'passages'} of evidence"
-    )
+    given = f"{len(turn.passages)} {'passage' if len(turn.passages) == 1 else 'passages'}"
     return given + (f": {', '.join(parts)}" if parts else "")
 
 
