@@ -7,6 +7,7 @@ import dataclasses
 import importlib.util
 import inspect
 import itertools
+import json
 import os
 import re
 import subprocess
@@ -16,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 import yaml
 
+from turngraph.configs import models
 from turngraph.configs.models import local_folder, resolve_model, sentence_encoder, where_looked
 from turngraph.configs.parse import load_config, parse_train_options, read_config, write_config
 from turngraph.configs.schema import Config, DataConfig, EvidenceConfig, LoraConfig, ModelConfig
@@ -380,6 +383,39 @@ def test_a_conversion_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     first = resolve_model("HuggingFaceTB/SmolLM2-135M-Instruct")
     monkeypatch.setattr("turngraph.configs.models._convert", None)  # a second one would call it
     assert resolve_model("HuggingFaceTB/SmolLM2-135M-Instruct") == first
+
+
+def test_a_conversion_appears_whole_or_not_at_all(
+    tmp_path: Path, tiny_folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "model.gguf").write_bytes(b"GGUF")
+    monkeypatch.setenv("TURNGRAPH_CACHE", str(tmp_path / "cache"))
+    read = {
+        loader: getattr(transformers, loader).from_pretrained(tiny_folder)
+        for loader in ("AutoModelForCausalLM", "AutoTokenizer")
+    }
+    read["AutoModelForCausalLM"].config.quantization_config = {"quant_method": "gguf"}
+    given = []
+    for loader, found in read.items():
+        stand_in = lambda found=found, **options: given.append(options) or found  # noqa: E731
+        monkeypatch.setattr(getattr(transformers, loader), "from_pretrained", stand_in)
+
+    folder = models._converted("org/name", package)
+    assert [options["gguf_file"] for options in given] == ["model.gguf", "model.gguf"]
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert "quantization_config" not in config, "the weights were dequantized on loading"
+    assert {path.name for path in folder.parent.iterdir()} == {folder.name}
+
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("os.rename", full)
+    models._convert(package / "model.gguf", folder)  # another process was faster
+    with pytest.raises(OSError, match="no space left"):
+        models._convert(package / "model.gguf", tmp_path / "cache" / "models" / "other")
+    assert {path.name for path in folder.parent.iterdir()} == {folder.name}
 
 
 def test_a_hub_name_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -310,8 +310,8 @@ def test_metrics_are_fast_enough_to_run_at_every_question():
     ]
     nearest_entities("Entity 17", passages)
     answer_in_evidence(gold("x"), passages)
-    start = time.perf_counter()
+    start = time.process_time()
     for i in range(20):
         nearest_entities(f"Entity 17 {i}", passages)
         answer_in_evidence(gold(f"Quito {i}"), passages)
-    assert (time.perf_counter() - start) / 20 < 0.02  # ten times what it takes on an idle core
+    assert (time.process_time() - start) / 20 < 0.02  # ten times what it takes on an idle core
