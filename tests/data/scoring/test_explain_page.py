@@ -88,7 +88,7 @@ def test_what_is_said_of_a_turn(record: Explanation) -> None:
     first, second = read(record).css("section.turn")
     assert words(first, "h2") == ["Where?"]
     assert words(first, "dd")[:3] == ["oslo ✓ right", "Oslo", "61 % (logarithm −0.500)"]
-    assert words(first, "dd")[3] == "3 passages of evidence: 3 found for this question; 1 left out"
+    assert words(first, "dd")[3] == "3 passages: 3 found for this question; 1 left out"
     assert words(first, ".passage .share") == ["70 %", "25 %", "5.0 %"]
     assert words(first, ".passage .text")[0] == "Oslo lies by a fjord"
     assert words(first, ".passage .facts")[0].startswith(
