@@ -21,7 +21,6 @@ from turngraph.data.types import Interaction
 logger = logging.getLogger(__name__)
 
 FACTS = "Using the following facts:\n"
-"""The question where it stands before the evidence as well, before ``FACTS``."""
 INSTRUCTION = (
     f"You are a helpful assistant. {FACTS}",
     "Answer the following conversational query as a simple key fact without description:",

@@ -28,7 +28,7 @@ class Prediction:
         conversation, turn: together the question's key.
         answer: the generated text; "" where there was an error.
         gold: the gold answers, at least one.
-        candidates: the entities nearest to the answer, as ``data.metrics.nearest_entities`` gives.
+        candidates: the entities nearest to the answer, as ``metrics.nearest_entities`` gives.
         source: where the benchmark says the answer comes from; None where it does not.
         domain: the conversation's.
         turn_index: position in the conversation, from 0; None where the line does not say.
