@@ -1,4 +1,4 @@
-"""Entities for evidence that comes without them, so that equal things can be linked.
+"""Finds entities in evidence that comes without them, so that equal things can be linked.
 
 Found are: the title before a statement, cells of rows and values of infoboxes and facts, names
 (spans of capitalised words), quoted titles, dates in any spelling, and numbers of two digits and
@@ -67,7 +67,7 @@ FUNCTION_WORDS = frozenset(
 
 
 class EntityEdges(NamedTuple):
-    """What entities join: how many occur, how many in two passages or more, and star edges."""
+    """Counts of entities, of those in two passages or more, and of their star edges."""
 
     num_entities: int
     num_shared: int
@@ -85,7 +85,7 @@ class _Name(NamedTuple):
 
 @dataclass
 class _Seen:
-    """How words are written across the pool; it tells names from words that begin a sentence."""
+    """Counts how words are written in a pool, to tell names from words that begin a sentence."""
 
     lower: set[str] = field(default_factory=set)
     inner_words: set[str] = field(default_factory=set)
@@ -93,7 +93,7 @@ class _Seen:
 
 
 def find_entities(passages: Sequence[Evidence], extend: bool = False) -> list[Evidence]:
-    """The passages, those without entities with what was found in their text.
+    """Return the passages, with entities found for those that have none.
 
     A found text that equals a label or mention of an entity that the pool already has is that
     entity. Otherwise its id is its normal form and its label its first spelling in the pool.
@@ -123,13 +123,13 @@ def find_entities(passages: Sequence[Evidence], extend: bool = False) -> list[Ev
 
 
 def entity_of(text: str) -> Entity | None:
-    """A title, cell or link as an entity known by its normal form; None for chance or long text."""
+    """Make an entity of a title, cell or link; None for chance or long text."""
     text = text.strip()
     return Entity(normalise_value(text), text) if _is_entity(text) else None
 
 
 def _titles(passages: Iterable[Evidence]) -> set[str]:
-    """What stands before the first comma of several passages, unless it opens plain sentences."""
+    """Return the texts that stand before the first comma of several passages."""
     total: Counter[str] = Counter()
     as_title: Counter[str] = Counter()
     for passage in passages:
@@ -141,7 +141,7 @@ def _titles(passages: Iterable[Evidence]) -> set[str]:
 
 
 def _split(passage: Evidence, titles: set[str]) -> tuple[list[str], list[str], list[str]]:
-    """A passage as its title, its values (each an entity) and its free text, none twice."""
+    """Split a passage into its title, its values (each an entity) and its free text."""
     head, _, rest = passage.text.partition(", ")
     parts = passage.text.split(", ")
     if passage.source == "kb" and len(parts) > 2:
@@ -159,7 +159,7 @@ def _split(passage: Evidence, titles: set[str]) -> tuple[list[str], list[str], l
 
 
 def _read_names(text: str) -> tuple[list[_Name], list[str]]:
-    """Names in the order of the text, and its words in lower case."""
+    """Return the names of a text in order, and its words in lower case."""
     _, plain = _dates_numbers_quotes(text)
     names: list[_Name] = []
     lower: list[str] = []
@@ -172,7 +172,7 @@ def _read_names(text: str) -> tuple[list[_Name], list[str]]:
 
 
 def _runs(words: Sequence[re.Match[str]], text: str) -> Iterator[list[re.Match[str]]]:
-    """Runs of capitalised words, with connectors and short numbers inside ("Apollo 11")."""
+    """Yield runs of capitalised words, connectors and short numbers inside ("Apollo 11")."""
     run: list[re.Match[str]] = []
     for word in words:
         gap = text[run[-1].end() : word.start()] if run else None
@@ -225,7 +225,7 @@ def _look_at(names: Iterable[_Name], lower: Iterable[str], seen: _Seen) -> None:
 
 
 def _choose(names: Iterable[_Name], seen: _Seen) -> Iterator[str]:
-    """The names that are names: a word that merely begins a sentence is cut off."""
+    """Return the names, without words that merely begin a sentence."""
     for name in names:
         first = name.words[0].removesuffix("'s").removesuffix("’s")
         alone = name.second == 0
@@ -244,7 +244,7 @@ def _choose(names: Iterable[_Name], seen: _Seen) -> Iterator[str]:
 
 
 def _dates_numbers_quotes(text: str) -> tuple[list[str], str]:
-    """Quoted titles, dates and numbers, and the text with them blanked out, of equal length."""
+    """Find quoted titles, dates and numbers; return them and the text with them blanked."""
     found: list[str] = []
     for pattern, is_it in ((_QUOTED, _is_title), (_DATE, parse_date), (_NUMBER, _is_number)):
         matches = [match for match in pattern.finditer(text) if is_it(match[match.lastindex or 0])]
@@ -290,7 +290,7 @@ def _with_entities(passage: Evidence, labels: Iterable[str], known: dict[str, En
 
 
 def count_entity_edges(passages: Iterable[Evidence]) -> EntityEdges:
-    """How many entities a pool has, how many stand in two passages or more, and their star edges.
+    """Count a pool's entities, those in two passages or more, and their star edges.
 
     A star joins an entity's m passages by m - 1 edges; each is walked both ways.
     """
@@ -331,7 +331,7 @@ def _turn_pools(conversation: Conversation) -> Iterator[tuple[Evidence, ...]]:
 
 
 def log_entities(edges: EntityEdges, num_passages: int) -> None:
-    """Say what was found in ``num_passages`` passages and what it joins."""
+    """Log what was found in ``num_passages`` passages and what it joins."""
     logger.info(
         "found %d entities in %d passages; %d entities occur in at least two passages, "
         "giving up to %d entity edges",

@@ -1,4 +1,4 @@
-"""One turn of a conversation, start to end: query, E_t, memory, spans, graph, token ids."""
+"""Builds the example of a turn, start to end: query, E_t, memory, spans, graph, token ids."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A turn as the model takes it, with what is needed to score its answer.
+    """A turn as the model reads it, with what scoring its answer needs.
 
     Args:
         conversation: the conversation.
-        turn: the number of the turn, from 0.
-        prefix_ids: before the evidence.
-        graph: the evidence, as nodes and edges; its nodes are the tokens of the evidence text, and
-            of the question where that has nodes.
-        suffix_ids: behind the evidence, up to ``Answer:``.
+        turn: index of the turn, from 0.
+        prefix_ids: token ids before the evidence.
+        graph: the evidence as nodes and edges. Its nodes are the tokens of the passages, and of
+            the question if that has nodes.
+        suffix_ids: token ids after the evidence, up to ``Answer:``.
         target_ids: the gold answer and the end of the turn; empty where there is no gold answer.
         evidence: E_t as given to the model, best first.
         answer_sources: sources of the passages of E_t that hold the gold answer; empty where E_t
@@ -75,12 +75,12 @@ class Example:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Conversation id and turn id."""
+        """Id of the conversation and of the turn."""
         return self.conversation.id, self.conversation.turns[self.turn].id
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of the whole input, answer included."""
+        """Number of tokens of the whole input, answer included."""
         num_evidence = len(self.graph.prompt_ids)
         return len(self.prefix_ids) + num_evidence + len(self.suffix_ids) + len(self.target_ids)
 
@@ -116,15 +116,15 @@ class Example:
 
 @dataclass
 class ExampleBuilder:
-    """Builds examples; holds what is computed once: pool indexes, tokens of passages, counts.
+    """Builds examples, and caches pool indexes, tokens of passages and counts.
 
     Args:
         prompt: prompt assembly for the model's tokenizer.
         config: retrieval, memory and graph settings.
         embed: the sentence encoder, for ``memory: rerank`` and for memory graphs.
-        cut: edges that are left out of every graph, to see what they are worth.
+        cut: edges that every graph loses, a control.
         memory_graph: settings of the conversations' memory graphs; None: they have none.
-        mentions: keep which nodes name which entity; the question has to have nodes as well.
+        mentions: whether to keep which nodes mention which entity; needs question nodes.
     """
 
     prompt: Prompt
@@ -139,12 +139,12 @@ class ExampleBuilder:
 
     @property
     def needs_embed(self) -> bool:
-        """Whether a sentence encoder is used."""
+        """Whether building examples needs a sentence encoder."""
         graph = self.memory_graph
         return self.config.memory == "rerank" or (graph is not None and graph.vectors == "encoder")
 
     def memory(self, conversation: Conversation) -> EvidenceMemory:
-        """An empty evidence memory for a conversation, with its memory graph if it has one."""
+        """Make an empty evidence memory for a conversation, with a memory graph if it has one."""
         config, graph = self.config, None
         seed = f"{config.memory_seed}/{conversation.id}"
         if self.memory_graph is not None:
@@ -159,11 +159,11 @@ class ExampleBuilder:
         turns: Collection[int] | None = None,
         pool: tuple[Evidence, ...] | None = None,
     ) -> list[Example]:
-        """Examples of a conversation, with gold history.
+        """Build the examples of a conversation, with gold history.
 
         Args:
             conversation: its turns are retrieved for in order, so that the memory fills.
-            turns: numbers of the turns to build; None builds all.
+            turns: indices of the turns to build; None: all.
             pool: as for ``turn``.
         """
         memory, examples = self.memory(conversation), []
@@ -185,11 +185,11 @@ class ExampleBuilder:
         interaction: Interaction,
         pool: tuple[Evidence, ...] | None = None,
     ) -> tuple[str, list[Retrieved]]:
-        """Q_t and what BM25 gives for it."""
-        asked = conversation.turns[turn]
+        """Return Q_t and the best passages for it by BM25."""
+        current = conversation.turns[turn]
         if pool is None:
-            pool = join_pools(conversation.evidence, asked.evidence)
-        q_t = cut_query(query(interaction, asked.question), self.config.max_query_words)
+            pool = join_pools(conversation.evidence, current.evidence)
+        q_t = cut_query(query(interaction, current.question), self.config.max_query_words)
         return q_t, self._index(pool).rank(q_t, self.config.top_k, turn)
 
     def turn(
@@ -200,18 +200,18 @@ class ExampleBuilder:
         memory: EvidenceMemory,
         pool: tuple[Evidence, ...] | None = None,
     ) -> Example:
-        """The example of one turn; what was retrieved for it enters the memory.
+        """Build the example of one turn, and add what was retrieved for it to the memory.
 
         Args:
             conversation: the conversation; its gold answers become target and statistics only.
-            turn: the number of the turn, from 0.
+            turn: index of the turn, from 0.
             interaction: the finished turns, with gold or predicted answers.
-            memory: the conversation's memory, as the turns before left it.
-            pool: read instead of the conversation's own pool (the wrong-evidence control).
+            memory: the conversation's memory after the turns before.
+            pool: replaces the conversation's own pool, a control.
         """
-        asked = conversation.turns[turn]
+        current = conversation.turns[turn]
         q_t, retrieved = self.retrieve(conversation, turn, interaction, pool)
-        recalled = self._recall(memory, asked.question, interaction, retrieved, turn)
+        recalled = self._recall(memory, current.question, interaction, retrieved, turn)
         kept = self._cut_to_budget(retrieved[: self.config.top_k - len(recalled)], recalled)
         evidence = memory.merge(kept, q_t, lambda items: self._fits([*items, *recalled]))
         known = {item.evidence.text for item in evidence}
@@ -219,16 +219,16 @@ class ExampleBuilder:
         memory.add(retrieved)
         self._count(evidence, turn)
         passages = [item.evidence for item in evidence]
-        target = target_answer(asked.answers)
+        target = target_answer(current.answers)
         return Example(
             conversation=conversation,
             turn=turn,
             prefix_ids=self.prompt.prefix_ids,
-            graph=self.graph(passages, self.encoded_question(asked.question, q_t)),
-            suffix_ids=self.prompt.suffix_ids(interaction, asked.question),
-            target_ids=self.prompt.target_ids(target) if asked.answers else [],
+            graph=self.graph(passages, self.encoded_question(current.question, q_t)),
+            suffix_ids=self.prompt.suffix_ids(interaction, current.question),
+            target_ids=self.prompt.target_ids(target) if current.answers else [],
             evidence=evidence,
-            answer_sources=answer_in_evidence(asked.answers, passages),
+            answer_sources=answer_in_evidence(current.answers, passages),
         )
 
     def _recall(
@@ -239,7 +239,7 @@ class ExampleBuilder:
         retrieved: Sequence[Retrieved],
         turn: int,
     ) -> list[Retrieved]:
-        """What the memory graph adds to E_t: its share, and what a small pool leaves free."""
+        """Recall facts for E_t: the memory graph's share, and what a small pool leaves free."""
         if memory.graph is None:
             return []
         config, share = self.config, memory.graph.config.share
@@ -250,22 +250,22 @@ class ExampleBuilder:
         return self._cut_to_budget(recalled, share=share if retrieved else 1.0)
 
     def encoded_question(self, question: str, q_t: str) -> str:
-        """What of the question is encoded beside the evidence; "": nothing."""
+        """Return the text that is encoded beside the evidence; "" for none."""
         return {"none": "", "question": question, "query": q_t}[self.config.question_nodes]
 
     def graph(self, passages: Sequence[Evidence], question: str = "") -> ChainGraph:
-        """The graph of some passages, best first.
+        """Build the graph of passages.
 
         Args:
-            passages: the evidence.
-            question: a text whose tokens are nodes as well; "": none.
+            passages: the evidence, best first.
+            question: a text whose tokens become nodes as well; "" for none.
         """
         safe_passages, tokens = self.tokenise(passages)
         config, num_hidden = self.config, 0
         if question:
-            asked = Evidence("question", self.prompt.plain(question), "text")
-            safe_passages.append(asked)
-            tokens.append(self.prompt.tokenise_question(asked.text))
+            own = Evidence("question", self.prompt.plain(question), "text")
+            safe_passages.append(own)
+            tokens.append(self.prompt.tokenise_question(own.text))
             num_hidden = len(tokens[-1].ids)
         spans = entity_spans(safe_passages)
         more = more_edges(safe_passages, tokens, spans, config.structure_edges, bool(question))
@@ -296,7 +296,7 @@ class ExampleBuilder:
         return graph
 
     def _index(self, pool: tuple[Evidence, ...]) -> EvidenceIndex:
-        """The pool's index, made once as long as the pool lives."""
+        """Return the pool's index, which is built once as long as the pool lives."""
         known = self._indexes.get(id(pool))
         if known is None or known[0] is not pool:
             if len(self._indexes) >= 256:  # pools of finished conversations
@@ -308,7 +308,7 @@ class ExampleBuilder:
     def tokenise(
         self, passages: Sequence[Evidence]
     ) -> tuple[list[Evidence], list[TokenisedPassage]]:
-        """Passages with prompt markers broken up, and their tokens within the node budget."""
+        """Break up prompt markers in passages, and tokenise them within the node budget."""
         if len(self._tokens) > 50_000:
             self._tokens.clear()
         new = list({p.text: None for p in passages if p.text not in self._tokens})
@@ -327,7 +327,7 @@ class ExampleBuilder:
         return safe_passages, [tokens for _, tokens in known]
 
     def _cut(self, tokens: TokenisedPassage) -> TokenisedPassage:
-        """A single passage over the budget is cut there."""
+        """Cut a single passage that exceeds the budget."""
         limit = self.config.max_nodes
         if limit is None or len(tokens.ids) <= limit:
             return tokens
@@ -363,7 +363,7 @@ class ExampleBuilder:
         self.counts["passages from memory"] += sum(item.from_turn < turn for item in evidence)
 
     def log_counts(self) -> None:
-        """Log what was built since the start: sizes, memory, cuts."""
+        """Log what was built: sizes, passages from memory, cuts."""
         counts = self.counts
         num = max(counts["graphs"], 1)
         logger.info(
@@ -384,13 +384,16 @@ class ExampleBuilder:
 def choose_questions(
     conversations: Sequence[Conversation], num: int | None, single_only: bool, seed: int
 ) -> dict[int, list[int]]:
-    """Questions to train or evaluate on: number of the conversation -> numbers of its turns.
+    """Choose questions to train or evaluate on.
 
     Args:
         conversations: those without gold answers are left out.
-        num: how many questions to draw; None takes all.
+        num: how many questions to draw; None: all.
         single_only: leave out questions whose answer is a list.
-        seed: of the draw; the same seed draws the same, and a smaller draw is part of a larger.
+        seed: random seed of the draw; a smaller draw is part of a larger one.
+
+    Returns:
+        Index of each chosen conversation -> indices of its chosen turns.
 
     Raises:
         ValueError: there is no such question.

@@ -1,4 +1,4 @@
-"""Conversations and evidence pools as JSON Lines: read with checks, written whole.
+"""Reads conversations and evidence pools from JSON Lines with checks, and writes them.
 
 A conversation file holds one conversation a line. Conversations over the same page may share it:
 a line ``{"pool": ID, "evidence": [...]}`` gives the pool, and a conversation below it names it by
@@ -38,7 +38,7 @@ FIELDS = {
     "evidence": {"id", "text", "source", "entities"},
     "entities": {"id", "label", "mentions"},
 }
-"""Of a conversation, and of the objects in its fields."""
+"""Known fields of a conversation and of the objects in it."""
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 
@@ -59,7 +59,7 @@ class BadLine(NamedTuple):
 def read_conversations(
     path: str | Path, bad_lines: list[BadLine] | None = None
 ) -> list[Conversation]:
-    """Conversations from a JSON Lines file in the project's format.
+    """Read conversations from a JSON Lines file in the project's format.
 
     Two conversations with one id both stay: the second is renamed ``id#2`` and a warning names it.
 
@@ -107,7 +107,7 @@ def read_conversations(
 
 
 def _unknown_fields(record: Json, what: str = "", above: str = "") -> Iterator[str]:
-    """Names of fields of a conversation, and of what is in it, that the format has not got."""
+    """Yield the names of fields that the format does not have."""
     yield from (f"{above}{name}" for name in record.keys() - FIELDS[what])
     for name in sorted(record.keys() & FIELDS.keys()):
         inner = record[name]
@@ -117,7 +117,7 @@ def _unknown_fields(record: Json, what: str = "", above: str = "") -> Iterator[s
 
 
 def unique_ids(ids: list[str], what: str) -> list[str]:
-    """The ids, a repeated one with ``#2``, ``#3`` behind it; a warning names the repeated ones."""
+    """Return ids made unique by ``#2``, ``#3`` and so on; a warning names repeated ones."""
     taken, result = set(ids), list[str]()
     seen: dict[str, int] = {}
     repeated: dict[str, int] = {}
@@ -165,7 +165,7 @@ def _parse_conversation(
 
 
 def join_pools(*pools: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
-    """One pool out of several, with distinct ids; a single non-empty pool is returned as it is.
+    """Join several pools into one with distinct ids; a single non-empty pool is returned as is.
 
     A passage that several pools have is in it once, with its entities of all.
     """
@@ -193,7 +193,7 @@ def join_pools(*pools: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
 
 
 def _counted(pool: tuple[Evidence, ...]) -> Iterator[tuple[Evidence, int]]:
-    """Each passage with how often the pool has had it before."""
+    """Yield each passage with how often the pool had it before."""
     times: Counter[tuple[str, str]] = Counter()
     for passage in pool:
         yield passage, times[passage.source, passage.text]
@@ -218,7 +218,7 @@ def _parse_turn(record: Json, place: Place, index: int) -> Turn:
 
 
 def parse_pool(record: Json, place: Place) -> tuple[Evidence, ...]:
-    """The field ``evidence`` of a record as a pool; a passage without id gets its position.
+    """Parse the field ``evidence`` of a record; a passage without id gets its position.
 
     Raises:
         ValueError: a passage has no text, an unknown source or a malformed entity.
@@ -227,7 +227,7 @@ def parse_pool(record: Json, place: Place) -> tuple[Evidence, ...]:
 
 
 def _pool(passages: Iterable[tuple[Place, Json]], path: str | Path) -> tuple[Evidence, ...]:
-    """Passages with distinct ids."""
+    """Return passages with distinct ids."""
     parsed = [parse_evidence(r, place, str(i)) for i, (place, r) in enumerate(passages)]
     ids = unique_ids([passage.id for passage in parsed], f"{path}: evidence")
     return tuple(
@@ -236,7 +236,7 @@ def _pool(passages: Iterable[tuple[Place, Json]], path: str | Path) -> tuple[Evi
 
 
 def parse_evidence(record: Json, place: Place, default_id: str) -> Evidence:
-    """One passage; an entity without id is known by its label.
+    """Parse one passage; an entity without id is known by its label.
 
     Raises:
         ValueError: text or source is missing or wrong, or an entity is malformed.
@@ -258,7 +258,7 @@ def parse_evidence(record: Json, place: Place, default_id: str) -> Evidence:
 
 
 def _label(record: Json, place: Place) -> str:
-    """The label of an answer or an entity."""
+    """Read the label of an answer or an entity."""
     label = field(record, "label", str, place)
     if not label.strip():
         raise (place / "label").error("empty: an answer or an entity needs a name")
@@ -276,7 +276,7 @@ def _parse_entity(record: Json, place: Place) -> Entity:
 
 
 def read_pool(path: str | Path) -> tuple[Evidence, ...]:
-    """An evidence pool from a file with one passage a line.
+    """Read an evidence pool from a file with one passage a line.
 
     Raises:
         ValueError: a line or field is wrong; the message names file, line and field.
@@ -286,7 +286,7 @@ def read_pool(path: str | Path) -> tuple[Evidence, ...]:
 
 @contextmanager
 def whole_file(path: str | Path, private: bool = False) -> Iterator[IO[str]]:
-    """A text file for writing that appears under its name only when all of it is written.
+    """Open a text file that gets its name only when all of it is written.
 
     Args:
         path: of the file.
@@ -314,7 +314,7 @@ def whole_file(path: str | Path, private: bool = False) -> Iterator[IO[str]]:
 
 
 def dump(value: Json) -> str:
-    """One line of JSON Lines, without its end."""
+    """Write a value as one line of JSON Lines, without the line break."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -348,7 +348,7 @@ def write_pool(path: str | Path, passages: Iterable[Evidence]) -> None:
 
 
 def to_json(passage: Evidence) -> Json:
-    """A passage as the JSON object that ``parse_evidence`` reads."""
+    """Return a passage as the JSON object that ``parse_evidence`` reads."""
     entities = [
         {"id": e.id, "label": e.label} | ({"mentions": list(e.mentions)} if e.mentions else {})
         for e in passage.entities

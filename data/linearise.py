@@ -1,4 +1,4 @@
-"""Structure to text: how rows, infobox entries, facts and sentences read; and text to sentences.
+"""Linearises rows, infobox entries and sentences, and splits text into sentences.
 
 Nothing here knows a dataset. The forms follow ConvMix (Christmann et al. 2022): a statement opens
 with the title of what it is about, and its parts are joined by commas.
@@ -29,7 +29,7 @@ _OPENING = "\"'“‘«([„¿¡"
 def linearise_row(
     title: str, headers: Sequence[str], cells: Sequence[str], caption: str | None = None
 ) -> str:
-    """A table row as "Title, Caption, Header is Cell, Header is Cell"; empty cells are left out.
+    """Linearise a row as "Title, Caption, Header is Cell, Header is Cell"; drop empty cells.
 
     Args:
         title: the page or file that the table stands in.
@@ -45,12 +45,12 @@ def linearise_row(
 
 
 def linearise_infobox(title: str, key: str, value: str, section: str | None = None) -> str:
-    """An infobox row as "Title, Key, Value"; ``section`` stands before a key that needs it."""
+    """Linearise an infobox row as "Title, Key, Value", with a section before the key."""
     return _join([title, section or "", key, value])
 
 
 def linearise_sentence(title: str, sentence: str, section: str | None = None) -> str:
-    """A sentence as "Title, Sentence"; ``section`` stands between for an item of a list."""
+    """Linearise a sentence as "Title, Sentence", with the section of a list item between."""
     return _join([title, section or "", sentence])
 
 
@@ -59,12 +59,12 @@ def _join(parts: Sequence[str]) -> str:
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a text; abbreviations, initials and decimals do not end one."""
+    """Split a text into sentences; abbreviations, initials and decimals do not end one."""
     return [text[start:end] for start, end in sentence_spans(text)]
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """Where the sentences of a text stand, in characters, without the space between them."""
+    """Return start and end of each sentence in characters, without the space between."""
     spans: list[tuple[int, int]] = []
     start = 0
     for match in _END.finditer(text):

@@ -1,4 +1,4 @@
-"""One normal form for text and for values, shared by linking, entities and metrics."""
+"""Normalises text and values in one way, for linking, entities and metrics."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ MARKS = "".join(c for c in map(chr, range(0x900, 0x2000)) if unicodedata.categor
 WORD = re.compile(rf"[{UNSPACED}]|(?:[^\W{UNSPACED}][{MARKS}]*)+")
 
 MAX_CACHED = 2000
-"""Longer texts are not kept in memory, nor do they come twice."""
+"""Longest text, in characters, whose folded form is cached."""
 
 
 def fold(text: str) -> str:
-    """Text in compatibility form, folded case, without accents, with single spaces."""
+    """Fold a text: compatibility form, folded case, no accents, single spaces."""
     return _fold_cached(text) if len(text) <= MAX_CACHED else _fold(text)
 
 
@@ -50,7 +50,7 @@ def _fold(text: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """The tokens that BM25 counts: folded words; single characters where a script has no spaces."""
+    """Split a text into BM25's tokens: folded words, or characters of scripts without spaces."""
     return WORD.findall(fold(text))
 
 
@@ -66,7 +66,7 @@ def is_accent(char: str) -> bool:
 
 
 def normalise_text(text: str) -> str:
-    """Folded text without punctuation and English articles; never empty unless the text is.
+    """Fold a text and remove punctuation and English articles; never empty unless the text is.
 
     A text that is nothing but punctuation or articles ("The The", "?!") keeps its folded form, so
     that two different ones do not become equal.
@@ -84,7 +84,7 @@ def _mark_or_space(match: re.Match[str]) -> str:
 
 
 def parse_date(text: str) -> str | None:
-    """ISO form of a text that is one date and nothing else, else None.
+    """Return the ISO form of a text that is one date and nothing else, else None.
 
     "2 October 2000", "October 2, 2000", "2nd of Oct. 2000", "2000-10-02" and Wikidata's
     "2000-10-02T00:00:00Z" give "2000-10-02"; "October 2000" gives "2000-10". A bare year is a
@@ -109,7 +109,7 @@ def _valid_date(year: int, month: int, day: int) -> str | None:
 
 
 def parse_number(text: str) -> str | None:
-    """Plain decimal form of a text that is one number and nothing else ("1,234.0" -> "1234")."""
+    """Return the plain decimal form of a text that is one number ("1,234.0" -> "1234")."""
     folded = fold(text)
     if not _NUMBER.fullmatch(folded):
         return None
@@ -122,7 +122,7 @@ def parse_number(text: str) -> str | None:
 
 
 def normalise_value(text: str) -> str:
-    """The canonical form of a cell or an answer: ISO date, plain number, else normalised text.
+    """Normalise a cell or an answer: ISO date, plain number, else normalised text.
 
     Two spellings of one value get the same form, and a table's equal cells the same entity id. A
     text keeps the sign that makes it another value: the minus before a quantity (-5.2 %), and what
@@ -139,7 +139,7 @@ def _signed(text: str) -> str:
 
 
 def answer_type(text: str) -> str:
-    """ "date", "number" or "string" of an answer's label (paper, table 3); a year is a date."""
+    """Classify an answer's label as "date", "number" or "string" (paper, table 3)."""
     if parse_date(text) or re.fullmatch(r"(?:1\d|20)\d\d", text.strip()):
         return "date"
     return "number" if parse_number(text) else "string"

@@ -1,4 +1,4 @@
-"""The prompt of the paper's figures 5 and 6, as token ids; the only place where it is put together.
+"""Assembles the prompt of the paper's figures 5 and 6 as token ids, for training and generation.
 
 Instruction and evidence are the user's turn, dialogue and ``Answer:`` open the assistant's. The
 evidence stands between ``prefix`` and ``suffix``, as text or as node states: the same tokens, tags
@@ -28,7 +28,7 @@ INSTRUCTION = (
 OPEN_TAG, CLOSE_TAG = "<evidence>", "</evidence>\n"
 ANSWER = "Answer:"
 FIXED_DATE = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}"
-"""Set before templates that print today's date: a prompt must not change from one day to the next.
+"""Stands before templates that print today's date, so that a prompt is the same every day.
 The date is the one that Llama's templates have where they know none."""
 _EVIDENCE, _DIALOGUE = "\ue000evidence\ue000", "\ue000dialogue\ue000"  # private-use: never in data
 _MARKER = re.compile(r"\[/?[A-Z_]+\]|<[^<>\s]+>|\b[A-Z]{2,}:|#{2,} ?\w[\w ]*:")  # as in templates
@@ -67,7 +67,7 @@ class Prompt:
         self.end_id: int = end_ids[0] if end_ids else tokenizer.eos_token_id
 
     def _template(self) -> tuple[str, str, str]:
-        """The template's text before the evidence, between it and the dialogue, and behind it."""
+        """Return the template's text before the evidence, before the dialogue, and at the end."""
         user = INSTRUCTION[0] + _EVIDENCE + INSTRUCTION[1]
         if self.tokenizer.chat_template is None:
             bos = self.tokenizer.bos_token or ""
@@ -91,13 +91,13 @@ class Prompt:
         return parts[0], parts[1], closed.split(_DIALOGUE)[1].strip()
 
     def _template_markers(self, template: str) -> re.Pattern[str]:
-        """The template's markers that are ordinary text to the tokenizer ("[/INST]")."""
+        """Match the template's markers that are plain text to the tokenizer ("[/INST]")."""
         special = set(self.tokenizer.all_special_tokens)
         markers = {m for m in _MARKER.findall(template) if m not in special}
         return re.compile("|".join([_TAG.pattern, *map(re.escape, sorted(markers))]))
 
     def _find_anchor(self) -> str:
-        """What is set before a text that continues another, and taken off its tokens again.
+        """Find the text that is set before one that continues another, and cut off its tokens.
 
         SentencePiece tokenizers (Mistral) put a space before every text; behind a line break, which
         ends the text before, it is theirs and not the text's.
@@ -111,7 +111,7 @@ class Prompt:
     def _encode_batch(
         self, texts: Sequence[str], special: bool = False
     ) -> list[tuple[list[int], list[int]]]:
-        """Token ids and, in characters, token ends of texts that continue others.
+        """Return token ids and token ends, in characters, of texts that continue others.
 
         Unless ``special``, no special token id comes out of them.
         """
@@ -127,14 +127,14 @@ class Prompt:
         return batch
 
     def plain(self, text: str) -> str:
-        """Text from outside in which no marker of the template or evidence tag is left whole."""
+        """Break up every marker of the template and every evidence tag in a text from outside."""
         if not self._marker.search(text):
             return text
         logger.warning("a prompt marker in the data was broken up: %.80r", text)
         return self._marker.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
 
     def tokenise_passages(self, texts: Sequence[str]) -> list[TokenisedPassage]:
-        """Evidence texts, already ``plain``, as tokens with their tags."""
+        """Tokenise evidence texts, already ``plain``, with their tags."""
         encodings = self._encode_batch([OPEN_TAG + text + CLOSE_TAG for text in texts])
         shift = len(OPEN_TAG)
         return [
@@ -143,21 +143,21 @@ class Prompt:
         ]
 
     def tokenise_question(self, question: str) -> TokenisedPassage:
-        """A question, already ``plain``, as tokens without tags."""
+        """Tokenise a question, already ``plain``, without tags."""
         return TokenisedPassage(*self._encode_batch([question])[0])
 
     def suffix_ids(self, interaction: Interaction, question: str) -> list[int]:
-        """Everything from behind the evidence to ``Answer:``."""
+        """Return the token ids after the evidence, up to ``Answer:``."""
         turns = [f"Question: {q}\n{ANSWER} {a}\n" for q, a in interaction]
         dialogue = "".join(turns) + f"Question: {question}\n{ANSWER}"
         return self._middle_ids + self._encode(self._gap + self.plain(dialogue))
 
     def target_ids(self, answer: str) -> list[int]:
-        """The answer as it continues ``Answer:``, closed by the end-of-turn token."""
+        """Return the token ids of an answer after ``Answer:``, with the end-of-turn token."""
         return [*self._encode(f" {self.plain(answer)}"), self.end_id]
 
     def answer_text(self, ids: Sequence[int]) -> str:
-        """Generated ids as an answer: up to the end of the turn or of the line."""
+        """Decode generated ids up to the end of the turn or of the line."""
         ids = list(ids)
         stops = {self.end_id, self.tokenizer.eos_token_id}
         end = next((i for i, token in enumerate(ids) if token in stops), len(ids))

@@ -1,4 +1,4 @@
-"""Entity spans: where a passage mentions an entity, in characters.
+"""Finds entity spans: where a passage mentions an entity, in characters.
 
 The paper's "string matching against KG entities" (section 4.3): all entities known from the
 passages of E_t are searched in every passage, so that a sentence that names a table's cell is
@@ -55,7 +55,7 @@ _FOLD = _FoldTable()
 
 
 def _fold_with_offsets(text: str) -> tuple[str, list[int] | None]:
-    """Folded text and, where characters moved, the place in ``text`` of each folded one."""
+    """Fold a text; where characters moved, return the index in ``text`` of each folded one."""
     folded = text.translate(_FOLD)
     if "  " not in folded and _FOLD.uneven.isdisjoint(text):
         return folded, None
@@ -75,7 +75,7 @@ def _fold_mention(mention: str) -> str:
 
 
 def _cuts_word(text: str, at: int) -> bool:
-    """Whether the place before a character of a text is in the middle of a word."""
+    """Whether the position before a character of a text is inside a word."""
     if at in (0, len(text)):
         return False
     left, right = text[at - 1], text[at]
@@ -105,7 +105,7 @@ def _trusted_anywhere(mention: str) -> bool:
 
 
 def _automaton(passages: Sequence[Evidence]) -> ahocorasick.Automaton | None:
-    """Mention -> (its length, ids of the entities of that name, in rank order)."""
+    """Return mention -> (its length, ids of the entities of that name, in rank order)."""
     named: dict[str, list[str]] = {}
     for passage in passages:
         for entity in passage.entities:
@@ -124,7 +124,7 @@ def _automaton(passages: Sequence[Evidence]) -> ahocorasick.Automaton | None:
 
 
 def entity_spans(passages: Sequence[Evidence]) -> list[list[EntitySpan]]:
-    """The entity spans of every passage, in order of their start, none overlapping.
+    """Find the entity spans of every passage, in order of their start, none overlapping.
 
     Whole words, longest first, case and accents folded. Where a mention names several entities, the
     passage's own comes first, then the one of the best-ranked passage.
@@ -164,5 +164,5 @@ def _passage_spans(passage: Evidence, automaton: ahocorasick.Automaton) -> list[
 
 
 def _cuts_char(offsets: Sequence[int], at: int) -> bool:
-    """Whether a place in folded text lies inside one character of the text: "1" in "½"."""
+    """Whether an index into folded text lies inside one character of the text: "1" in "½"."""
     return at > 0 and offsets[at - 1] == offsets[at]

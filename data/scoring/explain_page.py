@@ -1,4 +1,4 @@
-"""Why the answers of a conversation are what they are, as one HTML page that needs no network.
+"""Renders the explanation of a conversation as one HTML page that needs no network.
 
 The page holds all its text as HTML and reads whole without a script. The scripts in
 ``explain_files`` add the choice of a turn, the highlights, and the graph, drawn by Cytoscape.js,

@@ -1,4 +1,4 @@
-"""What counts as a right answer: H@1, H@5, exact match, F1, substring, and "stands in E_t".
+"""Evaluates answers: H@1, H@5, exact match, F1, substring, and whether E_t holds the answer.
 
 Pure functions over texts, gold answers and evidence. The one rule that all share: two texts are
 equal when their values are (``data.normalise.normalise_value``), so dates and numbers count in any

@@ -1,4 +1,4 @@
-"""Predictions as ``infer.py answer`` writes them: one line a turn, read with checks."""
+"""Writes and reads predictions: one JSON line a turn, read with checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entities that one model proposes as answers, for another one to choose from."""
+"""Proposals: entities that one model puts forward as answers, for another one to choose from."""
 
 from __future__ import annotations
 

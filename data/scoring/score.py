@@ -1,4 +1,4 @@
-"""Predictions to numbers: metrics per question, bootstrap intervals, breakdowns, differences.
+"""Scores predictions: metrics per question, bootstrap intervals, breakdowns, differences.
 
 A predictions file has one line a turn and is all that scoring needs. Questions of one
 conversation hang together, so every interval resamples whole conversations.

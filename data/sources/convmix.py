@@ -1,4 +1,4 @@
-"""ConvMix and CompMix, and the evidence that the CONVINSE and EXPLAIGNN tools write beside them.
+"""Reads ConvMix and CompMix, and the evidence that CONVINSE and EXPLAIGNN write beside them.
 
 A file is read as it is, JSON or JSON Lines, whatever its name ends in:
 

@@ -1,4 +1,4 @@
-"""HTML elements to texts with links, and HTML tables to rows of cells."""
+"""Turns HTML elements into texts with links, and HTML tables into rows of cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of an infobox as passages, nested tables where they stand."""
+"""Reads the rows of an infobox as passages, nested tables included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the passages of one page mention: links, and beside them cells and values by their text.
+"""Resolves what the passages of one page mention: links, and cells and values by their text.
 
 Equal cells get one id. Where a page links a cell's text somewhere to exactly one target, the id is
 that target's title, so that linked and unlinked mentions are one entity; a number, a date and a

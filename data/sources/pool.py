@@ -1,4 +1,4 @@
-"""A folder of text, Markdown, HTML and CSV files as one evidence pool.
+"""Reads a folder of text, Markdown, HTML and CSV files as one evidence pool.
 
 Every passage opens with the title of its file: the first heading, else ``<title>``, else the file's
 name. Sentences, items of lists and blocks of code become text, rows of tables become rows with

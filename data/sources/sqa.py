@@ -1,4 +1,4 @@
-"""SQA (Iyyer et al. 2017) with the Wikipedia pages its tables come from, as conversations.
+"""Reads SQA (Iyyer et al. 2017) with the Wikipedia pages of its tables as conversations.
 
 The questions' tables are CSV files in plain ASCII, the pages the saved HTML of WikiTableQuestions.
 The pool of a conversation is its page; the gold table is the page's own, found by the number that

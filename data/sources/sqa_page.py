@@ -1,4 +1,4 @@
-"""One page of SQA: the saved page, its gold table, and the ids of the answers on it."""
+"""Reads one page of SQA: the saved page, its gold table, and the ids of the answers on it."""
 
 from __future__ import annotations
 

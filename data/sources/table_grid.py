@@ -1,4 +1,4 @@
-"""Tables with spans: cells to a grid, the grid to rows under their headers.
+"""Reads tables with spans: cells to a grid, and the grid to rows under their headers.
 
 Nothing here knows HTML: a reader gives each table row as its list of cells.
 """

@@ -1,4 +1,4 @@
-"""Questions made from the rows of tables, to train on beside those that people have asked.
+"""Makes questions from the rows of tables, to train on beside questions of people.
 
 A table says what may be asked of it: a cell of a row that another cell names, the row with the most
 of something, the row behind another. Models of tables gain from statements that are made so

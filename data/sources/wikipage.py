@@ -1,4 +1,4 @@
-"""A saved Wikipedia page as evidence: sentences, list items, table rows and infobox rows.
+"""Reads a saved Wikipedia page as evidence: sentences, list items, table and infobox rows.
 
 Left out by choice, and counted in ``Page.left_out``: navigation boxes and sidebars (they list other
 pages and state nothing about this one: on SQA's dev pages 7 % more passages but 40 % more links),
