@@ -90,7 +90,7 @@ def list_configs(argv: Sequence[str]) -> None:
     width = max(len(name) for name, _ in found)
     for name, purpose in found:
         print(f"{name:<{width}}  {purpose}")
-    print(f"\nin {FOLDER}; train one with: turngraph train --config {found[-1][0]}")
+    print(f"\nin {FOLDER}; train one with: turngraph train --config {found[0][0]}")
 
 
 if __name__ == "__main__":
