@@ -7,7 +7,7 @@ import math
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import turngraph.model.checkpoint
 from turngraph import infer
 from turngraph.data.jsonlines import write_conversations, write_pool
 from turngraph.data.types import Evidence
-from turngraph.inference.api import QA
+from turngraph.inference.api import QA, AnswerSettings
 from turngraph.inference.evidence import read_evidence
 from turngraph.inference.options import AnswerOptions
 from turngraph.model.checkpoint import read_checkpoint
@@ -113,6 +113,10 @@ def test_batch_answers_are_those_of_the_command_line(
     for source in (str(tmp_path / "in.jsonl"), CONVERSATIONS):
         records = qa.answer(source, history=history, max_new_tokens=5, batch_size=3)
         assert timeless(list(records)) == written
+
+
+def test_the_keywords_of_answer_are_the_fields_of_its_options() -> None:
+    assert set(AnswerSettings.__annotations__) == {field.name for field in fields(AnswerOptions)}
 
 
 def test_controls_do_not_stay_behind(qa: QA) -> None:
