@@ -34,7 +34,7 @@ from turngraph.data.embedding import cached
 from turngraph.data.entities import complete_entities
 from turngraph.data.examples import Example, ExampleBuilder, choose_questions
 from turngraph.data.graph.chain_graph import ChainGraph, Mentions
-from turngraph.data.json_fields import Json, Place
+from turngraph.data.json_fields import Json, Location
 from turngraph.data.jsonlines import join_pools, parse_evidence, read_conversations, to_json
 from turngraph.data.sources.table_questions import questions_from_tables
 from turngraph.data.types import SOURCES, Conversation, Evidence, Retrieved
@@ -341,7 +341,7 @@ def _graph(part: Arrays) -> ChainGraph:
 
 def _passage(pool: Sequence[Evidence], position: int, whole: Iterator[Json]) -> Evidence:
     """Return a passage of a pool, or the next one that is stored whole."""
-    return parse_evidence(next(whole), Place("cache"), "") if position < 0 else pool[position]
+    return parse_evidence(next(whole), Location("cache"), "") if position < 0 else pool[position]
 
 
 def _parts(arrays: Arrays, name: str) -> list[np.ndarray]:

@@ -13,16 +13,16 @@ Kind = TypeVar("Kind", str, list[Any], Json)
 Default = TypeVar("Default")
 
 
-class Place:
+class Location:
     """Location of a value: file, line and field, which every error names."""
 
     def __init__(self, path: str | Path, line: int | None = None, field: str = "") -> None:
         self.path, self.line, self.field = path, line, field
 
-    def __truediv__(self, part: str | int) -> Place:
+    def __truediv__(self, part: str | int) -> Location:
         if isinstance(part, int):
-            return Place(self.path, self.line, f"{self.field}[{part}]")
-        return Place(self.path, self.line, f"{self.field}.{part}" if self.field else part)
+            return Location(self.path, self.line, f"{self.field}[{part}]")
+        return Location(self.path, self.line, f"{self.field}.{part}" if self.field else part)
 
     def error(self, message: str) -> ValueError:
         """Return the error that a user sees: ``FILE, line N, field F: message``."""
@@ -32,19 +32,19 @@ class Place:
         return ValueError(f"{', '.join(parts)}: {message}")
 
 
-def iter_lines(path: str | Path) -> Iterator[tuple[Place, Json]]:
+def iter_lines(path: str | Path) -> Iterator[tuple[Location, Json]]:
     """Yield each non-blank line of a JSON Lines file as an object, with its location.
 
     Raises:
         ValueError: the file is missing, or a line is not UTF-8 or not a JSON object; the message
             names file, line and, for bad JSON, column.
     """
-    for place, raw in raw_lines(path):
-        if (record := parse_line(raw, place)) is not None:
-            yield place, record
+    for location, raw in raw_lines(path):
+        if (record := parse_line(raw, location)) is not None:
+            yield location, record
 
 
-def raw_lines(path: str | Path) -> Iterator[tuple[Place, bytes]]:
+def raw_lines(path: str | Path) -> Iterator[tuple[Location, bytes]]:
     """Yield each line of a file unparsed, with its location.
 
     Raises:
@@ -54,45 +54,45 @@ def raw_lines(path: str | Path) -> Iterator[tuple[Place, bytes]]:
         raise ValueError(f"{path}: no such file")
     with open(path, "rb") as file:
         for number, raw in enumerate(file, 1):
-            yield Place(path, number), raw
+            yield Location(path, number), raw
 
 
-def parse_line(raw: bytes, place: Place) -> Json | None:
+def parse_line(raw: bytes, location: Location) -> Json | None:
     """Parse a line into an object; return None if it is blank.
 
     Raises:
         ValueError: as ``iter_lines``.
     """
     try:
-        text = raw.decode("utf-8-sig" if place.line == 1 else "utf-8").rstrip("\r\n")
+        text = raw.decode("utf-8-sig" if location.line == 1 else "utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise place.error(f"not UTF-8 at byte {error.start + 1}") from None
+        raise location.error(f"not UTF-8 at byte {error.start + 1}") from None
     if not text.strip():
         return None
     try:
         value = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
         column = f" (column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
-        raise place.error(f"not JSON: {getattr(error, 'msg', 'too deep')}{column}") from None
+        raise location.error(f"not JSON: {getattr(error, 'msg', 'too deep')}{column}") from None
     if not isinstance(value, dict):
-        raise place.error("each line must be a JSON object")
+        raise location.error("each line must be a JSON object")
     return value
 
 
 @overload
-def field(record: Json, name: str, kind: type[Kind], place: Place) -> Kind: ...
+def field(record: Json, name: str, kind: type[Kind], location: Location) -> Kind: ...
 @overload
 def field(
-    record: Json, name: str, kind: type[Kind], place: Place, default: Default
+    record: Json, name: str, kind: type[Kind], location: Location, default: Default
 ) -> Kind | Default: ...
-def field(record: Json, name: str, kind: type, place: Place, default: Any = ...) -> Any:
+def field(record: Json, name: str, kind: type, location: Location, default: Any = ...) -> Any:
     """Return a field of a record after checking its type; strings lose lone surrogates.
 
     Args:
         record: the JSON object.
         name: the field's name.
         kind: ``str``, ``list`` or ``dict``; for ``str`` an integer is converted to its digits.
-        place: location of the record.
+        location: location of the record.
         default: returned if the field is missing or null; without it the field is required.
 
     Raises:
@@ -101,12 +101,12 @@ def field(record: Json, name: str, kind: type, place: Place, default: Any = ...)
     value = record.get(name)
     if value is None:
         if default is ...:
-            raise (place / name).error("missing")
+            raise (location / name).error("missing")
         return default
     if kind is str and isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, kind):
-        raise (place / name).error(f"must be {_KIND[kind]}, not {json.dumps(value)[:40]}")
+        raise (location / name).error(f"must be {_KIND[kind]}, not {json.dumps(value)[:40]}")
     return well_formed(value) if isinstance(value, str) else value
 
 
@@ -115,13 +115,15 @@ def well_formed(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def records(record: Json, name: str, place: Place) -> Iterator[tuple[Place, Json]]:
+def records(record: Json, name: str, location: Location) -> Iterator[tuple[Location, Json]]:
     """Yield the objects of a list field with their locations; none if the field is missing.
 
     Raises:
         ValueError: the field is not a list of objects.
     """
-    for index, value in enumerate(field(record, name, list, place, [])):
+    for index, value in enumerate(field(record, name, list, location, [])):
         if not isinstance(value, dict):
-            raise (place / name / index).error(f"must be an object, not {json.dumps(value)[:40]}")
-        yield place / name / index, value
+            raise (location / name / index).error(
+                f"must be an object, not {json.dumps(value)[:40]}"
+            )
+        yield location / name / index, value

@@ -19,7 +19,7 @@ from typing import IO, NamedTuple
 
 from turngraph.data.json_fields import (
     Json,
-    Place,
+    Location,
     field,
     iter_lines,
     parse_line,
@@ -73,21 +73,21 @@ def read_conversations(
     pools: dict[str, tuple[Evidence, ...]] = {}
     conversations: list[Conversation] = []
     unknown: Counter[str] = Counter()
-    for place, raw in raw_lines(path):
+    for location, raw in raw_lines(path):
         record = None
         try:
-            if (record := parse_line(raw, place)) is None:
+            if (record := parse_line(raw, location)) is None:
                 continue
             unknown.update(_unknown_fields(record))
             if "turns" not in record and "pool" in record:
-                pools[field(record, "pool", str, place)] = parse_pool(record, place)
+                pools[field(record, "pool", str, location)] = parse_pool(record, location)
             else:
-                conversations.append(_parse_conversation(record, place, pools))
+                conversations.append(_parse_conversation(record, location, pools))
         except ValueError as error:
             if bad_lines is None:
                 raise
             logger.warning("%s", error)
-            bad = {"line": place.line, "error": str(error)}
+            bad = {"line": location.line, "error": str(error)}
             bad_lines.append(BadLine(len(conversations), bad, record))
     if not conversations and not bad_lines:
         raise ValueError(f"{path}: no conversation in it")
@@ -137,28 +137,28 @@ def unique_ids(ids: list[str], what: str) -> list[str]:
 
 
 def _parse_conversation(
-    record: Json, place: Place, pools: dict[str, tuple[Evidence, ...]]
+    record: Json, location: Location, pools: dict[str, tuple[Evidence, ...]]
 ) -> Conversation:
-    id_ = field(record, "id", str, place)
+    id_ = field(record, "id", str, location)
     turns = [
-        _parse_turn(turn, at, i) for i, (at, turn) in enumerate(records(record, "turns", place))
+        _parse_turn(turn, at, i) for i, (at, turn) in enumerate(records(record, "turns", location))
     ]
     if not turns:
-        raise (place / "turns").error("a conversation needs at least one turn")
-    names = unique_ids([turn.id for turn in turns], f"{place.path}: conversation {id_}: turn")
+        raise (location / "turns").error("a conversation needs at least one turn")
+    names = unique_ids([turn.id for turn in turns], f"{location.path}: conversation {id_}: turn")
     turns = [
         Turn(n, t.question, t.answers, t.source, t.evidence)
         for n, t in zip(names, turns, strict=True)
     ]
     shared: tuple[Evidence, ...] = ()
-    if (pool := field(record, "pool", str, place, None)) is not None:
+    if (pool := field(record, "pool", str, location, None)) is not None:
         if pool not in pools:
-            raise (place / "pool").error(f"no pool {pool!r} above this line")
+            raise (location / "pool").error(f"no pool {pool!r} above this line")
         shared = pools[pool]
-    own = parse_pool(record, place)
+    own = parse_pool(record, location)
     return Conversation(
         id=id_,
-        domain=field(record, "domain", str, place, ""),
+        domain=field(record, "domain", str, location, ""),
         turns=tuple(turns),
         evidence=join_pools(shared, own),
     )
@@ -200,79 +200,79 @@ def _counted(pool: tuple[Evidence, ...]) -> Iterator[tuple[Evidence, int]]:
         times[passage.source, passage.text] += 1
 
 
-def _parse_turn(record: Json, place: Place, index: int) -> Turn:
-    question = field(record, "question", str, place)
+def _parse_turn(record: Json, location: Location, index: int) -> Turn:
+    question = field(record, "question", str, location)
     if not question.strip():
-        raise (place / "question").error("empty: a turn needs a question")
+        raise (location / "question").error("empty: a turn needs a question")
     answers = tuple(
         Answer(_label(answer, at), field(answer, "id", str, at, None))
-        for at, answer in records(record, "answers", place)
+        for at, answer in records(record, "answers", location)
     )
     return Turn(
-        id=field(record, "id", str, place, str(index)),
+        id=field(record, "id", str, location, str(index)),
         question=question,
         answers=answers,
-        source=field(record, "source", str, place, None),
-        evidence=parse_pool(record, place),
+        source=field(record, "source", str, location, None),
+        evidence=parse_pool(record, location),
     )
 
 
-def parse_pool(record: Json, place: Place) -> tuple[Evidence, ...]:
+def parse_pool(record: Json, location: Location) -> tuple[Evidence, ...]:
     """Parse the field ``evidence`` of a record; a passage without id gets its position.
 
     Raises:
         ValueError: a passage has no text, an unknown source or a malformed entity.
     """
-    return _pool(records(record, "evidence", place), place.path)
+    return _pool(records(record, "evidence", location), location.path)
 
 
-def _pool(passages: Iterable[tuple[Place, Json]], path: str | Path) -> tuple[Evidence, ...]:
+def _pool(passages: Iterable[tuple[Location, Json]], path: str | Path) -> tuple[Evidence, ...]:
     """Return passages with distinct ids."""
-    parsed = [parse_evidence(r, place, str(i)) for i, (place, r) in enumerate(passages)]
+    parsed = [parse_evidence(r, location, str(i)) for i, (location, r) in enumerate(passages)]
     ids = unique_ids([passage.id for passage in parsed], f"{path}: evidence")
     return tuple(
         Evidence(i, p.text, p.source, p.entities) for i, p in zip(ids, parsed, strict=True)
     )
 
 
-def parse_evidence(record: Json, place: Place, default_id: str) -> Evidence:
+def parse_evidence(record: Json, location: Location, default_id: str) -> Evidence:
     """Parse one passage; an entity without id is known by its label.
 
     Raises:
         ValueError: text or source is missing or wrong, or an entity is malformed.
     """
-    name = field(record, "source", str, place, "text")
+    name = field(record, "source", str, location, "text")
     source = next((known for known in SOURCES if known == name), None)
     if source is None:
-        raise (place / "source").error(f"must be one of {', '.join(SOURCES)}, not {name!r}")
+        raise (location / "source").error(f"must be one of {', '.join(SOURCES)}, not {name!r}")
     entities: dict[str, Entity] = {}
-    for at, value in records(record, "entities", place):
+    for at, value in records(record, "entities", location):
         entity = _parse_entity(value, at)
         entities.setdefault(entity.id, entity)
     return Evidence(
-        id=field(record, "id", str, place, default_id),
-        text=field(record, "text", str, place),
+        id=field(record, "id", str, location, default_id),
+        text=field(record, "text", str, location),
         source=source,
         entities=tuple(entities.values()),
     )
 
 
-def _label(record: Json, place: Place) -> str:
+def _label(record: Json, location: Location) -> str:
     """Read the label of an answer or an entity."""
-    label = field(record, "label", str, place)
+    label = field(record, "label", str, location)
     if not label.strip():
-        raise (place / "label").error("empty: an answer or an entity needs a name")
+        raise (location / "label").error("empty: an answer or an entity needs a name")
     return label
 
 
-def _parse_entity(record: Json, place: Place) -> Entity:
-    label = _label(record, place)
+def _parse_entity(record: Json, location: Location) -> Entity:
+    label = _label(record, location)
     mentions = []
-    for index, mention in enumerate(field(record, "mentions", list, place, [])):
+    for index, mention in enumerate(field(record, "mentions", list, location, [])):
         if not isinstance(mention, str):
-            raise (place / "mentions" / index).error("must be a string")
+            raise (location / "mentions" / index).error("must be a string")
         mentions.append(well_formed(mention))
-    return Entity(field(record, "id", str, place, label), label, tuple(mentions))
+    return Entity(field(record, "id", str, location, label), label, tuple(mentions))
 
 
 def read_pool(path: str | Path) -> tuple[Evidence, ...]:

@@ -200,7 +200,7 @@ def answer_all(
         proposer = load_proposer(choice, job.checkpoint, job.loading, options.cut_edges)
         if file is not None:
             file.begin()
-            file.place(questions.errors)
+            file.write_in_order(questions.errors)
         known: dict[int, Json] = everywhere(file and dict(file.known))
         found = answer_lines(model, builder, questions, options, choice, proposer, known)
         with tqdm(
@@ -310,9 +310,9 @@ def gold_history(
     with ThreadPoolExecutor(1) as ahead, ExitStack() as stack:
         stack.callback(closing.set)  # nobody waits for a window that is not needed
         built = [ahead.submit(build, window) for window in windows[:1]]
-        for place, window in enumerate(windows):
+        for index, window in enumerate(windows):
             examples, *to_propose = built.pop().result()
-            built += [ahead.submit(build, next_) for next_ in windows[place + 1 : place + 2]]
+            built += [ahead.submit(build, next_) for next_ in windows[index + 1 : index + 2]]
             if proposer is not None:
                 [of_window] = to_propose
                 proposer.propose(of_window, batching)

@@ -131,7 +131,7 @@ def answer_batches(
         yield {number: record for number, record in refused.items() if number not in known}
     fitting = [number for number in range(len(examples)) if number not in refused]
     packed = batching.pack([prompt_length(examples[number]) for number in fitting])
-    batches = [[fitting[place] for place in batch] for batch in packed]
+    batches = [[fitting[index] for index in batch] for batch in packed]
     batches = [batch for batch in batches if not all(number in known for number in batch)]
     state = PartialState()
     rank, world = state.process_index, state.num_processes
@@ -191,8 +191,8 @@ def check_lengths(model: GraphLM, examples: Sequence[Example], max_new_tokens: i
     for example in examples:
         new = len(example.target_ids) if max_new_tokens is None else max_new_tokens
         if lengths := lengths_beyond(model, example, new):
-            place = "conversation {}, turn {}".format(*example.key)
-            raise ValueError(f"{place}: {lengths}; {SHORTER}")
+            location = "conversation {}, turn {}".format(*example.key)
+            raise ValueError(f"{location}: {lengths}; {SHORTER}")
 
 
 def _failed(example: Example, message: str, batching: Batching) -> Json:
@@ -205,8 +205,8 @@ def _failed(example: Example, message: str, batching: Batching) -> Json:
 
 def unanswered(conversation: Conversation, number: int, message: str) -> str:
     """The error of a turn that cannot be answered."""
-    place = f"conversation {conversation.id}, turn {conversation.turns[number].id}"
-    return f"{place}: {message}; --keep_going passes over such questions"
+    location = f"conversation {conversation.id}, turn {conversation.turns[number].id}"
+    return f"{location}: {message}; --keep_going passes over such questions"
 
 
 def answer_safely(

@@ -113,7 +113,7 @@ class AnswerFile:
             index, record = json.loads(line)
             self.known[index] = record
         journal.truncate(end)
-        self.place(self.known)
+        self.write_in_order(self.known)
 
     def add(self, records: dict[int, Json]) -> None:
         """Append new records, keyed by line index, to the journal and write those that are next."""
@@ -122,9 +122,9 @@ class AnswerFile:
         self._files[1].write(text.encode("utf-8"))
         self._files[1].flush()
         self.known |= new
-        self.place(new)
+        self.write_in_order(new)
 
-    def place(self, records: dict[int, Json]) -> None:
+    def write_in_order(self, records: dict[int, Json]) -> None:
         """Write records, keyed by line index, each as soon as all lines before it are written."""
         self._ready |= records
         while (record := self._ready.pop(self.num_written, None)) is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.graph.chain_graph import CutEdges
-from turngraph.data.json_fields import Json, Place
+from turngraph.data.json_fields import Json, Location
 from turngraph.data.scoring.predictions import proposals_of
 from turngraph.data.scoring.proposals import NUM_PROPOSALS, Proposed
 from turngraph.inference.answer_batches import Batching, answer_batch, answer_batches
@@ -59,8 +59,8 @@ class Proposer:
         self._hand_over(example, record)
 
     def _hand_over(self, example: Example, record: Json) -> None:
-        place = Place(self.choice.path)
-        proposals = [] if "error" in record else proposals_of(record, place)
+        location = Location(self.choice.path)
+        proposals = [] if "error" in record else proposals_of(record, location)
         proposed = Proposed(record["question"], proposals[: self.choice.num])
         self.choice.proposed[example.key] = proposed
 

@@ -58,12 +58,12 @@ def read_questions(path: str) -> list[Question]:
     """
     gold = {(one.conversation, one.turn): one.gold for one in read_predictions(path)}
     found = []
-    for place, record in iter_lines(path):
+    for location, record in iter_lines(path):
         if record.get("error"):
             continue
         candidates: list[Json] = record["candidates"]
         if not all({"id", "written", "proposed"} <= one.keys() for one in candidates):
-            raise (place / "candidates").error("were not chosen from --proposals")
+            raise (location / "candidates").error("were not chosen from --proposals")
         candidates = sorted(candidates, key=lambda one: -one["proposed"])
         proposals = [Proposal(Entity(c["id"], c["label"]), c["proposed"]) for c in candidates]
         written = [one["written"] for one in candidates]

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from turngraph.data.json_fields import Json, Place, field, iter_lines
+from turngraph.data.json_fields import Json, Location, field, iter_lines
 from turngraph.data.jsonlines import read_conversations
 from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.times import parse_time
@@ -59,8 +59,8 @@ def _paragraphs(path: Path) -> Iterator[Episode]:
             try:
                 line = raw.decode("utf-8-sig" if line_number == 1 else "utf-8")
             except UnicodeDecodeError as error:
-                place = Place(path, line_number)
-                raise place.error(f"not UTF-8 at byte {error.start + 1}") from None
+                location = Location(path, line_number)
+                raise location.error(f"not UTF-8 at byte {error.start + 1}") from None
             if line.strip():
                 lines.append(line)
             elif lines:
@@ -72,24 +72,24 @@ def _paragraphs(path: Path) -> Iterator[Episode]:
 
 def _texts(path: Path) -> Iterator[Episode]:
     reported: set[str] = set()
-    for place, record in iter_lines(path):
+    for location, record in iter_lines(path):
         if unknown := record.keys() - TEXT_FIELDS - reported:
             reported |= unknown
             logger.warning("%s: fields that are not read: %s", path, ", ".join(sorted(unknown)))
-        yield _text(record, place, path)
+        yield _text(record, location, path)
 
 
-def _text(record: Json, place: Place, path: Path) -> Episode:
-    text = field(record, "text", str, place)
+def _text(record: Json, location: Location, path: Path) -> Episode:
+    text = field(record, "text", str, location)
     if not text.strip():
-        raise (place / "text").error("empty")
-    properties = field(record, "properties", dict, place, {})
+        raise (location / "text").error("empty")
+    properties = field(record, "properties", dict, location, {})
     return Episode(
         text=text,
-        time=_time(record, place),
-        source=field(record, "source", str, place, path.name),
-        origin=field(record, "origin", str, place, None),
-        speaker=field(record, "speaker", str, place, None),
+        time=_time(record, location),
+        source=field(record, "source", str, location, path.name),
+        origin=field(record, "origin", str, location, None),
+        speaker=field(record, "speaker", str, location, None),
         properties={name: _plain(value) for name, value in properties.items()},
     )
 
@@ -98,14 +98,14 @@ def _plain(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _time(record: Json, place: Place) -> str | None:
-    time = field(record, "time", str, place, None)
+def _time(record: Json, location: Location) -> str | None:
+    time = field(record, "time", str, location, None)
     if time is None:
         return None
     try:
         return parse_time(time)
     except ValueError as error:
-        raise (place / "time").error(f"{time[:40]!r} given: {error}") from None
+        raise (location / "time").error(f"{time[:40]!r} given: {error}") from None
 
 
 def _with_origins(path: Path, episodes: Iterator[Episode]) -> Iterator[Episode]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turngraph.data.examples import Example
-from turngraph.data.json_fields import Json, Place, field, iter_lines, records, well_formed
+from turngraph.data.json_fields import Json, Location, field, iter_lines, records, well_formed
 from turngraph.data.jsonlines import BadLine, unique_ids
 from turngraph.data.scoring.metrics import hit, nearest_entities
 from turngraph.data.scoring.proposals import Key, Proposal, Proposed
@@ -206,14 +206,16 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     lines: dict[tuple[str, str], int] = {}
     check_whole(path)
     num_lost = 0
-    for place, record in iter_lines(path):
+    for location, record in iter_lines(path):
         if record.get("error") and not record.get("gold"):
             num_lost += 1
             continue
-        one = _parse(record, place)
+        one = _parse(record, location)
         key = (one.conversation, one.turn)
         if key in lines:
-            raise (place / "turn").error(f"this question is answered in line {lines[key]} already")
+            raise (location / "turn").error(
+                f"this question is answered in line {lines[key]} already"
+            )
         lines[key] = one.line
         predictions.append(one)
     if not predictions:
@@ -223,59 +225,59 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     return predictions
 
 
-def _parse(record: Json, place: Place) -> Prediction:
-    error = field(record, "error", str, place, None)
+def _parse(record: Json, location: Location) -> Prediction:
+    error = field(record, "error", str, location, None)
     gold = tuple(
         Answer(field(value, "label", str, at), field(value, "id", str, at, None))
-        for at, value in records(record, "gold", place)
+        for at, value in records(record, "gold", location)
     )
     if not gold:
-        raise (place / "gold").error("no gold answer: there is nothing to score against")
+        raise (location / "gold").error("no gold answer: there is nothing to score against")
     if error is None:
-        field(record, "candidates", list, place)  # without them H@1 would only be exact match
+        field(record, "candidates", list, location)  # without them H@1 would only be exact match
     return Prediction(
-        line=place.line or 0,
-        conversation=field(record, "conversation", str, place),
-        turn=field(record, "turn", str, place),
-        answer=field(record, "answer", str, place) if error is None else "",
+        line=location.line or 0,
+        conversation=field(record, "conversation", str, location),
+        turn=field(record, "turn", str, location),
+        answer=field(record, "answer", str, location) if error is None else "",
         gold=gold,
-        candidates=_candidates(record, place) if error is None else (),
-        source=field(record, "source", str, place, None),
-        domain=field(record, "domain", str, place, ""),
-        turn_index=_turn_index(record, place),
-        answer_in_evidence=_sources(record, place),
-        num_tokens=_number(record, "num_tokens", place),
-        milliseconds=_number(record, "milliseconds", place),
-        logprob=-_number(record, "logprob", place, sign=-1),
+        candidates=_candidates(record, location) if error is None else (),
+        source=field(record, "source", str, location, None),
+        domain=field(record, "domain", str, location, ""),
+        turn_index=_turn_index(record, location),
+        answer_in_evidence=_sources(record, location),
+        num_tokens=_number(record, "num_tokens", location),
+        milliseconds=_number(record, "milliseconds", location),
+        logprob=-_number(record, "logprob", location, sign=-1),
         error=error,
         is_entity=error is None and any("logprob" in one for one in record["candidates"]),
     )
 
 
-def _candidates(record: Json, place: Place) -> tuple[Entity, ...]:
+def _candidates(record: Json, location: Location) -> tuple[Entity, ...]:
     pairs = [
         (field(value, "label", str, at), field(value, "id", str, at, None))
-        for at, value in records(record, "candidates", place)
+        for at, value in records(record, "candidates", location)
     ]
     return tuple(Entity(label if id_ is None else id_, label) for label, id_ in pairs)
 
 
-def _sources(record: Json, place: Place) -> tuple[str, ...] | None:
-    sources = field(record, "answer_in_evidence", list, place, None)
+def _sources(record: Json, location: Location) -> tuple[str, ...] | None:
+    sources = field(record, "answer_in_evidence", list, location, None)
     for index, source in enumerate(sources or ()):
         if not isinstance(source, str):
-            raise (place / "answer_in_evidence" / index).error("must be a string")
+            raise (location / "answer_in_evidence" / index).error("must be a string")
     return None if sources is None else tuple(sources)
 
 
-def _turn_index(record: Json, place: Place) -> int | None:
-    value = _number(record, "turn_index", place)
+def _turn_index(record: Json, location: Location) -> int | None:
+    value = _number(record, "turn_index", location)
     if value % 1 > 0:
-        raise (place / "turn_index").error(f"must be a whole number, not {value}")
+        raise (location / "turn_index").error(f"must be a whole number, not {value}")
     return None if math.isnan(value) else int(value)
 
 
-def _number(record: Json, name: str, place: Place, sign: int = 1) -> float:
+def _number(record: Json, name: str, location: Location, sign: int = 1) -> float:
     """A number from 0, or, of sign -1, what a number up to 0 is without its sign."""
     value = record.get(name)
     if value is None:
@@ -283,7 +285,7 @@ def _number(record: Json, name: str, place: Place, sign: int = 1) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= sign * value < math.inf:
         range_ = "from 0" if sign > 0 else "up to 0"
-        raise (place / name).error(f"must be a number {range_}, not {json.dumps(value)[:40]}")
+        raise (location / name).error(f"must be a number {range_}, not {json.dumps(value)[:40]}")
     return float(sign * value)
 
 
@@ -300,36 +302,36 @@ def read_proposals(path: str | Path, num: int) -> dict[Key, Proposed]:
     """
     check_whole(path)
     found: dict[Key, Proposed] = {}
-    for place, record in iter_lines(path):
+    for location, record in iter_lines(path):
         if record.get("error"):
             continue
-        key = (field(record, "conversation", str, place), field(record, "turn", str, place))
+        key = (field(record, "conversation", str, location), field(record, "turn", str, location))
         if key in found:
-            raise (place / "turn").error("this question is answered in a line before")
-        proposals = proposals_of(record, place)[:num]
-        found[key] = Proposed(field(record, "question", str, place), proposals)
+            raise (location / "turn").error("this question is answered in a line before")
+        proposals = proposals_of(record, location)[:num]
+        found[key] = Proposed(field(record, "question", str, location), proposals)
     return found
 
 
-def proposals_of(record: Json, place: Place) -> list[Proposal]:
+def proposals_of(record: Json, location: Location) -> list[Proposal]:
     """What a model that answers from nodes proposes to a question.
 
     Args:
         record: its prediction.
-        place: where that stands, for the errors.
+        location: where that stands, for the errors.
 
     Raises:
         ValueError: as of ``read_proposals``.
     """
-    field(record, "candidates", list, place)
-    return [_proposal(one, at) for at, one in records(record, "candidates", place)]
+    field(record, "candidates", list, location)
+    return [_proposal(one, at) for at, one in records(record, "candidates", location)]
 
 
-def _proposal(record: Json, place: Place) -> Proposal:
-    label = field(record, "label", str, place)
+def _proposal(record: Json, location: Location) -> Proposal:
+    label = field(record, "label", str, location)
     logprob = record.get("logprob")
     is_number = isinstance(logprob, int | float) and not isinstance(logprob, bool)
     if logprob is None or not is_number or not -math.inf < logprob <= 0:
         wanted = "must be a number up to 0, as models that answer from nodes write it"
-        raise (place / "logprob").error(wanted)
-    return Proposal(Entity(field(record, "id", str, place, label), label), float(logprob))
+        raise (location / "logprob").error(wanted)
+    return Proposal(Entity(field(record, "id", str, location, label), label), float(logprob))

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from turngraph.data.json_fields import Json, Place
+from turngraph.data.json_fields import Json, Location
 from turngraph.data.jsonlines import whole_file
 from turngraph.data.normalise import answer_type
 from turngraph.data.scoring.metrics import exact_match, hit, substring_match, token_f1
@@ -178,7 +178,7 @@ def group_of(one: Prediction, by: str, path: str) -> str | int:
     """The group of a question: its turn as a number from 1, all others as text."""
     if by == "turn":
         if one.turn_index is None:
-            raise Place(path, one.line, "turn_index").error("missing; --by turn needs it")
+            raise Location(path, one.line, "turn_index").error("missing; --by turn needs it")
         return one.turn_index + 1
     if by == "answer_type":
         types = {answer_type(answer.label) for answer in one.gold}

@@ -26,7 +26,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from turngraph.data.cli import CommandParser, run_cli
-from turngraph.data.json_fields import Json, Place, iter_lines, records
+from turngraph.data.json_fields import Json, Location, iter_lines, records
 from turngraph.data.json_fields import field as get
 from turngraph.data.jsonlines import unique_ids, write_conversations
 from turngraph.data.normalise import fold
@@ -72,7 +72,7 @@ def decode_escapes(text: str) -> str:
     return _ESCAPES.sub(decode, text)
 
 
-def iter_records(path: str | Path) -> Iterator[tuple[Place, Json]]:
+def iter_records(path: str | Path) -> Iterator[tuple[Location, Json]]:
     """The objects of a JSON list or of JSON Lines, one by one, or the one object of a JSON file.
 
     JSON Lines are read line by line and never held as a whole.
@@ -87,10 +87,10 @@ def iter_records(path: str | Path) -> Iterator[tuple[Place, Json]]:
         return
     value = _load(path)
     for index, record in enumerate(value if isinstance(value, list) else [value]):
-        place = Place(path) / index if isinstance(value, list) else Place(path)
+        location = Location(path) / index if isinstance(value, list) else Location(path)
         if not isinstance(record, dict):
-            raise place.error(f"must be an object, not {json.dumps(record)[:40]}")
-        yield place, record
+            raise location.error(f"must be an object, not {json.dumps(record)[:40]}")
+        yield location, record
 
 
 def _is_lines(path: str | Path) -> bool:
@@ -112,15 +112,15 @@ def _load(path: str | Path) -> object:
         return json.loads(raw.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise Place(path, line).error(f"not UTF-8 at byte {error.start + 1}") from None
+        raise Location(path, line).error(f"not UTF-8 at byte {error.start + 1}") from None
     except json.JSONDecodeError as error:
         message = f"not JSON: {error.msg} (column {error.colno})"
-        raise Place(path, error.lineno).error(message) from None
+        raise Location(path, error.lineno).error(message) from None
     except RecursionError:
-        raise Place(path).error("not JSON: too deep") from None
+        raise Location(path).error("not JSON: too deep") from None
 
 
-def parse_passage(record: Json, place: Place) -> Evidence:
+def parse_passage(record: Json, location: Location) -> Evidence:
     """One passage of CONVINSE or EXPLAIGNN; its id is "" where it has none.
 
     Entities are those of ``wikidata_entities``, then what else ``disambiguations`` linked, then
@@ -129,23 +129,23 @@ def parse_passage(record: Json, place: Place) -> Evidence:
     Raises:
         ValueError: text or source is missing or wrong, or an entity or a mention is malformed.
     """
-    text = decode_escapes(get(record, "evidence_text", str, place))
+    text = decode_escapes(get(record, "evidence_text", str, location))
     labels: dict[str, str] = {}
-    mentions = _mentions(record, place)
-    for raw_id, raw_label in _entities(record, "wikidata_entities", place):
+    mentions = _mentions(record, location)
+    for raw_id, raw_label in _entities(record, "wikidata_entities", location):
         id_, label = _unquote_id(raw_id), _unquote_label(raw_label, raw_id)
         text = text.replace(raw_label, label)
         known = label != id_ or id_ not in mentions  # an id as label: the tool had no label
         labels.setdefault(id_, label if known else mentions[id_][0])
     for id_, names in mentions.items():
         labels.setdefault(id_, names[0])
-    for id_, label in _retrieved_for(record, place):
+    for id_, label in _retrieved_for(record, location):
         if fold(label) in fold(text):
             labels.setdefault(id_, label)
     return Evidence(
-        id=get(record, "id", str, place, ""),
+        id=get(record, "id", str, location, ""),
         text=text,
-        source=_source(record, place),
+        source=_source(record, location),
         entities=tuple(
             Entity(id_, label, tuple(m for m in mentions.get(id_, ()) if m != label))
             for id_, label in labels.items()
@@ -154,12 +154,12 @@ def parse_passage(record: Json, place: Place) -> Evidence:
     )
 
 
-def _source(record: Json, place: Place) -> Source:
-    name = get(record, "source", str, place)
+def _source(record: Json, location: Location) -> Source:
+    name = get(record, "source", str, location)
     source = next((s for s in SOURCES if s == SOURCE_NAMES.get(name, name)), None)
     if source is None:
         known = ", ".join((*SOURCES, *SOURCE_NAMES))
-        raise (place / "source").error(f"must be one of {known}, not {name!r}")
+        raise (location / "source").error(f"must be one of {known}, not {name!r}")
     return source
 
 
@@ -173,20 +173,20 @@ def _unquote_label(label: str, id_: str) -> str:
     return label.replace('"', "").removeprefix("+") if id_.startswith('"') else label
 
 
-def _entities(record: Json, name: str, place: Place) -> Iterator[tuple[str, str]]:
+def _entities(record: Json, name: str, location: Location) -> Iterator[tuple[str, str]]:
     """(id, label) of each entity; one that has only the one of them is known by it."""
-    for at, entity in records(record, name, place):
+    for at, entity in records(record, name, location):
         id_ = None if entity.get("id") is False else get(entity, "id", str, at, None)
         named = get(entity, "label", str, at) if id_ is None else get(entity, "label", str, at, id_)
         if label := decode_escapes(named):
             yield label if id_ is None else id_, label
 
 
-def _mentions(record: Json, place: Place) -> dict[str, list[str]]:
+def _mentions(record: Json, location: Location) -> dict[str, list[str]]:
     """Under which names the text mentions each linked id; a mention without a link gives none."""
     mentions: dict[str, list[str]] = {}
-    for index, pair in enumerate(get(record, "disambiguations", list, place, [])):
-        at = place / "disambiguations" / index
+    for index, pair in enumerate(get(record, "disambiguations", list, location, [])):
+        at = location / "disambiguations" / index
         if not (isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)):
             raise at.error(f"must be [mention, id], not {json.dumps(pair)[:40]}")
         if pair[1] is None or pair[1] is False or not pair[0].strip():
@@ -200,11 +200,11 @@ def _mentions(record: Json, place: Place) -> dict[str, list[str]]:
     return mentions
 
 
-def _retrieved_for(record: Json, place: Place) -> list[tuple[str, str]]:
+def _retrieved_for(record: Json, location: Location) -> list[tuple[str, str]]:
     """Entities, not properties, that the passage was retrieved for and that have a label."""
     value = record.get("retrieved_for_entity")
     value = [value] if isinstance(value, dict) else value
-    found = _entities({"retrieved_for_entity": value}, "retrieved_for_entity", place)
+    found = _entities({"retrieved_for_entity": value}, "retrieved_for_entity", location)
     return [(i, label) for i, label in found if i != label and not re.fullmatch(r"P\d+", i)]
 
 
@@ -246,55 +246,55 @@ def read_convmix(questions: str | Path, evidence: Sequence[str | Path] = ()) -> 
     ]
 
 
-def _conversation(record: Json, place: Place, found: _Found) -> Conversation:
+def _conversation(record: Json, location: Location, found: _Found) -> Conversation:
     if "questions" not in record:
-        turns = [_turn(record, place, found)]
+        turns = [_turn(record, location, found)]
         id_ = turns[0].id
     else:
-        id_ = _conversation_id(record, place)
-        listed = records(record, "questions", place)
+        id_ = _conversation_id(record, location)
+        listed = records(record, "questions", location)
         order = [(_position(turn, at, i), at, turn) for i, (at, turn) in enumerate(listed)]
         order.sort(key=lambda item: item[0])
         turns = [_turn(turn, at, found) for _, at, turn in order]
     if not turns:
-        raise (place / "questions").error("a conversation needs at least one question")
-    return Conversation(id_, get(record, "domain", str, place, ""), tuple(turns))
+        raise (location / "questions").error("a conversation needs at least one question")
+    return Conversation(id_, get(record, "domain", str, location, ""), tuple(turns))
 
 
-def _conversation_id(record: Json, place: Place) -> str:
+def _conversation_id(record: Json, location: Location) -> str:
     name = "conversation_id" if "conversation_id" in record else "conv_id"
-    return get(record, name, str, place)
+    return get(record, name, str, location)
 
 
-def _position(record: Json, place: Place, index: int) -> int:
+def _position(record: Json, location: Location, index: int) -> int:
     position = record.get("turn", index)
     if not isinstance(position, int) or isinstance(position, bool):
-        raise (place / "turn").error(f"must be a whole number, not {json.dumps(position)[:40]}")
+        raise (location / "turn").error(f"must be a whole number, not {json.dumps(position)[:40]}")
     return position
 
 
-def _turn(record: Json, place: Place, found: _Found) -> Turn:
-    id_ = get(record, "question_id", str, place)
-    question = get(record, "question", str, place)
+def _turn(record: Json, location: Location, found: _Found) -> Turn:
+    id_ = get(record, "question_id", str, location)
+    question = get(record, "question", str, location)
     if not question.strip():
-        raise (place / "question").error("empty: a turn needs a question")
+        raise (location / "question").error("empty: a turn needs a question")
     answers = []
-    for at, answer in records(record, "answers", place):
+    for at, answer in records(record, "answers", location):
         raw_id = get(answer, "id", str, at, None)
         label = _unquote_label(decode_escapes(get(answer, "label", str, at)), raw_id or "")
         if not label.strip():
             found.blank.append(id_)
             continue
         answers.append(Answer(label, raw_id and _unquote_id(raw_id)))
-    source = get(record, "answer_src", str, place, "") or None
-    _add_passages(id_, record, place, found)
+    source = get(record, "answer_src", str, location, "") or None
+    _add_passages(id_, record, location, found)
     return Turn(id_, question, tuple(answers), source and SOURCE_NAMES.get(source, source))
 
 
 def _read_evidence(path: str | Path, wanted: Collection[str], found: _Found) -> None:
     lines = tqdm(iter_records(path), desc=Path(path).name, unit=" records", delay=2)
-    for place, record in lines:
-        for at, turn in _evidence_turns(record, place):
+    for location, record in lines:
+        for at, turn in _evidence_turns(record, location):
             id_ = get(turn, "question_id", str, at)
             if id_ in wanted:
                 _add_passages(id_, turn, at, found)
@@ -302,25 +302,25 @@ def _read_evidence(path: str | Path, wanted: Collection[str], found: _Found) -> 
                 found.unmatched.append(id_)
 
 
-def _evidence_turns(record: Json, place: Place) -> Iterator[tuple[Place, Json]]:
+def _evidence_turns(record: Json, location: Location) -> Iterator[tuple[Location, Json]]:
     if "questions" in record:
-        yield from records(record, "questions", place)
+        yield from records(record, "questions", location)
     elif "question_id" in record:
-        yield place, record
+        yield location, record
     elif "evidence_text" in record:
-        raise (place / "question_id").error("missing: a passage without its question")
+        raise (location / "question_id").error("missing: a passage without its question")
     else:
         for id_, passages in record.items():
-            yield place / id_, {"question_id": id_, EVIDENCE_FIELDS[0]: passages}
+            yield location / id_, {"question_id": id_, EVIDENCE_FIELDS[0]: passages}
 
 
-def _add_passages(question_id: str, record: Json, place: Place, found: _Found) -> None:
+def _add_passages(question_id: str, record: Json, location: Location, found: _Found) -> None:
     names = [name for name in EVIDENCE_FIELDS if name in record]
     if not names:
         return
     name = next((name for name in names if record[name]), names[0])
     pool = found.pools.setdefault(question_id, {})
-    for at, value in records(record, name, place):
+    for at, value in records(record, name, location):
         passage = parse_passage(value, at)
         known = pool.get((passage.source, passage.text))
         found.num_repeated += known is not None

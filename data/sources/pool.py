@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.entities import count_entity_edges, entity_of, find_entities, log_entities
-from turngraph.data.json_fields import Place
+from turngraph.data.json_fields import Location
 from turngraph.data.jsonlines import write_pool
 from turngraph.data.linearise import (
     linearise_infobox,
@@ -110,7 +110,7 @@ def read_file(path: Path) -> list[Evidence]:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise Place(path, line).error(f"not UTF-8 at byte {error.start + 1}") from None
+        raise Location(path, line).error(f"not UTF-8 at byte {error.start + 1}") from None
     return READERS[path.suffix.lower()](text.replace("\r\n", "\n"), path)
 
 
@@ -167,11 +167,11 @@ def _read_csv(text: str, path: Path) -> list[Evidence]:
         for cells in reader:
             cells = [" ".join(cell.split()) for cell in cells]
             if headers:
-                _add_csv_row(file, headers, cells, Place(path, reader.line_num))
+                _add_csv_row(file, headers, cells, Location(path, reader.line_num))
             elif any(cells):
                 headers = cells
     except csv.Error as error:
-        raise Place(path, max(reader.line_num, 1)).error(f"broken CSV: {error}") from None
+        raise Location(path, max(reader.line_num, 1)).error(f"broken CSV: {error}") from None
     return file.passages
 
 
@@ -194,9 +194,9 @@ def _delimiter(text: str) -> str:
     return max((",", ";"), key=fit)
 
 
-def _add_csv_row(file: _File, headers: list[str], cells: list[str], place: Place) -> None:
+def _add_csv_row(file: _File, headers: list[str], cells: list[str], location: Location) -> None:
     if any(cells[len(headers) :]):
-        raise place.error(f"broken CSV: {len(cells)} cells under {len(headers)} headers")
+        raise location.error(f"broken CSV: {len(cells)} cells under {len(headers)} headers")
     if any(cells):
         _add_row(file, headers, cells[: len(headers)])
 

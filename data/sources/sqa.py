@@ -27,7 +27,7 @@ from typing import Any
 from tqdm import tqdm
 
 from turngraph.data.cli import CommandParser, run_cli
-from turngraph.data.json_fields import Place
+from turngraph.data.json_fields import Location
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.normalise import normalise_value
 from turngraph.data.sources.sqa_page import (
@@ -57,7 +57,7 @@ PARTS = ("train", "tune", "dev")
 class Question:
     """A line of the questions' file: ``cells`` are its answers as (row, column, text)."""
 
-    place: Place
+    location: Location
     conversation: str
     position: int
     question: str
@@ -73,19 +73,19 @@ def read_questions(path: str | Path) -> list[Question]:
     """
     questions = []
     rows = _read_tsv(path)
-    place, header = next(rows, (Place(path), []))
+    location, header = next(rows, (Location(path), []))
     if tuple(header) != FIELDS:
-        raise place.error(f"the first line must name the fields {', '.join(FIELDS)}")
-    for place, row in rows:
+        raise location.error(f"the first line must name the fields {', '.join(FIELDS)}")
+    for location, row in rows:
         if len(row) != len(FIELDS):
-            raise place.error(f"has {len(row)} fields, not {len(FIELDS)}")
-        questions.append(_parse_question(dict(zip(FIELDS, row, strict=True)), place))
+            raise location.error(f"has {len(row)} fields, not {len(FIELDS)}")
+        questions.append(_parse_question(dict(zip(FIELDS, row, strict=True)), location))
     if not questions:
-        raise Place(path).error("no question in it")
+        raise Location(path).error("no question in it")
     return questions
 
 
-def _read_tsv(path: str | Path) -> Iterator[tuple[Place, list[str]]]:
+def _read_tsv(path: str | Path) -> Iterator[tuple[Location, list[str]]]:
     if not Path(path).is_file():
         raise ValueError(f"{path}: no such file")
     raw = Path(path).read_bytes()
@@ -93,57 +93,59 @@ def _read_tsv(path: str | Path) -> Iterator[tuple[Place, list[str]]]:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise Place(path, line).error(f"not UTF-8 at byte {error.start + 1} of the file") from None
+        raise Location(path, line).error(
+            f"not UTF-8 at byte {error.start + 1} of the file"
+        ) from None
     reader = csv.reader(io.StringIO(text, newline=""), delimiter="\t", strict=True)
-    place = Place(path, 1)
+    location = Location(path, 1)
     try:
         for row in reader:
-            yield place, row
-            place = Place(path, reader.line_num + 1)
+            yield location, row
+            location = Location(path, reader.line_num + 1)
     except csv.Error as error:
-        raise place.error(f"not tab-separated: {error}") from None
+        raise location.error(f"not tab-separated: {error}") from None
 
 
-def _parse_question(row: dict[str, str], place: Place) -> Question:
+def _parse_question(row: dict[str, str], location: Location) -> Question:
     for name in ("id", "question", "table_file"):
         if not row[name].strip():
-            raise (place / name).error("empty")
+            raise (location / name).error("empty")
     if page_file(row["table_file"]) is None:
-        raise (place / "table_file").error(f"not like 203_149.csv: {row['table_file']!r}")
+        raise (location / "table_file").error(f"not like 203_149.csv: {row['table_file']!r}")
     if not row["position"].isdigit():
-        raise (place / "position").error(f"must be a whole number, not {row['position']!r}")
-    texts = _parse_list(row["answer_text"], place / "answer_text")
-    coordinates = _parse_list(row["answer_coordinates"], place / "answer_coordinates")
+        raise (location / "position").error(f"must be a whole number, not {row['position']!r}")
+    texts = _parse_list(row["answer_text"], location / "answer_text")
+    coordinates = _parse_list(row["answer_coordinates"], location / "answer_coordinates")
     if len(texts) != len(coordinates):
-        raise (place / "answer_text").error(
+        raise (location / "answer_text").error(
             f"has {len(texts)} answers for {len(coordinates)} answer_coordinates"
         )
     cells = zip(coordinates, texts, strict=True)
     return Question(
-        place=place,
+        location=location,
         conversation=f"{row['id']}_{row['annotator']}",
         position=int(row["position"]),
         question=" ".join(row["question"].split()),
         table=row["table_file"],
-        cells=tuple((*_parse_pair(pair, place), text) for pair, text in cells),
+        cells=tuple((*_parse_pair(pair, location), text) for pair, text in cells),
     )
 
 
-def _parse_list(text: str, place: Place) -> list[str]:
+def _parse_list(text: str, location: Location) -> list[str]:
     """A list of strings as Python writes it; line breaks inside the strings may be bare."""
     try:
         value = ast.literal_eval(text.replace("\r", "").replace("\n", "\\n"))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        raise place.error(f"not a list of strings: {text[:60]}") from None
+        raise location.error(f"not a list of strings: {text[:60]}") from None
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise place.error(f"not a list of strings: {text[:60]}")
+        raise location.error(f"not a list of strings: {text[:60]}")
     return value
 
 
-def _parse_pair(text: str, place: Place) -> tuple[int, int]:
+def _parse_pair(text: str, location: Location) -> tuple[int, int]:
     parts = text.strip("() ").split(",")
     if len(parts) != 2 or not all(part.strip().lstrip("-").isdigit() for part in parts):
-        raise (place / "answer_coordinates").error(f"not a (row, column) pair: {text!r}")
+        raise (location / "answer_coordinates").error(f"not a (row, column) pair: {text!r}")
     return int(parts[0]), int(parts[1])
 
 
@@ -178,9 +180,9 @@ def group_questions(questions: Sequence[Question]) -> dict[str, list[Question]]:
         group.sort(key=lambda question: question.position)
         for one, other in itertools.pairwise(group):
             if one.position == other.position:
-                raise (other.place / "position").error(f"{one.position} again in {id_}")
+                raise (other.location / "position").error(f"{one.position} again in {id_}")
             if one.table != other.table:
-                raise (other.place / "table_file").error(f"{id_} already has {one.table}")
+                raise (other.location / "table_file").error(f"{id_} already has {one.table}")
     return groups
 
 

@@ -201,16 +201,16 @@ def align_columns(
     A column whose text is lost in ASCII ("東京" became "Dong Jing") lies between its neighbours.
     """
     votes: dict[int, Counter[int]] = {}
-    for row, place in aligned.items():
-        keys = [ascii_key(slot) for slot in grid[place]]
+    for row, line in aligned.items():
+        keys = [ascii_key(slot) for slot in grid[line]]
         for column, text in enumerate(rows[row]):
             counter = votes.setdefault(column, Counter())
             counter.update(i for i, key in enumerate(keys) if key == ascii_key(text))
     columns: dict[int, int] = {}
     for column, counter in votes.items():
-        for place, count in counter.most_common(1):
+        for slot, count in counter.most_common(1):
             if 2 * count >= len(aligned):
-                columns[column] = place
+                columns[column] = slot
     width = max(map(len, grid), default=0)
     for column in set(votes) - set(columns):
         left = columns.get(column - 1, -1 if column == 0 else None)
@@ -221,7 +221,7 @@ def align_columns(
 
 
 class _GoldCells:
-    """The cells of the gold table on the page, by their place in the CSV table."""
+    """Cells of the gold table on the page, by row and column of the CSV table."""
 
     def __init__(self, rows: Sequence[Sequence[str]], gold: PageTable | None) -> None:
         self.grid = gold.grid if gold else []
@@ -233,8 +233,8 @@ class _GoldCells:
         if row not in self.rows:
             return text
         line, key = self.grid[self.rows[row]], ascii_key(text)
-        place = self.columns.get(column)
-        there = line[place] if place is not None else ""
+        offset = self.columns.get(column)
+        there = line[offset] if offset is not None else ""
         if key and ascii_key(there) != key:
             there = next((slot for slot in line if ascii_key(slot) == key), there)
         spelled_otherwise = any(char.isalnum() and not char.isascii() for char in there)

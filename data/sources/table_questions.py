@@ -288,10 +288,10 @@ def _same(talk: Talk, column: str, words: dict[str, str]) -> Found:
 
 
 def _beside(talk: Talk, step: int) -> Found:
-    place = talk.rows.index(talk.row) + step
-    if not 0 <= place < len(talk.rows) or talk.rows[place] not in talk.named:
+    index = talk.rows.index(talk.row) + step
+    if not 0 <= index < len(talk.rows) or talk.rows[index] not in talk.named:
         return None
-    return talk.rows[place], talk.key
+    return talk.rows[index], talk.key
 
 
 KINDS: dict[str, Callable[[Talk, str, dict[str, str]], Found]] = {

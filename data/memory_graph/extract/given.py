@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TypedDict
 
-from turngraph.data.json_fields import Json, Place, field, iter_lines, records
+from turngraph.data.json_fields import Json, Location, field, iter_lines, records
 from turngraph.data.memory_graph.extract.rules import RulesExtractor
 from turngraph.data.memory_graph.memory_types import (
     Episode,
@@ -58,8 +58,8 @@ class GivenExtractor:
         Raises:
             ValueError: a line or field is wrong; the message names file, line and field.
         """
-        for place, episode, extraction in _read(path):
-            yield self._hold(episode, _Given(extraction, place))
+        for location, episode, extraction in _read(path):
+            yield self._hold(episode, _Given(extraction, location))
 
     def hold(self, episode: Episode, extraction: Extraction) -> Episode:
         """Hold an episode's extraction until ``extract`` needs it, and return the episode.
@@ -69,7 +69,7 @@ class GivenExtractor:
         """
         if episode.origin is None:
             raise ValueError("a given episode needs an origin")
-        return self._hold(episode, _Given(extraction, Place(episode.origin)))
+        return self._hold(episode, _Given(extraction, Location(episode.origin)))
 
     def extract(self, episodes: Sequence[Episode]) -> list[Extraction]:
         """Return the extractions given with the episodes, which come in the order of reading.
@@ -111,11 +111,11 @@ class GivenExtractor:
     def _replaced(self, update: Update) -> tuple[int, ...]:
         for index, keys in enumerate(update.named):
             if not keys:
-                place = self._place(update) / "replaces" / index
-                raise place.error("names no fact that holds when this is said")
+                location = self._location(update) / "replaces" / index
+                raise location.error("names no fact that holds when this is said")
         return tuple(dict.fromkeys(chain.from_iterable(update.named)))
 
-    def _place(self, update: Update) -> Place:
+    def _location(self, update: Update) -> Location:
         """Return where a statement was read; a triplet may have become a thesis since."""
         given = self._current[update.episode.origin or ""]
         statements: dict[str, tuple[Triplet | Thesis, ...]] = {
@@ -123,7 +123,7 @@ class GivenExtractor:
             "theses": given.extraction.theses,
         }
         return next(
-            given.place / kind / index
+            given.location / kind / index
             for kind, several in statements.items()
             for index, statement in enumerate(several)
             if (statement.replaces, statement.span) == (update.new.replaces, update.new.span)
@@ -135,30 +135,30 @@ class _Given:
     """An episode's extraction, and where it was read."""
 
     extraction: Extraction
-    place: Place
+    location: Location
 
 
-def _read(path: str | Path) -> Iterator[tuple[Place, Episode, Extraction]]:
+def _read(path: str | Path) -> Iterator[tuple[Location, Episode, Extraction]]:
     seen: Counter[str] = Counter()
-    for place, record in iter_lines(path):
+    for location, record in iter_lines(path):
         line = json.dumps(record, sort_keys=True).encode()
         key = hashlib.blake2b(line, digest_size=8).hexdigest()
         seen[key] += 1
         again = f":{seen[key]}" if seen[key] > 1 else ""
-        episode, extraction = _read_line(record, place)
+        episode, extraction = _read_line(record, location)
         origin = f"{Path(path).resolve()}:{key}{again}"
-        yield place, replace(episode, origin=origin), extraction
+        yield location, replace(episode, origin=origin), extraction
 
 
-def _read_line(record: Json, place: Place) -> tuple[Episode, Extraction]:
-    _check_fields(record, _FIELDS, place)
+def _read_line(record: Json, location: Location) -> tuple[Episode, Extraction]:
+    _check_fields(record, _FIELDS, location)
     triplets = [
         _triplet(r, at)
         for name in ("triplets", "triples")
-        for at, r in records(record, name, place)
+        for at, r in records(record, name, location)
     ]
-    theses = [_thesis(r, at) for at, r in records(record, "theses", place)]
-    text = field(record, "text", str, place, None)
+    theses = [_thesis(r, at) for at, r in records(record, "theses", location)]
+    text = field(record, "text", str, location, None)
     if text is None:
         text, triplets, theses = _written_out(triplets, theses)
     else:
@@ -166,16 +166,16 @@ def _read_line(record: Json, place: Place) -> tuple[Episode, Extraction]:
         triplets = [replace(triplet, span=whole) for triplet in triplets]
         theses = [replace(thesis, span=whole) for thesis in theses]
     if not text.strip():
-        raise place.error("neither text nor triplets nor theses")
-    title = field(record, "title", str, place, None)
+        raise location.error("neither text nor triplets nor theses")
+    title = field(record, "title", str, location, None)
     episode = Episode(
         text=text,
-        time=_time(record, "time", place),
-        source=field(record, "source", str, place, Path(place.path).name),
-        speaker=field(record, "speaker", str, place, None),
+        time=_time(record, "time", location),
+        source=field(record, "source", str, location, Path(location.path).name),
+        speaker=field(record, "speaker", str, location, None),
         properties={} if title is None else {"title": title},
     )
-    times = [_iso(at, value) for at, value in _strings(record, "times", place)]
+    times = [_iso(at, value) for at, value in _strings(record, "times", location)]
     return episode, Extraction(tuple(triplets), tuple(theses), tuple(times))
 
 
@@ -197,21 +197,23 @@ def _written_out(
     )
 
 
-def _triplet(record: Json, place: Place) -> Triplet:
-    _check_fields(record, _TRIPLET, place)
+def _triplet(record: Json, location: Location) -> Triplet:
+    _check_fields(record, _TRIPLET, location)
     return Triplet(
-        subject=_filled(record, "subject", place),
-        relation=_filled(record, "relation", place),
-        object=_filled(record, "object", place),
-        **_common_fields(record, place),
+        subject=_filled(record, "subject", location),
+        relation=_filled(record, "relation", location),
+        object=_filled(record, "object", location),
+        **_common_fields(record, location),
     )
 
 
-def _thesis(record: Json, place: Place) -> Thesis:
-    _check_fields(record, _THESIS, place)
-    entities = tuple(value for _, value in _strings(record, "entities", place))
+def _thesis(record: Json, location: Location) -> Thesis:
+    _check_fields(record, _THESIS, location)
+    entities = tuple(value for _, value in _strings(record, "entities", location))
     return Thesis(
-        text=_filled(record, "text", place), entities=entities, **_common_fields(record, place)
+        text=_filled(record, "text", location),
+        entities=entities,
+        **_common_fields(record, location),
     )
 
 
@@ -224,16 +226,16 @@ class _CommonFields(TypedDict):
     replaces: tuple[Replaced, ...]
 
 
-def _common_fields(record: Json, place: Place) -> _CommonFields:
-    since, until = (_time(record, name, place) for name in ("valid_from", "valid_to"))
+def _common_fields(record: Json, location: Location) -> _CommonFields:
+    since, until = (_time(record, name, location) for name in ("valid_from", "valid_to"))
     if since is not None and until is not None and start(until) < start(since):
-        raise (place / "valid_to").error(f"{until} is before valid_from {since}")
+        raise (location / "valid_to").error(f"{until} is before valid_from {since}")
     hypothesis = record.get("hypothesis", False)
     if not isinstance(hypothesis, bool):
-        raise (place / "hypothesis").error("must be true or false")
-    patterns = tuple(_pattern(r, at) for at, r in records(record, "replaces", place))
+        raise (location / "hypothesis").error("must be true or false")
+    patterns = tuple(_pattern(r, at) for at, r in records(record, "replaces", location))
     if hypothesis and patterns:
-        raise (place / "replaces").error("a hypothesis replaces nothing")
+        raise (location / "replaces").error("a hypothesis replaces nothing")
     return {
         "valid_from": since,
         "valid_to": until,
@@ -242,42 +244,42 @@ def _common_fields(record: Json, place: Place) -> _CommonFields:
     }
 
 
-def _pattern(record: Json, place: Place) -> Replaced:
-    _check_fields(record, _REPLACED, place)
-    named = {name: field(record, name, str, place, None) for name in _REPLACED}
+def _pattern(record: Json, location: Location) -> Replaced:
+    _check_fields(record, _REPLACED, location)
+    named = {name: field(record, name, str, location, None) for name in _REPLACED}
     if named["text"] is None and named["subject"] is None and named["object"] is None:
-        raise place.error("names no old fact: give subject or object of a triplet, or a text")
+        raise location.error("names no old fact: give subject or object of a triplet, or a text")
     if named["text"] is not None and len(record) > 1:
-        raise (place / "text").error("a thesis is named by its text alone")
+        raise (location / "text").error("a thesis is named by its text alone")
     return Replaced(**named)
 
 
-def _filled(record: Json, name: str, place: Place) -> str:
-    value = field(record, name, str, place)
+def _filled(record: Json, name: str, location: Location) -> str:
+    value = field(record, name, str, location)
     if not value.strip():
-        raise (place / name).error("empty")
+        raise (location / name).error("empty")
     return " ".join(value.split())
 
 
-def _strings(record: Json, name: str, place: Place) -> Iterator[tuple[Place, str]]:
-    for index, value in enumerate(field(record, name, list, place, [])):
+def _strings(record: Json, name: str, location: Location) -> Iterator[tuple[Location, str]]:
+    for index, value in enumerate(field(record, name, list, location, [])):
         if not isinstance(value, str) or not value.strip():
-            raise (place / name / index).error("must be a string that is not empty")
-        yield place / name / index, " ".join(value.split())
+            raise (location / name / index).error("must be a string that is not empty")
+        yield location / name / index, " ".join(value.split())
 
 
-def _time(record: Json, name: str, place: Place) -> str | None:
-    value = field(record, name, str, place, None)
-    return None if value is None else _iso(place / name, value)
+def _time(record: Json, name: str, location: Location) -> str | None:
+    value = field(record, name, str, location, None)
+    return None if value is None else _iso(location / name, value)
 
 
-def _iso(place: Place, value: str) -> str:
+def _iso(location: Location, value: str) -> str:
     try:
         return parse_time(value)
     except ValueError as error:
-        raise place.error(str(error)) from None
+        raise location.error(str(error)) from None
 
 
-def _check_fields(record: Json, known: frozenset[str], place: Place) -> None:
+def _check_fields(record: Json, known: frozenset[str], location: Location) -> None:
     if unknown := sorted(record.keys() - known):
-        raise (place / unknown[0]).error(f"unknown; known are {', '.join(sorted(known))}")
+        raise (location / unknown[0]).error(f"unknown; known are {', '.join(sorted(known))}")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from turngraph.data.json_fields import Place, iter_lines
+from turngraph.data.json_fields import Location, iter_lines
 from turngraph.data.jsonlines import dump, whole_file
 from turngraph.data.memory_graph.memory_types import EDGE_TYPES, NODE_TYPES
 from turngraph.data.memory_graph.names import text_hash, well_formed
@@ -122,15 +122,15 @@ def import_jsonl(store: Store, path: str | Path) -> int:
             rows break a rule of integrity.py.
     """
     lines = iter_lines(path)
-    place, header = next(lines, (Place(path), {}))
+    location, header = next(lines, (Location(path), {}))
     if header != HEADER:
-        raise place.error(f"does not begin with the line {dump(HEADER)}")
+        raise location.error(f"does not begin with the line {dump(HEADER)}")
     num_lines = 1
     with store.writing() as revision:
         if store.db.execute("SELECT EXISTS (SELECT 1 FROM nodes)").fetchone()[0]:
             raise ValueError(f"{store.path}: not empty; import fills a new memory graph")
-        for place, line in tqdm(lines, desc="import", unit="line", delay=2, leave=False):
-            _insert(store.db, line, place, revision)
+        for location, line in tqdm(lines, desc="import", unit="line", delay=2, leave=False):
+            _insert(store.db, line, location, revision)
             num_lines += 1
         index_everything(store.db)
         broken = broken_rules(store.db)
@@ -139,16 +139,18 @@ def import_jsonl(store: Store, path: str | Path) -> int:
     return num_lines
 
 
-def _insert(db: sqlite3.Connection, line: dict[str, Any], place: Place, revision: int) -> None:
+def _insert(
+    db: sqlite3.Connection, line: dict[str, Any], location: Location, revision: int
+) -> None:
     name = line.pop("kind", None)
     if name not in KINDS:
-        raise (place / "kind").error(f"must be one of {', '.join(KINDS)}")
+        raise (location / "kind").error(f"must be one of {', '.join(KINDS)}")
     kind = KINDS[name]
     row: dict[str, Any] = {
-        column: _value(line.pop(column, None), kind, column, place) for column in kind.columns
+        column: _value(line.pop(column, None), kind, column, location) for column in kind.columns
     }
     if line:
-        raise (place / next(iter(line))).error(f"no field of a line of kind {name}")
+        raise (location / next(iter(line))).error(f"no field of a line of kind {name}")
     if name == "node":
         row["hash"] = text_hash(row["type"], row["text"])
     if name in ("node", "edge"):
@@ -157,36 +159,36 @@ def _insert(db: sqlite3.Connection, line: dict[str, Any], place: Place, revision
     try:
         db.execute(sql, list(row.values()))
     except sqlite3.IntegrityError:
-        raise place.error(f"there is such a {name} already") from None
+        raise location.error(f"there is such a {name} already") from None
 
 
-def _value(value: object, kind: Kind, column: str, place: Place) -> object:
+def _value(value: object, kind: Kind, column: str, location: Location) -> object:
     """Convert a field for its column; errors do not show it, as it may be a remembered text."""
     type = kind.columns[column]
     if value is None:
         if type is bool:
             return 0
         if list(kind.columns).index(column) < kind.required:
-            raise (place / column).error("missing")
+            raise (location / column).error("missing")
         return None
     if not isinstance(value, type) or (type is int and isinstance(value, bool)):
-        raise (place / column).error(f"must be {_JSON[type]}")
+        raise (location / column).error(f"must be {_JSON[type]}")
     if isinstance(value, int) and not 0 <= value < 2**63:
-        raise (place / column).error("must be a number from 0 to 2**63 - 1")
+        raise (location / column).error("must be a number from 0 to 2**63 - 1")
     if column == "type":
         if value not in kind.types:
-            raise (place / column).error(f"must be one of {', '.join(kind.types)}")
+            raise (location / column).error(f"must be one of {', '.join(kind.types)}")
         return kind.types.index(value)
     if isinstance(value, dict):
         return well_formed(json.dumps(value, ensure_ascii=False))
     if isinstance(value, str):
-        return _time(value, place / column) if column in TIMES else well_formed(value)
+        return _time(value, location / column) if column in TIMES else well_formed(value)
     return value
 
 
-def _time(value: str, place: Place) -> str:
+def _time(value: str, location: Location) -> str:
     try:
         start(value)
     except ValueError as error:
-        raise place.error(str(error)) from None
+        raise location.error(str(error)) from None
     return value

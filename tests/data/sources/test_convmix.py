@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from turngraph.data.json_fields import Place
+from turngraph.data.json_fields import Location
 from turngraph.data.jsonlines import read_conversations
 from turngraph.data.sources.convmix import (
     decode_escapes,
@@ -21,7 +21,7 @@ from turngraph.data.sources.convmix import (
 )
 from turngraph.data.types import Answer, Entity
 
-PLACE = Place("file.json")
+PLACE = Location("file.json")
 
 
 def question(number: int, turn: int = 0, **fields: Any) -> dict[str, Any]:
@@ -412,7 +412,7 @@ def test_the_real_questions(convmix_folder: Path, tmp_path: Path) -> None:
 
 def test_the_real_passages(convmix_folder: Path) -> None:
     path = convmix_folder / "convinse_evidence_sample.json"
-    passages = [parse_passage(record, place) for place, record in iter_records(path)]
+    passages = [parse_passage(record, location) for location, record in iter_records(path)]
     assert Counter(p.source for p in passages) == {"text": 57, "kb": 22, "table": 12, "infobox": 9}
     entities = [entity for p in passages for entity in p.entities]
     assert all('"' not in entity.id for entity in entities)

@@ -42,13 +42,13 @@ def test_rows_under_headers_and_row_headers_are_cells():
 
 def test_row_and_column_spans():
     html = wikitable(
-        "<th>Year</th><th>Home</th><th>Away</th><th>Place</th>",
+        "<th>Year</th><th>Home</th><th>Away</th><th>Location</th>",
         "<td rowspan='2'>1990</td><td>A</td><td>B</td><td rowspan=0>Oslo</td>",
         "<td colspan='2'>Not held</td>",
     )
     assert texts(html) == [
-        "Page, Year is 1990, Home is A, Away is B, Place is Oslo",
-        "Page, Year is 1990, Home and Away is Not held, Place is Oslo",
+        "Page, Year is 1990, Home is A, Away is B, Location is Oslo",
+        "Page, Year is 1990, Home and Away is Not held, Location is Oslo",
     ]
 
 
