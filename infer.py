@@ -34,10 +34,10 @@ def main(argv: Sequence[str] | None = None, prog: str = "infer.py") -> None:
 
 
 def check_paths(args: argparse.Namespace) -> None:
-    """Say what is plainly missing before libraries are loaded, which takes seconds.
+    """Check that the named files exist, before the libraries load, which takes seconds.
 
     Raises:
-        ValueError: there is no such checkpoint or input.
+        ValueError: a checkpoint or an input does not exist.
     """
     names = (("checkpoint", "folder"), ("input", "file"), ("proposals", "file or folder"))
     for name, kind in names:
@@ -47,7 +47,7 @@ def check_paths(args: argparse.Namespace) -> None:
 
 
 def add_answer_command(commands: Commands) -> None:
-    """The options of ``infer.py answer``."""
+    """Add the options of ``infer.py answer``."""
     answer = commands.add_parser("answer", help="answer every turn of a file of conversations")
     add_model_options(answer)
     answer.add_argument("--input", required=True, help="conversations, JSON Lines")
@@ -65,74 +65,84 @@ def add_answer_command(commands: Commands) -> None:
         action="store_true",
         help="leave out questions whose gold answer is a list",
     )
-    answer.add_argument("--max_questions", type=positive, help="answer a fixed draw of so many")
+    answer.add_argument(
+        "--max_questions", type=positive, help="answer a fixed random draw of this many"
+    )
     answer.add_argument(
         "--batch_tokens",
         type=positive,
         default=ANSWER_TOKENS,
-        help="tokens in one batch, padded prompts and longest answers; more suit a large GPU",
+        help="tokens in one batch, of padded prompts and longest answers; raise it on a large GPU",
     )
-    answer.add_argument("--batch_size", type=positive, help="questions in one batch, at most")
+    answer.add_argument(
+        "--batch_size", type=positive, help="largest number of questions in one batch"
+    )
     answer.add_argument(
         "--keep_going",
         action="store_true",
-        help="write an error record for what cannot be read or answered, and go on",
+        help="write an error record for a line or question that cannot be read or answered",
     )
-    answer.add_argument("--fresh", action="store_true", help="forget what --output holds")
+    answer.add_argument("--fresh", action="store_true", help="discard the answers in --output")
     answer.add_argument(
         "--explain",
         metavar="OUT.html",
-        help="a page that says why, for each conversation; of several, OUT-ID.html",
+        help="write a page that explains the answers; of several conversations, OUT-ID.html each",
     )
-    answer.add_argument("--max_minutes", type=float, help="stop then; the same command goes on")
+    answer.add_argument(
+        "--max_minutes", type=float, help="stop after this time; run the same command to resume"
+    )
     answer.set_defaults(run=answer_command)
 
 
 def add_control_options(parser: argparse.ArgumentParser) -> None:
-    """Options that take something away, to see what the answers owe to it."""
+    """Add the options of controls, which take evidence or edges away from the model."""
     parser.add_argument(
         "--evidence_of",
         choices=("own", "other"),
         default="own",
-        help="other: each conversation gets another one's evidence, a control",
+        help="other: each conversation reads another one's evidence (a control)",
     )
     parser.add_argument(
         "--cut_edges",
         choices=("nothing", "entity", "shuffle", "all"),
         default="nothing",
-        help="edges to leave out, or entity edges to draw: what the model owes to them",
+        help="edges to leave out, or entity edges to rewire at random (an ablation)",
     )
 
 
 def add_proposal_options(parser: argparse.ArgumentParser) -> None:
-    """Options of answers that are chosen, not written."""
+    """Add the options of answers that are chosen, not written."""
     parser.add_argument(
         "--proposals",
         metavar="NODES",
         help="a checkpoint that answers from nodes, or its predictions: choose among its entities",
     )
     parser.add_argument(
-        "--num_proposals", type=positive, help=f"entities of a question, up to {NUM_PROPOSALS}"
+        "--num_proposals",
+        type=positive,
+        help=f"proposed entities per question, up to {NUM_PROPOSALS}",
     )
     parser.add_argument(
         "--proposal_weight",
         type=weight,
-        help="of the nodes' log-probability beside the LM's, else 1; found on other questions",
+        help="weight of the nodes' log-probability beside the LM's (1); choose it on tune",
     )
 
 
 def add_score_command(commands: Commands) -> None:
-    """The options of ``infer.py score``."""
+    """Add the options of ``infer.py score``."""
     score = commands.add_parser("score", help="score predictions against their gold answers")
     score.add_argument("--predictions", nargs="+", required=True, help="files of infer.py answer")
     score.add_argument("--by", nargs="*", default=[], choices=GROUPINGS, help="breakdowns")
-    score.add_argument("--output_json", help="write the numbers here, too")
+    score.add_argument("--output_json", help="JSON file for the numbers")
     score.set_defaults(run=lambda args: score_files(args.predictions, args.by, args.output_json))
 
 
 def add_chat_command(commands: Commands) -> None:
-    """The options of ``infer.py chat``."""
-    chat = commands.add_parser("chat", help="ask about evidence, what is remembered, or neither")
+    """Add the options of ``infer.py chat``."""
+    chat = commands.add_parser(
+        "chat", help="ask questions about evidence, a memory graph, or neither"
+    )
     add_model_options(chat)
     add_proposal_options(chat)
     chat.add_argument(
@@ -142,39 +152,43 @@ def add_chat_command(commands: Commands) -> None:
         default=[],
         help="evidence pools (.jsonl), documents, or folders of documents",
     )
-    chat.add_argument("--memory", metavar="my.db", help="memory graph; it keeps what is said")
+    chat.add_argument("--memory", metavar="my.db", help="memory graph that keeps the conversation")
     chat.add_argument(
         "--passages",
         type=whole,
         default=3,
         metavar="N",
-        help="passages beneath an answer; 3 where it is not given",
+        help="passages printed below an answer (3)",
     )
     chat.set_defaults(run=chat_command)
 
 
 def add_export_command(commands: Commands) -> None:
-    """The options of ``infer.py export``."""
+    """Add the options of ``infer.py export``."""
     export = commands.add_parser("export", help="write model and prompts for servers such as vLLM")
     add_checkpoint_options(export)
-    export.add_argument("--output", help="new folder: the LM, LoRA merged, as transformers has it")
     export.add_argument(
-        "--prompts", help="new folder: the prompts of --input, as the LM reads them"
+        "--output", help="new folder for the LM with LoRA merged, in transformers' format"
+    )
+    export.add_argument(
+        "--prompts", help="new folder for the prompts of --input, as the LM reads them"
     )
     export.add_argument("--input", help="conversations, JSON Lines")
     export.add_argument(
-        "--dtype", choices=("bfloat16", "float32"), help="of what is written; the checkpoint's"
+        "--dtype",
+        choices=("bfloat16", "float32"),
+        help="data type of the written tensors (the checkpoint's)",
     )
     export.set_defaults(run=export_command, quantization="none")
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Options of every command that answers with a checkpoint."""
+    """Add the options of every command that answers with a checkpoint."""
     add_checkpoint_options(parser)
     parser.add_argument(
         "--quantization",
         choices=("none", "4bit"),
-        help="of the base model, if not as it was trained on",
+        help="quantization of the base model, if it differs from training",
     )
     parser.add_argument(
         "--max_new_tokens", type=positive, default=MAX_NEW_TOKENS, help="longest answer, in tokens"
@@ -182,26 +196,26 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
-    """Options of every command that loads a checkpoint."""
-    parser.add_argument("--checkpoint", required=True, help="a folder that train.py wrote")
-    parser.add_argument("--base_model", help="where the base model is now, if it has moved")
-    parser.add_argument("--device", help="cpu, cuda, ...; the first GPU where there is one")
+    """Add the options of every command that loads a checkpoint."""
+    parser.add_argument("--checkpoint", required=True, help="folder that train.py wrote")
+    parser.add_argument("--base_model", help="new folder of the base model, if it has moved")
+    parser.add_argument("--device", help="cpu, cuda, ... (the first GPU if there is one)")
 
 
 def positive(text: str) -> int:
-    """A whole number from 1, for ``argparse``."""
+    """Return a whole number from 1, for ``argparse``."""
     return whole(text, 1)
 
 
 def whole(text: str, least: int = 0) -> int:
-    """A whole number from 0, for ``argparse``."""
+    """Return a whole number from 0, for ``argparse``."""
     if not text.isdecimal() or int(text) < least:
         raise argparse.ArgumentTypeError(f"{text!r} given, must be a whole number from {least}")
     return int(text)
 
 
 def weight(text: str) -> float:
-    """A finite number from 0, for ``argparse``."""
+    """Return a finite number from 0, for ``argparse``."""
     try:
         value = float(text)
     except ValueError:
@@ -212,7 +226,7 @@ def weight(text: str) -> float:
 
 
 def loading(args: argparse.Namespace) -> LoadOptions:
-    """The options of how a checkpoint is loaded."""
+    """Return the options that say how a checkpoint is loaded."""
     return LoadOptions(args.base_model, args.device, args.quantization)
 
 

@@ -34,29 +34,29 @@ from turngraph.model.graph_lm import GraphLM
 
 logger = logging.getLogger("infer")
 WINDOW = 256
-"""Questions that are batched by length together; none is answered before those of the windows
-before it. A fixed number: batches must not depend on where a run was stopped."""
+"""Number of questions that are batched by length together. Windows are answered in order. The
+number is fixed, so that batches do not depend on where a run was stopped."""
 WINDOW_CONVERSATIONS = 128
-"""With predicted history a window is so many conversations: their first turns are answered
+"""Number of conversations in a window with predicted history: their first turns are answered
 together, then their second turns, and so on."""
 EXIT_ERRORS = 1
 PATHS = ("proposals", "keep_going")
-"""Options that are no setting of the answers: one is hashed, one changes no answer."""
+"""Options that are not compared as settings: one is hashed, one changes no answer."""
 
 
 @dataclass(frozen=True)
 class AnswerJob:
-    """A file of conversations to answer, and where the answers go.
+    """Batch inference over one file: checkpoint, input, output and options.
 
     Args:
-        checkpoint: that answers, read.
+        checkpoint: the checkpoint that answers, read.
         input: conversations, JSON Lines.
         output: predictions, JSON Lines.
         options: which questions, and how they are answered.
         loading: how the checkpoint is loaded.
-        fresh: forget what the output holds.
-        explain: ``OUT.html``, a page with the reasons of each conversation's answers.
-        max_minutes: stop after so long; the same job resumes.
+        fresh: discard the answers in the output.
+        explain: path ``OUT.html`` of the page that explains each conversation's answers.
+        max_minutes: stop after this time; the same job resumes.
     """
 
     checkpoint: Checkpoint
@@ -76,17 +76,19 @@ class AnswerJob:
         """
         for read in filter(None, (self.input, self.options.proposals)):
             if Path(self.output).resolve() == Path(read).resolve():
-                raise ValueError(f"--output: {self.output} is the input, too")
+                raise ValueError(f"--output: {self.output} is also the input")
         if not self.explain:
             return
         if sharding_wanted():
-            raise ValueError("--explain: not under FSDP; start one process, or without shards")
+            raise ValueError(
+                "--explain: not possible under FSDP; start one process, or do not shard"
+            )
         self.checkpoint.check_writes()
         if self.options.cut_edges == "shuffle":
-            raise ValueError("--explain names the entities of edges: take away --cut_edges shuffle")
+            raise ValueError("--explain names the entities of edges: remove --cut_edges shuffle")
 
     def settings(self, choice: Choice | None) -> Json:
-        """Return what shapes the answers, with hashes of what is read."""
+        """Return everything that determines the answers, with hashes of the files read."""
         shaping = dataclasses.asdict(self.options)
         proposals = None
         if choice is not None:
@@ -103,12 +105,12 @@ class AnswerJob:
 
 
 def answer_file(job: AnswerJob) -> None:
-    """Write predictions for a file of conversations, in its order; any number of processes.
+    """Write predictions for a file of conversations, in its order, with any number of processes.
 
     Raises:
         ValueError: input, output, checkpoint or device cannot be used.
-        SystemExit: with ``EXIT_GO_ON`` where it was asked to stop, with ``EXIT_ERRORS`` where
-            some lines of the predictions are errors.
+        SystemExit: with ``EXIT_GO_ON`` after a request to stop, with ``EXIT_ERRORS`` if some
+            lines of the predictions are errors.
     """
     state = PartialState(cpu=device_of(job.loading.device) == "cpu")
     with process_group_ended():
@@ -118,12 +120,12 @@ def answer_file(job: AnswerJob) -> None:
 
 
 def _answer_file(job: AnswerJob, main: bool) -> None:
-    """``answer_file`` in one of its processes, the main one or another."""
+    """Run ``answer_file`` in one process, the main one or another."""
     job.check()
     options = job.options
     questions = Questions.read(job.input, options)
-    choice = read_choice(options, job.checkpoint, _asked_by(options))
-    if choice is not None and not choice.is_asked and not options.keep_going:
+    choice = read_choice(options, job.checkpoint, _needs_proposer(options))
+    if choice is not None and not choice.has_proposer and not options.keep_going:
         check_proposed(questions, choice)
     file = None
     if main:
@@ -131,7 +133,7 @@ def _answer_file(job: AnswerJob, main: bool) -> None:
         file = AnswerFile(job.output, job.settings(choice), num_lines, job.fresh)
     loaded = None
     with StopRequest(job.max_minutes) as stop:
-        if not everywhere(file and file.whole):
+        if not everywhere(file and file.is_complete):
             loaded = answer_all(job, questions, choice, file, stop)
         if file and job.explain:
             model, builder = loaded or load(job.checkpoint, job.loading)
@@ -149,8 +151,8 @@ def _answer_file(job: AnswerJob, main: bool) -> None:
     log_end(file, job.output)
 
 
-def _asked_by(options: AnswerOptions) -> str | None:
-    """Return the option for which proposals must be made again, if there is one."""
+def _needs_proposer(options: AnswerOptions) -> str | None:
+    """Return the option that makes recorded proposals unusable, if one is given."""
     changed = {
         "--history predicted": options.history == "predicted",
         "--evidence_of other": options.evidence_of == "other",
@@ -160,10 +162,10 @@ def _asked_by(options: AnswerOptions) -> str | None:
 
 
 def check_proposed(questions: Questions, choice: Choice) -> None:
-    """Check that something is proposed to every question.
+    """Check that every question has a proposal.
 
     Raises:
-        ValueError: nothing is; names conversation and turn.
+        ValueError: a question has none; the message names conversation and turn.
     """
     for index, turn in questions.lines:
         conversation = questions.conversations[index]
@@ -178,20 +180,20 @@ def answer_all(
     file: AnswerFile | None,
     stop: StopRequest,
 ) -> tuple[GraphLM, ExampleBuilder]:
-    """Answer what is not answered yet.
+    """Answer the questions that have no answer yet.
 
     Args:
-        job: its options.
-        questions: to answer.
+        job: the job.
+        questions: the questions to answer.
         choice: what the answers are chosen from.
-        file: the main process's.
-        stop: asked after every batch.
+        file: the predictions file; None in all processes but the main one.
+        stop: checked after every batch.
 
     Returns:
-        The model that has answered, and its builder.
+        The model and its example builder.
 
     Raises:
-        SystemExit: it was asked to stop.
+        SystemExit: a stop was requested.
     """
     main, options = file is not None, job.options
     with file or nullcontext():
@@ -211,7 +213,7 @@ def answer_all(
                     file.add(records)
                 bar.update(len(records))
                 if any(gather_object([bool(stop)])):
-                    logger.info("stopped: %s; the same command goes on", stop.reason)
+                    logger.info("stopped: %s; run the same command to resume", stop.reason)
                     raise SystemExit(EXIT_GO_ON)
         builder.log_counts()
         if file is not None:
@@ -228,18 +230,18 @@ def answer_lines(
     proposer: Proposer | None = None,
     known: dict[int, Json] | None = None,
 ) -> Iterator[dict[int, Json]]:
-    """Answer questions, and yield prediction records by their lines, a batch at a time.
+    """Answer questions and yield prediction records by line, one batch at a time.
 
-    All processes must iterate; all get all records.
+    All processes must iterate; each gets all records.
 
     Args:
         model: in evaluation mode.
-        builder: of the model's examples.
-        questions: to answer.
-        options: how.
+        builder: builds the model's examples.
+        questions: the questions to answer.
+        options: how they are answered.
         choice: what the answers are chosen from; None: the LM writes them.
         proposer: makes the proposals; None: ``choice`` holds them, or there are none.
-        known: records that are there already, by their lines.
+        known: existing records, by line.
 
     Raises:
         ValueError: a question cannot be answered, and ``keep_going`` is not set.
@@ -256,7 +258,7 @@ def answer_lines(
 
 
 def everywhere(value: Any) -> Any:
-    """The main process's value, in all processes."""
+    """Return the main process's value in all processes."""
     return broadcast_object_list([value])[0]
 
 
@@ -264,11 +266,11 @@ def log_end(file: AnswerFile | None, output: str) -> None:
     """Log how many lines there are and how many are errors.
 
     Raises:
-        SystemExit: with ``EXIT_ERRORS`` where there are errors.
+        SystemExit: with ``EXIT_ERRORS`` if there are errors.
     """
     if file is None:
         return
-    if file.whole:
+    if file.is_complete:
         file.num_errors = sum("error" in record for _, record in iter_lines(file.path))
         logger.info("%s is already complete; --fresh recomputes it", output)
     answered = file.num_lines - file.num_errors
@@ -285,30 +287,30 @@ def gold_history(
     known: dict[int, Json],
     proposer: Proposer | None = None,
 ) -> Iterator[dict[int, Json]]:
-    """Prediction records by their lines, where each turn sees the gold answers before it.
+    """Yield prediction records by line; each turn reads the gold answers of the turns before it.
 
-    Graphs are built one window ahead.
+    Examples are built one window ahead.
     """
     builders = [builder] if proposer is None else [builder, proposer.builder]
 
     def build(window: list[int]) -> list[list[Example]]:
-        """The examples of each builder."""
+        """Return the examples of each builder."""
         return [
             [
                 example
                 for n in window
                 if not closing.is_set()
-                for example in of_one.conversation(
+                for example in each.conversation(
                     questions.conversations[n], questions.chosen[n], questions.pool(n)
                 )
             ]
-            for of_one in builders
+            for each in builders
         ]
 
     closing = Event()
     windows = list(questions.windows(WINDOW, True, known))
     with ThreadPoolExecutor(1) as ahead, ExitStack() as stack:
-        stack.callback(closing.set)  # nobody waits for a window that is not needed
+        stack.callback(closing.set)  # stop building a window that nobody needs
         built = [ahead.submit(build, window) for window in windows[:1]]
         for index, window in enumerate(windows):
             examples, *to_propose = built.pop().result()
@@ -317,9 +319,9 @@ def gold_history(
                 [of_window] = to_propose
                 proposer.propose(of_window, batching)
             lines = [questions.lines[n, t] for n in window for t in questions.chosen[n]]
-            done = {number for number, line in enumerate(lines) if line in known}
+            done = {index for index, line in enumerate(lines) if line in known}
             for found in answer_batches(model, builder.prompt, examples, batching, done):
-                yield {lines[number]: record for number, record in found.items()}
+                yield {lines[index]: record for index, record in found.items()}
 
 
 def predicted_history(
@@ -330,10 +332,10 @@ def predicted_history(
     known: dict[int, Json],
     proposer: Proposer | None = None,
 ) -> Iterator[dict[int, Json]]:
-    """Prediction records by their lines, where each turn sees the model's own earlier answers.
+    """Yield prediction records by line; each turn reads the model's own earlier answers.
 
-    The first turns of a window's conversations are answered together, then the second ones, and so
-    on. A turn without an answer counts as one that was answered by nothing.
+    The first turns of a window's conversations are answered together, then the second turns, and so
+    on. The answer of a turn that failed is empty.
     """
     for window in questions.windows(WINDOW_CONVERSATIONS, False, known):
         conversations = {n: questions.conversations[n] for n in window}
@@ -341,33 +343,33 @@ def predicted_history(
         proposing = None if proposer is None else Reader(proposer.builder, questions, window)
         interactions: dict[int, list[tuple[str, str]]] = {n: [] for n in window}
         for turn in range(max(len(c.turns) for c in conversations.values())):
-            asked = [n for n in window if turn < len(conversations[n].turns)]
-            examples = reader.examples(asked, turn, interactions)
-            lines = [questions.lines[n, turn] for n in asked]
+            active = [n for n in window if turn < len(conversations[n].turns)]
+            examples = reader.examples(active, turn, interactions)
+            lines = [questions.lines[n, turn] for n in active]
             if proposer is not None and proposing is not None:
-                to_propose = proposing.examples(asked, turn, interactions)
+                to_propose = proposing.examples(active, turn, interactions)
                 if any(line not in known for line in lines):
                     proposer.propose(to_propose, batching)
             records = {line: known[line] for line in lines if line in known}
-            done = {number for number, line in enumerate(lines) if line in known}
+            done = {index for index, line in enumerate(lines) if line in known}
             for found in answer_batches(model, builder.prompt, examples, batching, done):
-                new = {lines[number]: record for number, record in found.items()}
+                new = {lines[index]: record for index, record in found.items()}
                 records |= new
                 yield new
-            for n, line in zip(asked, lines, strict=True):
+            for n, line in zip(active, lines, strict=True):
                 question = conversations[n].turns[turn].question
                 interactions[n].append((question, records[line].get("answer", "")))
-        for of_one in filter(None, (reader, proposing)):
-            of_one.close()
+        for each in filter(None, (reader, proposing)):
+            each.close()
 
 
 class Reader:
-    """Conversations of a window as one model reads them, turn by turn.
+    """Builds the examples of a window's conversations for one model, turn by turn.
 
     Args:
-        builder: of the model's examples.
-        questions: where the conversations are from.
-        window: their numbers.
+        builder: builds the model's examples.
+        questions: holds the conversations.
+        window: indices of the conversations.
     """
 
     def __init__(
@@ -377,13 +379,13 @@ class Reader:
         self.memories = {n: builder.memory(questions.conversations[n]) for n in window}
 
     def examples(
-        self, asked: Sequence[int], turn: int, interactions: Mapping[int, Interaction]
+        self, conversations: Sequence[int], turn: int, interactions: Mapping[int, Interaction]
     ) -> list[Example]:
-        """Of some of the conversations a turn, with the turns before it."""
-        conversations, pool = self.questions.conversations, self.questions.pool
+        """Return the examples of one turn of some conversations, given by index."""
+        all_, pool = self.questions.conversations, self.questions.pool
         return [
-            self.builder.turn(conversations[n], turn, interactions[n], self.memories[n], pool(n))
-            for n in asked
+            self.builder.turn(all_[n], turn, interactions[n], self.memories[n], pool(n))
+            for n in conversations
         ]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Questions in batches of like length, shared among the processes."""
+"""Answers questions in batches of similar length, shared among the processes."""
 
 from __future__ import annotations
 
@@ -34,15 +34,14 @@ SHORTER = "a smaller evidence.max_nodes or evidence.top_k"
 
 @dataclass(frozen=True)
 class Batching:
-    """How questions are put together.
+    """How questions are batched.
 
     Args:
-        max_new_tokens: longest answer.
-        batch_tokens: in one batch, of padded prompts and longest answers; a longer question is
-            answered alone.
-        batch_size: most questions in one batch; None: as many as ``batch_tokens`` lets in.
-        keep_going: whether a question that cannot be answered gets an error record; else it ends
-            the run.
+        max_new_tokens: length of the longest answer, in tokens.
+        batch_tokens: tokens in one batch, of padded prompts and longest answers; a longer question
+            is answered alone. None: no limit.
+        batch_size: largest number of questions in one batch; None: no limit.
+        keep_going: write an error record for a question that cannot be answered; False: raise.
         choice: what the LM chooses its answers from; None: it writes them.
     """
 
@@ -53,19 +52,19 @@ class Batching:
     choice: Choice | None = None
 
     def pack(self, lengths: Sequence[int]) -> list[list[int]]:
-        """Prompts of like length in batches; the batch of the first question comes first.
+        """Return batches of prompts of similar length; the batch of the first question comes first.
 
         Args:
-            lengths: of the prompts, in tokens.
+            lengths: lengths of the prompts, in tokens.
 
         Returns:
-            Numbers of the prompts, the longest of a batch first; each one once.
+            Indices of the prompts, the longest of a batch first; each one once.
         """
         batches: list[list[int]] = []
-        for number in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
             if not batches or not self._has_room(lengths[batches[-1][0]], len(batches[-1])):
                 batches.append([])
-            batches[-1].append(number)
+            batches[-1].append(index)
         return sorted(batches, key=min)
 
     def _has_room(self, longest: int, size: int) -> bool:
@@ -75,7 +74,7 @@ class Batching:
 
 
 def prompt_length(example: Example) -> int:
-    """Tokens of an example without its target."""
+    """Return the number of tokens of an example without its target."""
     return example.num_tokens - len(example.target_ids)
 
 
@@ -87,12 +86,12 @@ def answer_together(
     max_new_tokens: int = 48,
     batch_tokens: int | None = None,
 ) -> list[Json]:
-    """Prediction records of examples, in their order; every process answers a share of them.
+    """Return the prediction records of examples, in their order; the processes share the work.
 
-    All processes must call it, with the same examples, and all get all records.
+    All processes must call it with the same examples; each gets all records.
 
     Raises:
-        ValueError: a prompt is too long for the model, or a batch for the memory.
+        ValueError: a prompt is too long for the model, or a batch too large for the memory.
     """
     if batch_size is None and batch_tokens is None:
         batch_tokens = ANSWER_TOKENS
@@ -100,7 +99,7 @@ def answer_together(
     records: dict[int, Json] = {}
     for found in answer_batches(model, prompt, examples, batching):
         records |= found
-    return [records[number] for number in range(len(examples))]
+    return [records[index] for index in range(len(examples))]
 
 
 def answer_batches(
@@ -110,64 +109,64 @@ def answer_batches(
     batching: Batching,
     known: Collection[int] = (),
 ) -> Iterator[dict[int, Json]]:
-    """Prediction records by their examples' numbers, as soon as each process has done a batch.
+    """Yield prediction records by the index of their example, one batch per process at a time.
 
-    Which examples make a batch depends on nothing but the examples and ``batching``, so that the
-    answers are the same with any number of processes, and where some are known already.
+    The batches depend only on the examples and ``batching``, so that the answers are the same with
+    any number of processes, and if some answers are known already.
 
     Args:
         model: the same in all processes.
         prompt: of the model's tokenizer.
         examples: the same in all processes.
         batching: sizes.
-        known: numbers of examples that need no answer; a batch of others only is left out.
+        known: indices of examples that need no answer; a batch of such examples is skipped.
 
     Raises:
-        ValueError: a prompt is too long for the model, a batch for the memory, or nothing is
-            proposed to a question, and ``batching.keep_going`` is not set.
+        ValueError: a prompt is too long for the model, a batch too large for the memory, or a
+            question has no proposal, and ``batching.keep_going`` is not set.
     """
     refused = unanswerable(model, examples, batching)
     if refused:
-        yield {number: record for number, record in refused.items() if number not in known}
-    fitting = [number for number in range(len(examples)) if number not in refused]
-    packed = batching.pack([prompt_length(examples[number]) for number in fitting])
+        yield {index: record for index, record in refused.items() if index not in known}
+    fitting = [index for index in range(len(examples)) if index not in refused]
+    packed = batching.pack([prompt_length(examples[index]) for index in fitting])
     batches = [[fitting[index] for index in batch] for batch in packed]
-    batches = [batch for batch in batches if not all(number in known for number in batch)]
+    batches = [batch for batch in batches if not all(index in known for index in batch)]
     state = PartialState()
     rank, world = state.process_index, state.num_processes
     for start in range(0, len(batches), world):
         share = batches[start : start + world]
-        # a sharded model needs all processes in every batch: those without one repeat the first
+        # a sharded model needs all processes in every batch: idle ones repeat the first
         mine = share[rank] if rank < len(share) else share[0] if is_sharded(model) else []
         records = answer_safely(model, prompt, [examples[i] for i in mine], batching)
         found = gather_object(list(zip(mine, records, strict=True)))
-        yield {number: record for number, record in found if number not in known}
+        yield {index: record for index, record in found if index not in known}
 
 
 def unanswerable(
     model: GraphLM, examples: Sequence[Example], batching: Batching
 ) -> dict[int, Json]:
-    """Error records of examples that no answer can be had to, by number.
+    """Return error records of examples that cannot be answered, by index.
 
-    The model has not enough positions for them, or nothing is proposed to choose from.
+    Either the model has too few positions for the prompt, or the question has no proposal.
 
     Raises:
-        ValueError: there is one, and ``batching.keep_going`` is not set.
+        ValueError: there is such an example, and ``batching.keep_going`` is not set.
     """
     refused = {}
-    for number, example in enumerate(examples):
+    for index, example in enumerate(examples):
         message = ""
         if lengths := lengths_beyond(model, example, batching.max_new_tokens):
             message = f"{lengths}: train with {SHORTER}, or give a smaller --max_new_tokens"
         elif batching.choice is not None:
             message = batching.choice.missing(example.conversation, example.turn)
         if message:
-            refused[number] = _failed(example, message, batching)
+            refused[index] = _failed(example, message, batching)
     return refused
 
 
 def lengths_beyond(model: GraphLM, example: Example, max_new_tokens: int) -> str:
-    """What is longer than the model's positions, in words; "" where nothing is."""
+    """Return why a prompt exceeds the model's positions, in words; "" if it fits."""
     limit, length = model.max_tokens, prompt_length(example)
     if limit is None or length + max_new_tokens <= limit:
         return ""
@@ -178,15 +177,15 @@ def lengths_beyond(model: GraphLM, example: Example, max_new_tokens: int) -> str
 
 
 def check_lengths(model: GraphLM, examples: Sequence[Example], max_new_tokens: int | None) -> None:
-    """Whether examples fit into the model's positions, before anything is computed.
+    """Check that examples fit into the model's positions, before anything is computed.
 
     Args:
-        model: of these examples.
-        examples: to train or evaluate on.
-        max_new_tokens: of an answer; None: as many as its target has.
+        model: the model that reads the examples.
+        examples: the examples to train or evaluate on.
+        max_new_tokens: length of the longest answer; None: each example's target.
 
     Raises:
-        ValueError: one does not; names its conversation and turn.
+        ValueError: one does not fit; the message names its conversation and turn.
     """
     for example in examples:
         new = len(example.target_ids) if max_new_tokens is None else max_new_tokens
@@ -196,23 +195,23 @@ def check_lengths(model: GraphLM, examples: Sequence[Example], max_new_tokens: i
 
 
 def _failed(example: Example, message: str, batching: Batching) -> Json:
-    """An error record, or the error."""
+    """Return an error record, or raise the error."""
     if not batching.keep_going:
         raise ValueError(unanswered(example.conversation, example.turn, message))
     logger.warning("conversation %s, turn %s: %s", *example.key, message)
     return error_record(example, message)
 
 
-def unanswered(conversation: Conversation, number: int, message: str) -> str:
-    """The error of a turn that cannot be answered."""
-    location = f"conversation {conversation.id}, turn {conversation.turns[number].id}"
-    return f"{location}: {message}; --keep_going passes over such questions"
+def unanswered(conversation: Conversation, turn: int, message: str) -> str:
+    """Return the error message of a turn that cannot be answered."""
+    location = f"conversation {conversation.id}, turn {conversation.turns[turn].id}"
+    return f"{location}: {message}; --keep_going skips such questions"
 
 
 def answer_safely(
     model: GraphLM, prompt: Prompt, examples: Sequence[Example], batching: Batching
 ) -> list[Json]:
-    """Prediction records of one batch; where it does not fit into memory, one by one.
+    """Return the prediction records of one batch; if it exceeds the memory, one by one.
 
     Raises:
         ValueError: out of memory, and ``batching.keep_going`` is not set.
@@ -248,12 +247,12 @@ def answer_batch(
     past: Past | None = None,
     choice: Choice | None = None,
 ) -> list[Json]:
-    """Prediction records of one batch; each question has an equal share of its time.
+    """Return the prediction records of one batch; its time is divided equally.
 
     Args:
-        model, prompt, examples, max_new_tokens: as of ``answer_together``.
-        on_token, past: as of ``GraphLM.generate``.
-        choice: as of ``Batching``.
+        model, prompt, examples, max_new_tokens: as in ``answer_together``.
+        on_token, past: as in ``GraphLM.generate``.
+        choice: as in ``Batching``.
     """
     began = time.monotonic()
     batch = collate(examples, "left", with_target=False).to(model.device)
@@ -288,7 +287,7 @@ def answer_batch(
 def ranked_entities(
     model: GraphLM, batch: Batch, examples: Sequence[Example]
 ) -> list[list[Proposal]]:
-    """Of each example the entities that are its likeliest answers; none where E_t names none."""
+    """Return the likeliest entities of each example, best first; none if E_t names none."""
     assert batch.candidates is not None, "built without mentions"
     sizes = batch.candidates.num_candidates.tolist()
     found = []
@@ -296,5 +295,5 @@ def ranked_entities(
     for example, logprobs in zip(examples, parts, strict=True):
         entities = candidate_entities(example)
         best = logprobs.argsort(descending=True, stable=True)[:NUM_PROPOSALS].tolist()
-        found.append([Proposal(entities[number], float(logprobs[number])) for number in best])
+        found.append([Proposal(entities[i], float(logprobs[i])) for i in best])
     return found

@@ -158,7 +158,7 @@ class QA:
         else:
             questions = Questions.of(conversations, options)
         choice = read_choice(options, self.checkpoint)
-        if choice is not None and not choice.is_asked and not options.keep_going:
+        if choice is not None and not choice.has_proposer and not options.keep_going:
             check_proposed(questions, choice)
         proposer = load_proposer(choice, self.checkpoint, self.loading, options.cut_edges)
         builder, before = self.builder, self.builder.cut

@@ -22,31 +22,31 @@ from turngraph.inference.display import (
 from turngraph.inference.session import Session
 
 COMMANDS = {
-    "/evidence": "all passages given for the last answer; /evidence WORD: those with the word",
-    "/why": "what the last answer hangs on: its evidence by share, and the entities that join it",
-    "/undo": "take the last turn back; what the memory graph remembered of it is forgotten",
-    "/save": "/save FILE writes the conversation as JSON Lines; /save! FILE, over what is there",
+    "/evidence": "all passages of the last answer; /evidence WORD: those with the word",
+    "/why": "reasons of the last answer: passages by share, and the entities that link them",
+    "/undo": "remove the last turn, also from the memory graph",
+    "/save": "/save FILE writes the conversation as JSON Lines; /save! FILE replaces a file",
     "/help": "this list",
 }
 WITH_ARGUMENT = {"/evidence", "/save", "/save!"}
 
 
 def chat(session: Session, evidence: Sequence[str], memory: str | None, num_passages: int) -> None:
-    """Answer one question a line, from a terminal or a pipe, and print the evidence beneath.
+    """Answer one question a line, from a terminal or a pipe, and print the evidence below.
 
     Args:
         session: the conversation; it is closed at the end.
-        evidence: what its pool was read from.
+        evidence: paths that its pool was read from.
         memory: path of its memory graph, if it has one.
-        num_passages: passages that are printed beneath an answer.
+        num_passages: number of passages that are printed below an answer.
 
     Raises:
         ValueError: the memory graph cannot be written.
-        SystemExit: with ``EXIT_ERRORS`` where something that was piped in failed.
+        SystemExit: with ``EXIT_ERRORS`` if a line from a pipe failed.
     """
     for stream in (sys.stdin, sys.stdout):
         if isinstance(stream, io.TextIOWrapper):
-            # bytes that are no UTF-8 become lone surrogates, which read_line finds
+            # bytes that are not UTF-8 become lone surrogates, which read_line refuses
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
     typed = sys.stdin.isatty() and sys.stdout.isatty()
     terminal = TerminalChat(session, Console(), typed, num_passages)
@@ -62,17 +62,17 @@ def chat(session: Session, evidence: Sequence[str], memory: str | None, num_pass
 
 
 class TerminalChat:
-    """Questions and commands, one a line, and what is printed for them.
+    """Reads questions and commands, one a line, and prints the replies.
 
     Args:
         session: the conversation.
-        console: where answers go.
-        interactive: whether somebody types and reads at a terminal; else questions are repeated
-            before their answers, and Ctrl-C ends the chat.
-        num_passages: passages beneath an answer.
+        console: receives the answers.
+        interactive: a person types and reads at a terminal; False: questions are repeated before
+            their answers, and Ctrl-C ends the chat.
+        num_passages: number of passages below an answer.
 
     Attributes:
-        num_errors: lines that failed.
+        num_errors: number of lines that failed.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class TerminalChat:
             import readline  # noqa: F401 (input() then has a history and can be edited)
 
     def greet(self, num_pools: int, memory_graph: str | None) -> None:
-        """Say what answers come from, and, to somebody who types, what may be typed."""
+        """Print what answers come from and, at a terminal, what can be typed."""
         if not num_pools and memory_graph is None:
             self.say("No --evidence and no --memory: answers come from what the model knows.")
         if not self.interactive:
@@ -92,7 +92,7 @@ class TerminalChat:
         if num_pools:
             self.say(f"{len(self.session.conversation.evidence)} passages.")
         if memory_graph is not None:
-            self.say(f"{memory_graph} remembers what is said here.")
+            self.say(f"{memory_graph} remembers this conversation.")
         self.say("One question a line; /help lists the commands; Ctrl-D ends.")
 
     def say(self, text: str, style: str = "") -> None:
@@ -103,7 +103,7 @@ class TerminalChat:
         )
 
     def run(self) -> None:
-        """Answer and obey until the input ends; what fails is said, and the chat goes on."""
+        """Answer questions and run commands until the input ends; errors are printed."""
         while True:
             try:
                 if (line := self.read_line()) is None:
@@ -118,10 +118,10 @@ class TerminalChat:
                 self.console.out()
 
     def read_line(self) -> str | None:
-        """The next line that is not blank; None at the end of the input.
+        """Return the next line that is not blank; None at the end of the input.
 
         Raises:
-            ValueError: it is not UTF-8.
+            ValueError: the line is not UTF-8.
         """
         try:
             while not (line := input("> " if self.interactive else "").strip()):
@@ -131,16 +131,16 @@ class TerminalChat:
                 self.console.out()
             return None
         if any("\ud800" <= char <= "\udfff" for char in line):
-            raise ValueError("not UTF-8: this line is passed over")
+            raise ValueError("not UTF-8: this line is skipped")
         if not self.interactive:
             show_question(self.console, line)
         return line
 
     def take(self, line: str) -> None:
-        """Answer a question, or obey a command.
+        """Answer a question or run a command.
 
         Raises:
-            ValueError: it cannot be done; nothing has changed, or the message says what.
+            ValueError: it failed; the message says what has changed, if anything.
         """
         if line.startswith("//"):
             self.answer(line[1:])
@@ -151,11 +151,11 @@ class TerminalChat:
             self.answer(line)
 
     def answer(self, question: str) -> None:
-        """Answer a question, word by word, and print its evidence beneath.
+        """Print the answer to a question, word by word, and its evidence below.
 
         Raises:
-            ValueError: it cannot be answered, and is no part of the conversation; or it is, and
-                cannot be remembered yet.
+            ValueError: the question cannot be answered and is not part of the conversation, or it
+                was answered and cannot be stored in the memory graph yet.
         """
         stream = AnswerStream(self.console, self.session.builder.prompt)
         try:
@@ -165,7 +165,7 @@ class TerminalChat:
             raise
         except KeyboardInterrupt:
             self.console.out()
-            self.say("stopped: this question is no part of the conversation")
+            self.say("stopped: this question is not part of the conversation")
             if not self.interactive:
                 raise
             return
@@ -174,26 +174,28 @@ class TerminalChat:
         try:
             self.session.remember()
         except ValueError as error:
-            raise ValueError(f"not remembered yet, the next turn tries again: {error}") from error
+            raise ValueError(f"not remembered yet, the next turn retries: {error}") from error
 
     def obey(self, name: str, argument: str) -> None:
-        """Do what a command says.
+        """Run a command.
 
         Raises:
-            ValueError: there is no such command, or it cannot be done.
+            ValueError: there is no such command, or it failed.
         """
         if name not in COMMANDS | {"/save!": ""}:
             near = difflib.get_close_matches(name, COMMANDS, 1, 0.5)
             hint = f"did you mean {near[0]}?" if near else "/help lists the commands"
-            raise ValueError(f"no command {name}: {hint} (// asks a question that begins with /)")
+            raise ValueError(
+                f"no command {name}: {hint} (begin with // to ask a question that begins with /)"
+            )
         if argument and name not in WITH_ARGUMENT:
-            raise ValueError(f"{name} takes nothing behind it")
+            raise ValueError(f"{name} takes no argument")
         if name == "/evidence":
             show_evidence(self.console, self.session.last().shown, argument)
         elif name == "/why":
             show_reasons(self.console, self.session.why())
         elif name == "/undo":
-            self.say(f"taken back: {self.session.undo()}")
+            self.say(f"undone: {self.session.undo()}")
         elif name == "/help":
             show_table(self.console, ("", ""), COMMANDS.items())
         else:
@@ -203,7 +205,7 @@ class TerminalChat:
         """Write the conversation to a file.
 
         Raises:
-            ValueError: no file is named, one is there, or it cannot be written.
+            ValueError: no file is named, or it exists already or cannot be written.
         """
         if not name:
             raise ValueError("/save needs the name of a file")

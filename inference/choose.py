@@ -43,7 +43,7 @@ class Choice:
     proposed: dict[Key, Proposed] = field(default_factory=dict)
 
     @property
-    def is_asked(self) -> bool:
+    def has_proposer(self) -> bool:
         """Whether a checkpoint makes the proposals while questions are answered."""
         return self.checkpoint is not None
 

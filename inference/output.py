@@ -45,7 +45,7 @@ class AnswerFile:
         self._files: list[IO[bytes]] = []
         self._begun = False
         self._new = fresh or not self._resumes()
-        self.whole = not self._new and not self.journal.exists()
+        self.is_complete = not self._new and not self.journal.exists()
 
     def __enter__(self) -> AnswerFile:
         """Open and lock the files, so that a bad path fails before hours of answering."""

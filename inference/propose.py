@@ -1,4 +1,4 @@
-"""A checkpoint that answers from nodes, asked beside the LM that chooses among its answers."""
+"""Proposals of a checkpoint that answers from nodes, for the LM that chooses among them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from turngraph.model.graph_lm import GraphLM
 
 @dataclass(frozen=True)
 class Proposer:
-    """A model that answers from nodes.
+    """A model that answers from nodes and hands its answers to a choice.
 
     Args:
         model: in evaluation mode.
-        builder: of its examples, which are others than the LM's: more passages, other edges.
-        choice: gets what it proposes.
+        builder: builds its examples, which differ from the LM's: more passages, other edges.
+        choice: receives the proposals.
     """
 
     model: GraphLM
@@ -35,7 +35,7 @@ class Proposer:
     choice: Choice
 
     def propose(self, examples: Sequence[Example], batching: Batching) -> None:
-        """Hand the proposals to some questions to the choice; all processes must call it.
+        """Hand the proposals for some questions to the choice; all processes must call it.
 
         Args:
             examples: of this model's builder.
@@ -46,11 +46,11 @@ class Proposer:
         """
         prompt, alone = self.builder.prompt, replace(batching, choice=None)
         for found in answer_batches(self.model, prompt, examples, alone):
-            for number, record in found.items():
-                self._hand_over(examples[number], record)
+            for index, record in found.items():
+                self._hand_over(examples[index], record)
 
     def propose_alone(self, example: Example) -> None:
-        """Hand the proposals to one question to the choice; what fails is the caller's.
+        """Hand the proposals for one question to the choice; errors are the caller's to catch.
 
         Args:
             example: of this model's builder.
@@ -66,46 +66,48 @@ class Proposer:
 
 
 def read_choice(
-    options: ProposalOptions, checkpoint: Checkpoint, asked_by: str | None = None
+    options: ProposalOptions, checkpoint: Checkpoint, needed_by: str | None = None
 ) -> Choice | None:
-    """Return what the answers are chosen from; None where the LM writes them.
+    """Return what the answers are chosen from; None if the LM writes them.
 
     Args:
         options: which proposals, how many, and their weight.
         checkpoint: of the LM that chooses.
-        asked_by: what needs a checkpoint of proposals, as its predictions were made without it.
+        needed_by: an option that needs the proposing checkpoint itself, not its predictions.
 
     Raises:
-        ValueError: a file of proposals is wrong, or a checkpoint does not propose or not choose.
+        ValueError: a file of proposals is malformed, or a checkpoint cannot propose or choose.
     """
     path = options.proposals
     if path is None:
         return None
     checkpoint.check_writes()
     if sharding_wanted():
-        raise ValueError("--proposals: not under FSDP; start one process, or without shards")
+        raise ValueError("--proposals: not possible under FSDP; start one process, or do not shard")
     weight = 1.0 if options.proposal_weight is None else options.proposal_weight
     proposing = read_checkpoint(path) if Path(path).is_dir() else None
     choice = Choice(path, weight, options.num_proposals or NUM_PROPOSALS, proposing)
     if proposing is None:
-        if asked_by is not None:
-            raise ValueError(f"--proposals {path}: {asked_by} needs the checkpoint that makes them")
+        if needed_by is not None:
+            raise ValueError(
+                f"--proposals {path}: {needed_by} needs the checkpoint that makes them"
+            )
         choice.read()
     elif proposing.config.model.answers != "nodes":
-        raise ValueError(f"--proposals {path}: model.answers is text, so that it proposes nothing")
+        raise ValueError(f"--proposals {path}: its model.answers is text, so it proposes nothing")
     return choice
 
 
 def load_proposer(
     choice: Choice | None, checkpoint: Checkpoint, options: LoadOptions, cut: CutEdges = "nothing"
 ) -> Proposer | None:
-    """Load the model of ``--proposals``, on the LM's device; None where there is none to ask.
+    """Load the model of ``--proposals`` on the LM's device; None if proposals come from a file.
 
     Args:
         choice: of ``read_choice``.
         checkpoint: of the LM that chooses.
-        options: how that one is loaded.
-        cut: edges that are left out of the graphs of the model that proposes.
+        options: how the LM is loaded.
+        cut: edges that are left out of the proposing model's graphs.
 
     Raises:
         ValueError: it cannot be loaded.

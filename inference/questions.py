@@ -19,14 +19,14 @@ DRAW_SEED = 1
 
 @dataclass(frozen=True)
 class Questions:
-    """What is to be answered, and where the answers stand.
+    """The questions to answer, and the line of the predictions that each answer has.
 
     Args:
-        conversations: of the input, with entities.
-        pools: what each conversation reads instead of its own evidence; None: its own.
-        chosen: number of the conversation -> numbers of its turns to answer.
-        lines: conversation and turn -> line of the predictions, from 0.
-        errors: lines of the predictions that say what could not be read.
+        conversations: all conversations of the input, with entities.
+        pools: evidence that each conversation reads instead of its own; None: its own.
+        chosen: indices of the turns to answer, by index of their conversation.
+        lines: line of the predictions, from 0, by indices of conversation and turn.
+        errors: error records for lines of the input that cannot be read, by line.
     """
 
     conversations: list[Conversation]
@@ -69,24 +69,24 @@ class Questions:
         lines, errors = lines_of(found, chosen, bad_lines)
         return cls(found, pools, chosen, lines, errors)
 
-    def pool(self, number: int) -> tuple[Evidence, ...] | None:
-        """What a conversation reads instead of its own evidence."""
-        return None if self.pools is None else self.pools[number]
+    def pool(self, index: int) -> tuple[Evidence, ...] | None:
+        """Return the evidence that a conversation reads instead of its own; None: its own."""
+        return None if self.pools is None else self.pools[index]
 
     def windows(self, size: int, turns: bool, known: dict[int, Json]) -> Iterator[list[int]]:
-        """Conversations that are answered together, those windows left out that are known.
+        """Yield the indices of conversations that are answered together, unless all are known.
 
         Args:
-            size: of a window.
-            turns: whether it counts turns to answer, else conversations.
-            known: lines that are answered already.
+            size: size of a window.
+            turns: count turns to answer; False: conversations.
+            known: answered lines.
         """
         window: list[int] = []
         left, last = size, max(self.chosen)
-        for number, chosen in self.chosen.items():
-            window.append(number)
+        for index, chosen in self.chosen.items():
+            window.append(index)
             left -= len(chosen) if turns else 1
-            if left <= 0 or number == last:
+            if left <= 0 or index == last:
                 if any(self.lines[n, t] not in known for n in window for t in self.chosen[n]):
                     yield window
                 window, left = [], size
@@ -97,16 +97,16 @@ def lines_of(
     chosen: dict[int, list[int]],
     bad_lines: Sequence[BadLine],
 ) -> tuple[dict[tuple[int, int], int], dict[int, Json]]:
-    """The lines of the predictions: of each question, and of what could not be read."""
+    """Return the lines of the predictions: of each question, and of unreadable input lines."""
     lines: dict[tuple[int, int], int] = {}
     errors: dict[int, Json] = {}
     ids, waiting = {c.id for c in conversations}, list(bad_lines)
-    for number in range(len(conversations) + 1):
-        while waiting and waiting[0].position == number:
+    for index in range(len(conversations) + 1):
+        while waiting and waiting[0].position == index:
             for record in bad_line_records(waiting.pop(0), ids):
                 errors[len(lines) + len(errors)] = record
-        for turn in chosen.get(number, ()):
-            lines[number, turn] = len(lines) + len(errors)
+        for turn in chosen.get(index, ()):
+            lines[index, turn] = len(lines) + len(errors)
     return lines, errors
 
 
@@ -133,15 +133,15 @@ def chosen_turns(
 
 
 def other_pools(conversations: Sequence[Conversation]) -> list[tuple[Evidence, ...]]:
-    """For each conversation the evidence of the next one that has another pool.
+    """Return for each conversation the evidence of the next one that has another pool.
 
     Raises:
         ValueError: all conversations share one pool.
     """
     own = [join_pools(c.evidence, *(t.evidence for t in c.turns)) for c in conversations]
     found = []
-    for number, pool in enumerate(own):
-        later = own[number + 1 :] + own[:number]
+    for index, pool in enumerate(own):
+        later = own[index + 1 :] + own[:index]
         other = next((p for p in later if p is not pool and p != pool), None)
         if other is None:
             raise ValueError("--evidence_of other: all conversations have the same evidence")

@@ -1,4 +1,4 @@
-"""One conversation with a checkpoint: questions asked, turns taken back, all of it saved."""
+"""A conversation with a checkpoint: asks questions, undoes turns, explains and saves."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class ChatAnswer:
     """An answered question of a conversation.
 
     Args:
-        example: as the model read it.
-        record: as a predictions file has it.
-        before: states of the evidence memories, to which ``undo`` returns.
+        example: the turn as the model read it.
+        record: the turn as in a predictions file.
+        before: states of the evidence memories before the turn, for ``undo``.
         session: the conversation.
-        proposing: as the model read it whose proposals the answer was chosen from.
+        proposing: the turn as the proposing model read it; None: there is none.
     """
 
     example: Example
@@ -61,7 +61,7 @@ class ChatAnswer:
 
     @property
     def text(self) -> str:
-        """The answer; "" where the model wrote nothing."""
+        """The answer; "" if the model wrote nothing."""
         return str(self.record["answer"])
 
     @property
@@ -80,7 +80,7 @@ class ChatAnswer:
     @property
     def evidence(self) -> list[Retrieved]:
         """The passages that the model read, best first, each with its score and the turn of its
-        retrieval; behind them those that only the model that proposes read."""
+        retrieval; then those that only the proposing model read."""
         found: dict[str, Retrieved] = {}
         for example in filter(None, (self.example, self.proposing)):
             for item in example.evidence:
@@ -89,7 +89,7 @@ class ChatAnswer:
 
     @property
     def milliseconds(self) -> float:
-        """How long the answer took."""
+        """The time that the answer took, in milliseconds."""
         return float(self.record["milliseconds"])
 
     @property
@@ -98,28 +98,28 @@ class ChatAnswer:
         return replace(self.example, evidence=self.evidence)
 
     def why(self) -> ExplainedTurn:
-        """Return what the answer owes to each passage and entity, by gradient x input.
+        """Return the share of each passage and entity in the answer, by gradient x input.
 
         Raises:
-            ValueError: it takes more memory than there is.
+            ValueError: out of memory.
         """
         return self.session.explain(self)
 
 
 class _Stopped(Exception):
-    """Nobody reads the answer any more."""
+    """The reader of a stream has stopped reading."""
 
 
 class Session:
-    """A conversation that goes on; a turn is in it whole or not at all.
+    """A running conversation; a turn is part of it completely or not at all.
 
     Args:
         model: in evaluation mode.
-        builder: of the model's examples.
+        builder: builds the model's examples.
         pool: evidence for all turns; may be empty.
-        memory_graph: path of a person's memory graph, which keeps what is said; None: none.
-        max_new_tokens: longest answer.
-        proposer: the model chooses among what it proposes; None: the model writes.
+        memory_graph: path of a person's memory graph, which keeps the conversation; None: none.
+        max_new_tokens: length of the longest answer, in tokens.
+        proposer: proposes the entities that the model chooses from; None: the model writes.
 
     Raises:
         ValueError: the memory graph cannot be opened.
@@ -140,7 +140,7 @@ class Session:
         self.turns: list[ChatAnswer] = []
         self.past = Past()
         self.builders = [builder] if proposer is None else [builder, proposer.builder]
-        self.memories = [of_one.memory(self.conversation) for of_one in self.builders]
+        self.memories = [each.memory(self.conversation) for each in self.builders]
         self.memory = self.memories[0]
         if memory_graph is not None:
             self.close()
@@ -154,7 +154,7 @@ class Session:
         return [(turn.record["question"], turn.record["answer"]) for turn in self.turns]
 
     def warm_up(self) -> None:
-        """Load now what would be loaded in the midst of the first answer: sentence encoders."""
+        """Load the sentence encoders now, not during the first answer."""
         for memory in self.memories:
             graph = memory.graph
             for embed in (memory.embed, None if graph is None else graph.embed):
@@ -162,30 +162,30 @@ class Session:
                     embed(["loaded"])
 
     def ask(self, question: str, on_token: Callable[[Tensor], None] | None = None) -> ChatAnswer:
-        """Answer a question; Ctrl-C or an error leaves the conversation as it was before.
+        """Answer a question; Ctrl-C or an error leaves the conversation unchanged.
 
         Args:
             question: not blank.
             on_token: called with each id of the answer, [1].
 
         Raises:
-            ValueError: the prompt is too long for the model, nothing is proposed to choose from,
-                or the memory graph cannot be read.
+            ValueError: the prompt is too long for the model, the question has no proposal, or the
+                memory graph cannot be read.
         """
         with self._turn(question) as (examples, finish):
             finish(self._answer(examples, on_token))
         return self.turns[-1]
 
     def stream(self, question: str) -> Iterator[str]:
-        """Answer a question and yield the answer's text as it comes; then it is ``last()``.
+        """Answer a question and yield the answer's text as it is generated; then it is ``last()``.
 
-        A caller that stops iterating takes the question back.
+        A caller that stops iterating undoes the question.
 
         Args:
             question: not blank.
 
         Raises:
-            ValueError: as of ``ask``.
+            ValueError: as ``ask``.
         """
         text = TextStream(self.builder.prompt)
         arrived: Queue[str | None] = Queue()
@@ -217,7 +217,7 @@ class Session:
 
     @contextmanager
     def _turn(self, question: str) -> Iterator[tuple[list[Example], Callable[[Json], None]]]:
-        """Begin a turn that is in the conversation whole or not at all.
+        """Begin a turn that becomes part of the conversation completely or not at all.
 
         Yields:
             The examples of the builders, and a function that takes the answer's record.
@@ -232,7 +232,7 @@ class Session:
         examples: list[Example] = []
 
         def finish(record: Json) -> None:
-            with suppress(KeyboardInterrupt), held_interrupts():  # too late: it is answered
+            with suppress(KeyboardInterrupt), held_interrupts():  # too late to stop: it is answered
                 self.conversation = conversation
                 example, *proposing = examples
                 self.turns.append(ChatAnswer(example, record, before, self, *proposing))
@@ -256,9 +256,9 @@ class Session:
     def _answer(
         self, examples: Sequence[Example], on_token: Callable[[Tensor], None] | None
     ) -> Json:
-        """Answer the first example; the second one is of the model that proposes."""
+        """Return the record of the first example; the second one is for the proposing model."""
         example, *proposing = examples
-        hint = "/undo takes turns back, a smaller --max_new_tokens leaves more room"
+        hint = "/undo removes turns, a smaller --max_new_tokens leaves more room"
         if lengths := lengths_beyond(self.model, example, self.max_new_tokens):
             raise ValueError(f"{lengths}; {hint}")
         prompt, choice = self.builder.prompt, None
@@ -284,7 +284,7 @@ class Session:
             raise ValueError(f"out of memory; {hint}") from error
 
     def remember(self) -> None:
-        """Let the memory graph remember what is finished.
+        """Store the finished turns in the memory graph.
 
         Raises:
             ValueError: it cannot be written; the next call tries again.
@@ -294,7 +294,7 @@ class Session:
                 self.memory.graph.remember(self.interaction)
 
     def undo(self) -> str:
-        """Take the last turn back, from the memory graph too; the question that it asked.
+        """Remove the last turn, also from the memory graph, and return its question.
 
         Raises:
             ValueError: there is none, or the memory graph cannot be written.
@@ -308,58 +308,58 @@ class Session:
         return turn.question
 
     def last(self) -> ChatAnswer:
-        """The last turn.
+        """Return the last turn.
 
         Raises:
             ValueError: there is none.
         """
         if not self.turns:
-            raise ValueError("nothing was answered yet")
+            raise ValueError("no question was answered yet")
         return self.turns[-1]
 
     def why(self) -> ExplainedTurn:
-        """Return what the last answer owes to its evidence.
+        """Return the share of each passage and entity in the last answer.
 
         Raises:
-            ValueError: there is none, or it takes more memory than there is.
+            ValueError: there is no answer, or out of memory.
         """
         return self.explain(self.last())
 
     def explain(self, answer: ChatAnswer) -> ExplainedTurn:
-        """Return what an answer of this conversation owes to its evidence.
+        """Return the share of each passage and entity in an answer of this conversation.
 
         Raises:
-            ValueError: it takes more memory than there is.
+            ValueError: out of memory.
         """
-        from turngraph.inference.explain import why  # few ask
+        from turngraph.inference.explain import why  # slow to import, seldom needed
 
         try:
             return why(self.model, self.builder, answer.example, answer.text)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            raise ValueError("out of memory: to explain takes more than to answer") from error
+            raise ValueError("out of memory: an explanation takes more than an answer") from error
 
     def save(self, path: str | Path, overwrite: bool = False) -> Path:
-        """Write the conversation as one line of JSON, each turn with the evidence it was given.
+        """Write the conversation as one line of JSON, each turn with its evidence.
 
         Args:
             path: of the new file; its name without ending becomes the conversation's id.
-            overwrite: whether a file may be there.
+            overwrite: replace an existing file.
 
         Raises:
-            ValueError: nothing was answered yet, a file is there, or it cannot be written.
+            ValueError: no question was answered yet, or the file exists or cannot be written.
         """
         self.last()
         try:
             path = Path(path).expanduser()
             if not overwrite and path.exists():
-                raise ValueError(f"{path} is there already; /save! {path} writes over it")
+                raise ValueError(f"{path} exists already; /save! {path} replaces it")
             turns = tuple(_saved(turn) for turn in self.turns)
             write_conversations(path, [Conversation(path.stem, "", turns)])
         except OSError as error:
             raise ValueError(f"{path}: cannot be written: {error.strerror}") from None
-        except RuntimeError as error:  # ~ of nobody
+        except RuntimeError as error:  # ~ of an unknown user
             raise ValueError(f"{path}: {error}") from None
         return path
 
@@ -378,12 +378,12 @@ def _saved(turn: ChatAnswer) -> Turn:
 
 
 def open_memory(builder: ExampleBuilder, path: str, device: str) -> ChatGraph:
-    """A person's memory graph, asked as the checkpoint was trained to, where it was.
+    """Open a person's memory graph, with the settings that the checkpoint was trained with, if any.
 
     Raises:
         ValueError: it cannot be opened, or the extra ``memory`` is not installed.
     """
-    from turngraph.data.memory_graph.conversation import ChatGraph  # libraries of an extra
+    from turngraph.data.memory_graph.conversation import ChatGraph  # needs an extra
 
     config = builder.memory_graph or MemoryGraphConfig()
     embed = builder.embed
@@ -394,7 +394,7 @@ def open_memory(builder: ExampleBuilder, path: str, device: str) -> ChatGraph:
 
 @contextmanager
 def held_interrupts() -> Iterator[None]:
-    """Ctrl-C waits for the end of the block, which must not be left half-way."""
+    """Delay Ctrl-C to the end of the block, which must not stop half-way."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals reach the main thread only
         return

@@ -96,7 +96,7 @@ def shard(model: GraphLM, device: torch.device) -> GraphLM:
     if model.config.quantization != "none":
         raise ValueError(
             f"config field model.quantization: {model.config.quantization!r} given, must be none "
-            "under FSDP; data parallelism without shards takes it"
+            "under FSDP; use data parallelism without sharding"
         )
     num_processes = distributed.get_world_size()
     mesh = init_device_mesh(device.type, (num_processes,))

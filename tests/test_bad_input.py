@@ -406,5 +406,5 @@ def test_the_input_is_never_written_over(refuse: Refuse, checkpoint: Path, tmp_p
     other = tmp_path / ".." / tmp_path.name / path.name
     for output, more in ((path, []), (other, ["--fresh"])):
         options = ["--checkpoint", checkpoint, "--input", path, "--output", output, *more]
-        assert refuse(infer.main, "answer", *options) == f"--output: {output} is the input, too"
+        assert refuse(infer.main, "answer", *options) == f"--output: {output} is also the input"
     assert path.read_bytes() == before

@@ -173,7 +173,7 @@ def test_where_reasons_do_not_fit_into_memory_the_chat_goes_on(
 
     monkeypatch.setattr("turngraph.inference.explain.attribute", no_memory)
     said = Screen(session)(QUESTIONS[0], "/why", QUESTIONS[1])
-    assert "error: out of memory: to explain takes more than to answer" in said
+    assert "error: out of memory: an explanation takes more than an answer" in said
     assert len(session.turns) == 2
 
 
@@ -181,9 +181,9 @@ def test_unknown_commands_name_the_nearest(session: Session) -> None:
     screen = Screen(session)
     assert "error: no command /evidnce: did you mean /evidence?" in screen("/evidnce")
     assert "/help lists the commands" in screen("/qqqqqq")
-    assert "error: /undo takes nothing behind it" in screen("/undo this")
+    assert "error: /undo takes no argument" in screen("/undo this")
     for command in ("/undo", "/why", "/evidence", "/save x"):
-        assert "error: nothing was answered yet" in screen(command)
+        assert "error: no question was answered yet" in screen(command)
     assert "/save needs the name of a file" in screen("/save")
     assert screen.chat.num_errors == 8
     assert not session.turns
@@ -216,7 +216,7 @@ def test_a_prompt_that_is_too_long_is_one_line_and_the_chat_goes_on(session: Ses
     said = screen(QUESTIONS[0], "word " * 5000 + "?", QUESTIONS[1])
     errors = [line for line in said.splitlines() if line.startswith("error: a prompt of ")]
     assert len(errors) == 1
-    assert "4096 positions; /undo takes turns back" in errors[0]
+    assert "4096 positions; /undo removes turns" in errors[0]
     assert [question for question, _ in session.interaction] == QUESTIONS[:2]
     assert screen.chat.num_errors == 1
 
@@ -228,7 +228,7 @@ def test_ctrl_c_stops_an_answer_only(session: Session, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(AnswerStream, "add", ctrl_c)
         said = screen(QUESTIONS[1])
-    assert "stopped: this question is no part of the conversation" in said
+    assert "stopped: this question is not part of the conversation" in said
     assert len(session.turns) == len(session.conversation.turns) == 1
     assert session.memory.state() == before
     build = session.builder.turn
@@ -292,8 +292,8 @@ def test_saving_writes_over_nothing_unless_told(session: Session, tmp_path: Path
     screen(*QUESTIONS[:2])
     path.write_text("mine", encoding="utf-8")
     said = screen(f"/save {path}")
-    assert f"error: {path} is there already; /save! {path} writes over it" in said
-    with pytest.raises(ValueError, match="is there already"):
+    assert f"error: {path} exists already; /save! {path} replaces it" in said
+    with pytest.raises(ValueError, match="exists already"):
         session.save(path)
     assert path.read_text(encoding="utf-8") == "mine"
     screen(f"/save! {path}")
@@ -320,7 +320,7 @@ def test_as_a_script_runs_it(graph_checkpoint: str, tmp_path: Path) -> None:
     said = done.stdout.decode("utf-8")
     assert done.returncode == 1
     assert "> Où est Lima, 東京?\n" in said
-    assert "error: not UTF-8: this line is passed over\n" in said
+    assert "error: not UTF-8: this line is skipped\n" in said
     assert said.count("> ") == 2
     assert "\x1b" not in said
     assert "Traceback" not in done.stderr.decode("utf-8")

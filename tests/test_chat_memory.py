@@ -73,7 +73,7 @@ def test_a_locked_memory_graph_is_one_line_and_nothing_is_half_remembered(
     with MemoryGraph.open(tmp_path / "my.db") as other:
         with other.store.writing():
             said = screen("Ada moved to Oslo in 2010. Is it cold?")
-            assert "error: not remembered yet, the next turn tries again: " in said
+            assert "error: not remembered yet, the next turn retries: " in said
             assert "another process is writing to it" in said
             assert len(remembering.turns) == 1
             failed = screen("Where did Ada move to?")

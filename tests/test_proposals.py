@@ -231,12 +231,12 @@ def test_options_that_do_not_go_together(
         with pytest.raises(ValueError, match="need --proposals"):
             run(tmp_path, graph_checkpoint, "out.jsonl", name, 2)
     monkeypatch.setattr(turngraph.inference.propose, "sharding_wanted", lambda: True)
-    with pytest.raises(ValueError, match="--proposals: not under FSDP"):
+    with pytest.raises(ValueError, match="--proposals: not possible under FSDP"):
         run(tmp_path, graph_checkpoint, "out.jsonl", *options)
     monkeypatch.undo()
     with pytest.raises(ValueError, match=r"model.answers is nodes"):
         run(tmp_path, nodes_checkpoint, "out.jsonl", *options)
-    with pytest.raises(ValueError, match="is the input, too"):
+    with pytest.raises(ValueError, match="is also the input"):
         run(proposed.parent, graph_checkpoint, proposed.name, *options)
     for wrong in ("-1", "nan", "inf", "x"):
         with pytest.raises(SystemExit):

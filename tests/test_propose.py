@@ -140,7 +140,7 @@ def test_where_nothing_is_proposed_the_chat_says_so_and_goes_on(
     bare = Session(*graph_model, (), max_new_tokens=8, proposer=asked)
     said = " ".join(Screen(bare, width=500)(QUESTIONS[0], "/evidence").split())
     assert f"error: --proposals {nodes_checkpoint}: no entity is proposed for this question" in said
-    assert "error: nothing was answered yet" in said
+    assert "error: no question was answered yet" in said
     assert bare.turns == []
 
 
@@ -154,7 +154,7 @@ def test_where_the_proposing_model_has_no_memory_left_the_chat_says_what_helps(
     with monkeypatch.context() as patch:
         patch.setattr(session.proposer.model, "entity_logprobs", no_memory)
         said = Screen(session)(QUESTIONS[0])
-    assert "error: out of memory; /undo takes turns back" in said
+    assert "error: out of memory; /undo removes turns" in said
     assert "keep_going" not in said
     assert session.turns == []
     assert session.ask(QUESTIONS[0]).record["answer"]
@@ -182,7 +182,7 @@ def test_both_models_recall_from_the_same_memory_graph(
 def test_what_cannot_propose_is_refused(
     graph_checkpoint: str, nodes_checkpoint: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match=r"model.answers is text, so that it proposes nothing"):
+    with pytest.raises(ValueError, match=r"model.answers is text, so it proposes nothing"):
         answered(tmp_path, graph_checkpoint, "out.jsonl", "--proposals", graph_checkpoint)
     above = Path(nodes_checkpoint).parent
     with pytest.raises(ValueError, match=r"not a checkpoint.*did you mean .*nodes"):

@@ -95,14 +95,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def checkout(copy: Path) -> str:
-    """Write the last commit's files to a new folder and return the commit's hash."""
-    copy.mkdir()
-    with tempfile.TemporaryFile() as archive:
-        subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, stdout=archive, check=True)
-        archive.seek(0)
-        subprocess.run(["tar", "-x"], cwd=copy, stdin=archive, check=True)
+    """Clone the last commit to a new folder and return the commit's hash."""
+    subprocess.run(["git", "clone", "--quiet", "--shared", str(ROOT), str(copy)], check=True)
     head = ["git", "rev-parse", "HEAD"]
-    return subprocess.run(head, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(head, cwd=copy, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def known_lines(kept: str | None, copy: Path, commit: str) -> Lines:

@@ -244,7 +244,7 @@ def answer_command(args: argparse.Namespace) -> None:
     chosen = choose_questions(conversations, num, single, DRAW_SEED)
     size = sum(map(len, chosen.values()))
     output = AnswerFile(args.output, settings_of(args), size, args.fresh)
-    if output.whole:
+    if output.is_complete:
         return
     examples = [
         example

@@ -340,7 +340,7 @@ def make_conversations(
         if round_ >= MOST_ROUNDS:
             break
     made_up = kinds.total() - kinds["list"]
-    raise ValueError(f"data.table_questions: {made_up} can be made, {num_questions} asked")
+    raise ValueError(f"data.table_questions: {made_up} can be made, not {num_questions}")
 
 
 def questions_from_tables(
@@ -383,7 +383,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(argv)
     if Path(args.input).resolve() == Path(args.output).resolve():
-        raise ValueError(f"--output: {args.output} is the input, too")
+        raise ValueError(f"--output: {args.output} is also the input")
     conversations = read_conversations(args.input)
     try:
         made = questions_from_tables(conversations, args.num_questions, args.seed)

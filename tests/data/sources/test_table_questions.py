@@ -146,7 +146,7 @@ def test_conversations_follow_from_pools_and_seed(caplog: pytest.LogCaptureFixtu
 
 
 def test_what_has_no_tables_is_refused() -> None:
-    with pytest.raises(ValueError, match="0 can be made, 5 asked"):
+    with pytest.raises(ValueError, match="0 can be made, not 5"):
         make_conversations([(Evidence("x", "Peru, capital, Lima", "kb"),)], 5)
     same = [["Reds", "1", "Lima", "1901"]] * 5  # no column names the rows
     with pytest.raises(ValueError, match="0 can be made"):
@@ -163,10 +163,10 @@ def test_as_a_command(tmp_path: Path) -> None:
     assert sum(len(turn.answers) == 1 for c in found for turn in c.turns) >= 20
     assert not any("asked" in turn.question for c in found for turn in c.turns)
     assert found[0].evidence == both[0].evidence
-    with pytest.raises(ValueError, match="is the input, too"):
+    with pytest.raises(ValueError, match="is also the input"):
         main([*paths[:3], paths[1]])
     write_conversations(tmp_path / "in.jsonl", [Conversation("c", "", turns)])
     with pytest.raises(
-        ValueError, match=r"in.jsonl: data.table_questions: 0 can be made, 8000 asked"
+        ValueError, match=r"in.jsonl: data.table_questions: 0 can be made, not 8000"
     ):
         main(paths)
