@@ -161,6 +161,7 @@ def _turns(conversation: Json, name: str) -> Iterator[tuple[str, Episode]]:
             if turn.get("blip_caption"):
                 text += f" [shares {turn['blip_caption']}]"
             source = f"{name}, session {session}"
-            yield turn["dia_id"], Episode(text, time, source, str(count), properties={"date": date})
+            episode = Episode(text, time, source, str(count), turn["speaker"], {"date": date})
+            yield turn["dia_id"], episode
             count += 1
         session += 1

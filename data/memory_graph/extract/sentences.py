@@ -44,7 +44,7 @@ def split_episode(episode: Episode) -> list[Sentence]:
     sentences: list[Sentence] = []
     for first, last in _blocks(text, start):
         speaker = episode.speaker
-        if speaker is None and (match := _speaker(text, first, last)):
+        if (match := _speaker(text, first, last)) and speaker in (None, match[1]):
             speaker, first = match[1], match.end()
         for at, end in sentence_spans(text[first:last]):
             for span in _parts(text, first + at, first + end):

@@ -20,7 +20,12 @@ from turngraph.data.memory_graph.recall.link_entities import link_entities
 from turngraph.data.memory_graph.recall.pagerank import rank_episodes
 from turngraph.data.memory_graph.recall.question_view import QuestionView
 from turngraph.data.memory_graph.recall.traverse import traverse
-from turngraph.data.memory_graph.recall.traverse_settings import Restart, Traversal
+from turngraph.data.memory_graph.recall.traverse_settings import (
+    PASSAGES,
+    TURNS,
+    Restart,
+    Traversal,
+)
 from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.memory_graph.recall.word_index import WordIndex
@@ -33,6 +38,10 @@ if TYPE_CHECKING:
 
 NodeLetter = Literal["E", "T", "O"]
 LETTERS: dict[NodeLetter, int] = {"E": EPISODIC, "T": THESIS, "O": OBJECT}
+NUM_LATEST = 1000
+SPOKEN = """SELECT avg(speaker IS NOT NULL) FROM
+    (SELECT speaker FROM episodes ORDER BY node DESC LIMIT ?)"""
+"""The share of the latest episodes that have a speaker; NULL: there is no episode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,15 +177,16 @@ class Recall:
 
         Args:
             question, as_of: as in ``ask``.
-            settings: its traversal's ``ppr`` is used, with the defaults of ``Restart`` if that has
-                no ``restart``. None: the defaults.
+            settings: its traversal's ``ppr`` is used. Without a ``restart`` that has the default
+                for turns if most of the latest episodes have a speaker, else that for passages.
+                None: the defaults.
 
         Raises:
             ValueError: ``as_of`` is no time.
         """
         settings = settings or RecallSettings()
         ppr = settings.traversal.ppr
-        ppr = replace(ppr, restart=ppr.restart or Restart())
+        ppr = replace(ppr, restart=ppr.restart or self._default_restart())
         with self._view(question, as_of, settings) as (view, _):
             nodes, scores = rank_episodes(view, ppr)
             current = ~np.isin(2 * nodes, list(view.outdated(2 * nodes)))
@@ -185,6 +195,11 @@ class Recall:
         return [
             replace(fact, score=score) for fact, score in zip(facts, scores.tolist(), strict=True)
         ]
+
+    def _default_restart(self) -> Restart:
+        """Return the default restart for what was remembered last: turns or passages."""
+        [(share,)] = self.db.execute(SPOKEN, (NUM_LATEST,))
+        return TURNS if share is not None and share > 0.5 else PASSAGES
 
     @contextmanager
     def _view(

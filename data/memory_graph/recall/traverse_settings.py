@@ -141,6 +141,13 @@ class Restart:
         _check(self, "sharpness", self.sharpness > 0, "must be above 0")
 
 
+PASSAGES = Restart()
+"""Default for a record of passages, found on MuSiQue-100."""
+TURNS = Restart(episodes=1.0, beside=0.15)
+"""Default for a record of a dialogue's turns, found on two conversations of LoCoMo. A turn says
+little by itself, so that the turns beside it count."""
+
+
 @dataclass(frozen=True, slots=True)
 class PPR:
     """Settings of ``pagerank.ppr``."""
@@ -157,8 +164,9 @@ class PPR:
     weights: Literal["one", "similarity"] = "one"
     """Weights of a node's triplets: all equal, or (1 + cosine to the question) / 2."""
     restart: Restart | None = None
-    """Restart distribution; None: uniform over the linked objects. With it, texts that no object of
-    the question leads to are found as well."""
+    """Restart distribution; None: uniform over the linked objects, and in ``ask_episodes`` the
+    default for the record's kind of texts (``PASSAGES`` or ``TURNS``). With one, texts that no
+    object of the question leads to are found as well."""
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "top_k", "num_rounds")

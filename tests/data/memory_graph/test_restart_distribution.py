@@ -129,6 +129,20 @@ def test_ask_episodes_finds_episodes_without_shared_words(graph: MemoryGraph) ->
     assert [f.key for f in graph.ask_episodes("Hello Love", settings=few)] == [found[0].key]
 
 
+@pytest.mark.parametrize("speaker", [None, "Ben"])
+def test_turns_lead_to_the_turns_beside_them(tmp_path: Path, speaker: str | None) -> None:
+    """A reply that shares no word with the question is found in a dialogue, not among passages."""
+    texts = ["Who painted the harbour?", "It was Vera.", "Rain again.", "Who owns the boat?"]
+    with MemoryGraph.open(tmp_path / "my.db", embed=Hashing()) as graph:
+        graph.remember_many(
+            Episode(text, source="talk", origin=str(i), speaker=speaker)
+            for i, text in enumerate(texts)
+        )
+        found = [fact.text for fact in graph.ask_episodes("Who painted the harbour?")]
+    assert found[0] == texts[0]
+    assert (texts[1] in found[:2]) == (speaker is not None)
+
+
 def test_ask_with_restart_needs_no_linked_object(graph: MemoryGraph) -> None:
     settings = RecallSettings(Traversal("ppr", ppr=PPR(restart=Restart())))
     assert not graph.ask("who feels what", settings=RecallSettings(Traversal("ppr"))).facts
