@@ -199,6 +199,13 @@ def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of every command that loads a checkpoint."""
     parser.add_argument("--checkpoint", required=True, help="folder that train.py wrote")
     parser.add_argument("--base_model", help="new folder of the base model, if it has moved")
+    parser.add_argument(
+        "--trust_remote_code",
+        nargs="+",
+        default=(),
+        metavar="NAME",
+        help="models whose own Python code may run",
+    )
     parser.add_argument("--device", help="cpu, cuda, ... (the first GPU if there is one)")
 
 
@@ -227,7 +234,12 @@ def weight(text: str) -> float:
 
 def loading(args: argparse.Namespace) -> LoadOptions:
     """Return the options that say how a checkpoint is loaded."""
-    return LoadOptions(args.base_model, args.device, args.quantization)
+    return LoadOptions(
+        base_model=args.base_model,
+        device=args.device,
+        quantization=args.quantization,
+        trust_remote_code=tuple(args.trust_remote_code),
+    )
 
 
 def answer_command(args: argparse.Namespace) -> None:

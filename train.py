@@ -59,7 +59,7 @@ def run_training(options: Namespace, config: Config, stop: StopRequest) -> None:
         logging.disable(logging.INFO)
     check_shared_evenly(settings.batches_per_step, accelerator.num_processes)
     set_seed(settings.seed)
-    builder = load_builder(config)
+    builder = load_builder(config, trusted=config.model.trust_remote_code)
     with accelerator.main_process_first():  # the others then find the examples in the cache
         examples, tune = load_train_and_tune(config, builder)
     log_environment(config, accelerator)
@@ -87,7 +87,9 @@ def load_train_and_tune(
     data, seed = config.data, config.training.seed
     examples: list[Example] = []
     tune: list[Example] = []
-    load = partial(load_examples, builder, data=data, make_builder=partial(load_builder, config))
+    trusted = config.model.trust_remote_code
+    make_builder = partial(load_builder, config, trusted=trusted)
+    load = partial(load_examples, builder, data=data, make_builder=make_builder)
     if data.train is not None and config.training.max_steps != 0:
         examples = data.train_repeats * load(data.train, data.max_train_questions, seed=seed)
         if data.table_questions:

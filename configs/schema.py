@@ -283,6 +283,10 @@ class ModelConfig:
     """The LM's attention; flex and flash skip what packing masks out."""
     gradient_checkpointing: bool = False
     """Recompute the LM's activations in the backward pass: less memory, a third more time."""
+    trust_remote_code: tuple[str, ...] = ()
+    """Names of models whose own Python code may run: base model, sentence encoder. Change it for a
+    model that you trust and that transformers has no class for. A checkpoint cannot allow it:
+    answering takes --trust_remote_code."""
     compile: bool = False
     """Compile the LM's layers with torch.compile. Change it for long runs on GPUs: it takes minutes
     at the start, and steps are faster."""

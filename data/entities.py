@@ -1,10 +1,10 @@
 """Finds entities in evidence that comes without them, so that equal things can be linked.
 
-Found are: the title before a statement, cells of rows and values of infoboxes and facts, names
-(spans of capitalised words), quoted titles, dates in any spelling, and numbers of two digits and
-more. An entity's id is the normal form of its text, so that "2 October 2000" and "Oct. 2, 2000"
-are one entity. In a script without capital letters names are found only where they stand alone:
-as titles, cells or values, or in quotes.
+It finds the title before a statement, cells of rows and values of infoboxes and facts, names
+(spans of capitalised words), quoted titles, dates in any spelling, and numbers of two or more
+digits. An entity's id is the normal form of its text, so that "2 October 2000" and "Oct. 2, 2000"
+are one entity. In a script without capital letters names are found only as titles, cells,
+values, or in quotes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from turngraph.data.types import Conversation, Entity, Evidence
 
 logger = logging.getLogger(__name__)
 
-MIN_DIGITS = 2  # a single digit equals too many others to mean the same thing
+MIN_DIGITS = 2  # equal single digits seldom mean the same thing
 MIN_LETTERS = 2
 MAX_CHARS = 100  # a longer cell is a text, not an entity
 MAX_TITLE_CHARS = 80
@@ -50,8 +50,8 @@ CONNECTORS = frozenset(
     "of the de del della di da do dos das du des la le les los las el al van von der den ter ten "
     "zu zum zur af av bin ibn".split()
 )
-# Words with which English sentences begin and which are no names, even if the pool is too small
-# to show them in lower case.
+# Words that begin English sentences and are no names, even if a small pool never has them in
+# lower case.
 FUNCTION_WORDS = frozenset(
     "a an the this that these those there here it its he she they we you i his her their our my "
     "your him them who whom whose which what when where why how if then than as at by for from in "
@@ -80,7 +80,7 @@ class _Name(NamedTuple):
     words: tuple[str, ...]
     text: str
     is_initial: bool
-    second: int  # where the second capitalised word begins in text; 0 if there is none
+    second: int  # start of the second capitalised word in text; 0 if there is none
 
 
 @dataclass
@@ -300,11 +300,10 @@ def count_entity_edges(passages: Iterable[Evidence]) -> EntityEdges:
 
 
 def complete_entities(conversations: Sequence[Conversation]) -> list[Conversation]:
-    """The conversations, with entities found for the passages that have none; the log says how
-    many.
+    """Return conversations with entities found for passages that have none, and log the counts.
 
-    A pool that several conversations share stays shared and is looked at once. Passages that have
-    entities are left as they are, and so is the tuple of a pool without any other passages.
+    A pool that several conversations share stays shared and is read once. Passages that have
+    entities, and pools of only such passages, are returned unchanged.
     """
     pools = {id(pool): pool for c in conversations for pool in (c.evidence, *_turn_pools(c))}
     lacking = {k: p for k, p in pools.items() if not all(passage.entities for passage in p)}
@@ -331,7 +330,7 @@ def _turn_pools(conversation: Conversation) -> Iterator[tuple[Evidence, ...]]:
 
 
 def log_entities(edges: EntityEdges, num_passages: int) -> None:
-    """Log what was found in ``num_passages`` passages and what it joins."""
+    """Log the entities found in ``num_passages`` passages, and the edges that they give."""
     logger.info(
         "found %d entities in %d passages; %d entities occur in at least two passages, "
         "giving up to %d entity edges",

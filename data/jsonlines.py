@@ -1,6 +1,6 @@
 """Reads conversations and evidence pools from JSON Lines with checks, and writes them.
 
-A conversation file holds one conversation a line. Conversations over the same page may share it:
+A conversation file holds one conversation a line. Conversations over the same page can share it:
 a line ``{"pool": ID, "evidence": [...]}`` gives the pool, and a conversation below it names it by
 ``"pool": ID``. A pool file holds one passage a line.
 """
@@ -46,9 +46,9 @@ class BadLine(NamedTuple):
     """A line that could not be read.
 
     Args:
-        position: how many conversations stand before it.
-        error: its number and what is wrong, as fields ``line`` and ``error``.
-        record: what it holds, where it is a JSON object.
+        position: number of conversations before it.
+        error: fields ``line``, its number, and ``error``, the reason.
+        record: its content, if it is a JSON object.
     """
 
     position: int
@@ -61,11 +61,11 @@ def read_conversations(
 ) -> list[Conversation]:
     """Read conversations from a JSON Lines file in the project's format.
 
-    Two conversations with one id both stay: the second is renamed ``id#2`` and a warning names it.
+    Conversations with equal ids are both kept: the second becomes ``id#2``, with a warning.
 
     Args:
         path: of the file.
-        bad_lines: where lines go that cannot be read; without it they are errors.
+        bad_lines: list that receives the lines that cannot be read; None: they raise.
 
     Raises:
         ValueError: a line, field or pool name is wrong; the message names file, line and field.
@@ -167,7 +167,7 @@ def _parse_conversation(
 def join_pools(*pools: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
     """Join several pools into one with distinct ids; a single non-empty pool is returned as is.
 
-    A passage that several pools have is in it once, with its entities of all.
+    A passage of several pools is in it once, with the entities of all.
     """
     filled = [pool for pool in pools if pool]
     if len(filled) <= 1:
@@ -193,7 +193,7 @@ def join_pools(*pools: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
 
 
 def _counted(pool: tuple[Evidence, ...]) -> Iterator[tuple[Evidence, int]]:
-    """Yield each passage with how often the pool had it before."""
+    """Yield each passage with the number of its earlier occurrences in the pool."""
     times: Counter[tuple[str, str]] = Counter()
     for passage in pool:
         yield passage, times[passage.source, passage.text]
@@ -286,14 +286,14 @@ def read_pool(path: str | Path) -> tuple[Evidence, ...]:
 
 @contextmanager
 def whole_file(path: str | Path, private: bool = False) -> Iterator[IO[str]]:
-    """Open a text file that gets its name only when all of it is written.
+    """Open a text file for writing that appears under its name only when it is complete.
 
     Args:
         path: of the file.
         private: only its owner may read it.
 
     Raises:
-        ValueError: a folder has that name, or nothing may be written there.
+        ValueError: the path is a folder or cannot be written.
     """
     path = Path(path)
     partial = path.with_name(f".{path.name}.partial{os.getpid()}")
@@ -322,7 +322,7 @@ def write_conversations(path: str | Path, conversations: Iterable[Conversation])
     """Write conversations; a pool that several share (one tuple) is written once, as a pool line.
 
     Raises:
-        OSError: the file cannot be written; nothing is left half-written.
+        OSError: the file cannot be written; no partial file is left.
     """
     conversations = list(conversations)
     users: dict[int, int] = {}

@@ -52,6 +52,7 @@ def load(
     base_model: str | None = None,
     device: str | None = None,
     quantization: Literal["none", "4bit"] | None = None,
+    trust_remote_code: Sequence[str] = (),
     token: str | None = None,
 ) -> QA:
     """Load a trained checkpoint to answer with.
@@ -62,13 +63,15 @@ def load(
         base_model: where the base model is now; None: where the checkpoint's config says.
         device: cpu, cuda, ...; None: the first GPU, else the CPU.
         quantization: of the base model; None: as it was trained on.
+        trust_remote_code: names of models whose own Python code may run; none by default.
         token: for a private repository; None: the one of ``hf auth login``.
 
     Raises:
         ValueError: there is no whole checkpoint, or base model or device cannot be used.
     """
     folder = find_checkpoint(checkpoint, revision=revision, token=token)
-    return QA(read_checkpoint(folder), LoadOptions(base_model, device, quantization))
+    options = LoadOptions(base_model, device, quantization, tuple(trust_remote_code))
+    return QA(read_checkpoint(folder), options)
 
 
 class QA:

@@ -135,7 +135,7 @@ def why(
     graph = model.encoder is not None
     return ExplainedTurn(
         id=turn.id,
-        number=example.turn,
+        index=example.turn,
         question=turn.question,
         answer=answer,
         gold=tuple(gold.label for gold in turn.answers),

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 import torch
 from transformers import AutoTokenizer
 
-from turngraph.configs.models import resolve_model, sentence_encoder, where_looked
+from turngraph.configs.models import (
+    code_hint,
+    resolve_model,
+    sentence_encoder,
+    where_looked,
+)
 from turngraph.configs.schema import Config
 from turngraph.data.embedding import cached
 from turngraph.data.examples import ExampleBuilder
@@ -29,13 +35,14 @@ def load(
         ValueError: base model, tokenizer or device cannot be used.
     """
     device = device_of(options.device)
-    model = load_checkpoint(checkpoint, options.base_model, options.quantization)
+    trusted = options.trust_remote_code
+    model = load_checkpoint(checkpoint, options.base_model, options.quantization, trusted)
     try:
         place(model, torch.device(device))
     except RuntimeError as error:
         raise ValueError(f"--device {device!r}: {error}") from None
     logger.info("checkpoint %s on %s", checkpoint.folder, device)
-    return model, load_builder(checkpoint.config, options.base_model, options.device)
+    return model, load_builder(checkpoint.config, options.base_model, options.device, trusted)
 
 
 def device_of(device: str | None) -> str:
@@ -57,7 +64,10 @@ def device_of(device: str | None) -> str:
 
 
 def load_builder(
-    config: Config, base_model: str | None = None, device: str | None = None
+    config: Config,
+    base_model: str | None = None,
+    device: str | None = None,
+    trusted: Collection[str] = (),
 ) -> ExampleBuilder:
     """Load tokenizer and sentence encoder of a config as the builder of its examples.
 
@@ -65,16 +75,18 @@ def load_builder(
         config: of a run or checkpoint.
         base_model: where its base model is now, if not where the config says.
         device: of the sentence encoder; None: the process's GPU, else the CPU.
+        trusted: names of models whose own Python code may run.
 
     Raises:
-        ValueError: the tokenizer cannot be found.
+        ValueError: the tokenizer cannot be found, or needs Python code that is not trusted.
     """
     name = base_model or config.model.base_model
     path = resolve_model(name)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=name in trusted)
     except (OSError, ValueError) as error:
-        raise ValueError(f"tokenizer of {name!r}: {where_looked(name)}: {error}") from error
+        reason = f"{error}{code_hint(name, error)}"
+        raise ValueError(f"tokenizer of {name!r}: {where_looked(name)}: {reason}") from error
     builder = ExampleBuilder(
         Prompt(tokenizer),
         config.evidence,
@@ -82,5 +94,5 @@ def load_builder(
         mentions=config.model.answers == "nodes",
     )
     if builder.needs_embed:  # loaded with the first texts
-        builder.embed = cached(sentence_encoder(config.evidence.embedder, device))
+        builder.embed = cached(sentence_encoder(config.evidence.embedder, device, trusted))
     return builder

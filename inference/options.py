@@ -23,11 +23,13 @@ class LoadOptions:
         base_model: where the base model is now; None: where the config says.
         device: cpu, cuda, ...; None: the first GPU, else the CPU.
         quantization: of the base model; None: as it was trained on.
+        trust_remote_code: names of models whose own Python code may run.
     """
 
     base_model: str | None = None
     device: str | None = None
     quantization: Literal["none", "4bit"] | None = None
+    trust_remote_code: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

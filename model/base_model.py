@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.util
+from collections.abc import Collection
 
 import torch
 from peft import LoraConfig as PeftLoraConfig
@@ -18,7 +19,7 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedMod
 from transformers.pytorch_utils import Conv1D
 from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
 
-from turngraph.configs.models import resolve_model, where_looked
+from turngraph.configs.models import code_hint, resolve_model, where_looked
 from turngraph.configs.schema import LoraConfig, ModelConfig
 
 FINGERPRINT_SAMPLES = 256
@@ -36,7 +37,11 @@ class NoAttentionError(ValueError):
 
 
 def load_base_model(
-    name: str, dtype: str, attn_implementation: str = "sdpa", quantization: str = "none"
+    name: str,
+    dtype: str,
+    attn_implementation: str = "sdpa",
+    quantization: str = "none",
+    trusted: Collection[str] = (),
 ) -> PreTrainedModel:
     """Load a causal LM in evaluation mode, on CPU; on the current GPU if it is quantized.
 
@@ -46,10 +51,12 @@ def load_base_model(
         attn_implementation: one that transformers knows; there is no fallback to another.
         quantization: ``none`` or ``4bit``, which is QLoRA's (Dettmers et al., 2023): NF4 with
             quantized constants, computed in ``dtype``.
+        trusted: names of models whose own Python code may run.
 
     Raises:
-        ValueError: the model cannot be found (the message says where it was searched for) or
-            read, or attention or quantization are not available.
+        ValueError: the model cannot be found (the message says where it was searched for) or read,
+            or needs Python code that is not trusted; or
+            attention or quantization are not available.
     """
     path = resolve_model(name)
     available, package = FLASH_ATTENTION.get(attn_implementation, (lambda: True, ""))
@@ -62,10 +69,12 @@ def load_base_model(
             path,
             dtype=getattr(torch, dtype),
             use_safetensors=True,  # no pickle is ever loaded
+            trust_remote_code=name in trusted,
             **options,
         )
     except (ImportError, OSError, ValueError) as error:
-        raise ValueError(f"model {name!r}: {where_looked(name)}: {_first_line(error)}") from error
+        reason = f"{_first_line(error)}{code_hint(name, error)}"
+        raise ValueError(f"model {name!r}: {where_looked(name)}: {reason}") from error
     try:
         model.set_attn_implementation(attn_implementation)
     except (ImportError, ValueError) as error:

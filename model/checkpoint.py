@@ -285,6 +285,7 @@ def load_checkpoint(
     checkpoint: str | Path | Checkpoint,
     base_model: str | None = None,
     quantization: Literal["none", "4bit"] | None = None,
+    trust_remote_code: tuple[str, ...] = (),
 ) -> GraphLM:
     """Load a model from a checkpoint and the base model, nothing else.
 
@@ -293,6 +294,8 @@ def load_checkpoint(
         base_model: where the base model is now, if not where the config says.
         quantization: of the base model, if not as it was trained on. Adapters fit either,
             though answers then differ a little from those that were measured.
+        trust_remote_code: names of models whose own Python code may run; what the checkpoint's
+            config says of it does not count.
 
     Raises:
         ValueError: a file is missing or changed (by hash), or the base model's weights are
@@ -305,6 +308,7 @@ def load_checkpoint(
         config,
         base_model=base_model or config.base_model,
         quantization=quantization or config.quantization,
+        trust_remote_code=trust_remote_code,
     )
     if config.attn_implementation != "eager":  # the others compute the same, and not everywhere
         config = replace(config, attn_implementation="sdpa")

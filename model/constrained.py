@@ -65,7 +65,7 @@ class ConstrainedLM:
             nn.Module.to(self.lm, torch.device(device))
         except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
             raise ValueError(f"device {device!r}: {error}") from None
-        tokenizer = AutoTokenizer.from_pretrained(resolve_model(name))
+        tokenizer = AutoTokenizer.from_pretrained(resolve_model(name), trust_remote_code=False)
         if not isinstance(tokenizer, PreTrainedTokenizerFast):
             raise ValueError(f"model {name!r}: {type(tokenizer).__name__} is no fast tokenizer")
         self.tokenizer = tokenizer

@@ -85,7 +85,11 @@ class GraphLM(nn.Module):
         self.config = config
         if base is None:
             base = load_base_model(
-                config.base_model, config.dtype, config.attn_implementation, config.quantization
+                config.base_model,
+                config.dtype,
+                config.attn_implementation,
+                config.quantization,
+                config.trust_remote_code,
             )
         base.requires_grad_(False)
         self.base_fingerprint = fingerprint(base)  # now: the weights may be sharded later

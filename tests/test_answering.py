@@ -212,7 +212,7 @@ def test_a_stop_leaves_a_file_that_score_refuses(command: list[str], tmp_path: P
         with pytest.raises(SystemExit) as stopped:
             main([*command, "--max_minutes", "1e-9"])
         assert stopped.value.code == EXIT_GO_ON
-        with pytest.raises(ValueError, match="not whole yet"):
+        with pytest.raises(ValueError, match="not complete"):
             score_predictions(tmp_path / "out.jsonl")
     main(command)
     assert timeless(tmp_path / "out.jsonl") == whole

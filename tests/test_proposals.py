@@ -183,7 +183,7 @@ def test_proposals_to_other_questions_are_refused_before_anything_is_loaded(
     with pytest.raises(ValueError, match=r"turn 1: --proposals .*other.jsonl: no entity"):
         run(tmp_path, graph_checkpoint, "out.jsonl", "--proposals", path)
     unfinished(path).touch()
-    with pytest.raises(ValueError, match="not whole yet"):
+    with pytest.raises(ValueError, match="not complete"):
         run(tmp_path, graph_checkpoint, "out.jsonl", "--proposals", path)
 
 

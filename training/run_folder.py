@@ -47,6 +47,7 @@ FREE = {
     "data.num_workers",
     "data.train",  # its examples are compared, by fingerprint
     "model.base_model",  # its weights are compared, by fingerprint
+    "model.trust_remote_code",
     "training.eval_batch_size",
     "training.keep_last",
     "training.log_every",

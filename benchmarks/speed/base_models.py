@@ -71,7 +71,9 @@ def random_base(model: ModelConfig, device: torch.device) -> PreTrainedModel:
     if model.base_model in ARCHITECTURES:
         config = MistralConfig(**ARCHITECTURES[model.base_model])
     else:
-        config = AutoConfig.from_pretrained(resolve_model(model.base_model))
+        config = AutoConfig.from_pretrained(
+            resolve_model(model.base_model), trust_remote_code=False
+        )
     auto: Any = AutoModelForCausalLM
     dtype, attention = getattr(torch, model.dtype), model.attn_implementation
     with device:
@@ -82,7 +84,9 @@ def random_base(model: ModelConfig, device: torch.device) -> PreTrainedModel:
 def load_tokenizer(name: str, random_weights: bool) -> PreTrainedTokenizerFast:
     """Load a base model's tokenizer; architectures given here use SmolLM2's, cut."""
     cut = random_weights and name in ARCHITECTURES
-    tokenizer = AutoTokenizer.from_pretrained(resolve_model(TOKENIZER if cut else name))
+    tokenizer = AutoTokenizer.from_pretrained(
+        resolve_model(TOKENIZER if cut else name), trust_remote_code=False
+    )
     assert isinstance(tokenizer, PreTrainedTokenizerFast)
     return cut_tokenizer(tokenizer, ARCHITECTURES[name]["vocab_size"]) if cut else tokenizer
 

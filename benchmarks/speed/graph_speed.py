@@ -44,7 +44,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", default="HuggingFaceTB/SmolLM2-135M-Instruct")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(argv)
-    prompt = Prompt(AutoTokenizer.from_pretrained(resolve_model(args.model)))
+    prompt = Prompt(
+        AutoTokenizer.from_pretrained(resolve_model(args.model), trust_remote_code=False)
+    )
     builder = ExampleBuilder(prompt, EvidenceConfig(memory="none"))
     rng = random.Random(args.seed)
     pools = [make_passages(rng, args.passages, args.entities) for _ in range(args.graphs + 1)]

@@ -52,11 +52,11 @@ def write_explain_page(record: Explanation, path: str | Path) -> None:
     """Write the page of a conversation; the same record gives the same bytes.
 
     Args:
-        record: the answers and what each owes to its evidence.
+        record: the answers and the influence of the evidence on each.
         path: of the HTML file.
 
     Raises:
-        ValueError: the file cannot be written; nothing is left half-written.
+        ValueError: the file cannot be written; no partial file is left.
     """
     text = explain_page(record)
     with whole_file(path) as file:
@@ -64,7 +64,7 @@ def write_explain_page(record: Explanation, path: str | Path) -> None:
 
 
 def explain_page(record: Explanation) -> str:
-    """The HTML of a conversation's page."""
+    """Return the HTML of a conversation's page."""
     scripts = [_read(name) for name in SCRIPTS]
     styles = {"style": _read("page.css")} | CYTOSCAPE_STYLE
     environment = Environment(
@@ -87,17 +87,17 @@ def _read(name: str) -> str:
 
 
 def _hashes(texts: Iterable[str]) -> str:
-    """Sources of a content security policy that let just these inline texts through."""
+    """Return the sources of a content security policy that allows only these inline texts."""
     digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()) for text in texts)
     return " ".join(f"'sha256-{digest.decode()}'" for digest in digests)
 
 
 def _turn(turn: ExplainedTurn, memory: MemoryMode) -> Json:
-    """What the page says of one turn."""
+    """Return the page's data of one turn."""
     order, entities = _order(turn), _entities(turn)
     largest = max((passage.share for passage in turn.passages), default=0.0)
     return {
-        "number": turn.number + 1,
+        "number": turn.index + 1,
         "question": turn.question,
         "answer": turn.answer,
         "gold": LIST_SEPARATOR.join(turn.gold),
@@ -112,12 +112,12 @@ def _turn(turn: ExplainedTurn, memory: MemoryMode) -> Json:
 
 
 def _order(turn: ExplainedTurn) -> list[int]:
-    """Places of the passages, those with the largest share first."""
+    """Return the indices of the passages, largest share first."""
     return sorted(range(len(turn.passages)), key=lambda at: (-turn.passages[at].share, at))
 
 
 def _entities(turn: ExplainedTurn) -> dict[str, int]:
-    """Entity id -> its number on the page, within the turn."""
+    """Map the id of each entity to its number on the page, within the turn."""
     spans = (span.entity for passage in turn.passages for span in passage.spans)
     joined = (edge.entity for edge in turn.edges)
     return {entity: number for number, entity in enumerate(dict.fromkeys([*spans, *joined]))}
@@ -166,7 +166,7 @@ def _passage(
 def _parts(
     passage: ExplainedPassage, entities: Mapping[str, int]
 ) -> Iterator[tuple[str, list[int], list[str]]]:
-    """The text cut where an entity begins or ends: each part, numbers and names of its entities."""
+    """Split a text where entities begin or end: parts with numbers and names of entities."""
     spans = [(s.start, s.end, entities[s.entity], s.label) for s in passage.spans]
     cuts = sorted({0, len(passage.text), *(cut for span in spans for cut in span[:2])})
     for start, end in pairwise(cuts):
@@ -175,7 +175,7 @@ def _parts(
 
 
 def _joins(turn: ExplainedTurn, order: Sequence[int], entities: Mapping[str, int]) -> list[Json]:
-    """The entities that join passages, those with the largest share first."""
+    """Return the entities that link passages, largest share first."""
     numbers = {at: number for number, at in enumerate(order, 1)}
     edges: dict[str, list[PassageEdge]] = defaultdict(list)
     for edge in turn.edges:
@@ -198,7 +198,7 @@ def _dropped(passage: DroppedPassage) -> Json:
 
 
 def _graph(turn: ExplainedTurn) -> Json:
-    """What the page draws: passages by their number on the page, from 0, and what joins them."""
+    """Return the graph to draw: passages by their index on the page, and the edges."""
     order, entities = _order(turn), _entities(turn)
     numbers = {at: number for number, at in enumerate(order)}
     common = {
@@ -230,7 +230,7 @@ def _graph(turn: ExplainedTurn) -> Json:
 
 
 def _label(passage: ExplainedPassage, common: Collection[str]) -> str:
-    """A passage in few words: those that name its entities, without what most passages name."""
+    """Return a passage's label: its entities' names, without those that most passages have."""
     words = (passage.text[s.start : s.end] for s in passage.spans if s.entity not in common)
     label = " · ".join(dict.fromkeys(words)) or passage.text
     return label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1].rstrip()}…"

@@ -113,7 +113,7 @@ class ExplainedTurn:
 
     Args:
         id: the turn's id.
-        number: index of the turn in its conversation.
+        index: index of the turn in its conversation.
         question: the user's text.
         answer: what the model generated, possibly "".
         gold: labels of the gold answers; empty if unknown.
@@ -125,7 +125,7 @@ class ExplainedTurn:
     """
 
     id: str
-    number: int
+    index: int
     question: str
     answer: str
     gold: tuple[str, ...]

@@ -1,8 +1,8 @@
 """Evaluates answers: H@1, H@5, exact match, F1, substring, and whether E_t holds the answer.
 
-Pure functions over texts, gold answers and evidence. The one rule that all share: two texts are
-equal when their values are (``data.normalise.normalise_value``), so dates and numbers count in any
-spelling. A generated answer is a list where it holds ``"; "``.
+Pure functions over texts, gold answers and evidence. Two texts are equal if their values are
+(``data.normalise.normalise_value``), so dates and numbers count in any spelling. A generated answer
+that contains ``"; "`` is a list.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ _DATE_IN_TEXT = re.compile(rf"\b(?:{_DAY} (?:of )?)?(?:{_MONTH_NAMES})(?: {_DAY}
 _MIDNIGHT = re.compile(r"(?<=\d)t00:00:00z")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
-_LETTER_POINT = "\u02d1"  # a letter to Unicode, so that "3.5" stays one word and holds no word "5"
+_LETTER_POINT = "\u02d1"  # a letter in Unicode, so that "3.5" is one word that does not contain "5"
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 @lru_cache(maxsize=1 << 16)
 def answer_value(text: str) -> str:
-    """The value that a generated or gold text stands for, quotes and a final full stop aside."""
+    """Return the value of a generated or gold text, without quotes and a final full stop."""
     bare = text.strip(_QUOTES).rstrip(_SENTENCE_END)
     return normalise_value(bare or text)
 
 
 def split_answer(answer: str) -> list[str]:
-    """The elements of a generated answer, split at "; "; empty and repeated ones left out."""
+    """Split a generated answer at "; "; empty and repeated elements are left out."""
     elements = {answer_value(part): part.strip() for part in reversed(answer.split(LIST_SEPARATOR))}
     return [part for value, part in reversed(elements.items()) if value]
 
@@ -63,20 +63,20 @@ def _values(answer: str) -> set[str]:
 def nearest_entities(
     answer: str, evidence: Sequence[Evidence], k: int = NUM_CANDIDATES
 ) -> list[Entity]:
-    """The evidence's entities nearest to a generated answer, best first (paper, section 5.2).
+    """Return the evidence's entities nearest to an answer, best first (paper, section 5.2).
 
-    Plain Levenshtein distance between the values of the answer and of the labels; of equally near
-    entities the one that the evidence names first. An entity with several labels stands at its
-    nearest one. The gold answer plays no part.
+    The measure is the Levenshtein distance between the values of the answer and of the labels; ties
+    go to the entity that the evidence names first. An entity with several labels counts with the
+    nearest one. The gold answer is not used.
 
     A list answer of n elements gets k entities for each: first the nearest of every element in
     the answer's order, then the second nearest of every element, and so on; the entities of
     element i are ``result[i::n]``, distinct by id within it.
 
     Args:
-        answer: as generated; an empty one has no nearest entity.
+        answer: the generated answer; an empty one has no nearest entity.
         evidence: E_t, best first.
-        k: how many entities; fewer where the evidence has fewer.
+        k: number of entities; fewer if the evidence has fewer.
     """
     elements = split_answer(answer)
     pairs = {(e.id, e.label): e for passage in evidence for e in passage.entities}
@@ -103,10 +103,10 @@ def _first_distinct(entities: list[Entity], order: np.ndarray, k: int) -> list[E
 
 
 def same_entity(entity: Entity, gold: Answer) -> bool:
-    """Whether an entity is the gold answer: by id where both have one, else by value.
+    """Return whether an entity is the gold answer: by id if both have one, else by value.
 
-    An id that only spells the label, or a date, is no id of its own: it says no more than the
-    label does.
+    An id that only spells the label, or a date, does not count as an id: it says no more than the
+    label.
     """
     if gold.id is not None and _is_own_id(gold.id, gold.label) and _is_own_id(*_names(entity)):
         return entity.id == gold.id
@@ -127,7 +127,7 @@ def _same_value(text: str, gold: str) -> bool:
 
 
 def _is_text_of(text: str, gold: Answer) -> bool:
-    """Whether a text is the gold answer's label or id; an id that is a number is no text."""
+    """Return whether a text is the gold answer's label or id; ids that are numbers do not count."""
     if _same_value(text, gold.label):
         return True
     return gold.id is not None and parse_number(gold.id) is None and _same_value(text, gold.id)
@@ -140,23 +140,22 @@ def hit(
     k: int = NUM_CANDIDATES,
     is_entity: bool = False,
 ) -> bool:
-    """H@k: the answer is right in its own words, or by one of its k nearest entities.
+    """Return H@k: whether the answer is right by its text or by one of its k nearest entities.
 
-    The answer is taken as a set of elements (one, where it is no list) and is right as a whole
-    set: as many elements as gold answers, every element a gold answer, every gold answer there.
-    An element is a gold answer by its text (label or id), else by one of the first k of its own
-    candidates. A missing or a superfluous element makes the answer wrong, at H@5 as at H@1.
+    The answer is a set of elements (one, if it is not a list) and is right only as a whole: as many
+    elements as gold answers, every element a gold answer, every gold answer present. An element is
+    a gold answer by its text (label or id), else by one of its first k candidates. A missing or
+    superfluous element makes the answer wrong, at H@5 as at H@1.
 
     Args:
-        answer: as generated.
-        candidates: what ``nearest_entities`` gave for this answer.
-        gold: the gold answers; those with one label are one.
-        k: how many candidates of each element are looked at; 0 gives exact match.
-        is_entity: whether the answer is a label, not a text: then it is one element, also with
-            "; " in it.
+        answer: the generated answer.
+        candidates: the result of ``nearest_entities`` for this answer.
+        gold: the gold answers; equal labels count once.
+        k: number of candidates of each element that count; 0 is exact match.
+        is_entity: the answer is an entity's label: then it is one element, even with "; " in it.
     """
     if _values(answer) and _values(answer) == _values(target_answer(gold)):
-        return True  # decided before labels are told apart: a single one may hold "; " itself
+        return True  # before equal labels are merged: a single label may contain "; "
     groups: dict[str, list[Answer]] = {}
     for one in gold:
         groups.setdefault(answer_value(one.label), []).append(one)
@@ -173,7 +172,7 @@ def hit(
 def _gold_of(
     element: str, candidates: Sequence[Entity], groups: dict[str, list[Answer]]
 ) -> set[str]:
-    """Which gold answers an element is: those of its text, else those of its candidates."""
+    """Return the gold answers that an element is: by its text, else by its candidates."""
     exact = {key for key, golds in groups.items() if any(_is_text_of(element, g) for g in golds)}
     return exact or {
         key
@@ -183,15 +182,15 @@ def _gold_of(
 
 
 def exact_match(answer: str, gold: Sequence[Answer]) -> bool:
-    """Whether the answer's value is the gold answer's; of a list, the whole set in any order."""
+    """Return whether answer and gold answer have equal values; for lists, as sets."""
     return hit(answer, (), gold, k=0)
 
 
 def token_f1(answer: str, gold: Sequence[Answer]) -> float:
-    """F1 between the bags of words of answer and gold answer, in 0..1; 1 for an exact match.
+    """Return the F1 of the bags of words of answer and gold answer, 0 to 1; 1 for an exact match.
 
-    Words of the normalised text (no case, accents, punctuation, articles). Several gold answers
-    are one list: the answer is compared with all their labels joined, in whatever order.
+    The words are those of the normalised text (no case, accents, punctuation, articles). Several
+    gold answers are one list: the answer is compared with all their labels joined.
     """
     if exact_match(answer, gold):
         return 1.0
@@ -202,7 +201,7 @@ def token_f1(answer: str, gold: Sequence[Answer]) -> float:
 
 
 def substring_match(answer: str, gold: Sequence[Answer]) -> bool:
-    """Whether every gold label occurs in the answer as whole words; a date in any spelling."""
+    """Return whether the answer has every gold label as whole words; dates in any spelling."""
     if exact_match(answer, gold):
         return True
     words = searchable(answer)
@@ -210,14 +209,14 @@ def substring_match(answer: str, gold: Sequence[Answer]) -> bool:
 
 
 def _plain_words(text: str) -> str:
-    """Normalised text in which a number is one word: "1,234.5" is not "1 234 5"."""
+    """Return a normalised text in which a number is one word: "1,234.5" is not "1 234 5"."""
     joined = _THOUSANDS.sub("", _MIDNIGHT.sub("", fold(text)))
     return normalise_text(_DECIMAL_POINT.sub(_LETTER_POINT, joined))
 
 
 @lru_cache(maxsize=1 << 16)
 def searchable(text: str) -> str:
-    """Normalised words of a text, and behind them the ISO form of every date in it."""
+    """Return the normalised words of a text, followed by the ISO form of every date in it."""
     words = _plain_words(text)
     dates = [parse_date(found) for found in _DATE_IN_TEXT.findall(words)]
     return " | ".join([words, *(normalise_text(date) for date in dates if date)])
@@ -229,7 +228,7 @@ def _needle(label: str) -> str:
 
 
 def _contains(words: str, needle: str) -> bool:
-    """Whether the needle stands in normalised words with a word boundary at both ends."""
+    """Return whether normalised words contain the needle with a word boundary at both ends."""
     start = words.find(needle) if needle else -1
     while start >= 0:
         if _is_boundary(words, start) and _is_boundary(words, start + len(needle)):
@@ -247,7 +246,7 @@ def _is_boundary(words: str, at: int) -> bool:
 
 
 class _Index(NamedTuple):
-    """What a passage can be searched by."""
+    """Search keys of a passage."""
 
     words: str
     ids: frozenset[str]
@@ -261,10 +260,10 @@ def _index(passage: Evidence) -> _Index:
 
 
 def answer_in_evidence(answers: Sequence[Answer], evidence: Sequence[Evidence]) -> list[str]:
-    """The sources in which the gold answers stand; empty unless all of them stand in E_t.
+    """Return the sources that hold the gold answers; empty unless E_t holds all of them.
 
-    An answer stands in a passage that has it as an entity, by id or label, or names it in its text
-    as whole words.
+    A passage holds an answer if it has it as an entity, by id or label, or names it in its text as
+    whole words.
 
     Args:
         answers: the gold answers.

@@ -21,23 +21,23 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One line of a predictions file, as far as scoring reads it.
+    """One line of a predictions file, with the fields that scoring reads.
 
     Args:
         line: its number in the file, from 1.
-        conversation, turn: together the question's key.
-        answer: the generated text; "" where there was an error.
+        conversation, turn: ids, together the question's key.
+        answer: the generated text; "" after an error.
         gold: the gold answers, at least one.
-        candidates: the entities nearest to the answer, as ``metrics.nearest_entities`` gives.
-        source: where the benchmark says the answer comes from; None where it does not.
-        domain: the conversation's.
-        turn_index: position in the conversation, from 0; None where the line does not say.
-        answer_in_evidence: the sources that hold the answer; None where the line does not say.
-        num_tokens, milliseconds: what the answer took; NaN where the line does not say.
-        logprob: the answer's; NaN where the line does not say.
-        error: why there is no answer; None where there is one.
-        is_entity: whether the answer is the label of its first candidate, which nodes answered
-            with or an LM chose, so that the candidates have log-probabilities.
+        candidates: the entities nearest to the answer, from ``metrics.nearest_entities``.
+        source: source of the answer according to the benchmark; None: unknown.
+        domain: domain of the conversation.
+        turn_index: index in the conversation; None: not given.
+        answer_in_evidence: the sources that hold the answer; None: not given.
+        num_tokens, milliseconds: cost of the answer; NaN: not given.
+        logprob: log-probability of the answer; NaN: not given.
+        error: why there is no answer; None: there is one.
+        is_entity: the answer is the label of its first candidate (nodes answered, or an LM chose),
+            so that the candidates have log-probabilities.
     """
 
     line: int
@@ -64,15 +64,15 @@ def prediction_record(
     milliseconds: float,
     proposals: Sequence[Proposal] | None = None,
 ) -> Json:
-    """One line of a predictions file; the candidates never look at the gold answer.
+    """Return one line of a predictions file; its candidates do not depend on the gold answer.
 
     Args:
         example: the question.
-        answer: its text.
-        logprob: the answer's.
-        milliseconds: what it took.
-        proposals: what it was chosen from, best first; None: it was written, and the candidates
-            are the entities nearest to its text.
+        answer: text of the answer.
+        logprob: log-probability of the answer.
+        milliseconds: duration.
+        proposals: the entities that it was chosen from, best first; None: it was written, and the
+            candidates are the entities nearest to its text.
     """
     turn = example.conversation.turns[example.turn]
     found = _proposed(proposals) if proposals is not None else _nearest(answer, example)
@@ -117,7 +117,7 @@ def _proposed(proposals: Sequence[Proposal]) -> list[tuple[Entity, Json]]:
 
 
 def error_record(example: Example, error: str) -> Json:
-    """The line of a question that has no answer; ``score`` counts it as wrong."""
+    """Return the line of a question without an answer; ``score`` counts it as wrong."""
     turn = example.conversation.turns[example.turn]
     record = _question(example) | {"error": error}
     record |= {} if turn.source is None else {"source": turn.source}
@@ -125,11 +125,11 @@ def error_record(example: Example, error: str) -> Json:
 
 
 def bad_line_records(bad: BadLine, taken: set[str]) -> list[Json]:
-    """A line for every turn of a conversation that cannot be read, as far as it can be told.
+    """Return a line for every turn that an unreadable line of the input seems to hold.
 
     Args:
         bad: the line of the input.
-        taken: ids of conversations, which its own must differ from; it is added to them.
+        taken: ids of other conversations; the id of this one is made different and added.
     """
     record = bad.record or {}
     id_, turns = record.get("id"), record.get("turns")
@@ -178,29 +178,29 @@ def _gold(answers: Sequence[Answer]) -> list[Json]:
 
 
 def unfinished(path: str | Path) -> Path:
-    """The file that stands beside predictions as long as they are not whole."""
+    """Return the path of the file that exists while predictions are incomplete."""
     return Path(f"{path}.unfinished")
 
 
 def check_whole(path: str | Path) -> None:
-    """Whether predictions are whole.
+    """Check that predictions are complete.
 
     Raises:
         ValueError: they are not.
     """
     if unfinished(path).exists():
-        raise ValueError(f"{path}: not whole yet; the command that writes it goes on with it")
+        raise ValueError(f"{path}: not complete; run the command that writes it to resume")
 
 
 def read_predictions(path: str | Path) -> list[Prediction]:
-    """The predictions of a file, in its order.
+    """Read the predictions of a file, in its order.
 
-    A line that only says that a line of the input could not be read, and so neither question nor
-    gold answer, is not among them; a warning counts such lines.
+    Lines that only report an unreadable line of the input, without question and gold answer, are
+    left out; a warning counts them.
 
     Raises:
         ValueError: a line is malformed, has no gold answer, or repeats a question; the message
-            names file, line and field. Or the file is not whole yet.
+            names file, line and field. Or the file is not complete.
     """
     predictions: list[Prediction] = []
     lines: dict[tuple[str, str], int] = {}
@@ -234,7 +234,7 @@ def _parse(record: Json, location: Location) -> Prediction:
     if not gold:
         raise (location / "gold").error("no gold answer: there is nothing to score against")
     if error is None:
-        field(record, "candidates", list, location)  # without them H@1 would only be exact match
+        field(record, "candidates", list, location)  # without candidates H@1 would be exact match
     return Prediction(
         line=location.line or 0,
         conversation=field(record, "conversation", str, location),
@@ -278,7 +278,7 @@ def _turn_index(record: Json, location: Location) -> int | None:
 
 
 def _number(record: Json, name: str, location: Location, sign: int = 1) -> float:
-    """A number from 0, or, of sign -1, what a number up to 0 is without its sign."""
+    """Return a number from 0; with sign -1, the absolute value of a number up to 0."""
     value = record.get(name)
     if value is None:
         return math.nan
@@ -290,15 +290,15 @@ def _number(record: Json, name: str, location: Location, sign: int = 1) -> float
 
 
 def read_proposals(path: str | Path, num: int) -> dict[Key, Proposed]:
-    """The first entities of every question that is answered in a file of predictions.
+    """Read the first candidates of every answered question of a predictions file.
 
     Args:
         path: predictions of a model that answers from nodes.
-        num: most entities of a question.
+        num: largest number of entities of a question.
 
     Raises:
         ValueError: a line is malformed or repeats a question, or its candidates have no
-            log-probabilities; the message names file, line and field. Or the file is not whole.
+            log-probabilities; the message names file, line and field. Or the file is not complete.
     """
     check_whole(path)
     found: dict[Key, Proposed] = {}
@@ -314,14 +314,14 @@ def read_proposals(path: str | Path, num: int) -> dict[Key, Proposed]:
 
 
 def proposals_of(record: Json, location: Location) -> list[Proposal]:
-    """What a model that answers from nodes proposes to a question.
+    """Return the proposals for a question, from the prediction of a model that answers from nodes.
 
     Args:
-        record: its prediction.
-        location: where that stands, for the errors.
+        record: the prediction.
+        location: its location, for errors.
 
     Raises:
-        ValueError: as of ``read_proposals``.
+        ValueError: as ``read_proposals``.
     """
     field(record, "candidates", list, location)
     return [_proposal(one, at) for at, one in records(record, "candidates", location)]

@@ -10,20 +10,20 @@ import numpy as np
 from turngraph.data.types import Entity
 
 NUM_PROPOSALS = 20
-"""Entities of a question that answers from nodes keep, best first."""
+"""Largest number of entities kept for a question, best first."""
 Key = tuple[str, str]
 """Conversation and turn, by their ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """An entity as an answer; numbers are nats.
+    """An entity as an answer, with log-probabilities in nats.
 
     Args:
-        entity: which.
-        logprob: among what could have been proposed.
-        written: of its label, as an LM would write it; None where no LM was asked.
-        proposed: what ``logprob`` was before the LM was asked.
+        entity: the entity.
+        logprob: log-probability among all candidates.
+        written: log-probability of its label as text of an LM; None: there is no LM.
+        proposed: ``logprob`` before an LM chose; None: there is no LM.
     """
 
     entity: Entity
@@ -33,14 +33,14 @@ class Proposal:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """Those that there are, by name."""
+        """Return the log-probabilities that are known, by name."""
         known = {"logprob": self.logprob, "written": self.written, "proposed": self.proposed}
         return {name: value for name, value in known.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """What is proposed to a question, best first."""
+    """Proposals for a question, best first."""
 
     question: str
     proposals: list[Proposal]
@@ -49,13 +49,13 @@ class Proposed:
 def chosen(
     proposals: Sequence[Proposal], written: Sequence[float], weight: float
 ) -> list[Proposal]:
-    """What two models together think likeliest, best first: a product of experts (Hinton, 2002).
+    """Rank proposals by two models together, best first: a product of experts (Hinton, 2002).
 
         log p(a) = log p_LM(a) + w log p_nodes(a) - log of the sum over all proposals
 
     Args:
-        proposals: of one question, at least one.
-        written: log-probability of each label, as the LM would write it.
+        proposals: proposals for one question, at least one.
+        written: log-probability of each label as text of the LM.
         weight: w.
     """
     scores = np.array(written) + weight * np.array([p.logprob for p in proposals])

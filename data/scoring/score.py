@@ -1,7 +1,7 @@
 """Scores predictions: metrics per question, bootstrap intervals, breakdowns, differences.
 
-A predictions file has one line a turn and is all that scoring needs. Questions of one
-conversation hang together, so every interval resamples whole conversations.
+A predictions file has one line per turn; scoring needs nothing else. Questions of one conversation
+are dependent, so every interval resamples whole conversations.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _CHUNK = 200  # resamples at a time: 200 x 10,000 conversations are 16 MB
 
 
 class Estimate(NamedTuple):
-    """A mean with its 95 % bootstrap interval; all NaN where nothing was measured."""
+    """A mean with its 95 % bootstrap interval; all NaN if nothing was measured."""
 
     mean: float
     low: float
@@ -88,7 +88,7 @@ def score_predictions(path: str | Path) -> Scores:
 
 
 def _quality(one: Prediction) -> list[float]:
-    """The metrics of one question; after an error the answer is "" and nothing is right but E_t."""
+    """Return the metrics of one question; after an error only E_t can be right."""
     found = math.nan if one.error is None else 0.0
     if one.answer_in_evidence is not None:
         found = float(bool(one.answer_in_evidence))
@@ -105,13 +105,13 @@ def _quality(one: Prediction) -> list[float]:
 def bootstrap(
     values: np.ndarray, clusters: Sequence[str], num_resamples: int = NUM_RESAMPLES, seed: int = 0
 ) -> list[Estimate]:
-    """Mean and 95 % percentile interval of every column, whole clusters resampled.
+    """Return mean and 95 % percentile interval of every column, resampling whole clusters.
 
     Args:
         values: [questions, columns]; NaN is a question without this measurement.
         clusters: the conversation of every question.
-        num_resamples: how many samples of as many clusters are drawn with replacement.
-        seed: of the draws; the same draws serve all columns.
+        num_resamples: number of samples of all clusters, drawn with replacement.
+        seed: random seed; all columns use the same draws.
     """
     codes = np.unique(np.asarray(clusters, dtype=object).astype(str), return_inverse=True)[1]
     num_clusters = int(codes.max()) + 1
@@ -133,7 +133,7 @@ def bootstrap(
 
 
 def estimate(mean: float, samples: np.ndarray) -> Estimate:
-    """A mean with the 95 % percentile interval of its resamples."""
+    """Return a mean with the 95 % percentile interval of its resamples."""
     if math.isnan(mean):
         return Estimate(math.nan, math.nan, math.nan)
     low, high = np.nanpercentile(samples, INTERVAL)
@@ -141,7 +141,7 @@ def estimate(mean: float, samples: np.ndarray) -> Estimate:
 
 
 def summarise(scores: Scores, indices: Sequence[int] | None = None) -> Summary:
-    """The numbers of all questions, or of those at ``indices``."""
+    """Summarise all questions, or those at ``indices``."""
     chosen = list(range(len(scores.predictions)) if indices is None else indices)
     predictions = [scores.predictions[i] for i in chosen]
     conversations = [one.conversation for one in predictions]
@@ -155,10 +155,10 @@ def summarise(scores: Scores, indices: Sequence[int] | None = None) -> Summary:
 
 
 def breakdown(scores: Scores, by: str) -> dict[str, Summary]:
-    """A summary per group of questions, groups in sorted order (turns by number, from 1).
+    """Return a summary per group of questions, groups in sorted order (turns by number, from 1).
 
     Args:
-        scores: of one file.
+        scores: scores of one file.
         by: one of GROUPINGS. ``answer_type`` is that of the gold labels, "string" unless all
             share one; ``held_by`` is the source of the given passages that hold the answer; a
             question without source or domain is in the group "(none)".
@@ -175,7 +175,7 @@ def breakdown(scores: Scores, by: str) -> dict[str, Summary]:
 
 
 def group_of(one: Prediction, by: str, path: str) -> str | int:
-    """The group of a question: its turn as a number from 1, all others as text."""
+    """Return the group of a question: its turn as a number from 1, all others as text."""
     if by == "turn":
         if one.turn_index is None:
             raise Location(path, one.line, "turn_index").error("missing; --by turn needs it")
@@ -194,17 +194,17 @@ def _positions(scores: Scores) -> dict[tuple[str, str], int]:
 
 
 def common_questions(a: Scores, b: Scores) -> list[tuple[int, int]]:
-    """The positions in a and b of the questions that both answer, in a's order."""
+    """Return the indices in a and b of the questions that both answer, in a's order."""
     of_b = _positions(b)
     return [(i, of_b[key]) for key, i in _positions(a).items() if key in of_b]
 
 
 def paired_difference(a: Scores, b: Scores, metric: str = "hit_at_1") -> Estimate:
-    """Mean and 95 % interval of b minus a over their common questions, conversations resampled.
+    """Return mean and 95 % interval of b minus a on common questions, resampling conversations.
 
     Args:
         a: the baseline.
-        b: what is compared with it; above zero, b is better.
+        b: the other row; above zero, b is better.
         metric: a key of METRICS.
 
     Raises:
@@ -231,7 +231,7 @@ def score_files(
     Args:
         paths: at least one; the first is the baseline of the differences.
         by: the breakdowns, each one of GROUPINGS.
-        output_json: where the numbers are written too; NaN as null.
+        output_json: JSON file for the numbers, NaN as null; None: no file.
 
     Raises:
         ValueError: a file is malformed or shares no question with the first.
@@ -306,7 +306,7 @@ def _tables(report: Json) -> Iterator[Table]:
 
 
 def _short_names(paths: list[str]) -> list[str]:
-    """File names without their folders, as long as they stay distinct."""
+    """Return file names without folders if they are distinct, else paths."""
     names = [Path(path).stem for path in paths]
     return names if len(set(names)) == len(names) else paths
 
@@ -350,7 +350,7 @@ def _difference_table(differences: list[Json], names: list[str]) -> Table:
 
 
 def _print(table: Table) -> None:
-    """Print a table in full: where the terminal or pipe is narrower, nothing is cut."""
+    """Print a table in full, even if terminal or pipe are narrower."""
     console = Console()
     needed = console.measure(table, options=console.options.update(width=10_000)).maximum
     console.width = max(console.width, needed)

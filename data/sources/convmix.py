@@ -1,15 +1,15 @@
 """Reads ConvMix and CompMix, and the evidence that CONVINSE and EXPLAIGNN write beside them.
 
-A file is read as it is, JSON or JSON Lines, whatever its name ends in:
+JSON and JSON Lines are recognised by content, not by the file's name:
 
     questions   conversations ``{conv_id, domain, questions: [...]}`` (ConvMix), or single
                 questions ``{question_id, question, answers, ...}`` (CompMix), one turn each
     evidence    the same conversations or questions with their passages in ``top_evidences``, or an
                 object ``{question_id: [passages]}``
 
-What real files hold beside this: ``info`` for infobox; literal ``\\uXXXX`` escapes inside labels;
-dates and numbers with quotes of their own in id, label and text (the quotes in ``"+3000000"`` are
-characters of the id); ``retrieved_for_entity`` as an object or a list, often with an id alone;
+Variants in real files: ``info`` for infobox; literal ``\\uXXXX`` escapes inside labels;
+dates and numbers with quotes inside id, label and text (the quotes in ``"+3000000"`` are
+characters of the id); ``retrieved_for_entity`` as an object or a list, often with only an id;
 mentions that the tool could not link (``null`` or ``false`` for an id).
 """
 
@@ -45,7 +45,7 @@ Pool = dict[tuple[str, str], Evidence]
 
 @dataclass
 class _Found:
-    """What the files gave: passages by question, and what the report says about them."""
+    """Passages by question, and the counts for the report."""
 
     pools: dict[str, Pool] = field(default_factory=dict)
     entities: dict[Entity, Entity] = field(default_factory=dict)
@@ -55,12 +55,12 @@ class _Found:
 
     @property
     def num_read(self) -> int:
-        """Passages that were read, repeated ones too."""
+        """Number of passages read, repeated ones included."""
         return sum(map(len, self.pools.values())) + self.num_repeated
 
 
 def decode_escapes(text: str) -> str:
-    """Text with its literal ``\\uXXXX`` escapes decoded, surrogate pairs too.
+    """Decode literal ``\\uXXXX`` escapes in a text, surrogate pairs included.
 
     A surrogate without its partner becomes the replacement character.
     """
@@ -73,12 +73,12 @@ def decode_escapes(text: str) -> str:
 
 
 def iter_records(path: str | Path) -> Iterator[tuple[Location, Json]]:
-    """The objects of a JSON list or of JSON Lines, one by one, or the one object of a JSON file.
+    """Yield the objects of a JSON list or of JSON Lines, or the one object of a JSON file.
 
-    JSON Lines are read line by line and never held as a whole.
+    JSON Lines are read line by line, never all at once.
 
     Raises:
-        ValueError: the file is missing, not UTF-8, not JSON, or holds something else than objects.
+        ValueError: the file is missing, not UTF-8, not JSON, or holds anything but objects.
     """
     if not Path(path).is_file():
         raise ValueError(f"{path}: no such file")
@@ -94,14 +94,14 @@ def iter_records(path: str | Path) -> Iterator[tuple[Location, Json]]:
 
 
 def _is_lines(path: str | Path) -> bool:
-    """Whether the first line that is not blank is a complete JSON object."""
+    """Return whether the first line that is not blank is a complete JSON object."""
     with open(path, "rb") as file:
         first = next((line for line in file if line.strip()), b"").removeprefix(b"\xef\xbb\xbf")
     if not first.lstrip().startswith(b"{"):
         return False
     try:
         json.loads(first)
-    except ValueError:  # an object that goes on below, or a line that iter_lines would name
+    except ValueError:  # an object over several lines, or a line that iter_lines will refuse
         return first.rstrip().endswith(b"}")
     return True
 
@@ -121,10 +121,10 @@ def _load(path: str | Path) -> object:
 
 
 def parse_passage(record: Json, location: Location) -> Evidence:
-    """One passage of CONVINSE or EXPLAIGNN; its id is "" where it has none.
+    """Parse one passage of CONVINSE or EXPLAIGNN; its id is "" if it has none.
 
-    Entities are those of ``wikidata_entities``, then what else ``disambiguations`` linked, then
-    the entity that the passage was retrieved for, if its text names it.
+    The entities are those of ``wikidata_entities``, then others that ``disambiguations`` links,
+    then the entity that the passage was retrieved for, if its text names it.
 
     Raises:
         ValueError: text or source is missing or wrong, or an entity or a mention is malformed.
@@ -164,17 +164,17 @@ def _source(record: Json, location: Location) -> Source:
 
 
 def _unquote_id(id_: str) -> str:
-    """A date or number without the quotes and the plus of its Wikidata form; other ids as is."""
+    """Remove the quotes and the plus of Wikidata's dates and numbers; keep other ids."""
     return _unquote_label(id_, id_)
 
 
 def _unquote_label(label: str, id_: str) -> str:
-    """The label of a date or number without such quotes; the quotes of a title stay."""
+    """Remove such quotes from the label of a date or number; keep the quotes of a title."""
     return label.replace('"', "").removeprefix("+") if id_.startswith('"') else label
 
 
 def _entities(record: Json, name: str, location: Location) -> Iterator[tuple[str, str]]:
-    """(id, label) of each entity; one that has only the one of them is known by it."""
+    """Yield (id, label) of each entity; one that has only one of them uses it for both."""
     for at, entity in records(record, name, location):
         id_ = None if entity.get("id") is False else get(entity, "id", str, at, None)
         named = get(entity, "label", str, at) if id_ is None else get(entity, "label", str, at, id_)
@@ -183,7 +183,7 @@ def _entities(record: Json, name: str, location: Location) -> Iterator[tuple[str
 
 
 def _mentions(record: Json, location: Location) -> dict[str, list[str]]:
-    """Under which names the text mentions each linked id; a mention without a link gives none."""
+    """Return the names under which the text mentions each linked id; others are left out."""
     mentions: dict[str, list[str]] = {}
     for index, pair in enumerate(get(record, "disambiguations", list, location, [])):
         at = location / "disambiguations" / index
@@ -201,7 +201,7 @@ def _mentions(record: Json, location: Location) -> dict[str, list[str]]:
 
 
 def _retrieved_for(record: Json, location: Location) -> list[tuple[str, str]]:
-    """Entities, not properties, that the passage was retrieved for and that have a label."""
+    """Return the entities (not properties) with a label that the passage was retrieved for."""
     value = record.get("retrieved_for_entity")
     value = [value] if isinstance(value, dict) else value
     found = _entities({"retrieved_for_entity": value}, "retrieved_for_entity", location)
@@ -209,14 +209,13 @@ def _retrieved_for(record: Json, location: Location) -> list[tuple[str, str]]:
 
 
 def read_convmix(questions: str | Path, evidence: Sequence[str | Path] = ()) -> list[Conversation]:
-    """Conversations of a ConvMix or CompMix file, each turn with its own evidence pool.
+    """Read a ConvMix or CompMix file as conversations, each turn with its own evidence pool.
 
-    A passage keeps its id; one without gets its position in the conversation, so that the same
-    passage at two turns has one id. Passages of one question with the same source and text become
-    one.
+    A passage keeps its id; one without an id gets its position in the conversation, so that the
+    same passage at two turns has one id. Equal passages (source and text) of a question are merged.
 
     Args:
-        questions: the benchmark file; evidence that stands in it is read too.
+        questions: the benchmark file; evidence in it is read, too.
         evidence: files of the CONVINSE or EXPLAIGNN tools; a question's passages are joined.
 
     Raises:
@@ -330,7 +329,7 @@ def _add_passages(question_id: str, record: Json, location: Location, found: _Fo
 
 
 def _with_evidence(conversation: Conversation, found: _Found) -> Conversation:
-    """The conversation with its pools; equal passages of different turns are one object."""
+    """Return the conversation with its pools; equal passages of its turns are one object."""
     what = f"conversation {conversation.id}"
     positions: dict[tuple[str, str], str] = {}
     same: dict[Evidence, Evidence] = {}
@@ -376,7 +375,7 @@ def _some(ids: Iterable[str]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Turn ConvMix or CompMix with its evidence files into the project's JSON Lines.
+    """Convert ConvMix or CompMix with its evidence files to the project's JSON Lines.
 
     Raises:
         ValueError: a file is missing or malformed.

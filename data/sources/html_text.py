@@ -31,7 +31,7 @@ _NO_COMMA_BEFORE = ",;:.)]([–—-/&"
 
 
 def children(node: LexborNode) -> Iterator[LexborNode]:
-    """The child nodes of a node, text among them."""
+    """Return the child nodes of a node, text nodes included."""
     child = node.child
     while child is not None:
         yield child
@@ -39,7 +39,7 @@ def children(node: LexborNode) -> Iterator[LexborNode]:
 
 
 def link_target(node: LexborNode) -> str | None:
-    """The title of the page that a link names; None for files, anchors and other sites."""
+    """Return the title of the page that a link names; None for files, anchors, other sites."""
     attributes = node.attributes
     href, title = attributes.get("href") or "", attributes.get("title") or ""
     if title.endswith(_MISSING_PAGE):
@@ -54,7 +54,7 @@ class TextWriter:
     """Collects text with single spaces, its links, and its lines.
 
     Args:
-        comma: part lines by ", " where no other mark does; else by a space.
+        comma: separate lines by ", " unless they end with a mark; False: by a space.
         unseen: ``mem_id`` of the elements to leave out.
     """
 
@@ -95,11 +95,11 @@ class TextWriter:
         return " " if no_comma or not self.comma else ", "
 
     def end_line(self) -> None:
-        """What comes next stands on a line of its own."""
+        """End the current line."""
         self.gap = "\n"
 
     def inline(self, node: LexborNode) -> None:
-        """Add a node and all below it that is seen."""
+        """Add the visible text of a node and of all nodes below it."""
         tag = node.tag
         if tag == "-text":
             self.add(node.text_content or "")
@@ -118,7 +118,7 @@ class TextWriter:
             self.end_line()
 
     def finish(self) -> RichText:
-        """The text collected so far; the writer is empty after it."""
+        """Return the collected text and empty the writer."""
         text = "".join(self.parts)
         links = []
         for start, end, target in self.links:
@@ -131,7 +131,7 @@ class TextWriter:
 
 
 def inline_text(node: LexborNode, unseen: Container[int], comma: bool = False) -> RichText:
-    """The seen text of an element, with its links."""
+    """Return the visible text of an element, with its links."""
     writer = TextWriter(comma, unseen)
     for child in children(node):
         writer.inline(child)
@@ -139,14 +139,14 @@ def inline_text(node: LexborNode, unseen: Container[int], comma: bool = False) -
 
 
 def table_groups(table: LexborNode) -> Iterator[tuple[bool, list[LexborNode]]]:
-    """The row groups of a table: whether it is the ``thead``, and its rows."""
+    """Yield the row groups of a table: whether each is the ``thead``, and its rows."""
     for group in children(table):
         if group.tag in _GROUPS:
             yield group.tag == "thead", [row for row in children(group) if row.tag == "tr"]
 
 
 def outer_tables(node: LexborNode) -> Iterator[LexborNode]:
-    """The tables below an element that stand in no other table there."""
+    """Return the tables below an element that are not inside another one."""
     for child in children(node):
         if child.tag == "table":
             yield child
@@ -157,7 +157,7 @@ def outer_tables(node: LexborNode) -> Iterator[LexborNode]:
 def read_cells(
     row: LexborNode, in_head: bool, unseen: Container[int]
 ) -> tuple[list[Cell], list[str]]:
-    """The cells of a table row, and the spans that are no numbers (read as 1)."""
+    """Return the cells of a table row, and the spans that are not numbers (read as 1)."""
     cells: list[Cell] = []
     bad: list[str] = []
     for node in children(row):
@@ -176,7 +176,7 @@ def read_cells(
 
 
 def _image_text(cell: LexborNode, unseen: Container[int]) -> str:
-    """What a cell of images says ("Yellow card", "Yes"); nothing where that is a file's name."""
+    """Return the text of a cell of images ("Yellow card"); empty if it is a file's name."""
     texts = []
     for image in cell.css("img"):
         text = " ".join((image.attributes.get("alt") or "").split())
@@ -205,7 +205,7 @@ def _span(value: str | None, name: str, bad: list[str]) -> int:
 
 
 def _is_bold(cell: LexborNode, text: str, unseen: Container[int]) -> bool:
-    """All of the cell's text stands in one bold element."""
+    """Return whether all text of the cell is in one bold element."""
     for node in children(cell):
         if node.tag in BOLD:
             return inline_text(node, unseen, comma=True).text == text

@@ -11,21 +11,21 @@ from turngraph.data.sources.page_entities import Passage
 from turngraph.data.sources.table_grid import Cell, RichText, anchors, is_value
 
 _BULLETS = "•·–—- "
-_MIN_STATEMENT_WORDS = 3  # a heading that says something itself: "Studio album by The Beatles"
+_MIN_STATEMENT_WORDS = 3  # a heading that is a statement: "Studio album by The Beatles"
 
 
 def infobox_passages(
     table: LexborNode, title: str, name: str, unseen: set[int], is_first: bool = True
 ) -> list[Passage]:
-    """The passages of an infobox, with ids ``{name}r0``, ``{name}r1``, ...
+    """Return the passages of an infobox, with ids ``{name}r0``, ``{name}r1``, ...
 
     Args:
         table: the infobox.
         title: the page's title.
-        name: the beginning of the passages' ids.
+        name: prefix of the passages' ids.
         unseen: ``mem_id`` of elements to leave out; nested tables are added to it.
-        is_first: the page's first infobox is about the page; a later one is about its own
-            heading, which then stands in each of its passages.
+        is_first: the page's first infobox is about the page. A later one is about its heading,
+            which each of its passages then names.
     """
     box = _Infobox(title, name, unseen, is_first)
     box.read(table)
@@ -68,7 +68,7 @@ class _Infobox:
             self._add(self.section, "", row, contents, 0)
 
     def _single(self, cell: Cell) -> None:
-        """A cell alone in its row: the infobox's heading, a section's, or a text."""
+        """Read a cell alone in its row: the infobox's heading, a section's, or a text."""
         text = cell.content.text
         if not self.has_heading and (cell.is_header or not self.passages):
             self.has_heading = True

@@ -74,7 +74,7 @@ def front_matter(text: str) -> tuple[list[tuple[str, str]], str]:
 
 
 def plain_text(inline: Token) -> Text:
-    """What a reader sees of a line of Markdown; images are their descriptions."""
+    """Return the visible text of a line of Markdown, with the descriptions of images."""
     parts: list[str] = []
     links: list[str] = []
     begins: list[int | None] = []
@@ -99,7 +99,7 @@ def plain_text(inline: Token) -> Text:
 
 
 def _rows(tokens: Sequence[Token], lines: Sequence[str]) -> Iterator[list[Text]]:
-    """The rows of a table; cells beyond its header, which markdown-it leaves out, as they stand."""
+    """Yield the rows of a table, with the cells beyond its header that markdown-it leaves out."""
     row: list[Text] = []
     for token in tokens:
         if token.type == "tr_open":

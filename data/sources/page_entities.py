@@ -1,8 +1,8 @@
-"""Resolves what the passages of one page mention: links, and cells and values by their text.
+"""Resolves the entities of one page's passages: links, and cells and values by their text.
 
-Equal cells get one id. Where a page links a cell's text somewhere to exactly one target, the id is
-that target's title, so that linked and unlinked mentions are one entity; a number, a date and a
-text that is linked to several targets is known by its value ("value:1989").
+Equal cells get one id. If the page links a cell's text to exactly one target, the id is the
+target's title, so that linked and unlinked mentions are one entity. The id of a number, a date or a
+text with several targets is its value ("value:1989").
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from turngraph.data.types import Entity, Evidence, Source
 VALUE = "value:"
 MIN_NUMBER_LENGTH = 3
 MIN_NAME_LENGTH = 3
-_normal = lru_cache(maxsize=1 << 16)(normalise_value)  # cells and links come again and again
+_normal = lru_cache(maxsize=1 << 16)(normalise_value)  # cells and links repeat often
 _DISAMBIGUATION = re.compile(r"\s*\([^()]*\)$")
 _MONTH = "|".join(name.capitalize() for name in MONTHS)
 _DATE = re.compile(
@@ -54,24 +54,24 @@ class Passage:
 
 @dataclass(slots=True)
 class PageNames:
-    """How one page names things: ids by normalised value, and a label for each id."""
+    """Names of one page: ids by normalised value, and a label for each id."""
 
     title: str
     ids: dict[str, str]
     labels: dict[str, str]
 
     def value_id(self, text: str) -> str:
-        """The entity id of a cell, an infobox value or a gold answer."""
+        """Return the entity id of a cell, an infobox value or a gold answer."""
         return self.ids.get(norm := _normal(text), VALUE + norm)
 
 
 def strip_disambiguation(title: str) -> str:
-    """A title without the parenthesis at its end ("Kyle Abbott (pitcher)" -> "Kyle Abbott")."""
+    """Remove the parenthesis at a title's end ("Kyle Abbott (pitcher)" -> "Kyle Abbott")."""
     return _DISAMBIGUATION.sub("", title) or title
 
 
 def resolve_entities(title: str, passages: Sequence[Passage]) -> tuple[list[Evidence], PageNames]:
-    """The passages of a page as evidence with entities, and the page's names.
+    """Return the passages of a page as evidence with entities, and the page's names.
 
     Args:
         title: the page's title, an entity of every passage.
@@ -108,7 +108,7 @@ def _labels(
     targets: Sequence[str],
     anchors: dict[str, set[str]],
 ) -> dict[str, str]:
-    """The form that an answer takes: the commonest cell text, else the title of the target."""
+    """Return the label of each id: its most frequent cell text, else the target's title."""
     shown: dict[str, Counter[str]] = {}
     for passage in passages:
         for text in passage.values:
@@ -147,9 +147,9 @@ def _evidence(passage: Passage, names: PageNames, finder: _ValueFinder) -> Evide
 class _ValueFinder:
     """Finds the values of a page's cells in its sentences.
 
-    A name must stand there in its own case as whole words, a number or a date by its value. Left
-    out as chance: names of fewer than 3 characters or without an upper-case letter or digit, and
-    numbers of fewer than 3 characters (a row's rank is in no relation to "the 12 teams").
+    A name must occur as whole words in the same case, a number or a date by its value. Names of
+    fewer than 3 characters or without an upper-case letter or digit, and numbers of fewer than 3
+    characters, are left out: they match by chance (a row's rank and "the 12 teams").
     """
 
     def __init__(self, names: PageNames, values: Iterable[str]) -> None:
@@ -167,14 +167,14 @@ class _ValueFinder:
             self.automaton.make_automaton()
 
     def find(self, text: str) -> Iterator[tuple[str, str]]:
-        """(entity id, text as it stands there) of each value; longer ones first win."""
+        """Yield (entity id, text in the sentence) of each value; longer matches take precedence."""
         text = unicodedata.normalize("NFKC", text)
         taken = bytearray(len(text))
         for match in _DATE.finditer(text):
             if parse_date(match[0]) in self.plain:
                 yield self.names.value_id(match[0]), match[0]
             taken[slice(*match.span())] = b"\1" * len(match[0])
-            if year := _YEAR.search(text, *match.span()):  # the year alone may be a cell
+            if year := _YEAR.search(text, *match.span()):  # a year by itself may be a cell
                 taken[slice(*year.span())] = bytes(4)
         for start, end, name in self._names(text):
             if not any(taken[start:end]):
@@ -187,7 +187,7 @@ class _ValueFinder:
                 yield self.names.value_id(match[0]), match[0]
 
     def _names(self, text: str) -> list[tuple[int, int, str]]:
-        """Whole-word matches of names, longest first."""
+        """Yield whole-word matches of names, longest first."""
         if not len(self.automaton):
             return []
         matches = []

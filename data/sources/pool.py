@@ -1,8 +1,8 @@
 """Reads a folder of text, Markdown, HTML and CSV files as one evidence pool.
 
-Every passage opens with the title of its file: the first heading, else ``<title>``, else the file's
-name. Sentences, items of lists and blocks of code become text, rows of tables become rows with
-their headers, and the ``key: value`` lines at the head of a Markdown file become infobox rows.
+Every passage begins with its file's title: the first heading, else ``<title>``, else the name.
+Sentences, list items and code blocks become text, and table rows become rows with their headers.
+The ``key: value`` lines at the head of a Markdown file become infobox rows.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ logger = logging.getLogger(__name__)
 NAMED_FILES = 5
 FIRST_ROWS = 20
 LONGEST_SENTENCE = 500
-"""Characters; lines of a text that make a longer one are no sentence: each stands for itself."""
+"""In characters. Lines that would form a longer sentence are read as one passage each."""
 
 
 @dataclass
 class _File:
-    """One file's passages so far; ``names`` are its links and cells, known to be entities."""
+    """Passages of one file; ``names`` are its links and cells, which are entities."""
 
     title: str
     section: str = ""
@@ -65,13 +65,13 @@ class _File:
 
 
 def read_folder(folder: str | Path) -> list[Evidence]:
-    """The evidence pool of a folder, its files in the order of their names, with entities.
+    """Read a folder as an evidence pool with entities, its files in the order of their names.
 
     Ids are "folder/file.md#12". Files of other kinds are counted and named in a warning.
 
     Raises:
-        ValueError: there is no such folder or nothing in it to read, or a file is not UTF-8 or a
-            broken CSV; the message names file and line.
+        ValueError: the folder is missing or has no file to read, or a file is not UTF-8 or broken
+            CSV; the message names file and line.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -97,7 +97,7 @@ def read_folder(folder: str | Path) -> list[Evidence]:
 
 
 def read_file(path: Path) -> list[Evidence]:
-    """The passages of one file, with its title, links and cells for entities, and without ids.
+    """Read the passages of one file, with its title, links and cells, without ids.
 
     Raises:
         ValueError: the file cannot be read; the message names file and line.
@@ -150,7 +150,7 @@ def _read_html(text: str, path: Path) -> list[Evidence]:
 
 
 def _with_plain_ids(passage: Evidence) -> Evidence:
-    """A page's ids hold for that page alone; here the same name is the same in every file."""
+    """Replace a page's own ids by names, which mean the same in every file."""
     entities: dict[str, Entity] = {}
     for entity in passage.entities:
         id_ = normalise_value(entity.id.removeprefix(VALUE))
@@ -176,9 +176,9 @@ def _read_csv(text: str, path: Path) -> list[Evidence]:
 
 
 def _delimiter(text: str) -> str:
-    """Comma or semicolon: the one that parts the first rows into equally many cells, or into more.
+    """Return comma or semicolon: the one that gives the first rows equally many, or more, cells.
 
-    Where both do, as in ``Price (EUR, net);Number`` over ``1,50;3``, the comma is in the numbers.
+    If both do, as in ``Price (EUR, net);Number`` over ``1,50;3``, the comma belongs to numbers.
     """
 
     def widths(delimiter: str) -> list[int]:
@@ -202,7 +202,7 @@ def _add_csv_row(file: _File, headers: list[str], cells: list[str], location: Lo
 
 
 def _add_row(file: _File, headers: list[str], cells: list[str], links: Sequence[str] = ()) -> None:
-    """A row; short ones are filled up, and cells without a header stand bare."""
+    """Add a row; short rows are padded, and cells without a header are added as they are."""
     width = max(len(headers), len(cells))
     headers = headers + [""] * (width - len(headers))
     cells = cells + [""] * (width - len(cells))

@@ -1,9 +1,9 @@
 """Reads SQA (Iyyer et al. 2017) with the Wikipedia pages of its tables as conversations.
 
 The questions' tables are CSV files in plain ASCII, the pages the saved HTML of WikiTableQuestions.
-The pool of a conversation is its page; the gold table is the page's own, found by the number that
-the page's JSON file gives and by its rows. SQA's gold answers are cells: each takes the spelling of
-its cell on the page ("Ásmundur", which the CSV has as "Asmundur"), and that cell's entity id.
+The pool of a conversation is its page. The gold table is found on the page by the number in the
+page's JSON file and by its rows. SQA's gold answers are cells: each gets the spelling of its cell
+on the page ("Ásmundur", in the CSV "Asmundur"), and that cell's entity id.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class Question:
 
 
 def read_questions(path: str | Path) -> list[Question]:
-    """The questions of an SQA file in its order.
+    """Read the questions of an SQA file, in its order.
 
     Raises:
-        ValueError: the file, a line or a field is not as SQA has it; names file, line and field.
+        ValueError: a line or field is not in SQA's format; the message names file, line and field.
     """
     questions = []
     rows = _read_tsv(path)
@@ -132,7 +132,7 @@ def _parse_question(row: dict[str, str], location: Location) -> Question:
 
 
 def _parse_list(text: str, location: Location) -> list[str]:
-    """A list of strings as Python writes it; line breaks inside the strings may be bare."""
+    """Parse a list of strings as Python writes it; strings may contain line breaks."""
     try:
         value = ast.literal_eval(text.replace("\r", "").replace("\n", "\\n"))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -150,10 +150,10 @@ def _parse_pair(text: str, location: Location) -> tuple[int, int]:
 
 
 def read_split(path: str | Path, part: str) -> set[str]:
-    """The tables of one part of a split file ``{"train": [...], "tune": [...], "dev": [...]}``.
+    """Read the tables of one part of a split file ``{"train": [...], "dev": [...]}``.
 
     Raises:
-        ValueError: the file is no such object or lacks the part.
+        ValueError: the file is not such an object or lacks the part.
     """
     try:
         split: Any = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -168,10 +168,10 @@ def read_split(path: str | Path, part: str) -> set[str]:
 
 
 def group_questions(questions: Sequence[Question]) -> dict[str, list[Question]]:
-    """The questions by conversation, each in the order of its positions.
+    """Group questions by conversation, each in the order of its positions.
 
     Raises:
-        ValueError: a position comes twice, or the questions of a conversation have several tables.
+        ValueError: a position repeats, or the questions of a conversation have several tables.
     """
     groups: dict[str, list[Question]] = {}
     for question in questions:
@@ -193,14 +193,14 @@ def convert(
     hide_gold_table: bool = False,
     workers: int = 1,
 ) -> tuple[list[Conversation], Counter[str]]:
-    """The conversations of some questions with their pages as pools, and counts for the log.
+    """Return the conversations of questions with their pages as pools, and counts for the log.
 
     Args:
         questions: from ``read_questions``.
         tables: folder of the CSV tables.
         pages: folder of the pages.
-        hide_gold_table: leave out the gold tables' rows, and every question that the rest of its
-            page cannot answer.
+        hide_gold_table: leave out the rows of gold tables, and questions that the rest of the page
+            cannot answer.
         workers: processes that read pages; the result does not depend on it.
 
     Raises:
@@ -244,7 +244,7 @@ def _read_pages(tasks: Sequence[SqaPageTask], workers: int) -> Iterator[SqaPage]
 
 
 def _log_to_stderr() -> None:
-    """A worker that was started afresh, not forked, has no log handler yet."""
+    """Add a log handler in a worker that was spawned, not forked."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
 
 
@@ -270,7 +270,7 @@ def _conversation(
 
 
 def _answers(question: Question, page: SqaPage) -> tuple[Answer, ...]:
-    """The answers in order, equal ones once (SQA lists a value as often as cells hold it)."""
+    """Return the answers in order, equal ones once (SQA repeats a value for each of its cells)."""
     distinct: dict[str, Answer] = {}
     for answer in (page.answers[cell] for cell in question.cells):
         if answer.label:
@@ -279,7 +279,7 @@ def _answers(question: Question, page: SqaPage) -> tuple[Answer, ...]:
 
 
 def log_counts(conversations: Sequence[Conversation], left_out: Counter[str]) -> None:
-    """Log what was written, in how many single answers it stands, and what is not in it."""
+    """Log what was written, how many single answers the pools hold, and what is missing."""
     pools = {id(c.evidence): c.evidence for c in conversations}
     passages = Counter(passage.source for pool in pools.values() for passage in pool)
     entities = sum(

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 MIN_SHARED_CELLS = 0.5
 _TABLE_FILE = re.compile(r"(\w+)_(\w+)\.csv")
-# The CSV files are ASCII: what has no accent to lose was spelled out.
+# The CSV files are ASCII: letters that are not a base letter with an accent are spelled out.
 _ASCII = {"ø": "o", "ł": "l", "đ": "d", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th", "ı": "i"}
 _ASCII |= {"°": "deg", "£": "ps", "€": "eur", "×": "x"}
 _TO_ASCII = str.maketrans(_ASCII)
@@ -37,7 +37,7 @@ class SqaPageTask:
     """What to read for one table.
 
     Args:
-        table: as the questions name it: "table_csv/203_149.csv".
+        table: its name in the questions: "table_csv/203_149.csv".
         tables: folder of the CSV files.
         pages: folder of the pages.
         cells: the answers whose ids are wanted, as (row, column, text).
@@ -58,9 +58,9 @@ class SqaPage:
     Args:
         table: as in the task.
         evidence: the pool.
-        answers: each answer as the page spells it, with its entity id where the pool names it.
-        answerable: with the gold table hidden, the answers that stand in the pool all the same,
-            as an entity or in a text.
+        answers: each answer in the page's spelling, with its entity id if the pool names it.
+        answerable: with the gold table hidden, the answers that the pool still holds, as an
+            entity or in a text.
         counts: what could not be read or was left out.
     """
 
@@ -72,13 +72,13 @@ class SqaPage:
 
 
 def page_file(table: str) -> str | None:
-    """The page of a table without its ending: "203_149.csv" -> "203-page/149", else None."""
+    """Return a table's page without its suffix: "203_149.csv" -> "203-page/149"; else None."""
     match = _TABLE_FILE.fullmatch(Path(table).name)
     return f"{match[1]}-page/{match[2]}" if match else None
 
 
 def read_sqa_page(task: SqaPageTask) -> SqaPage:
-    """The pool of a page and the ids of its answers; what cannot be read is logged and counted."""
+    """Return the pool of a page and the ids of its answers; log and count what is unreadable."""
     result = SqaPage(task.table)
     rows = _read_csv(task, result)
     raw, table_index = _read_raw(task, result)
@@ -118,7 +118,7 @@ def _read_csv(task: SqaPageTask, result: SqaPage) -> list[list[str]]:
 
 
 def _read_raw(task: SqaPageTask, result: SqaPage) -> tuple[RawPage, int | None]:
-    """The page, or an empty one where it cannot be read; and the number of its gold table."""
+    """Return the page, empty if it cannot be read, and the number of its gold table."""
     path = task.pages / f"{page_file(task.table)}.html"
     title, table_index = Path(task.table).stem, None
     try:
@@ -133,7 +133,7 @@ def _read_raw(task: SqaPageTask, result: SqaPage) -> tuple[RawPage, int | None]:
 
 
 def _add_csv_rows(raw: RawPage, rows: Sequence[Sequence[str]], result: SqaPage) -> None:
-    """The gold table from its CSV file, where the page does not have it."""
+    """Add the gold table from its CSV file if the page does not have it."""
     logger.warning("%s: the page has no table like it; its CSV rows are taken", result.table)
     result.counts["gold tables taken from their CSV file"] += 1
     headers = [" ".join(text.split()) for text in rows[0]] if rows else []
@@ -149,14 +149,14 @@ def _add_csv_rows(raw: RawPage, rows: Sequence[Sequence[str]], result: SqaPage) 
 
 
 def ascii_key(text: str) -> str:
-    """The letters and digits of a text in ASCII, to compare a CSV's cell with a page's."""
+    """Return the letters and digits of a text in ASCII, to compare cells of CSV and page."""
     return _NOT_ALPHANUMERIC.sub("", fold(text).translate(_TO_ASCII))
 
 
 def _find_gold(
     raw: RawPage, table_index: int | None, rows: Sequence[Sequence[str]]
 ) -> PageTable | None:
-    """The table with the given number if it has the CSV's rows, else the one most like it."""
+    """Return the table with the given number if it has the CSV's rows, else the most similar."""
     numbered = []
     if table_index is not None:
         numbered = [table for table in raw.tables if table.wikitable == table_index]
@@ -170,9 +170,9 @@ def _find_gold(
 
 
 def align_rows(rows: Sequence[Sequence[str]], grid: Sequence[Sequence[str]]) -> dict[int, int]:
-    """For each CSV row the grid row with the same cells, or with at least half of them.
+    """Map each CSV row to the grid row with the same cells, or with at least half of them.
 
-    Equal rows are taken in order.
+    Equal rows are matched in order.
     """
     keys = [frozenset(map(ascii_key, line)) - {""} for line in grid]
     same: dict[frozenset[str], list[int]] = {}
@@ -196,9 +196,9 @@ def align_rows(rows: Sequence[Sequence[str]], grid: Sequence[Sequence[str]]) -> 
 def align_columns(
     rows: Sequence[Sequence[str]], grid: Sequence[Sequence[str]], aligned: dict[int, int]
 ) -> dict[int, int]:
-    """For each CSV column the grid column that has its text in most rows, and at least in half.
+    """Map each CSV column to the grid column with the same text in most rows, and at least half.
 
-    A column whose text is lost in ASCII ("東京" became "Dong Jing") lies between its neighbours.
+    A column whose text is lost in ASCII ("東京" became "Dong Jing") is found by its neighbours.
     """
     votes: dict[int, Counter[int]] = {}
     for row, line in aligned.items():
@@ -229,7 +229,7 @@ class _GoldCells:
         self.columns = align_columns(rows, self.grid, self.rows)
 
     def text(self, row: int, column: int, text: str) -> str:
-        """The page's spelling of a CSV cell; the CSV's where the page's cell cannot be told."""
+        """Return the page's spelling of a CSV cell; the CSV's if the page's cell is unknown."""
         if row not in self.rows:
             return text
         line, key = self.grid[self.rows[row]], ascii_key(text)
@@ -242,7 +242,7 @@ class _GoldCells:
 
 
 def _find_answers(task: SqaPageTask, result: SqaPage, page: Page, gold: _GoldCells) -> None:
-    """Fill in the answers, and which of them the pool can answer."""
+    """Set the answers, and which of them the pool holds."""
     known = {entity.id for passage in result.evidence for entity in passage.entities}
     texts = ""
     if task.hide_gold_table:

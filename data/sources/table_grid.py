@@ -1,6 +1,6 @@
 """Reads tables with spans: cells to a grid, and the grid to rows under their headers.
 
-Nothing here knows HTML: a reader gives each table row as its list of cells.
+It does not depend on HTML: a reader gives each table row as a list of cells.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ MAX_COLUMNS = 1000
 MAX_SLOTS = 500_000
 _YEARS = re.compile(r"(?:1\d|20)\d\d(?:[–-]\d{2,4})?")
 _MAX_GROUP_LABEL = 80
-_DASHES = "-‐‑‒–—―−⁃ "  # a cell of dashes is Wikipedia's empty cell
+_DASHES = "-‐‑‒–—―−⁃ "  # dashes mark an empty cell on Wikipedia
 
 
 @dataclass(slots=True)
 class Link:
-    """A link inside a text: where its anchor stands, in characters, and the page it names."""
+    """A link inside a text: the span of its anchor, in characters, and the page it names."""
 
     start: int
     end: int
@@ -27,25 +27,25 @@ class Link:
 
 @dataclass(slots=True)
 class RichText:
-    """A text with its links and, where line breaks or list items part it, its lines."""
+    """A text with its links and, if line breaks or list items divide it, its lines."""
 
     text: str
     links: list[Link] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
 
     def values(self) -> list[str]:
-        """What of it can be named or answered with: the whole, and each line where it has some."""
+        """The texts that can be an entity: the whole text, and each of its lines."""
         texts = [self.text, *self.lines] if len(self.lines) > 1 else [self.text]
         return list(filter(is_value, texts))
 
 
 def is_value(text: str) -> bool:
-    """Whether a text can be an entity: it has a letter or a digit."""
+    """Return whether a text can be an entity: it has a letter or a digit."""
     return any(map(str.isalnum, text))
 
 
 def anchors(rich: RichText, start: int = 0, end: int | None = None) -> list[tuple[str, str]]:
-    """(anchor text, target) of the links that begin between two places of a text."""
+    """Return (anchor text, target) of the links that begin inside a span of the text."""
     end = len(rich.text) if end is None else end
     return [
         (rich.text[link.start : link.end], link.target)
@@ -56,14 +56,14 @@ def anchors(rich: RichText, start: int = 0, end: int | None = None) -> list[tupl
 
 @dataclass(slots=True)
 class Cell:
-    """A cell as it is written: its text, and how many columns and rows it spans.
+    """A cell in the source: its text, and how many columns and rows it spans.
 
     Args:
         content: the text as a value.
-        header: the text as a header, which differs where lines are broken.
-        is_header: marked as one, or all of it bold.
-        colspan: columns that it covers.
-        rowspan: rows that it covers; 0 means all rows to the end.
+        header: the text as a header, which joins lines differently.
+        is_header: the cell is marked as a header, or all of it is bold.
+        colspan: number of columns that it covers.
+        rowspan: number of rows that it covers; 0: all rows to the end.
     """
 
     content: RichText
@@ -79,16 +79,16 @@ Headers = list[list[Cell]]
 
 @dataclass(slots=True)
 class Row:
-    """A row under its headers, one entry a cell (a cell that spans columns stands once).
+    """A row with its headers, one entry per cell (a cell that spans columns occurs once).
 
-    What the cell before has already said of a header is left out: under "Peak positions" over
+    Header levels that the previous cell already names are left out: under "Peak positions" over
     "GER" and "UK" the headers are "Peak positions GER" and "UK".
 
     Args:
         index: the row's number in the grid, from 0.
-        headers: a header for each cell, "" where it has none.
-        cells: the cells that are not empty and no mere dash.
-        group: the full-width row above it ("Group A"), "" where there is none.
+        headers: a header for each cell, "" if it has none.
+        cells: the cells that are not empty or a dash.
+        group: the full-width row above it ("Group A"), "" if there is none.
     """
 
     index: int
@@ -99,14 +99,14 @@ class Row:
 
 @dataclass(slots=True)
 class Note:
-    """A full-width row that is no group label: a text of its own."""
+    """A full-width row that is not a group label but a text."""
 
     index: int
     content: RichText
 
 
 def read_grid(rows: Sequence[Sequence[Cell]]) -> Grid:
-    """The grid of a table: each slot names the cell that covers it, None where none does.
+    """Return the grid of a table: each slot holds the cell that covers it, or None.
 
     Raises:
         ValueError: the spans give more than ``MAX_SLOTS`` slots.
@@ -129,7 +129,7 @@ def read_grid(rows: Sequence[Sequence[Cell]]) -> Grid:
 def _fill_row(
     cells: Sequence[Cell], open_cells: dict[int, tuple[Cell, int]], rows_left: int
 ) -> list[Cell | None]:
-    """One row of the grid; ``open_cells`` is, by column, the cell from above and its rows left."""
+    """Fill one row; ``open_cells`` maps columns to cells from above and their rows left."""
     line: dict[int, Cell] = {}
     for column, (cell, left) in list(open_cells.items()):
         line[column] = cell
@@ -151,14 +151,14 @@ def _fill_row(
 
 
 def iter_rows(grid: Grid, first_row_is_header: bool = False) -> Iterator[Row | Note]:
-    """The rows of a grid under their headers, multi-level ones joined ("Regular season GP").
+    """Yield the rows of a grid with their headers, levels joined ("Regular season GP").
 
-    A header row that comes again is left out, one that differs takes over for the rows below it,
+    A repeated header row is left out, a different one replaces the headers of the rows below it,
     and a short full-width row groups the rows below it.
 
     Args:
         grid: from ``read_grid``.
-        first_row_is_header: where no row is marked as header, take the first if it has no numbers.
+        first_row_is_header: if no row is marked as header, use the first if it has no numbers.
     """
     num_headers = count_header_rows(grid)
     if first_row_is_header and all(map(_is_full_width, grid[:num_headers])):
@@ -184,7 +184,7 @@ def iter_rows(grid: Grid, first_row_is_header: bool = False) -> Iterator[Row | N
 
 
 def count_header_rows(grid: Grid) -> int:
-    """How many rows at the top are headers: marked as such, further ones only under a span."""
+    """Return how many rows at the top are headers; later ones count only under a span."""
     count = 0
     while count < len(grid) - 1 and _all_headers(grid[count]):
         if count and not _is_full_width(grid[count - 1]) and not _goes_on(grid, count):
@@ -200,7 +200,7 @@ def _goes_on(grid: Grid, index: int) -> bool:
 
 
 def _distinct(line: Sequence[Cell | None]) -> list[Cell]:
-    """The cells of a row that are not empty, each once."""
+    """Return the cells of a row that are not empty, each once."""
     return list({id(cell): cell for cell in line if cell and cell.content.text}.values())
 
 
@@ -210,14 +210,14 @@ def _all_headers(line: Sequence[Cell | None]) -> bool:
 
 
 def _is_full_width(line: Sequence[Cell | None]) -> bool:
-    """One cell stands alone in the row and covers most of it, more than one column."""
+    """Return whether one cell covers most of the row and more than one column, alone."""
     cells = _distinct(line)
     covered = sum(slot is cells[0] for slot in line) if len(cells) == 1 else 0
     return covered > 1 and 2 * covered > len(line)
 
 
 def _looks_like_header(grid: Grid, index: int) -> bool:
-    """A row that nothing marks as header: several texts without numbers, or years but the first."""
+    """Return whether an unmarked row is a header: texts without numbers, or years but the first."""
     if index + 1 >= len(grid):
         return False
     texts = [cell.header for cell in _distinct(grid[index])]
@@ -232,26 +232,26 @@ def _is_group_label(grid: Grid, index: int) -> bool:
 
 
 def _top_label(lines: Grid) -> str:
-    """The full-width label above the column headers."""
+    """Return the full-width label above the column headers."""
     labels = [cell.header for line in lines if _is_full_width(line) for cell in _distinct(line)]
     return labels[-1] if labels else ""
 
 
 def _column_headers(lines: Grid) -> Headers:
-    """The header cells above each column from top to bottom, each once and none without text."""
+    """Return the header cells above each column from top to bottom, each once, with text."""
     lines = [line for line in lines if not _is_full_width(line)]
     width = len(lines[0]) if lines else 0
     return [_distinct([line[column] for line in lines]) for column in range(width)]
 
 
 def _is_new_header(grid: Grid, index: int, headers: Headers) -> bool:
-    """A row of headers in mid-table that says something new about the columns below it."""
+    """Return whether a row inside the table has new headers for the columns below it."""
     line = grid[index]
     if index + 1 >= len(grid) or not _all_headers(line) or _all_headers(grid[index + 1]):
         return False
     cells = _distinct(line)
     numeric = any(char.isdigit() for cell in cells for char in cell.header)
-    fits = not numeric or not any(headers)  # a row of totals is often marked as a header too
+    fits = not numeric or not any(headers)  # a row of totals is often marked as a header
     return len(cells) > 1 and fits and not _repeats_header(line, headers)
 
 
@@ -282,7 +282,7 @@ def _row(index: int, line: Sequence[Cell | None], headers: Headers, group: str) 
 
 
 def _unsaid(levels: list[Cell], said: list[Cell]) -> list[Cell]:
-    """The header levels that the cell before has not named: "Peak GER is 44, UK is 91"."""
+    """Return the header levels that the previous cell did not name: "Peak GER is 44, UK is 91"."""
     same = 0
     while same < min(len(levels), len(said)) and levels[same] is said[same]:
         same += 1
@@ -290,7 +290,7 @@ def _unsaid(levels: list[Cell], said: list[Cell]) -> list[Cell]:
 
 
 def _span_header(names: list[str]) -> str:
-    """The header of a cell that spans several columns: the first to the last of theirs."""
+    """Return the header of a cell over several columns: from the first to the last of theirs."""
     if len(names) <= 1:
         return "".join(names)
     return f"{names[0]} {'and' if len(names) == 2 else 'to'} {names[-1]}"

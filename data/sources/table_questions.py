@@ -1,10 +1,9 @@
-"""Makes questions from the rows of tables, to train on beside questions of people.
+"""Makes questions from the rows of tables, as training data beside people's questions.
 
-A table says what may be asked of it: a cell of a row that another cell names, the row with the most
-of something, the row behind another. Models of tables gain from statements that are made so
-(Eisenschlos et al. 2020, "Understanding tables with intermediate pre-training"); here they are
-short conversations over the pools of a file of conversations, in its format, and no question or
-answer of that file is looked at.
+The questions ask for a cell of a row that another cell names, the row with the most of something,
+the row after another, and so on. Models of tables gain from such synthetic statements (Eisenschlos
+et al. 2020, "Understanding tables with intermediate pre-training"). The result is a file of short
+conversations over the pools of the input; no question or answer of the input is used.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ logger = logging.getLogger(__name__)
 LEAST_ROWS = 4
 MOST_IN_LIST = 12
 COMMON = 0.8
-"""A column is one that so many of the rows have; a key, one whose cells differ in so many."""
+"""Fraction of the rows that must have a column, and whose cells must differ in a key column."""
 OPENS_WITH_LIST = 0.7
 MOST_ROUNDS = 200
 _NUMBER = re.compile(r"[$£€]?\s*([-−+]?\d[\d,]*(?:\.\d+)?)\D*")
@@ -118,31 +117,31 @@ WORDS: dict[str, tuple[str, ...]] = {
         "what {key} is above {name}?",
     ),
 }
-"""How each kind of question is put: with the key column's header, another column's, and cells."""
+"""Templates of each kind of question: with the headers of key and another column, and cells."""
 SHARES = {"which": 5, "cell": 3, "its": 3, "most": 3, "least": 3, "more": 1, "less": 1}
 SHARES |= {"same": 2, "next": 1, "before": 1}
-"""How often each kind is tried."""
+"""Relative frequency of each kind."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row: its cells by header, and the entities that they are."""
+    """A row: its cells by header, and entities by cell text."""
 
     cells: dict[str, str]
     entities: dict[str, Entity]
 
     def number(self, column: str) -> float | None:
-        """The number that a cell begins with; None of one with others behind it, such as dates."""
+        """Return the number at the start of a cell; None if others follow, as in a date."""
         found = _NUMBER.fullmatch(self.cells.get(column, "").strip())
         return float(found[1].replace(",", "").replace("−", "-")) if found else None
 
     def entity(self, column: str) -> Entity | None:
-        """The entity of a cell, which an answer has to be."""
+        """Return the entity of a cell; None if it has none, and so cannot be an answer."""
         return self.entities.get(self.cells.get(column, ""))
 
 
 def tables_of(pool: Sequence[Evidence]) -> list[list[Row]]:
-    """The tables of a pool with rows enough: rows side by side, of one title, of like headers."""
+    """Return the tables of a pool with enough rows: adjacent rows of one title, similar headers."""
     tables: list[list[Row]] = []
     lead, headers = "", set[str]()
     for passage in pool:
@@ -160,17 +159,17 @@ def tables_of(pool: Sequence[Evidence]) -> list[list[Row]]:
 
 @dataclass
 class Talk:
-    """A conversation about one table, as far as it has come.
+    """A conversation about one table under construction.
 
     Args:
-        rng: draws.
-        rows: of the table, in order.
-        key: the header by which rows are named.
+        rng: random generator.
+        rows: rows of the table, in order.
+        key: the header of the key column, which names rows.
         columns: the other headers.
-        named: the rows that the key tells from all others.
-        row: which the last answer was about.
-        turns: question and answers.
-        kinds: of the turns.
+        named: the rows whose key is unique.
+        row: the row of the last answer.
+        turns: questions with their answers.
+        kinds: kinds of the turns.
     """
 
     rng: random.Random
@@ -184,7 +183,7 @@ class Talk:
 
     @classmethod
     def begin(cls, rng: random.Random, rows: list[Row]) -> Talk | None:
-        """A talk about a table; None where no column names its rows."""
+        """Begin a conversation about a table; None if no column names its rows."""
         heads = Counter(header for row in rows for header in row.cells)
         columns = [header for header, num in heads.items() if num >= COMMON * len(rows)]
         different = {h: len({row.cells.get(h) for row in rows}) for h in columns}
@@ -202,7 +201,7 @@ class Talk:
         return cls(rng, rows, key, others, named, rng.choice(named))
 
     def ask(self, kind: str, column: str) -> None:
-        """Ask a question of a kind about a column, where the table has one."""
+        """Add a question of a kind about a column, if the table has an answer."""
         words = {"key": self.key, "column": column, "name": self.row.cells[self.key]}
         found = KINDS[kind](self, column, words)
         if found is None:
@@ -213,7 +212,7 @@ class Talk:
             self._say(kind, words, [answer])
 
     def ask_for_all(self) -> None:
-        """Ask for the rows by their names."""
+        """Add a question for the names of all rows."""
         named = [entity for row in self.named if (entity := row.entity(self.key))]
         self._say("list", {"key": self.key}, named[:MOST_IN_LIST])
 
@@ -223,7 +222,7 @@ class Talk:
         self.kinds.append(kind)
 
     def numbers(self, column: str) -> list[tuple[float, Row]]:
-        """The rows that have a number there, with it."""
+        """Return the rows that have a number in a column, with the number."""
         found = ((row.number(column), row) for row in self.rows)
         return [(number, row) for number, row in found if number is not None]
 
@@ -234,7 +233,7 @@ class Talk:
 
 
 Found = tuple[Row, str] | None
-"""Row and header of an answer; None where a table has no such question."""
+"""Row and header of an answer; None if the table has no such question."""
 
 
 def _which(talk: Talk, column: str, words: dict[str, str]) -> Found:
@@ -306,21 +305,21 @@ KINDS: dict[str, Callable[[Talk, str, dict[str, str]], Found]] = {
     "next": lambda talk, column, words: _beside(talk, 1),
     "before": lambda talk, column, words: _beside(talk, -1),
 }
-"""How each kind finds its answer; it adds the words that only it needs."""
+"""Function of each kind that finds the answer and adds words to the template."""
 
 
 def make_conversations(
     pools: Sequence[tuple[Evidence, ...]], num_questions: int, seed: int = 0
 ) -> list[Conversation]:
-    """Conversations about the tables of some pools, as many from each.
+    """Return conversations about the tables of evidence pools, equally many from each.
 
     Args:
-        pools: of evidence.
-        num_questions: with a single answer; as many or up to three more.
-        seed: of all that is drawn.
+        pools: evidence pools.
+        num_questions: number of questions with a single answer; up to three more may be made.
+        seed: random seed.
 
     Raises:
-        ValueError: there is no table to ask about, or too few for so many questions.
+        ValueError: there is no table, or there are too few for this many questions.
     """
     rng = random.Random(f"questions of tables {seed}")
     tables = [found for pool in pools if (found := (pool, tables_of(pool)))[1]]
@@ -352,7 +351,7 @@ def questions_from_tables(
 
 
 def _talk(rng: random.Random, rows: list[Row]) -> Talk | None:
-    """A talk of up to four turns about a table."""
+    """Return a conversation of up to four turns about a table."""
     talk = Talk.begin(rng, rows)
     if talk is None:
         return None

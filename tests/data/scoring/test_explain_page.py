@@ -58,7 +58,7 @@ def record() -> Explanation:
     edges = (PassageEdge(0, 1, "Oslo", "label Oslo", 1.0, 0.25, 0.5),)
     left = (DroppedPassage("t9", "kb", "Left out", 3.25, "budget"),)
     first = ExplainedTurn("a", 0, "Where?", "oslo", ("Oslo",), -0.5, passages, edges, left)
-    second = replace(first, id="b", number=3, question="And then?", answer="Bergen")
+    second = replace(first, id="b", index=3, question="And then?", answer="Bergen")
     second = replace(second, passages=(*passages[:2], kept, remembered), dropped=())
     return Explanation("c1", "places", "demo", "graph", "gold", "rerank", (first, second))
 
@@ -132,7 +132,7 @@ def test_what_joins_passages_stands_in_the_list_and_in_the_graph(record: Explana
 def test_where_nothing_joins_no_graph_is_drawn(record: Explanation) -> None:
     turn = replace(record.turns[0], edges=())
     plain = tuple(replace(passage, attention=None) for passage in turn.passages)
-    bare = replace(turn, number=1, passages=(), edges=(), dropped=(), gold=(), answer="")
+    bare = replace(turn, index=1, passages=(), edges=(), dropped=(), gold=(), answer="")
     read_as_text = replace(record, evidence="text", turns=(replace(turn, passages=plain), bare))
     page = read(read_as_text)
     assert json.loads(page.css_first("#graphs").text()) == [None, None]
@@ -240,5 +240,5 @@ def test_ten_long_turns_are_less_than_a_megabyte(record: Explanation) -> None:
     edges = tuple(PassageEdge(0, n, "Oslo", "Oslo", 0.05, 0.1, 0.1) for n in range(1, 20))
     dropped = tuple(DroppedPassage(p.id, p.source, text, 1.0, "budget") for p in long[:10])
     turn = replace(record.turns[0], passages=long, edges=edges, dropped=dropped)
-    turns = tuple(replace(turn, number=number) for number in range(10))
+    turns = tuple(replace(turn, index=index) for index in range(10))
     assert len(explain_page(replace(record, turns=turns)).encode()) < 1_000_000
