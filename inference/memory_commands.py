@@ -186,7 +186,7 @@ def forget(
             print_rows(("to forget", ""), _counts(planned))
             if not sys.stdin.isatty():
                 raise ValueError("nothing was forgotten: give --yes where nobody can be asked")
-            if input("Forget this for good? [y/N] ").strip().lower() not in ("y", "yes"):
+            if input("Forget this permanently? [y/N] ").strip().lower() not in ("y", "yes"):
                 print("nothing was forgotten")
                 return
         done = graph.forget(episode=episode, entity=entity, source=source)

@@ -105,6 +105,6 @@ class AnswerOptions(ProposalOptions):
                 raise ValueError(f"--{name}: {given!r} given, must be one of {', '.join(known)}")
         if self.history == "predicted" and (self.max_questions or self.single_answers_only):
             raise ValueError(
-                "--history predicted answers every turn: take away --max_questions "
+                "--history predicted answers every turn: remove --max_questions "
                 "and --single_answers_only"
             )

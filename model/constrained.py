@@ -67,7 +67,7 @@ class ConstrainedLM:
             raise ValueError(f"device {device!r}: {error}") from None
         tokenizer = AutoTokenizer.from_pretrained(resolve_model(name), trust_remote_code=False)
         if not isinstance(tokenizer, PreTrainedTokenizerFast):
-            raise ValueError(f"model {name!r}: {type(tokenizer).__name__} is no fast tokenizer")
+            raise ValueError(f"model {name!r}: {type(tokenizer).__name__} is not a fast tokenizer")
         self.tokenizer = tokenizer
         if self.tokenizer.pad_token is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token

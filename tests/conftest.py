@@ -22,7 +22,7 @@ settings.register_profile("same_each_time", deadline=None, derandomize=True)
 settings.load_profile("same_each_time")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's background jobs have it
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # what is started here shall stop
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # children must stop on it
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # tests need nothing but what is installed
 huggingface_hub.constants.HF_HUB_OFFLINE = True  # in this process, which has read the variable

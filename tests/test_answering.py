@@ -397,7 +397,7 @@ def test_a_killed_run_goes_on_to_the_same_file(
     write_conversations(tmp_path / "in.jsonl", [tiny_conversation(n, f"c{n}") for n in range(12)])
     command += ["--history", history, "--max_new_tokens", "24"]
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the last bits may hang on it, and a fork has no other threads
+    torch.set_num_threads(1)  # the last bits depend on it, and a fork has one thread
     try:
         whole = one_run(command, tmp_path / "whole.jsonl")
         kill_at_random(start, command, tmp_path, num_kills)

@@ -55,7 +55,7 @@ def test_code_of_a_model_runs_only_if_trusted(folder: Path, part: str, trusted: 
 
     if trusted:
         with pytest.raises((AttributeError, TypeError, ValueError)):
-            load()  # the code runs, and is no model
+            load()  # the code runs, but is not a model
     else:
         with pytest.raises(ValueError, match=ALLOWS):
             load()

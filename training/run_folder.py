@@ -179,7 +179,7 @@ def find_resumable(
 
 def _reason(folder: Path, against: dict[str, tuple[Any, Any]]) -> str:
     listed = "; ".join(f"{n}: {old!r} there, {new!r} here" for n, (old, new) in against.items())
-    safe = "--resume_anyway goes on with the new values, " if against.keys() <= ON_REQUEST else ""
+    safe = "--resume_anyway resumes with the new values, " if against.keys() <= ON_REQUEST else ""
     return (
         f"{folder}: a checkpoint of another config: {listed}. {safe}--fresh starts over, "
         "another training.output keeps both"

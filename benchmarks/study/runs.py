@@ -293,7 +293,7 @@ def _check_made_from(run: Run) -> None:
     for name, found in now.items():
         if name in before and before[name] != found:
             raise ValueError(
-                f"{run.folder}: answers of another {name} than what is there now: delete the folder"
+                f"{run.folder}: answers of another {name} than the present one: delete the folder"
             )
 
 

@@ -136,7 +136,7 @@ class MemoryGraph:
             settings: None: the paper's.
 
         Raises:
-            ValueError: there is no embedder, or ``as_of`` is no time.
+            ValueError: there is no embedder, or ``as_of`` is not a time.
         """
         return self._recall.ask(question, as_of, settings)
 
@@ -146,7 +146,7 @@ class MemoryGraph:
         """Return episodes that may answer a question, best first; see ``Recall.ask_episodes``.
 
         Raises:
-            ValueError: there is no embedder, or ``as_of`` is no time.
+            ValueError: there is no embedder, or ``as_of`` is not a time.
         """
         return self._recall.ask_episodes(question, as_of, settings)
 

@@ -27,7 +27,7 @@ def parse_time(text: str) -> str:
     a second are dropped. Dates in words ("3 May 2019") are read by ``data.normalise.parse_date``.
 
     Raises:
-        ValueError: the text is no time, or there is no such day.
+        ValueError: the text is not a time, or the day does not exist.
     """
     found = _ISO.fullmatch(text.strip())
     if found is None:

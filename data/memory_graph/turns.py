@@ -44,7 +44,7 @@ class TurnExtractor:
     """Rules extractor that reads a turn's question and answer as one thesis.
 
     A question alone states nothing, and an answer alone does not say what it answers. Statements in
-    a question ("I moved to Paris. What is there to see?") are found as in any other text.
+    a question ("I moved to Paris. What is there to see?") are found as in other texts.
     """
 
     name = RulesExtractor.name

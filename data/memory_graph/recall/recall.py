@@ -159,7 +159,7 @@ class Recall:
             settings: None: the defaults.
 
         Raises:
-            ValueError: ``as_of`` is no time.
+            ValueError: ``as_of`` is not a time.
         """
         settings = settings or RecallSettings()
         with self._view(question, as_of, settings) as (view, clock):
@@ -182,7 +182,7 @@ class Recall:
                 None: the defaults.
 
         Raises:
-            ValueError: ``as_of`` is no time.
+            ValueError: ``as_of`` is not a time.
         """
         settings = settings or RecallSettings()
         ppr = settings.traversal.ppr

@@ -98,7 +98,7 @@ def _by_best(values: np.ndarray) -> np.ndarray:
 
 
 def _closest(view: View, k: int, *, episodes: bool) -> np.ndarray:
-    """Return the keys of the ``k`` closest episodes, or of the closest facts that are none."""
+    """Return the keys of the ``k`` closest episodes, or of the closest other facts."""
     wanted = 4 * k
     while True:
         keys = view.nearest(wanted)

@@ -31,7 +31,7 @@ def clean_episode(episode: Episode, label: str) -> Episode:
         label: its name in errors.
 
     Raises:
-        ValueError: its time is invalid, or a field is no text.
+        ValueError: its time is invalid, or a field is not a text.
     """
     for name in ("text", "time", "source", "origin", "speaker"):
         value = getattr(episode, name)

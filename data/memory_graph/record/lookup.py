@@ -31,7 +31,7 @@ def find_object(db: sqlite3.Connection, entity: str | int) -> int:
     if isinstance(entity, int):
         sql = "SELECT 1 FROM nodes WHERE id = ? AND type = ?"
         if abs(entity) >= 2**63 or db.execute(sql, (entity, OBJECT)).fetchone() is None:
-            raise ValueError(f"#{entity} is no object of this memory graph")
+            raise ValueError(f"#{entity} is not an object of this memory graph")
         return entity
     wanted = alias(well_formed(entity))
     sql = "SELECT DISTINCT node FROM aliases WHERE alias = ? ORDER BY node"
