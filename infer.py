@@ -12,7 +12,7 @@ from typing import Any
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.scoring.proposals import NUM_PROPOSALS
 from turngraph.data.scoring.score import GROUPINGS, score_files
-from turngraph.inference.options import ANSWER_TOKENS, MAX_NEW_TOKENS, AnswerOptions, LoadOptions
+from turngraph.inference.options import ANSWER_TOKENS, AnswerOptions, LoadOptions
 
 Commands = Any
 """What ``add_subparsers`` gives; argparse does not export its type."""
@@ -191,7 +191,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         help="quantization of the base model, if it differs from training",
     )
     parser.add_argument(
-        "--max_new_tokens", type=positive, default=MAX_NEW_TOKENS, help="longest answer, in tokens"
+        "--max_new_tokens", type=positive, help="longest answer, in tokens (set by training)"
     )
 
 

@@ -17,19 +17,24 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import torch
 from accelerate.utils import set_seed
 from tqdm import tqdm
 
 from turngraph.configs.parse import parse_train_options
 from turngraph.configs.schema import Config
+from turngraph.data.batches.collate import collate
 from turngraph.data.batches.prefetch import Trial, fingerprint, steps
 from turngraph.data.batches.schedule import BatchSchedule, check_shared_evenly
 from turngraph.data.cli import StopRequest, run_cli
 from turngraph.data.example_cache import load_examples
 from turngraph.data.examples import Example, ExampleBuilder
+from turngraph.data.json_fields import Json
+from turngraph.data.scoring.score import bootstrap
 from turngraph.inference.answer_batches import answer_together, check_lengths
 from turngraph.inference.load import load_builder
+from turngraph.inference.options import MAX_NEW_TOKENS
 from turngraph.model.device_memory import peak_memory
 from turngraph.model.distributed import is_sharded, process_group_ended
 from turngraph.model.graph_lm import GraphLM
@@ -63,9 +68,11 @@ def run_training(options: Namespace, config: Config, stop: StopRequest) -> None:
     with accelerator.main_process_first():  # the others then find the examples in the cache
         examples, tune = load_train_and_tune(config, builder)
     log_environment(config, accelerator)
+    limit = answer_limit([*examples, *tune], settings.max_new_tokens)
+    config = replace(config, training=replace(settings, max_new_tokens=limit))
     run = Run(config, accelerator, GraphLM(config.model), builder, tune)
     check_lengths(run.model, examples, None)
-    check_lengths(run.model, tune, settings.max_new_tokens)
+    check_lengths(run.model, tune, limit)
     if accelerator.process_index:  # every process draws its own dropout
         set_seed(settings.seed, device_specific=True)
     if options.dry_run:
@@ -97,6 +104,28 @@ def load_train_and_tune(
     if data.tune is not None:
         tune = load(data.tune, data.max_tune_questions, seed=TUNE_SEED)
     return examples, tune
+
+
+def answer_limit(examples: Sequence[Example], cap: int | None) -> int:
+    """Return the length of the longest answer, in tokens, for evaluation and answering.
+
+    It leaves a quarter more than the longest gold answer needs, for answers that are not known yet.
+
+    Args:
+        examples: examples for training and tuning, with gold answers.
+        cap: largest length; a warning counts the gold answers that it cuts. None: no cap.
+    """
+    lengths = [len(example.target_ids) for example in examples]
+    limit = math.ceil(1.25 * max(lengths)) if lengths else MAX_NEW_TOKENS
+    if cap is None or cap >= limit:
+        return limit
+    if num_cut := sum(length > cap for length in lengths):
+        logger.warning(
+            "training.max_new_tokens: %d cuts %d of %d gold answers, which can then never be "
+            "right; the longest has %d tokens",
+            *(cap, num_cut, len(lengths), max(lengths)),
+        )
+    return cap
 
 
 def train(run: Run, examples: list[Example], stop: StopRequest, resume_anyway: bool) -> None:
@@ -217,21 +246,17 @@ def shown(values: dict[str, float]) -> dict[str, str]:
 
 
 def evaluate(run: Run) -> None:
-    """Answer the tuning questions with all processes; keep the best checkpoint by H@1.
+    """Answer the tuning questions with all processes; keep the best checkpoint.
+
+    The best has the highest H@1, then the highest H@5, then the lowest loss; of equals, the later.
 
     Raises:
         ValueError: a question does not fit into the model or the memory.
     """
-    settings, progress = run.config.training, run.progress
+    progress = run.progress
     run.model.eval()
     try:
-        records = answer_together(
-            run.model,
-            run.builder.prompt,
-            run.tune,
-            batch_size=settings.eval_batch_size,
-            max_new_tokens=settings.max_new_tokens,
-        )
+        records = answer_tune(run, run.tune)
     except ValueError as error:
         fields = "training.eval_batch_size and training.max_new_tokens"
         raise ValueError(f"while evaluating: {error}; here the fields are {fields}") from error
@@ -240,12 +265,60 @@ def evaluate(run: Run) -> None:
         name: sum(float(record[name]) for record in records) / num
         for name in ("hit_at_1", "hit_at_5")
     }
-    progress.metrics = {"step": progress.step, "questions": len(records), **hits}
-    run.log({f"tune_{name}": value for name, value in hits.items()})
-    logger.info("step %d, tune: %s", progress.step, progress.metrics)
-    if progress.best is None or hits["hit_at_1"] > progress.best["hit_at_1"]:
+    values = hits | {"loss": tune_loss(run)}
+    progress.metrics = {"step": progress.step, "questions": len(records), **values}
+    run.log({f"tune_{name}": value for name, value in values.items()})
+    logger.info("step %d, tune: %s", progress.step, tune_line(records, values["loss"]))
+    if progress.best is None or rank(progress.metrics) >= rank(progress.best):
         progress.best = progress.metrics
         run.save_best()
+
+
+def answer_tune(run: Run, examples: Sequence[Example]) -> list[Json]:
+    """Return the prediction records of tuning examples."""
+    settings = run.config.training
+    return answer_together(
+        run.model,
+        run.builder.prompt,
+        examples,
+        batch_size=settings.eval_batch_size,
+        max_new_tokens=settings.max_new_tokens or MAX_NEW_TOKENS,
+    )
+
+
+def rank(metrics: dict[str, float]) -> tuple[float, float, float]:
+    """Return what orders evaluations, the best highest."""
+    return metrics["hit_at_1"], metrics["hit_at_5"], -metrics["loss"]
+
+
+@torch.no_grad()
+def tune_loss(run: Run) -> float:
+    """Return the loss of the tuning questions per answer token; the processes share them."""
+    accelerator, size = run.accelerator, run.config.training.eval_batch_size
+    batches = [run.tune[start : start + size] for start in range(0, len(run.tune), size)]
+    total = torch.zeros((), device=accelerator.device)
+    for start in range(0, len(batches), accelerator.num_processes):
+        share = batches[start : start + accelerator.num_processes]
+        # a sharded model needs all processes in every batch: idle ones repeat the first
+        index = accelerator.process_index if accelerator.process_index < len(share) else None
+        if index is not None or is_sharded(run.model):
+            batch = collate(share[index or 0], "right", True).to(accelerator.device)
+            loss = run.wrapped(batch).total
+            total += loss if index is not None else 0
+    num_tokens = sum(len(example.target_ids) for example in run.tune)
+    return float(accelerator.reduce(total, "sum")) / max(num_tokens, 1)
+
+
+def tune_line(records: Sequence[Json], loss: float) -> str:
+    """Return an evaluation in words: hits with their 95 % bootstrap intervals, and the loss."""
+    names = {"hit_at_1": "H@1", "hit_at_5": "H@5"}
+    values = np.array([[float(record[name]) for name in names] for record in records])
+    estimates = bootstrap(values, [record["conversation"] for record in records])
+    parts = [
+        f"{label} {one.mean:.3f} (95 % interval {one.low:.3f} to {one.high:.3f})"
+        for label, one in zip(names.values(), estimates, strict=True)
+    ]
+    return f"{', '.join(parts)}, loss {loss:.3f}, {len(records)} questions"
 
 
 def finish(run: Run) -> None:
@@ -283,13 +356,7 @@ def dry_run(run: Run, examples: list[Example]) -> None:
     began = time.monotonic()
     some = run.tune[: settings.eval_batch_size * run.accelerator.num_processes]
     run.model.eval()
-    answer_together(
-        run.model,
-        run.builder.prompt,
-        some,
-        batch_size=settings.eval_batch_size,
-        max_new_tokens=settings.max_new_tokens,
-    )
+    answer_tune(run, some)
     evaluation = (time.monotonic() - began) * len(run.tune) / max(len(some), 1)
     assert run.optimizer is not None
     lines = [*trial.lines(settings, evaluation), *memory_lines(run.model, run.optimizer, before)]

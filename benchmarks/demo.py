@@ -105,7 +105,7 @@ def write_untrained(folder: Path, options: Sequence[str]) -> Path:
     config = dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, evidence="text", lora=None),
-        training=dataclasses.replace(config.training, max_steps=0),
+        training=dataclasses.replace(config.training, max_steps=0, max_new_tokens=MAX_NEW_TOKENS),
     )
     save_checkpoint(GraphLM(config.model), config, {}, folder)
     return folder
@@ -123,7 +123,6 @@ def answer_and_score(
         "--max_questions": num_questions,
         "--evidence_of": evidence_of,
         "--batch_size": 4,
-        "--max_new_tokens": MAX_NEW_TOKENS,
     }
     infer.main(["answer", "--fresh", *(f"{name}={value}" for name, value in options.items())])
     records = [record for _, record in iter_lines(output)]
@@ -154,7 +153,7 @@ def show_conversation(checkpoint: Path, test: Path, pool: Path, console: Console
     conversation = read_conversations(test)[0]
     write_pool(pool, conversation.evidence)
     qa = turngraph.load(checkpoint)
-    chat = qa.chat(evidence=[pool], max_new_tokens=MAX_NEW_TOKENS)
+    chat = qa.chat(evidence=[pool])
     for index, turn in enumerate(conversation.turns):
         answer = chat.ask(turn.question)
         show_answer(console, qa.builder.prompt, answer.record, answer.example)

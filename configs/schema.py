@@ -333,8 +333,9 @@ class TrainingConfig:
     a time limit."""
     eval_batch_size: int = 8
     """Examples in one batch of evaluation."""
-    max_new_tokens: int = 48
-    """Maximum length of an answer in tokens."""
+    max_new_tokens: int | None = None
+    """Longest answer in tokens, for the evaluation and later for answering; null: a quarter more
+    than the longest gold answer of train and tune. A number caps that."""
     log_every: int = 1
     """Log every so many steps. Change it for long runs, to keep the log small."""
     wandb_project: str | None = None
@@ -349,10 +350,11 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         positive = ("batches_per_step", "eval_batch_size", "log_every", "keep_last")
-        for name in (*positive, "max_new_tokens", "num_epochs", "max_grad_norm"):
+        for name in (*positive, "num_epochs", "max_grad_norm"):
             value = getattr(self, name)
             _check(value > 0, f"training.{name}", value, "must be positive")
-        for name in ("batch_size", "batch_tokens", "eval_every", "save_every", "max_minutes"):
+        optional = ("batch_size", "batch_tokens", "eval_every", "save_every", "max_minutes")
+        for name in (*optional, "max_new_tokens"):
             value = getattr(self, name)
             _check(
                 value is None or value > 0, f"training.{name}", value, "must be positive or null"

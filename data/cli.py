@@ -18,6 +18,9 @@ EXIT_GO_ON = 75
 """Exit code of a stop with all work saved; the same command resumes (EX_TEMPFAIL, sysexits.h)."""
 
 
+CTRL_C = "Ctrl-C"
+
+
 class CommandParser(argparse.ArgumentParser):
     """Argument parser with prefix matching of options disabled, in subcommands too."""
 
@@ -51,13 +54,14 @@ class StopRequest:
     """Request to stop soon, by a signal or a time limit; true once it is made.
 
     Schedulers send SIGTERM before they kill; SLURM can be configured to send SIGUSR1 some time
-    before. As a context manager it installs handlers and restores the previous ones.
+    before. Ctrl-C is such a request, too; pressed again it raises KeyboardInterrupt. As a context
+    manager it installs handlers and restores the previous ones.
 
     Args:
         max_minutes: time limit, counted from construction; None: no limit.
     """
 
-    SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+    SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
     def __init__(self, max_minutes: float | None = None) -> None:
         self.reason: str | None = None
@@ -74,7 +78,14 @@ class StopRequest:
             signal.signal(number, handler)
 
     def _notice(self, number: int, _: FrameType | None) -> None:
-        self.reason = signal.Signals(number).name
+        if number == signal.SIGINT:
+            if self.reason == CTRL_C:
+                raise KeyboardInterrupt
+            self.reason = CTRL_C
+            # not by logging: the signal may have come while it was writing
+            os.write(sys.stderr.fileno(), b"\nstopping soon, with all work saved; again: at once\n")
+        else:
+            self.reason = signal.Signals(number).name
 
     def __bool__(self) -> bool:
         minutes = (time.monotonic() - self.started) / 60

@@ -24,7 +24,7 @@ from turngraph.inference.answer_batches import Batching, answer_batches, unanswe
 from turngraph.inference.choose import Choice
 from turngraph.inference.explain import explain_answers
 from turngraph.inference.load import device_of, load
-from turngraph.inference.options import AnswerOptions, LoadOptions
+from turngraph.inference.options import MAX_NEW_TOKENS, AnswerOptions, LoadOptions
 from turngraph.inference.output import AnswerFile
 from turngraph.inference.propose import Proposer, load_proposer, read_choice
 from turngraph.inference.questions import Questions
@@ -67,6 +67,10 @@ class AnswerJob:
     fresh: bool = False
     explain: str | None = None
     max_minutes: float | None = None
+
+    def __post_init__(self) -> None:
+        resolved = self.options.resolved(self.checkpoint.config)
+        object.__setattr__(self, "options", resolved)
 
     def check(self) -> None:
         """Check that the options go together.
@@ -247,7 +251,7 @@ def answer_lines(
         ValueError: a question cannot be answered, and ``keep_going`` is not set.
     """
     batching = Batching(
-        max_new_tokens=options.max_new_tokens,
+        max_new_tokens=options.max_new_tokens or MAX_NEW_TOKENS,
         batch_tokens=options.batch_tokens,
         batch_size=options.batch_size,
         keep_going=options.keep_going,

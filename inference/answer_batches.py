@@ -20,7 +20,7 @@ from turngraph.data.scoring.predictions import error_record, prediction_record
 from turngraph.data.scoring.proposals import NUM_PROPOSALS, Proposal
 from turngraph.data.types import Conversation
 from turngraph.inference.choose import Choice
-from turngraph.inference.options import ANSWER_TOKENS
+from turngraph.inference.options import ANSWER_TOKENS, MAX_NEW_TOKENS
 from turngraph.model.device_memory import is_out_of_memory
 from turngraph.model.distributed import is_sharded
 from turngraph.model.generation import Past
@@ -83,7 +83,7 @@ def answer_together(
     prompt: Prompt,
     examples: Sequence[Example],
     batch_size: int | None = None,
-    max_new_tokens: int = 48,
+    max_new_tokens: int = MAX_NEW_TOKENS,
     batch_tokens: int | None = None,
 ) -> list[Json]:
     """Return the prediction records of examples, in their order; the processes share the work.

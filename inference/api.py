@@ -16,7 +16,6 @@ from turngraph.inference.evidence import Item, read_evidence
 from turngraph.inference.hub import find_checkpoint, push_checkpoint, save_checkpoint_files
 from turngraph.inference.load import load as load_model
 from turngraph.inference.options import (
-    MAX_NEW_TOKENS,
     AnswerOptions,
     LoadOptions,
     ProposalOptions,
@@ -36,7 +35,7 @@ class AnswerSettings(TypedDict, total=False):
     cut_edges: CutEdges
     single_answers_only: bool
     max_questions: int | None
-    max_new_tokens: int
+    max_new_tokens: int | None
     batch_tokens: int
     batch_size: int | None
     keep_going: bool
@@ -106,7 +105,7 @@ class QA:
         evidence: Iterable[Item] = (),
         memory: str | Path | None = None,
         *,
-        max_new_tokens: int = MAX_NEW_TOKENS,
+        max_new_tokens: int | None = None,
         proposals: str | None = None,
         num_proposals: int | None = None,
         proposal_weight: float | None = None,
@@ -116,7 +115,7 @@ class QA:
         Args:
             evidence: texts, passages (``Evidence``), pools (.jsonl), documents, folders of them.
             memory: path of a memory graph, which keeps what is said; None: none.
-            max_new_tokens: longest answer in tokens.
+            max_new_tokens: longest answer in tokens; None: as training has set it.
             proposals: a checkpoint that answers from nodes, whose entities the LM chooses among.
             num_proposals: entities of a question; None: 20.
             proposal_weight: weight of the nodes' log-probability beside the LM's; None: 1.
@@ -134,7 +133,7 @@ class QA:
             self.builder,
             pool,
             None if memory is None else str(memory),
-            max_new_tokens,
+            AnswerOptions(max_new_tokens=max_new_tokens).resolved(self.config).max_new_tokens,
             load_proposer(choice, self.checkpoint, self.loading),
         )
 
@@ -155,7 +154,7 @@ class QA:
             ValueError: the conversations cannot be read, or a question cannot be answered
                 (with ``keep_going`` it becomes a record with an ``error``).
         """
-        options = AnswerOptions(**settings)
+        options = AnswerOptions(**settings).resolved(self.config)
         if isinstance(conversations, str | Path):
             questions = Questions.read(conversations, options)
         else:
@@ -182,7 +181,7 @@ class QA:
         questions: Sequence[str | Sequence[str]],
         evidence: Sequence[Iterable[Item]],
         *,
-        max_new_tokens: int = MAX_NEW_TOKENS,
+        max_new_tokens: int | None = None,
     ) -> list[Json]:
         """Answer questions that do not depend on each other, each with evidence of its own.
 
@@ -190,7 +189,7 @@ class QA:
             questions: each a text; or the texts of a conversation's questions, which are answered
                 one after the other, each with the model's answers before it.
             evidence: of each question or conversation, as ``chat`` takes it.
-            max_new_tokens: longest answer in tokens.
+            max_new_tokens: longest answer in tokens; None: as training has set it.
 
         Returns:
             Prediction records; of a conversation those of all its turns, in order.

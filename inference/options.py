@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from turngraph.configs.schema import Config
 from turngraph.data.graph.chain_graph import CutEdges
 from turngraph.data.scoring.proposals import NUM_PROPOSALS
 
 ANSWER_TOKENS = 8192
 """Tokens of one batch of answers, padded prompts and longest answers."""
 MAX_NEW_TOKENS = 48
-"""The longest answer in tokens, unless told otherwise."""
+"""Length of the longest answer in tokens if neither training nor a user has set one."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class AnswerOptions(ProposalOptions):
         cut_edges: edges that are left out or drawn at random, a control.
         single_answers_only: leave out questions whose gold answer is a list.
         max_questions: answer a fixed draw of so many; None: all.
-        max_new_tokens: longest answer in tokens.
+        max_new_tokens: longest answer in tokens; None: as training has set it.
         batch_tokens: tokens of one batch: padded prompts and longest answers.
         batch_size: most questions in one batch; None: as many as ``batch_tokens`` lets in.
         keep_going: whether what cannot be read or answered becomes an error record.
@@ -83,7 +84,7 @@ class AnswerOptions(ProposalOptions):
     cut_edges: CutEdges = "nothing"
     single_answers_only: bool = False
     max_questions: int | None = None
-    max_new_tokens: int = MAX_NEW_TOKENS
+    max_new_tokens: int | None = None
     batch_tokens: int = ANSWER_TOKENS
     batch_size: int | None = None
     keep_going: bool = False
@@ -108,3 +109,8 @@ class AnswerOptions(ProposalOptions):
                 "--history predicted answers every turn: remove --max_questions "
                 "and --single_answers_only"
             )
+
+    def resolved(self, config: Config) -> AnswerOptions:
+        """Return the options with the length of answers that a checkpoint was trained with."""
+        limit = self.max_new_tokens or config.training.max_new_tokens or MAX_NEW_TOKENS
+        return replace(self, max_new_tokens=limit)

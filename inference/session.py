@@ -118,7 +118,7 @@ class Session:
         builder: builds the model's examples.
         pool: evidence for all turns; may be empty.
         memory_graph: path of a person's memory graph, which keeps the conversation; None: none.
-        max_new_tokens: length of the longest answer, in tokens.
+        max_new_tokens: length of the longest answer, in tokens; None: 48.
         proposer: proposes the entities that the model chooses from; None: the model writes.
 
     Raises:
@@ -131,10 +131,11 @@ class Session:
         builder: ExampleBuilder,
         pool: tuple[Evidence, ...] = (),
         memory_graph: str | None = None,
-        max_new_tokens: int = MAX_NEW_TOKENS,
+        max_new_tokens: int | None = None,
         proposer: Proposer | None = None,
     ) -> None:
-        self.model, self.builder, self.max_new_tokens = model, builder, max_new_tokens
+        self.model, self.builder = model, builder
+        self.max_new_tokens = max_new_tokens or MAX_NEW_TOKENS
         self.proposer = proposer
         self.conversation = Conversation("chat", "", (), pool)
         self.turns: list[ChatAnswer] = []

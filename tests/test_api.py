@@ -38,6 +38,28 @@ def timeless(records: list[Json]) -> list[Json]:
     return [record | {"milliseconds": 0} for record in records]
 
 
+def test_answers_are_as_long_as_training_has_set(
+    graph_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same length in answer and chat, unless a caller gives another one."""
+    qa = turngraph.load(graph_checkpoint, device="cpu")
+    limit = 7
+    trained = replace(qa.config, training=replace(qa.config.training, max_new_tokens=limit))
+    qa.checkpoint = replace(qa.checkpoint, config=trained)
+    assert qa.chat(CONVERSATIONS[0].evidence).max_new_tokens == limit
+    assert qa.chat(CONVERSATIONS[0].evidence, max_new_tokens=3).max_new_tokens == 3
+    found = []
+    generate = qa.model.generate
+    monkeypatch.setattr(
+        qa.model,
+        "generate",
+        lambda batch, new, *more: (found.append(new), generate(batch, new, *more))[1],
+    )
+    list(qa.answer(CONVERSATIONS))
+    list(qa.answer(CONVERSATIONS, max_new_tokens=2))
+    assert set(found) == {limit, 2}
+
+
 def test_the_five_lines_of_the_readme(qa: QA, tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()

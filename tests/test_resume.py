@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file
 
 from turngraph import train
-from turngraph.data.cli import EXIT_GO_ON
+from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.jsonlines import write_conversations
 from turngraph.model.checkpoint import check_manifest, load_checkpoint
 from turngraph.tests.runs import ROOT, command, lines, losses, options
@@ -155,7 +155,7 @@ def test_twenty_kills_change_nothing(
     assert sum(hit.startswith("inside a save") for hit in hits) >= 5, hits
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
 def test_a_signal_stops_with_a_checkpoint_and_the_same_command_goes_on(
     number: signal.Signals,
     undisturbed: Path,
@@ -180,11 +180,22 @@ def test_a_signal_stops_with_a_checkpoint_and_the_same_command_goes_on(
             train.main(arguments)
     assert stopped.value.code == EXIT_GO_ON
     assert signal.getsignal(number) is before
-    assert number.name in caplog.text
+    assert ("Ctrl-C" if number == signal.SIGINT else number.name) in caplog.text
     step = json.loads((output / "last" / "trainer_state" / "progress.json").read_text())["step"]
     assert 3 <= step <= 4
     train.main(arguments)
     same_run(output, undisturbed)
+
+
+def test_ctrl_c_again_leaves_at_once(capfd: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with StopRequest() as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop
+        assert "stopping soon, with all work saved" in capfd.readouterr().err
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_when_its_minutes_are_up_it_stops(

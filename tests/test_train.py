@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -109,6 +110,65 @@ def test_examples_without_evidence_are_trained_on(tmp_path: Path, tiny_folder: s
     loss, found = gradients(quiet_run(tmp_path, tiny_folder), [bare])
     assert loss > 0
     assert not found["encoder.residual_gates"].any()  # there, so that processes can add them up
+
+
+def test_the_longest_answer_leaves_room_above_the_longest_gold_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    examples = unequal_examples()
+    lengths = [len(example.target_ids) for example in examples]
+    assert train.answer_limit(examples, None) == math.ceil(1.25 * max(lengths))
+    assert train.answer_limit(examples, 1000) == math.ceil(1.25 * max(lengths))
+    assert train.answer_limit([], None) == 48
+    assert not caplog.records
+    assert train.answer_limit(examples, max(lengths) - 1) == max(lengths) - 1
+    assert "cuts 1 of 4 gold answers" in caplog.text
+    assert f"the longest has {max(lengths)} tokens" in caplog.text
+
+
+def test_of_equal_evaluations_the_later_is_the_best(
+    tmp_path: Path, tiny_folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H@1 decides, then H@5, then the loss."""
+    run = quiet_run(tmp_path, tiny_folder)
+    run.tune = tiny_examples(2)
+    found = [(0.5, 0.5, 2.0), (0.5, 0.5, 2.0), (0.5, 0.5, 2.5), (0.5, 1.0, 3.0), (0.5, 0.5, 1.0)]
+    saved: list[int] = []
+    monkeypatch.setattr(run, "save_best", lambda: saved.append(run.progress.step))
+    for step, (at_1, at_5, loss) in enumerate(found):
+        both = [(float(at_1 > i / 2), float(at_5 > i / 2)) for i in range(2)]
+        records = [
+            {"hit_at_1": one, "hit_at_5": five, "conversation": str(i)}
+            for i, (one, five) in enumerate(both)
+        ]
+        monkeypatch.setattr(train, "answer_tune", lambda *_, records=records: records)
+        monkeypatch.setattr(train, "tune_loss", lambda _, loss=loss: loss)
+        run.progress.step = step
+        train.evaluate(run)
+    assert saved == [0, 1, 3]
+
+
+def test_the_loss_of_tune_is_that_of_its_gold_answers(tmp_path: Path, tiny_folder: str) -> None:
+    run = quiet_run(tmp_path, tiny_folder, eval_batch_size=3)
+    run.tune = unequal_examples()
+    run.model.eval()
+    total = sum(run.model(collate([e], "right", True)).total.item() for e in run.tune)
+    num_tokens = sum(len(example.target_ids) for example in run.tune)
+    assert train.tune_loss(run) == pytest.approx(total / num_tokens, rel=1e-5)
+
+
+def test_an_evaluation_names_its_interval() -> None:
+    records = [
+        {"hit_at_1": i % 2, "hit_at_5": 1, "conversation": str(i), "answer": ""} for i in range(20)
+    ]
+    line = train.tune_line(records, 0.25)
+    match = re.fullmatch(
+        r"H@1 0.500 \(95 % interval (0\.\d+) to (0\.\d+)\), "
+        r"H@5 1.000 \(95 % interval 1.000 to 1.000\), loss 0.250, 20 questions",
+        line,
+    )
+    assert match
+    assert 0.2 < float(match[1]) < 0.4 < 0.6 < float(match[2]) < 0.8
 
 
 def test_each_part_has_its_own_learning_rate(tiny_folder: str) -> None:

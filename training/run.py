@@ -157,7 +157,7 @@ class Run:
         """
         self.save_last()
         logger.warning(
-            "stopped at step %d (%s); the same command resumes from %s",
+            "stopped at step %d (%s); run the same command to resume from %s",
             self.progress.step,
             request.reason or "another process was asked to",
             self.output / "last",
