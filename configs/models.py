@@ -40,6 +40,8 @@ def resolve_model(name: str) -> str:
     Raises:
         ValueError: the name is a path without a model.
     """
+    if "\0" in name:
+        raise ValueError(f"model {name!r}: no name has a NUL in it")
     folder = Path(name).expanduser()
     if (folder / "config.json").is_file():
         return str(folder)

@@ -161,6 +161,8 @@ def _check_file(path: Path, known: dict[str, Any]) -> None:
         _check_entries(path, tree, known)
     except OSError as error:
         raise ValueError(f"config {path}: {error.strerror}") from None
+    except RecursionError:
+        raise ValueError(f"config {path}: not YAML: too deep") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"config {path}: not YAML: {' '.join(str(error).split())}") from None
 
@@ -174,7 +176,10 @@ def _check_entries(path: Path, tree: yaml.MappingNode, known: dict[str, Any]) ->
         if name in seen:
             raise ValueError(f"{position}: given twice")
         seen.add(name)
-        value = {} if isinstance(node, yaml.MappingNode) else _value(node)
+        try:
+            value = {} if isinstance(node, yaml.MappingNode) else _value(node)
+        except (ValueError, yaml.YAMLError):  # a number of thousands of digits, a Python object
+            raise ValueError(f"{position}: no value of a config") from None
         if wanted := _mismatch(value, known[name]):
             raise ValueError(f"{position}: {value!r} given, must be {wanted}")
 
@@ -223,6 +228,8 @@ def _is(value: Any, option: Any) -> bool:
         return isinstance(value, list | tuple) and all(isinstance(v, str) for v in value)
     if isinstance(value, bool):
         return option is bool
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return False  # no tensor has such a size, and no float such a value
     return isinstance(value, int | float if option is float else option)
 
 

@@ -23,6 +23,8 @@ EDGE_TYPES = (
 PASSAGE_FEATURES = ("score beside the best one's", "ln(1 + rank)", "from memory")
 """Features of a passage from retrieval, input of ``answers: nodes``."""
 
+MAX_LAYERS = 1000
+"""Largest number of graph layers; a number without a limit makes layers without end."""
 TRAVERSALS = ("BeamSearch", "A*", "WaterCircles", "flat", "ppr")
 """Traversals of the memory graph that a mixture may name."""
 
@@ -31,6 +33,10 @@ def _check(holds: bool, name: str, value: object, must: str) -> None:
     """Raise ValueError with the field's name and value unless the condition holds."""
     if not holds:
         raise ValueError(f"config field {name}: {value!r} given, {must}")
+
+
+def _check_layers(name: str, value: int) -> None:
+    _check(1 <= value <= MAX_LAYERS, name, value, f"must be from 1 to {MAX_LAYERS}")
 
 
 @dataclass(frozen=True)
@@ -190,9 +196,7 @@ class EncoderConfig:
     """Learn a vector for each edge type, added in messages and attention."""
 
     def __post_init__(self) -> None:
-        _check(
-            self.num_layers >= 1, "model.encoder.num_layers", self.num_layers, "must be at least 1"
-        )
+        _check_layers("model.encoder.num_layers", self.num_layers)
         _check(self.heads >= 1, "model.encoder.heads", self.heads, "must be at least 1")
         _check(0 <= self.dropout < 1, "model.encoder.dropout", self.dropout, "must lie in [0, 1)")
         _check(
@@ -218,9 +222,10 @@ class ScorerConfig:
     """Dropout of node states; twice as much before the score. Change it where training overfits."""
 
     def __post_init__(self) -> None:
-        for name in ("num_layers", "width", "heads"):
+        for name in ("width", "heads"):
             value = getattr(self, name)
             _check(value >= 1, f"model.scorer.{name}", value, "must be at least 1")
+        _check_layers("model.scorer.num_layers", self.num_layers)
         is_whole = self.width % self.heads == 0
         _check(is_whole, "model.scorer.heads", self.heads, "must divide model.scorer.width")
         _check(

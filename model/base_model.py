@@ -8,14 +8,17 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.util
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from peft import LoraConfig as PeftLoraConfig
 from peft import PeftModel, get_peft_model
 from peft.tuners.tuners_utils import BaseTunerLayer
+from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
 
@@ -30,6 +33,20 @@ FLASH_ATTENTION = {
     "flash_attention_3": (is_flash_attn_3_available, "flash-attn-3"),
 }
 """Implementation -> function that tells whether it is installed, package that provides it."""
+
+
+_UNREADABLE = (
+    AttributeError,
+    ImportError,
+    KeyError,
+    OSError,
+    RuntimeError,
+    SafetensorError,
+    StrictDataclassError,
+    TypeError,
+    ValueError,
+)
+"""What transformers raises for files that are no model, or a damaged one."""
 
 
 class NoAttentionError(ValueError):
@@ -64,7 +81,7 @@ def load_base_model(
         raise _no_attention(attn_implementation, f"it needs the package {package} and a GPU")
     quantized = quantization == "4bit"
     options = {"quantization_config": four_bit(dtype)} if quantized else {}
-    try:
+    with _reading(name):
         model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
             path,
             dtype=getattr(torch, dtype),
@@ -72,9 +89,6 @@ def load_base_model(
             trust_remote_code=name in trusted,
             **options,
         )
-    except (ImportError, OSError, ValueError) as error:
-        reason = f"{_first_line(error)}{code_hint(name, error)}"
-        raise ValueError(f"model {name!r}: {where_looked(name)}: {reason}") from error
     try:
         model.set_attn_implementation(attn_implementation)
     except (ImportError, ValueError) as error:
@@ -83,6 +97,36 @@ def load_base_model(
         raise _no_attention(attn_implementation, f"the model falls back to {found}")
     model.eval()
     return model
+
+
+def empty_base_model(name: str, dtype: str, trusted: Collection[str] = ()) -> PreTrainedModel:
+    """Make a causal LM on the meta device: it has names and shapes, and takes no memory.
+
+    Args:
+        name: as for ``load_base_model``.
+        dtype: ``bfloat16`` or ``float32``.
+        trusted: names of models whose own Python code may run.
+
+    Raises:
+        ValueError: the model's config cannot be found or read.
+    """
+    path, trust = resolve_model(name), name in trusted
+    with _reading(name), torch.device("meta"):
+        config = AutoConfig.from_pretrained(path, trust_remote_code=trust)
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(
+            config, dtype=getattr(torch, dtype), trust_remote_code=trust
+        )
+    return model
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Turn what a library raises for an unreadable model into an error that names the model."""
+    try:
+        yield
+    except _UNREADABLE as error:
+        reason = f"{_first_line(error)}{code_hint(name, error)}"
+        raise ValueError(f"model {name!r}: {where_looked(name)}: {reason}") from error
 
 
 def four_bit(dtype: str) -> BitsAndBytesConfig:

@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,17 +19,19 @@ from typing import Any, Literal
 import torch
 from peft import PeftModel
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
+from turngraph.configs.json_files import read_json_object
 from turngraph.configs.parse import read_config, write_config
-from turngraph.configs.schema import Config
-from turngraph.model.base_model import NoAttentionError, same_base
+from turngraph.configs.schema import Config, ModelConfig
+from turngraph.model.base_model import NoAttentionError, empty_base_model, same_base
 from turngraph.model.distributed import placed_like, whole
 from turngraph.model.graph_lm import GraphLM
+from turngraph.model.tensor_files import check_tensors, read_tensors
 
 logger = logging.getLogger(__name__)
-ADAPTER = "adapter"
+ADAPTER, ADAPTER_WEIGHTS = "adapter", "adapter_model.safetensors"
 GRAPH_FILES = {"encoder": "graph_encoder.safetensors", "scorer": "node_answers.safetensors"}
 """Parts of a ``GraphLM`` that read the graph, and their files."""
 MANIFEST, CONFIG, METRICS = "manifest.json", "config.yaml", "metrics.json"
@@ -194,7 +196,7 @@ class Checkpoint:
     @property
     def metrics(self) -> dict[str, Any]:
         """What was measured on it: ``metrics.json``."""
-        return dict(json.loads((self.folder / METRICS).read_text(encoding="utf-8")))
+        return read_json_object(self.folder / METRICS)
 
     def check_writes(self) -> None:
         """Check that the checkpoint's LM writes its answers.
@@ -256,11 +258,10 @@ def check_manifest(folder: Path) -> dict[str, Any]:
         inside = [entry.parent.name for entry in sorted(folder.glob(f"*/{MANIFEST}"))]
         hint = f"; did you mean {folder / inside[0]}?" if inside else ""
         raise ValueError(f"{folder}: not a checkpoint, it has no {MANIFEST}{hint}")
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        files, version = dict(manifest["files"]), manifest["format"]
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(f"{path}: damaged, not a manifest of a checkpoint") from None
+    manifest = read_json_object(path)
+    files, version = manifest.get("files"), manifest.get("format")
+    if version is None or not isinstance(files, dict):
+        raise ValueError(f"{path}: damaged, not a manifest of a checkpoint")
     if version == 1:
         raise ValueError(
             f"{path}, field format: 1, this version reads {FORMAT}: config fields were renamed and "
@@ -268,12 +269,24 @@ def check_manifest(folder: Path) -> dict[str, Any]:
         )
     if version != FORMAT:
         raise ValueError(f"{path}, field format: {version!r}, this version reads {FORMAT}")
+    if not isinstance(manifest.get("base_model_fingerprint"), str):
+        raise ValueError(f"{path}, field base_model_fingerprint: must be a string")
+    _check_listed(folder, files, CONFIG, METRICS)
     for name, expected in files.items():
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise ValueError(f"{path}, field files: {name!r} is not inside the checkpoint")
         if not (folder / name).is_file():
             raise ValueError(f"{folder / name}: missing from the checkpoint")
         if file_hash(folder / name) != expected:
             raise ValueError(f"{folder / name}: changed or truncated since it was saved (SHA-256)")
     return manifest
+
+
+def _check_listed(folder: Path, files: Collection[str], *names: str) -> None:
+    """Check that the manifest has hashes of files that are read."""
+    for name in names:
+        if name not in files:
+            raise ValueError(f"{folder / MANIFEST}, field files: {name} is missing")
 
 
 def checkpoint_config(folder: str | Path) -> Config:
@@ -310,6 +323,7 @@ def load_checkpoint(
         quantization=quantization or config.quantization,
         trust_remote_code=trust_remote_code,
     )
+    _check_shapes(config, checkpoint)
     if config.attn_implementation != "eager":  # the others compute the same, and not everywhere
         config = replace(config, attn_implementation="sdpa")
     try:
@@ -321,13 +335,45 @@ def load_checkpoint(
     return model.eval()
 
 
+def _check_shapes(config: ModelConfig, checkpoint: Checkpoint) -> None:
+    """Check names, shapes and types of a checkpoint's tensors before any is allocated.
+
+    Raises:
+        ValueError: the config leads to other tensors than those of the files, or to none.
+    """
+    folder = checkpoint.folder
+    base = empty_base_model(config.base_model, config.dtype, config.trust_remote_code)
+    plain = replace(config, gradient_checkpointing=False, compile=False)
+    try:
+        with torch.device("meta"):
+            model = GraphLM(plain, base)
+    except (OverflowError, RuntimeError, TypeError) as error:  # sizes that no tensor can have
+        raise ValueError(f"{folder / CONFIG}: {str(error).splitlines()[0]}") from error
+    for path, tensors in _expected(model, folder).items():
+        _check_listed(folder, checkpoint.manifest["files"], path.relative_to(folder).as_posix())
+        check_tensors(path, tensors)
+
+
+def _expected(model: GraphLM, folder: Path) -> dict[Path, dict[str, Tensor]]:
+    """Return the files of weights that a model reads, and its own tensors by their names."""
+    parts = {folder / file: getattr(model, part) for part, file in GRAPH_FILES.items()}
+    expected = {path: part.saved_state() for path, part in parts.items() if part is not None}
+    if model.lm is not None and model.config.lora is not None:
+        expected[folder / ADAPTER / ADAPTER_WEIGHTS] = {
+            name.replace(".default.", "."): parameter
+            for name, parameter in model.causal_lm.named_parameters()
+            if "lora_" in name
+        }
+    return expected
+
+
 def check_base(model: GraphLM, folder: Path) -> None:
     """Whether a checkpoint was trained on the model's base model.
 
     Raises:
         ValueError: on another one.
     """
-    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    manifest = read_json_object(folder / MANIFEST)
     found, trained_on = model.base_fingerprint, manifest["base_model_fingerprint"]
     if not same_base(found, trained_on):
         raise ValueError(
@@ -338,28 +384,12 @@ def check_base(model: GraphLM, folder: Path) -> None:
 
 @torch.no_grad()
 def load_weights(model: GraphLM, folder: Path) -> None:
-    """Fill a model's trained weights, sharded or not, from a checkpoint folder."""
-    if model.config.lora is not None:
-        load_adapter(model, folder / ADAPTER)
-    for part, file in GRAPH_FILES.items():
-        if (module := getattr(model, part)) is None:
-            continue
-        state, own = load_file(folder / file), module.saved_state()
-        assert state.keys() == own.keys(), state.keys() ^ own.keys()
+    """Fill a model's trained weights, sharded or not, from a checkpoint folder.
+
+    Raises:
+        ValueError: a file has other tensors than the model, or values that are not finite.
+    """
+    for path, own in _expected(model, folder).items():
+        state = read_tensors(path, own)
         for name, tensor in own.items():
             tensor.copy_(placed_like(state[name], tensor))
-
-
-def load_adapter(model: GraphLM, folder: Path) -> None:
-    """Fill a model's LoRA weights from a PEFT adapter folder."""
-    state = load_file(folder / "adapter_model.safetensors")
-    own = {
-        name.replace(".default.", "."): parameter
-        for name, parameter in model.causal_lm.named_parameters()
-        if "lora_" in name
-    }
-    if state.keys() != own.keys():
-        names = sorted(state.keys() ^ own.keys())
-        raise ValueError(f"{folder}: adapter weights for other layers: {names[:3]}")
-    for name, parameter in own.items():
-        parameter.copy_(placed_like(state[name], parameter))

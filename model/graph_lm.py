@@ -92,7 +92,8 @@ class GraphLM(nn.Module):
                 config.trust_remote_code,
             )
         base.requires_grad_(False)
-        self.base_fingerprint = fingerprint(base)  # now: the weights may be sharded later
+        # now: the weights may be sharded later; on the meta device there are none
+        self.base_fingerprint = "" if base.device.type == "meta" else fingerprint(base)
         self.lm: PreTrainedModel | PeftModel | None = None
         self.encoder: GraphEncoder | None = None
         self.scorer: NodeAnswers | None = None

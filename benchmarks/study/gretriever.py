@@ -52,12 +52,10 @@ from turngraph.training.run_folder import FREE, locked
 from turngraph.training.run_log import RunLog
 from turngraph.training.trainer_state import (
     load_optimizer,
+    load_random,
     optimizer_tensors,
     random_states,
-    read_optimizer,
     read_progress,
-    read_random,
-    set_random_states,
     write_trainer_state,
 )
 
@@ -217,8 +215,8 @@ def resume(
     if progress["data"] != data:
         raise ValueError(f"{found[0]}: trained on other data")
     load_weights(system, found[0])
-    load_optimizer(system.module, optimizer, read_optimizer(found[0]))
-    set_random_states(read_random(found[0], 0))
+    load_optimizer(system.module, optimizer, found[0])
+    load_random(found[0], 0)
     return int(progress["step"])
 
 

@@ -1,0 +1,60 @@
+"""Reads files of tensors whose names, shapes and types are known before anything is allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+
+TYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64"}
+"""Data types as safetensors writes them."""
+
+
+def check_tensors(path: Path, expected: Mapping[str, Tensor]) -> None:
+    """Check the header of a safetensors file; the tensors themselves are not read.
+
+    Args:
+        path: of the file.
+        expected: tensors of the same names, shapes and types, which may be on the meta device.
+
+    Raises:
+        ValueError: the file is damaged, or its tensors are others.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            names = set(file.keys())
+            slices = {name: file.get_slice(name) for name in names & expected.keys()}
+            found = {name: (tuple(s.get_shape()), s.get_dtype()) for name, s in slices.items()}
+    except SafetensorError as error:
+        raise ValueError(f"{path}: damaged: {error}") from None
+    if names != expected.keys():
+        other = sorted(names ^ expected.keys())
+        raise ValueError(
+            f"{path}: it has {len(names)} tensors and the model {len(expected)}; only one of them "
+            f"has {', '.join(map(repr, other[:3]))}"
+        )
+    for name, tensor in expected.items():
+        shape, kind = tuple(tensor.shape), TYPES[tensor.dtype]
+        if found[name] != (shape, kind):
+            raise ValueError(
+                f"{path}, tensor {name}: it has shape {list(found[name][0])} and type "
+                f"{found[name][1]}, the config makes it {list(shape)} and {kind}"
+            )
+
+
+def read_tensors(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Read the tensors of a file; each has the name, shape and type of an expected one.
+
+    Raises:
+        ValueError: as ``check_tensors``, or a value is not finite.
+    """
+    check_tensors(path, expected)
+    state = load_file(path)
+    for name, tensor in state.items():
+        if not tensor.isfinite().all():
+            raise ValueError(f"{path}, tensor {name}: a value is not finite")
+    return state
