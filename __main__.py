@@ -63,9 +63,7 @@ def run(command: str, argv: Sequence[str]) -> None:
 def _main_of(command: str) -> Callable[[Sequence[str]], None]:
     """Return what runs a command that has a module of its own."""
     if command == "train":
-        from turngraph import train
-
-        return train.main
+        return train
     if command == "memory":
         from turngraph import memory
 
@@ -77,6 +75,18 @@ def _main_of(command: str) -> Callable[[Sequence[str]], None]:
     from turngraph.benchmarks.study import run_study
 
     return run_study.main
+
+
+def train(argv: Sequence[str]) -> None:
+    """Train, or show the help of training without loading torch, which takes seconds."""
+    if {"-h", "--help"} & set(argv):
+        from turngraph.configs.help import train_help
+
+        sys.stdout.write(train_help("turngraph train"))
+        return
+    from turngraph import train as training
+
+    training.main(argv)
 
 
 def list_configs(argv: Sequence[str]) -> None:

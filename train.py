@@ -7,9 +7,17 @@ data and model, the training loop, evaluation, the dry run.
 
 from __future__ import annotations
 
+import sys
+
+from turngraph.configs.help import train_help
+
+if __name__ == "__main__" and {"-h", "--help"} & set(sys.argv):
+    sys.stdout.write(train_help("train.py"))
+    raise SystemExit  # here, as loading torch takes seconds
+
 import logging
 import math
-import sys
+import shlex
 import time
 from argparse import Namespace
 from collections.abc import Sequence
@@ -17,21 +25,18 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import torch
 from accelerate.utils import set_seed
 from tqdm import tqdm
 
 from turngraph.configs.parse import parse_train_options
 from turngraph.configs.schema import Config
-from turngraph.data.batches.collate import collate
 from turngraph.data.batches.prefetch import Trial, fingerprint, steps
 from turngraph.data.batches.schedule import BatchSchedule, check_shared_evenly
 from turngraph.data.cli import StopRequest, run_cli
 from turngraph.data.example_cache import load_examples
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.json_fields import Json
-from turngraph.data.scoring.score import bootstrap
 from turngraph.inference.answer_batches import answer_together, check_lengths
 from turngraph.inference.load import load_builder
 from turngraph.inference.options import MAX_NEW_TOKENS
@@ -39,6 +44,7 @@ from turngraph.model.device_memory import peak_memory
 from turngraph.model.distributed import is_sharded, process_group_ended
 from turngraph.model.graph_lm import GraphLM
 from turngraph.training.diagnostics import memory_advice, memory_lines
+from turngraph.training.evaluation import rank, tune_line, tune_loss
 from turngraph.training.launcher import log_environment, make_accelerator
 from turngraph.training.optimizer import set_rates
 from turngraph.training.run import Run
@@ -286,41 +292,6 @@ def answer_tune(run: Run, examples: Sequence[Example]) -> list[Json]:
     )
 
 
-def rank(metrics: dict[str, float]) -> tuple[float, float, float]:
-    """Return what orders evaluations, the best highest."""
-    return metrics["hit_at_1"], metrics["hit_at_5"], -metrics["loss"]
-
-
-@torch.no_grad()
-def tune_loss(run: Run) -> float:
-    """Return the loss of the tuning questions per answer token; the processes share them."""
-    accelerator, size = run.accelerator, run.config.training.eval_batch_size
-    batches = [run.tune[start : start + size] for start in range(0, len(run.tune), size)]
-    total = torch.zeros((), device=accelerator.device)
-    for start in range(0, len(batches), accelerator.num_processes):
-        share = batches[start : start + accelerator.num_processes]
-        # a sharded model needs all processes in every batch: idle ones repeat the first
-        index = accelerator.process_index if accelerator.process_index < len(share) else None
-        if index is not None or is_sharded(run.model):
-            batch = collate(share[index or 0], "right", True).to(accelerator.device)
-            loss = run.wrapped(batch).total
-            total += loss if index is not None else 0
-    num_tokens = sum(len(example.target_ids) for example in run.tune)
-    return float(accelerator.reduce(total, "sum")) / max(num_tokens, 1)
-
-
-def tune_line(records: Sequence[Json], loss: float) -> str:
-    """Return an evaluation in words: hits with their 95 % bootstrap intervals, and the loss."""
-    names = {"hit_at_1": "H@1", "hit_at_5": "H@5"}
-    values = np.array([[float(record[name]) for name in names] for record in records])
-    estimates = bootstrap(values, [record["conversation"] for record in records])
-    parts = [
-        f"{label} {one.mean:.3f} (95 % interval {one.low:.3f} to {one.high:.3f})"
-        for label, one in zip(names.values(), estimates, strict=True)
-    ]
-    return f"{', '.join(parts)}, loss {loss:.3f}, {len(records)} questions"
-
-
 def finish(run: Run) -> None:
     """Evaluate unless the last step was evaluated, and save ``last``."""
     progress = run.progress
@@ -334,7 +305,10 @@ def finish(run: Run) -> None:
         progress.finished = True
         run.save_last()
     logger.info("done; best on tune: %s", progress.best)
-    logger.info("answer with: turngraph answer --checkpoint %s", run.output / "best")
+    command = ["turngraph", "answer", "--checkpoint", str(run.output / "best")]
+    command += ["--input", run.config.data.tune or run.config.data.train or "QUESTIONS.jsonl"]
+    command += ["--output", str(run.output / "answers.jsonl")]
+    logger.info("answer with: %s", shlex.join(command))
 
 
 def dry_run(run: Run, examples: list[Example]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
-import types
 import typing
 from argparse import ArgumentError
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,18 +15,11 @@ from typing import Any, TypeVar
 import jsonargparse
 import yaml
 
+from turngraph.configs.kinds import kind_of, options_of
 from turngraph.configs.schema import Config
 from turngraph.configs.shipped import with_shipped_configs
 
 Settings = TypeVar("Settings")
-_KINDS = {
-    int: "a whole number",
-    float: "a number",
-    str: "a text",
-    bool: "true or false",
-    types.NoneType: "null",
-    tuple[str, ...]: "a list of texts",
-}
 
 
 def load_config(argv: Sequence[str]) -> Config:
@@ -60,27 +52,14 @@ def parse_train_options(argv: Sequence[str]) -> tuple[argparse.Namespace, Config
         ValueError: as ``load_config``, or no config is given.
     """
     parser = argparse.ArgumentParser(prog="train.py", add_help=False, allow_abbrev=False)
-    parser.add_argument(
-        "--fresh", action="store_true", help="remove earlier runs in training.output"
-    )
-    parser.add_argument(
-        "--resume_anyway",
-        action="store_true",
-        help="resume although the config differs in fields that may change during a run",
-    )
-    parser.add_argument(
-        "--dry_run",
-        action="store_true",
-        help="time a few steps, print the estimated time and memory, exit",
-    )
-    parser.add_argument("--max_minutes", help="the same as --training.max_minutes")
+    for name in ("fresh", "resume_anyway", "dry_run"):
+        parser.add_argument(f"--{name}", action="store_true")
+    parser.add_argument("--max_minutes")
     options, rest = parser.parse_known_args(argv)
     if not rest:
         raise ValueError("no --config FILE.yaml; `turngraph configs` lists those that are shipped")
     if options.max_minutes is not None:
         rest.append(f"--training.max_minutes={options.max_minutes}")
-    if {"-h", "--help"} & set(rest):
-        print(parser.format_help())
     return options, load_config(rest)
 
 
@@ -91,7 +70,7 @@ def _build(class_: type[Settings], values: dict[str, Any], prefix: str = "") -> 
         value = values[name]
         if wanted := _mismatch(value, hint):
             raise ValueError(f"config field {prefix}{name}: {value!r} given, must be {wanted}")
-        types_ = (option for option in _options(hint) if isinstance(option, type))
+        types_ = (option for option in options_of(hint) if isinstance(option, type))
         inner = next(filter(dataclasses.is_dataclass, types_), None)
         if inner is not None and value is not None:
             value = _build(inner, value, f"{prefix}{name}.")
@@ -151,6 +130,21 @@ def _check_names(argv: Sequence[str]) -> None:
             _check_file(Path(value if equals else argv[index + 1]), known)
         elif name not in known:
             raise ValueError(f"unknown option --{name}{_nearest(name, known)}")
+        elif equals or index + 1 < len(argv):
+            _check_value(name, value if equals else argv[index + 1], known[name])
+
+
+def _check_value(name: str, text: str, hint: Any) -> None:
+    """Refuse an option's value of the wrong type in words; jsonargparse names Python's classes."""
+    if str in options_of(hint):
+        return
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        wanted = _mismatch(None if node is None else _value(node), hint)
+    except yaml.YAMLError:
+        wanted = kind_of(hint)
+    if wanted:
+        raise ValueError(f"option --{name}: {text!r} given, must be {wanted}")
 
 
 def _check_file(path: Path, known: dict[str, Any]) -> None:
@@ -201,22 +195,11 @@ def _entries(tree: yaml.MappingNode, prefix: str = "") -> Iterator[tuple[str, in
             yield from _entries(node, f"{prefix}{key.value}.")
 
 
-def _options(hint: Any) -> tuple[Any, ...]:
-    return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-
-
 def _mismatch(value: Any, hint: Any) -> str:
     """Return what a value of that type must be, or "" if it is of that type."""
-    if any(_is(value, option) for option in _options(hint)):
+    if any(_is(value, option) for option in options_of(hint)):
         return ""
-    return " or ".join(
-        _KINDS[option]
-        if option in _KINDS
-        else "a mapping of fields"
-        if dataclasses.is_dataclass(option)
-        else "one of " + ", ".join(typing.get_args(option))
-        for option in _options(hint)
-    )
+    return kind_of(hint)
 
 
 def _is(value: Any, option: Any) -> bool:
@@ -236,7 +219,7 @@ def _is(value: Any, option: Any) -> bool:
 def _field_types(class_: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, hint in typing.get_type_hints(class_).items():
         yield prefix + name, hint
-        for option in filter(dataclasses.is_dataclass, _options(hint)):
+        for option in filter(dataclasses.is_dataclass, options_of(hint)):
             yield from _field_types(option, f"{prefix}{name}.")
 
 

@@ -116,6 +116,7 @@ def load_examples(
     examples = unpack(stored.arrays, conversations)
     builder.counts = Counter(stored.counts)
     builder.log_counts()
+    log_left_out(path, conversations, data.single_answers_only)
     total = sum(bool(turn.answers) for c in conversations for turn in c.turns)
     held = sum(bool(example.answer_sources) for example in examples)
     logger.info(
@@ -123,6 +124,26 @@ def load_examples(
     )
     logger.info("%s: examples %s %s in %.1f s", path, how, file, time.monotonic() - began)
     return examples
+
+
+def log_left_out(
+    path: str | Path, conversations: Sequence[Conversation], single_only: bool
+) -> None:
+    """Log how many turns cannot be used, why, and the first of each kind."""
+    turns = [(c.id, turn) for c in conversations for turn in c.turns]
+    kinds = {
+        "without a gold answer": [(id_, t.id) for id_, t in turns if not t.answers],
+        "whose answer is a list (data.single_answers_only)": [
+            (id_, t.id) for id_, t in turns if single_only and len(t.answers) > 1
+        ],
+    }
+    for kind, left_out in kinds.items():
+        if left_out:
+            named = ", ".join(f"conversation {c} turn {t}" for c, t in left_out[:3])
+            more = " ..." if len(left_out) > 3 else ""
+            logger.info(
+                "%s: %d turns %s are left out: %s%s", path, len(left_out), kind, named, more
+            )
 
 
 def cache_key(

@@ -23,7 +23,14 @@ import yaml
 from turngraph.configs import models
 from turngraph.configs.models import local_folder, resolve_model, sentence_encoder, where_looked
 from turngraph.configs.parse import load_config, parse_train_options, read_config, write_config
-from turngraph.configs.schema import Config, DataConfig, EvidenceConfig, LoraConfig, ModelConfig
+from turngraph.configs.schema import (
+    Config,
+    DataConfig,
+    EvidenceConfig,
+    LoraConfig,
+    ModelConfig,
+    TrainingConfig,
+)
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 OTHERS = set(CONFIGS.glob("accelerate/*.yaml"))
@@ -477,3 +484,37 @@ def test_a_sentence_encoder_is_loaded_with_the_first_texts() -> None:
     near = sentence_encoder("sentence-transformers/all-MiniLM-L6-v2")(["a cat", "a kitten", "tax"])
     assert near.shape == (3, 384)
     assert near[0] @ near[1] > near[0] @ near[2]
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "must"),
+    [
+        ("training.learning_rate", "abc", "a number"),
+        ("training.batch_size", "x", "a whole number or null"),
+        ("training.max_steps", "[1", "a whole number or null"),
+        ("evidence.memory", "x", "one of none, rerank, random"),
+        ("model.lora.r", "1.5", "a whole number"),
+        ("data.single_answers_only", "maybe", "true or false"),
+    ],
+)
+def test_an_option_of_the_wrong_type_is_refused_in_words(
+    option: str, given: str, must: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"--{option}: {given!r} given, must be {must}")):
+        load_config(["--config", "demo", f"--{option}={given}"])
+
+
+def test_the_help_of_training_has_every_field_with_default_and_meaning() -> None:
+    """It is written without torch, which takes seconds to load."""
+    code = "import sys; from turngraph.__main__ import main; main(['train', '--help']);"
+    code += "assert 'torch' not in sys.modules"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    shown = " ".join(found.stdout.split())
+    config = yaml.safe_load(write_config(Config(training=TrainingConfig(max_steps=0))))
+    names = [name for name in flat(config) if name != "memory_graph"]
+    assert len(names) > 60
+    for name in names:
+        assert f"--{name}: " in shown, name
+    assert "--training.learning_rate: a number (5e-05) Adam's learning rate of LoRA." in shown
+    assert "--data.max_tune_questions: a whole number or null (200) Evaluate on this" in shown
+    assert "--dry_run time a few steps" in shown

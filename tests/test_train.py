@@ -30,6 +30,7 @@ from turngraph.model.graph_lm import GraphLM
 from turngraph.tests.runs import Json, command, lines, losses, options
 from turngraph.tests.tables import pool as table_pool
 from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_examples
+from turngraph.training.evaluation import tune_line, tune_loss
 from turngraph.training.optimizer import make_optimizer, rate_factor
 from turngraph.training.run import Run
 
@@ -154,14 +155,14 @@ def test_the_loss_of_tune_is_that_of_its_gold_answers(tmp_path: Path, tiny_folde
     run.model.eval()
     total = sum(run.model(collate([e], "right", True)).total.item() for e in run.tune)
     num_tokens = sum(len(example.target_ids) for example in run.tune)
-    assert train.tune_loss(run) == pytest.approx(total / num_tokens, rel=1e-5)
+    assert tune_loss(run) == pytest.approx(total / num_tokens, rel=1e-5)
 
 
 def test_an_evaluation_names_its_interval() -> None:
     records = [
         {"hit_at_1": i % 2, "hit_at_5": 1, "conversation": str(i), "answer": ""} for i in range(20)
     ]
-    line = train.tune_line(records, 0.25)
+    line = tune_line(records, 0.25)
     match = re.fullmatch(
         r"H@1 0.500 \(95 % interval (0\.\d+) to (0\.\d+)\), "
         r"H@5 1.000 \(95 % interval 1.000 to 1.000\), loss 0.250, 20 questions",
@@ -340,7 +341,10 @@ def test_best_is_the_best_on_tune_and_last_the_last(
 
     def answers(_: Any, __: Any, examples: list[Example], *___: Any, **____: Any) -> list[Json]:
         rate = next(rates)
-        return [{"hit_at_1": rate, "hit_at_5": rate} for _ in examples]
+        return [
+            {"hit_at_1": rate, "hit_at_5": rate, "conversation": example.conversation.id}
+            for example in examples
+        ]
 
     monkeypatch.setattr(train, "answer_together", answers)
     train.main(options(tiny_folder, tiny_data, tmp_path / "out", training__eval_every=1))

@@ -34,6 +34,7 @@ from turngraph.data.example_cache import (
     cache_key,
     example_row,
     load_examples,
+    log_left_out,
     make_tasks,
     pack,
     pool_positions,
@@ -470,3 +471,22 @@ def test_where_nothing_can_be_written_it_says_so_and_goes_on(
         assert load(builder, data)
     assert "cannot be written, so the next run rebuilds" in caplog.text
     assert "built but not kept in" in caplog.text
+
+
+def test_turns_that_are_left_out_are_counted_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    turns = (
+        Turn("0", "Who?"),
+        Turn("1", "Which?", (Answer("a"), Answer("b"))),
+        Turn("2", "What?", (Answer("a"),)),
+    )
+    conversations = [Conversation(f"c{i}", "", turns) for i in range(4)]
+    with caplog.at_level("INFO"):
+        log_left_out("train.jsonl", conversations, single_only=True)
+    without, lists = (record.getMessage() for record in caplog.records)
+    named = "conversation c0 turn 0, conversation c1 turn 0, conversation c2 turn 0 ..."
+    assert without == f"train.jsonl: 4 turns without a gold answer are left out: {named}"
+    assert "4 turns whose answer is a list (data.single_answers_only) are left out" in lists
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        log_left_out("train.jsonl", [Conversation("c", "", turns[1:])], single_only=False)
+    assert not caplog.records

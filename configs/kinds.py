@@ -1,0 +1,34 @@
+"""Names the types of config fields in words."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from typing import Any
+
+KINDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    types.NoneType: "null",
+    tuple[str, ...]: "a list of texts",
+}
+
+
+def options_of(hint: Any) -> tuple[Any, ...]:
+    """Return the members of a union type, or the type itself."""
+    return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+
+
+def kind_of(hint: Any) -> str:
+    """Return a type in words: "a whole number or null"."""
+    return " or ".join(
+        KINDS[option]
+        if option in KINDS
+        else "a mapping of fields"
+        if dataclasses.is_dataclass(option)
+        else "one of " + ", ".join(typing.get_args(option))
+        for option in options_of(hint)
+    )

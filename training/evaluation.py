@@ -1,0 +1,49 @@
+"""Compares evaluations on tune: loss, order, and a line for the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from turngraph.data.batches.collate import collate
+from turngraph.data.json_fields import Json
+from turngraph.data.scoring.score import bootstrap
+from turngraph.model.distributed import is_sharded
+from turngraph.training.run import Run
+
+
+def rank(metrics: dict[str, float]) -> tuple[float, float, float]:
+    """Return what orders evaluations, the best highest."""
+    return metrics["hit_at_1"], metrics["hit_at_5"], -metrics["loss"]
+
+
+@torch.no_grad()
+def tune_loss(run: Run) -> float:
+    """Return the loss of the tuning questions per answer token; the processes share them."""
+    accelerator, size = run.accelerator, run.config.training.eval_batch_size
+    batches = [run.tune[start : start + size] for start in range(0, len(run.tune), size)]
+    total = torch.zeros((), device=accelerator.device)
+    for start in range(0, len(batches), accelerator.num_processes):
+        share = batches[start : start + accelerator.num_processes]
+        # a sharded model needs all processes in every batch: idle ones repeat the first
+        index = accelerator.process_index if accelerator.process_index < len(share) else None
+        if index is not None or is_sharded(run.model):
+            batch = collate(share[index or 0], "right", True).to(accelerator.device)
+            loss = run.wrapped(batch).total
+            total += loss if index is not None else 0
+    num_tokens = sum(len(example.target_ids) for example in run.tune)
+    return float(accelerator.reduce(total, "sum")) / max(num_tokens, 1)
+
+
+def tune_line(records: Sequence[Json], loss: float) -> str:
+    """Return an evaluation in words: hits with their 95 % bootstrap intervals, and the loss."""
+    names = {"hit_at_1": "H@1", "hit_at_5": "H@5"}
+    values = np.array([[float(record[name]) for name in names] for record in records])
+    estimates = bootstrap(values, [record["conversation"] for record in records])
+    parts = [
+        f"{label} {one.mean:.3f} (95 % interval {one.low:.3f} to {one.high:.3f})"
+        for label, one in zip(names.values(), estimates, strict=True)
+    ]
+    return f"{', '.join(parts)}, loss {loss:.3f}, {len(records)} questions"
