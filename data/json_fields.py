@@ -71,9 +71,12 @@ def parse_line(raw: bytes, location: Location) -> Json | None:
         return None
     try:
         value = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        column = f" (column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
-        raise location.error(f"not JSON: {getattr(error, 'msg', 'too deep')}{column}") from None
+    except json.JSONDecodeError as error:
+        raise location.error(f"not JSON: {error.msg} (column {error.colno})") from None
+    except RecursionError:
+        raise location.error("not JSON: too deep") from None
+    except ValueError:  # Python's limit on the digits of a number
+        raise location.error("a number has too many digits") from None
     if not isinstance(value, dict):
         raise location.error("each line must be a JSON object")
     return value

@@ -82,7 +82,7 @@ class Questions:
             known: answered lines.
         """
         window: list[int] = []
-        left, last = size, max(self.chosen)
+        left, last = size, max(self.chosen, default=0)
         for index, chosen in self.chosen.items():
             window.append(index)
             left -= len(chosen) if turns else 1

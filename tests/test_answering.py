@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tqdm import tqdm
 
@@ -278,6 +279,57 @@ def test_what_is_told_of_a_bad_line_can_be_written_and_scored(tmp_path: Path) ->
     assert found[0]["question"] == "half ?"
     assert found[0]["gold"] == [{"label": "?", "id": "?"}]
     assert all(dump(record).encode() for record in found)
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_an_input_of_bad_lines_only(history: str, command: list[str], tmp_path: Path) -> None:
+    """It ends as one with some bad lines: every line is an error, in its place."""
+    (tmp_path / "in.jsonl").write_text('{"id": 1\n{"id": "a", "turns": [{"id": "t"}]}\n[]\n')
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--history", history, "--keep_going"])
+    assert ended.value.code == EXIT_ERRORS
+    assert [record["line"] for record in records(tmp_path / "out.jsonl")] == [1, 2, 3]
+    with pytest.raises(ValueError, match="no gold answer in it"):
+        score_predictions(tmp_path / "out.jsonl")
+
+
+NAMES = st.sampled_from(["id", "turns", "question", "answers", "label", "domain", "source"])
+ODD = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 10**30),
+    st.floats(),
+    st.sampled_from(["", " ", "a", "\ud83d", "text"]),
+)
+ANYTHING = st.recursive(
+    ODD, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(NAMES, inner))
+)
+ANSWER = st.fixed_dictionaries({"label": st.one_of(st.just("Ann"), ODD)}, optional={"id": ODD})
+TURN = st.fixed_dictionaries(
+    {"answers": st.lists(st.one_of(ANSWER, ANYTHING), max_size=3)},
+    optional={"id": ODD, "question": ODD, "source": ODD},
+)
+LINE = st.fixed_dictionaries({"turns": st.lists(TURN, max_size=3)}, optional={"id": ODD})
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.one_of(LINE, ANYTHING), min_size=1, max_size=4))
+def test_score_reads_what_answer_writes_of_any_line(found: list[Any]) -> None:
+    """Whatever cannot be read, its lines are well formed and no question is there twice."""
+    taken = {"a", "line 1"}
+    lines = []
+    for number, record in enumerate(found, 1):
+        known = record if isinstance(record, dict) else None
+        bad = BadLine(0, {"line": number, "error": "bad"}, known)
+        lines += bad_line_records(bad, taken)
+    gold = {"label": "b", "id": "B"}
+    lines.append({"conversation": "a", "turn": "0", "error": "none", "gold": [gold]})
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "out.jsonl")
+        path.write_text("".join(f"{dump(record)}\n" for record in lines), encoding="utf-8")
+        scores = score_predictions(path)
+    assert len(scores.predictions) == sum("gold" in record for record in lines)
+    assert not scores.values[:, :2].any()
 
 
 @pytest.mark.parametrize("history", HISTORIES)

@@ -132,34 +132,35 @@ def bad_line_records(bad: BadLine, taken: set[str]) -> list[Json]:
         taken: ids of other conversations; the id of this one is made different and added.
     """
     record = bad.record or {}
-    id_, turns = record.get("id"), record.get("turns")
-    known = {}
-    if isinstance(id_, str | int):
-        id_ = well_formed(str(id_))
-        id_ = f"{id_}#{bad.error['line']}" if id_ in taken else id_
-        taken.add(id_)
-        known = {"conversation": id_}
+    turns = record.get("turns")
+    id_ = _text(record.get("id")) or f"line {bad.error['line']}"
+    id_ = f"{id_}#{bad.error['line']}" if id_ in taken else id_
+    while id_ in taken:
+        id_ += "'"
+    taken.add(id_)
     found = [
         _readable(turn if isinstance(turn, dict) else {}, index)
         for index, turn in enumerate(turns if isinstance(turns, list) else ())
     ]
     ids = unique_ids([record["turn"] for record in found], f"line {bad.error['line']}: turn")
-    found = [record | {"turn": id_} for record, id_ in zip(found, ids, strict=True)]
-    return [known | record | bad.error for record in found or [{}]]
+    found = [record | {"turn": turn} for record, turn in zip(found, ids, strict=True)]
+    return [{"conversation": id_} | record | bad.error for record in found or [{}]]
 
 
 def _readable(turn: Json, index: int) -> Json:
-    id_, question, answers = (turn.get(name) for name in ("id", "question", "answers"))
-    name = well_formed(str(id_ if isinstance(id_, str | int) else index))
-    record: Json = {"turn": name, "turn_index": index}
+    question, answers = turn.get("question"), turn.get("answers")
+    record: Json = {"turn": _text(turn.get("id")) or str(index), "turn_index": index}
     record |= {"question": well_formed(question)} if isinstance(question, str) else {}
     known = [a for a in answers if isinstance(a, dict)] if isinstance(answers, list) else []
-    labels = [
-        Answer(well_formed(a["label"]), well_formed(i) if isinstance(i := a.get("id"), str) else i)
-        for a in known
-        if isinstance(a.get("label"), str)
-    ]
-    return record | ({"gold": _gold(labels)} if labels else {})
+    labels = [(_text(a.get("label")), _text(a.get("id")) or None) for a in known]
+    gold = [Answer(label, id_) for label, id_ in labels if label.strip()]
+    return record | ({"gold": _gold(gold)} if gold else {})
+
+
+def _text(value: object) -> str:
+    """Return a string or a whole number as ``field`` reads it, else ""."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return well_formed(str(value)) if isinstance(value, str) or is_number else ""
 
 
 def _question(example: Example) -> Json:
@@ -195,20 +196,20 @@ def check_whole(path: str | Path) -> None:
 def read_predictions(path: str | Path) -> list[Prediction]:
     """Read the predictions of a file, in its order.
 
-    Lines that only report an unreadable line of the input, without question and gold answer, are
-    left out; a warning counts them.
+    Questions without a gold answer and unreadable lines of the input are left out; a warning
+    counts them.
 
     Raises:
-        ValueError: a line is malformed, has no gold answer, or repeats a question; the message
-            names file, line and field. Or the file is not complete.
+        ValueError: a line is malformed or repeats a question; the message names file, line and
+            field. Or no line has a gold answer, or the file is not complete.
     """
     predictions: list[Prediction] = []
     lines: dict[tuple[str, str], int] = {}
     check_whole(path)
-    num_lost = 0
+    num_without = 0
     for location, record in iter_lines(path):
-        if record.get("error") and not record.get("gold"):
-            num_lost += 1
+        if "gold" not in record:
+            num_without += 1
             continue
         one = _parse(record, location)
         key = (one.conversation, one.turn)
@@ -219,9 +220,10 @@ def read_predictions(path: str | Path) -> list[Prediction]:
         lines[key] = one.line
         predictions.append(one)
     if not predictions:
-        raise ValueError(f"{path}: no prediction in it")
-    if num_lost:
-        logger.warning("%s: %d lines with an error have no gold answer to score", path, num_lost)
+        what = "prediction" if not num_without else "gold answer"
+        raise ValueError(f"{path}: no {what} in it, there is nothing to score")
+    if num_without:
+        logger.warning("%s: %d lines have no gold answer and are not scored", path, num_without)
     return predictions
 
 

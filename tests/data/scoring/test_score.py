@@ -242,7 +242,6 @@ def without(name: str) -> dict:
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (without("gold"), "line 2, field gold: no gold answer"),
         (HAND_WRITTEN[1] | {"gold": []}, "line 2, field gold: no gold answer"),
         (HAND_WRITTEN[1] | {"gold": ["Lima"]}, "line 2, field gold[0]: must be an object"),
         (HAND_WRITTEN[1] | {"gold": [{"id": "Q1"}]}, "line 2, field gold[0].label: missing"),
@@ -269,6 +268,16 @@ def test_a_malformed_line_names_file_line_and_field(tmp_path: Path, bad: Any, me
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         read_predictions(path)
     assert str(caught.value).startswith(f"{path}, {message}")
+
+
+def test_answers_without_gold_answers_are_left_out_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path / "some.jsonl", [without("gold"), HAND_WRITTEN[0]])
+    assert [one.line for one in read_predictions(path)] == [2]
+    assert "1 lines have no gold answer" in caplog.text
+    with pytest.raises(ValueError, match=r"none\.jsonl: no gold answer in it"):
+        read_predictions(write(tmp_path / "none.jsonl", [without("gold")]))
 
 
 def test_an_empty_or_missing_file_is_an_error(tmp_path: Path):
