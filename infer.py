@@ -154,6 +154,9 @@ def add_chat_command(commands: Commands) -> None:
     )
     chat.add_argument("--memory", metavar="my.db", help="memory graph that keeps the conversation")
     chat.add_argument(
+        "--memory_read_only", action="store_true", help="recall from --memory, remember nothing"
+    )
+    chat.add_argument(
         "--passages",
         type=whole,
         default=3,
@@ -273,6 +276,7 @@ def chat_command(args: argparse.Namespace) -> None:
     session = qa.chat(
         read_evidence(map(Path, args.evidence)),
         args.memory,
+        memory_read_only=args.memory_read_only,
         max_new_tokens=args.max_new_tokens,
         proposals=args.proposals,
         num_proposals=args.num_proposals,

@@ -105,6 +105,7 @@ class QA:
         evidence: Iterable[Item] = (),
         memory: str | Path | None = None,
         *,
+        memory_read_only: bool = False,
         max_new_tokens: int | None = None,
         proposals: str | None = None,
         num_proposals: int | None = None,
@@ -115,6 +116,7 @@ class QA:
         Args:
             evidence: texts, passages (``Evidence``), pools (.jsonl), documents, folders of them.
             memory: path of a memory graph, which keeps what is said; None: none.
+            memory_read_only: recall from it, and remember nothing.
             max_new_tokens: longest answer in tokens; None: as training has set it.
             proposals: a checkpoint that answers from nodes, whose entities the LM chooses among.
             num_proposals: entities of a question; None: 20.
@@ -135,6 +137,7 @@ class QA:
             None if memory is None else str(memory),
             AnswerOptions(max_new_tokens=max_new_tokens).resolved(self.config).max_new_tokens,
             load_proposer(choice, self.checkpoint, self.loading),
+            memory_read_only,
         )
 
     def answer(

@@ -120,6 +120,7 @@ class Session:
         memory_graph: path of a person's memory graph, which keeps the conversation; None: none.
         max_new_tokens: length of the longest answer, in tokens; None: 48.
         proposer: proposes the entities that the model chooses from; None: the model writes.
+        memory_read_only: recall from the memory graph, and remember nothing.
 
     Raises:
         ValueError: the memory graph cannot be opened.
@@ -133,6 +134,7 @@ class Session:
         memory_graph: str | None = None,
         max_new_tokens: int | None = None,
         proposer: Proposer | None = None,
+        memory_read_only: bool = False,
     ) -> None:
         self.model, self.builder = model, builder
         self.max_new_tokens = max_new_tokens or MAX_NEW_TOKENS
@@ -145,7 +147,9 @@ class Session:
         self.memory = self.memories[0]
         if memory_graph is not None:
             self.close()
-            self.memory.graph = open_memory(builder, memory_graph, str(model.device))
+            self.memory.graph = open_memory(
+                builder, memory_graph, str(model.device), memory_read_only
+            )
             for memory in self.memories:
                 memory.graph = self.memory.graph
 
@@ -378,7 +382,9 @@ def _saved(turn: ChatAnswer) -> Turn:
     return Turn(record["turn"], record["question"], answers, None, join_pools(*passages))
 
 
-def open_memory(builder: ExampleBuilder, path: str, device: str) -> ChatGraph:
+def open_memory(
+    builder: ExampleBuilder, path: str, device: str, read_only: bool = False
+) -> ChatGraph:
     """Open a person's memory graph, with the settings that the checkpoint was trained with, if any.
 
     Raises:
@@ -390,7 +396,7 @@ def open_memory(builder: ExampleBuilder, path: str, device: str) -> ChatGraph:
     embed = builder.embed
     if embed is None and config.vectors == "encoder":
         embed = cached(sentence_encoder(builder.config.embedder, device))
-    return ChatGraph(path, config, embed)
+    return ChatGraph(path, config, embed, read_only)
 
 
 @contextmanager

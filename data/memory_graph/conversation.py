@@ -18,7 +18,7 @@ from turngraph.data.memory_graph.recall.traverse_settings import Traversal
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.memory_graph.record.select_episodes import episodes_of_origins
 from turngraph.data.memory_graph.times import now
-from turngraph.data.memory_graph.turns import TurnExtractor, turn_episode
+from turngraph.data.memory_graph.turns import TurnExtractor, answer_origin, chat_episodes
 from turngraph.data.types import Entity, Evidence, Interaction, Retrieved, query
 
 
@@ -109,13 +109,13 @@ class ConversationGraph:
                     found, spans([text for text, _ in found]), strict=True
                 )
             ]
-            episode = Episode("\n".join(text for text, _ in found), origin=self._origin(turn))
+            episode = Episode("\n".join(text for text, _ in found), origin=self._origins(turn)[0])
             self._given.hold(episode, Extraction(theses=tuple(theses)))
             self.graph.remember_many([episode])
 
-    def _origin(self, turn: int) -> str:
-        """Return the origin of a turn's episode."""
-        return str(turn)
+    def _origins(self, turn: int) -> tuple[str, ...]:
+        """Return the origins of a turn's episodes."""
+        return (str(turn),)
 
     def state(self) -> GraphState:
         """Return the state that ``restore`` takes."""
@@ -134,7 +134,9 @@ class ConversationGraph:
             ValueError: the graph cannot be written; or another process keeps its files from being
                 purged: then the record has forgotten, and the same call completes the rest.
         """
-        origins = [self._origin(turn) for turn in range(state.num_turns, self.num_turns)]
+        origins = [
+            one for turn in range(state.num_turns, self.num_turns) for one in self._origins(turn)
+        ]
         with self.graph.store.clear_errors():
             episodes = episodes_of_origins(self.graph.store.db, origins)
         if episodes:
@@ -177,28 +179,38 @@ class ConversationGraph:
 
 
 class ChatGraph(ConversationGraph):
-    """Persistent memory graph of a chat, which remembers its turns.
+    """Persistent memory graph of a chat, which remembers what its user says.
+
+    The model's answers are kept, too, but only as history: they are never recalled.
 
     Args:
         path: of the database.
         config, embed: as in ``ConversationGraph``.
+        read_only: remember nothing.
     """
 
-    def __init__(self, path: str | Path, config: MemoryGraphConfig, embed: Embed | None) -> None:
-        self.path, self.began, self._key = path, now(), uuid4().hex
+    def __init__(
+        self,
+        path: str | Path,
+        config: MemoryGraphConfig,
+        embed: Embed | None,
+        read_only: bool = False,
+    ) -> None:
+        self.path, self.read_only = path, read_only
+        self.began, self._key = now(), uuid4().hex
         super().__init__(config, embed)
 
     def _open(self, embed: Embed | None) -> MemoryGraph:
-        return MemoryGraph.open(self.path, embed, self.names)
+        return MemoryGraph.open(self.path, embed, self.names, read_only=self.read_only)
 
-    def _origin(self, turn: int) -> str:
-        return f"chat {self._key} {turn}"  # two chats may begin in the same second
+    def _origins(self, turn: int) -> tuple[str, ...]:
+        origin = f"chat {self._key} {turn}"  # two chats may begin in the same second
+        return origin, answer_origin(origin)
 
     def _remember(self, turn: int, question: str, answer: str) -> None:
-        source, origin = f"chat {self.began}", self._origin(turn)
-        topic = self.names.topic(question, self._topic)
-        episode = turn_episode(question, answer, now(), source, origin, topic=topic)
-        self.graph.remember_many([episode])
+        if not self.read_only:
+            source, origin = f"chat {self.began}", self._origins(turn)[0]
+            self.graph.remember_many(chat_episodes(question, answer, now(), source, origin))
 
 
 def spans(texts: Sequence[str]) -> list[Span]:

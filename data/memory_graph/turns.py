@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,6 +14,11 @@ from turngraph.data.types import LIST_SEPARATOR
 
 QUESTION, TOPIC = "question", "topic"
 """Properties of a turn's episode: characters of its question; names that the question refers to."""
+KIND = "kind"
+"""Property of a chat's episodes, ``question`` or ``answer``: kept in history, never evidence."""
+USER, ASSISTANT = "user", "assistant"
+"""Speakers of a chat. The rules read "I" and "my" of the user as the object ``user``."""
+_FIRST_PERSON = re.compile(r"\b(?:I|me|my|mine|myself)\b")
 
 
 def turn_episode(
@@ -40,11 +46,36 @@ def turn_episode(
     return Episode(text, time, source, origin, speaker, properties)
 
 
-class TurnExtractor:
-    """Rules extractor that reads a turn's question and answer as one thesis.
+def chat_episodes(question: str, answer: str, time: str, source: str, origin: str) -> list[Episode]:
+    """Return the episodes of a chat's turn: what the user said, and what the model answered.
 
-    A question alone states nothing, and an answer alone does not say what it answers. Statements in
-    a question ("I moved to Paris. What is there to see?") are found as in other texts.
+    The model's text is an episode of its own, so that it is never taken for a fact.
+
+    Args:
+        question: the user's text; its statements can be facts.
+        answer: the model's text; "" if there is none.
+        time, source: of both episodes.
+        origin: of the question; the answer's begins with it.
+    """
+    said = Episode(question, time, source, origin, USER, {KIND: "question"})
+    if not answer.strip():
+        return [said]
+    origin = answer_origin(origin)
+    return [said, Episode(answer, time, source, origin, ASSISTANT, {KIND: "answer"})]
+
+
+def answer_origin(origin: str) -> str:
+    """Return the origin of the answer to a chat's question."""
+    return f"{origin} answer"
+
+
+class TurnExtractor:
+    """Rules extractor for conversations.
+
+    A turn that people wrote becomes one thesis of question and answer: a question alone states
+    nothing, and an answer alone does not say what it answers. In a chat the model's answer states
+    nothing. Statements in a question ("I moved to Paris. What is there to see?") are found as in
+    other texts.
     """
 
     name = RulesExtractor.name
@@ -54,21 +85,29 @@ class TurnExtractor:
 
     def extract(self, episodes: Sequence[Episode]) -> list[Extraction]:
         """Return one extraction for every episode, in order."""
-        sizes = [question_size(episode) for episode in episodes]
+        read = [one for one in episodes if one.properties.get(KIND) != "answer"]
+        sizes = [question_size(episode) for episode in read]
         stated = [
             episode if size is None else replace(episode, text=episode.text[:size])
-            for episode, size in zip(episodes, sizes, strict=True)
+            for episode, size in zip(read, sizes, strict=True)
         ]
         # in one call: the rules keep what they have read last, which does not replace itself
-        found = self._rules.extract(stated, known_as=episodes)
+        found = zip(read, sizes, self._rules.extract(stated, known_as=read), strict=True)
+        of_read = iter([self._complete(*one) for one in found])
         return [
-            extraction if size is None else self._with_answer(episode, size, extraction)
-            for episode, size, extraction in zip(episodes, sizes, found, strict=True)
+            Extraction() if one.properties.get(KIND) == "answer" else next(of_read)
+            for one in episodes
         ]
+
+    def _complete(self, episode: Episode, size: int | None, found: Extraction) -> Extraction:
+        """Return an extraction without questions as theses, and with the answer's thesis."""
+        if episode.properties.get(KIND) == "question":
+            return replace(found, theses=_statements(found))
+        return found if size is None else self._with_answer(episode, size, found)
 
     def _with_answer(self, episode: Episode, size: int, found: Extraction) -> Extraction:
         question, answer = episode.text[:size], episode.text[size + 1 :]
-        theses = [thesis for thesis in found.theses if not thesis.text.rstrip().endswith("?")]
+        theses = list(_statements(found))
         if answer:
             names = self.names(question, answer, episode.properties.get(TOPIC, "").split("\n"))
             text = " ".join(episode.text.split())
@@ -100,12 +139,17 @@ class TurnExtractor:
         return self._rules.replaced(updates)
 
     def entities(self, question: str) -> list[str]:
-        """Return the names that a question mentions, in order."""
-        return self._rules.entities(question)
+        """Return the names that a question mentions, in order; "I" is the user."""
+        names = self._rules.entities(question)
+        return [*names, USER] if _FIRST_PERSON.search(question) else names
 
     def cost(self) -> dict[str, float]:
         """Return {}: the rules use no tokens and no requests."""
         return self._rules.cost()
+
+
+def _statements(found: Extraction) -> tuple[Thesis, ...]:
+    return tuple(one for one in found.theses if not one.text.rstrip().endswith("?"))
 
 
 def question_size(episode: Episode) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 NodeLetter = Literal["E", "T", "O"]
 LETTERS: dict[NodeLetter, int] = {"E": EPISODIC, "T": THESIS, "O": OBJECT}
+HISTORY = """SELECT 2 * e.node FROM json_each(?) k JOIN episodes e ON 2 * e.node = k.value
+    WHERE json_extract(e.properties, '$.kind') IN ('question', 'answer')"""
+"""The keys of a chat's questions and answers among some keys."""
 NUM_LATEST = 1000
 SPOKEN = """SELECT avg(speaker IS NOT NULL) FROM
     (SELECT speaker FROM episodes ORDER BY node DESC LIMIT ?)"""
@@ -189,7 +193,8 @@ class Recall:
         ppr = replace(ppr, restart=ppr.restart or self._default_restart())
         with self._view(question, as_of, settings) as (view, _):
             nodes, scores = rank_episodes(view, ppr)
-            current = ~np.isin(2 * nodes, list(view.outdated(2 * nodes)))
+            left_out = [*view.outdated(2 * nodes), *self._history(2 * nodes)]
+            current = ~np.isin(2 * nodes, left_out)
             nodes, scores = nodes[current], scores[current]
             facts = self.store.facts((2 * nodes).tolist())
         return [
@@ -242,7 +247,7 @@ class Recall:
     def _filter(
         self, view: QuestionView, keys: np.ndarray, settings: RecallSettings
     ) -> tuple[Fact, ...]:
-        keys = keys[~np.isin(keys, list(view.outdated(keys)))]
+        keys = keys[~np.isin(keys, [*view.outdated(keys), *self._history(keys)])]
         similarity = view.closeness(keys)
         near = similarity >= settings.min_similarity
         similarities = dict(zip(keys[near].tolist(), similarity[near].tolist(), strict=True))
@@ -256,6 +261,11 @@ class Recall:
         return tuple(
             replace(fact, score=score) for fact, (_, score) in zip(facts, best, strict=True)
         )
+
+    def _history(self, keys: np.ndarray) -> list[int]:
+        """Return the keys that are a chat's questions or a model's answers: no evidence."""
+        rows = self.db.execute(HISTORY, (json.dumps(keys.tolist()),))
+        return [key for (key,) in rows]
 
     def close(self) -> None:
         """Write the vectors that are only in memory."""

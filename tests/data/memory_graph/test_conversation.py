@@ -14,6 +14,8 @@ from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.memory_graph.conversation import ChatGraph, ConversationGraph
 from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.recall.recall import RecallSettings
+from turngraph.data.memory_graph.recall.traverse_settings import Traversal
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.prompt import Prompt
 from turngraph.data.types import Answer, Conversation, Entity, Evidence, Retrieved, Turn
@@ -205,20 +207,42 @@ def memory(tmp_path: Path) -> Path:
 
 
 def test_a_chat_keeps_what_is_said_with_time_speaker_and_source(memory: Path) -> None:
+    """The model's answer is history: it is marked, states nothing, and is never evidence."""
     with MemoryGraph.open(memory, word_vectors) as graph:
-        facts = graph.history("Ada")
-    [said] = [fact for fact in facts if fact.text == "Where does Ada live? Oslo"]
-    [place] = said.provenance
-    assert (place.speaker, place.source[:5]) == ("user", "chat ")
-    assert place.said is not None
+        rows = graph.store.db.execute(
+            "SELECT n.text, e.speaker, e.properties, substr(e.source, 1, 5), n.said IS NOT NULL "
+            "FROM episodes e JOIN nodes n ON n.id = e.node ORDER BY n.id"
+        ).fetchall()
+        assert rows[:2] == [
+            ("Where does Ada live?", "user", '{"kind": "question"}', "chat ", 1),
+            ("Oslo", "assistant", '{"kind": "answer"}', "chat ", 1),
+        ]
+        assert len(rows) == 4
+        assert not graph.stats().nodes["thesis"]
+        for question in ("Where does Ada live?", "Oslo"):
+            assert not graph.ask(question, settings=RecallSettings(Traversal("flat"))).facts
+            assert not graph.ask_episodes(question)
 
 
-def test_a_question_without_a_name_is_about_what_was_last_mentioned(tmp_path: Path) -> None:
+def test_what_a_user_says_of_himself_answers_a_question_about_him(tmp_path: Path) -> None:
     chat = ChatGraph(tmp_path / "my.db", WORDS, None)
-    chat.remember([("Where does Ada live?", "Oslo"), ("When?", "2019")])
-    facts = [fact.text for fact in chat.graph.history("Ada")]
+    interaction = [("My name is Piotr and I live in Gdynia.", "I live in Oslo."), ("Hm?", "Rome")]
+    found = chat.recall("Where do I live?", interaction, 2)
     chat.close()
-    assert "When? 2019" in facts
+    texts = [item.evidence.text for item in found]
+    assert "user lives in Gdynia" in texts
+    assert not any("Oslo" in text or "Rome" in text or "Hm" in text for text in texts)
+
+
+def test_a_memory_that_is_only_read_stays_as_it_is(memory: Path) -> None:
+    before = memory.read_bytes()
+    chat = ChatGraph(memory, WORDS, None, read_only=True)
+    state = chat.state()
+    chat.recall("Where do I live?", [("I live in Gdynia.", "Yes")], 1)
+    assert chat.num_turns == 1
+    chat.restore(state)
+    chat.close()
+    assert memory.read_bytes() == before
 
 
 def test_a_question_that_names_nothing_is_asked_with_the_turn_before() -> None:
