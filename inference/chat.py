@@ -92,7 +92,9 @@ class TerminalChat:
         if num_pools:
             self.say(f"{len(self.session.conversation.evidence)} passages.")
         if memory_graph is not None:
-            self.say(f"{memory_graph} remembers this conversation.")
+            is_read = getattr(self.session.memory.graph, "read_only", False)
+            does = "is only read" if is_read else "remembers what you state"
+            self.say(f"{memory_graph} {does}.")
         self.say("One question a line; /help lists the commands; Ctrl-D ends.")
 
     def say(self, text: str, style: str = "") -> None:
