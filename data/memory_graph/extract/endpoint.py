@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
+import re
 import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tqdm import tqdm
 
@@ -34,6 +36,8 @@ __all__ = ["BudgetSpent", "EndpointExtractor", "EndpointSettings"]
 RETRIED = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 """Statuses after which a request is retried."""
 CONNECT_SECONDS = 10.0
+ENVELOPE_BYTES, BYTES_PER_TOKEN = 65_536, 64
+"""Largest response: so many bytes, and so many more for each token that was asked for."""
 MAX_WAIT = 120.0
 """Longest pause before a retry, in seconds; the client gives up if the server asks for more."""
 QUOTED = 24
@@ -55,7 +59,7 @@ class EndpointSettings:
         temperature: None leaves it to the server.
         concurrency: simultaneous requests.
         retries: attempts after a failed one.
-        timeout: of one request, in seconds.
+        timeout: of one request up to the end of its reply, in seconds.
         backoff: pause before the first retry in seconds, doubled for each further one, unless the
             server sets it.
         budget: tokens of prompts and replies together; None: no limit.
@@ -83,10 +87,12 @@ class EndpointSettings:
     def __post_init__(self) -> None:
         try:
             url = httpx2.URL(self.base_url)
-        except httpx2.InvalidURL as error:
-            raise ValueError(f"base_url: {self.base_url!r} given: {error}") from None
+        except httpx2.InvalidURL:
+            raise ValueError(f"base_url: {self.shown!r} given, not a URL") from None
         if url.scheme not in ("http", "https") or not url.host:
-            raise ValueError(f"base_url: {self.base_url!r} given, must begin with http(s)://")
+            raise ValueError(f"base_url: {self.shown!r} given, must begin with http(s)://")
+        if url.query or url.fragment:
+            raise ValueError(f"base_url: {self.shown!r} given, must not have a query or fragment")
         for name, least in (("max_tokens", 1), ("concurrency", 1), ("retries", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name}: {getattr(self, name)} given, must be {least} or more")
@@ -99,6 +105,25 @@ class EndpointSettings:
     def url(self) -> str:
         """URL of the requests."""
         return self.base_url.rstrip("/") + "/chat/completions"
+
+    @property
+    def shown(self) -> str:
+        """URL for messages: without user, password and query, which may hold a key."""
+        scheme, separator, rest = self.base_url.partition("://")
+        address = re.split(r"[?#]", rest if separator else scheme)[0].rpartition("@")[2]
+        return printable(f"{scheme}://{address}" if separator else address)
+
+
+class Response(NamedTuple):
+    """A response, read whole: status, header Retry-After and content."""
+
+    status: int
+    retry_after: str | None
+    content: bytes
+
+
+class _Late(Exception):
+    """A reply has not ended in time."""
 
 
 class Failure(Exception):
@@ -165,16 +190,10 @@ class ChatClient:
             BudgetSpent: the next request might exceed the budget.
             ValueError: no usable reply after all attempts, or the server refuses.
         """
-        key = os.environ.get(self.settings.api_key_variable)
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        timeout = httpx2.Timeout(self.settings.timeout, connect=CONNECT_SECONDS)
         workers = min(self.settings.concurrency, len(prompts))
         stop = threading.Event()
-        with (
-            httpx2.Client(headers=headers, timeout=timeout) as client,
-            ThreadPoolExecutor(workers) as pool,
-        ):
-            futures = [pool.submit(self._answer, client, prompt, stop) for prompt in prompts]
+        with ThreadPoolExecutor(workers) as pool:
+            futures = [pool.submit(self._answer, prompt, stop) for prompt in prompts]
             try:
                 shown = tqdm(futures, desc="requests", disable=not self.progress)
                 return [future.result() for future in shown]
@@ -182,10 +201,10 @@ class ChatClient:
                 stop.set()
                 pool.shutdown(wait=False, cancel_futures=True)
 
-    def _answer(self, client: httpx2.Client, prompt: Prompt, stop: threading.Event) -> Reply:
+    def _answer(self, prompt: Prompt, stop: threading.Event) -> Reply:
         for attempt in range(self.settings.retries + 1):
             try:
-                return self._attempt(client, prompt)
+                return self._attempt(prompt)
             except Failure as failure:
                 reason, wait = str(failure), failure.wait
             if wait is not None and wait > MAX_WAIT:
@@ -198,22 +217,62 @@ class ChatClient:
         raise self._error(prompt, f"{reason}; given up after {attempt + 1} attempts")
 
     def _error(self, prompt: Prompt, reason: str) -> ValueError:
-        return ValueError(f"{self.settings.url}: {prompt.subject}: {reason}")
+        return ValueError(f"{self.settings.shown}: {prompt.subject}: {reason}")
 
-    def _attempt(self, client: httpx2.Client, prompt: Prompt) -> Reply:
+    def _attempt(self, prompt: Prompt) -> Reply:
         body = self._body(prompt)
         most = Tokens(prompt_bound(body), self.settings.max_tokens)
         with self.budget.reserve(most) as reservation:
             try:
-                response = client.post(self.settings.url, content=body)
+                response = self._post(body)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 reservation.report(Tokens(0, 0))
-                raise Failure(f"no connection ({error})") from None
-            except httpx2.TimeoutException:
+                raise Failure(f"no connection ({printable(str(error))})") from None
+            except (httpx2.TimeoutException, _Late):
                 raise Failure(f"no reply within {self.settings.timeout:g} s") from None
             except httpx2.RequestError as error:
                 raise Failure(f"the connection broke ({type(error).__name__})") from None
             return self._read(response, prompt, reservation)
+
+    def _post(self, body: bytes) -> Response:
+        """Send a request and return the response, read to its end within time and size.
+
+        The timeouts of the library count from byte to byte; the timer counts the whole reply.
+        """
+        settings = self.settings
+        key = os.environ.get(settings.api_key_variable)
+        headers = {"Accept-Encoding": "identity"}  # a small compressed reply can fill the memory
+        headers |= {"Authorization": f"Bearer {key}"} if key else {}
+        timeout = httpx2.Timeout(settings.timeout, connect=min(CONNECT_SECONDS, settings.timeout))
+        most = ENVELOPE_BYTES + BYTES_PER_TOKEN * settings.max_tokens
+        late = threading.Event()
+        with httpx2.Client(headers=headers, timeout=timeout) as client:
+
+            def close() -> None:
+                late.set()
+                client.close()
+
+            timer = threading.Timer(settings.timeout, close)
+            timer.start()
+            try:
+                with client.stream("POST", settings.url, content=body) as response:
+                    if response.headers.get("Content-Encoding", "identity") != "identity":
+                        raise Failure("a compressed reply, which was not asked for")
+                    content = bytearray()
+                    for part in response.iter_raw():
+                        content += part
+                        if len(content) > most:
+                            raise Failure(f"a reply of more than {most} bytes")
+                        if late.is_set():
+                            raise _Late
+                    retry_after = response.headers.get("Retry-After")
+                    return Response(response.status_code, retry_after, bytes(content))
+            except (httpx2.RequestError, httpx2.StreamError, OSError, RuntimeError):
+                if late.is_set():
+                    raise _Late from None
+                raise
+            finally:
+                timer.cancel()
 
     def _body(self, prompt: Prompt) -> bytes:
         settings = self.settings
@@ -231,13 +290,13 @@ class ChatClient:
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
         return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
-    def _read(self, response: httpx2.Response, prompt: Prompt, reservation: Reservation) -> Reply:
-        status = response.status_code
+    def _read(self, response: Response, prompt: Prompt, reservation: Reservation) -> Reply:
+        status = response.status
         if 400 <= status < 500:  # refused, not answered
             reservation.report(Tokens(0, 0))
         if status in RETRIED:
-            raise Failure(f"status {status}", wait_seconds(response.headers.get("Retry-After")))
-        record = json_object(response)
+            raise Failure(f"status {status}", wait_seconds(response.retry_after))
+        record = json_object(response.content)
         if status != 200:
             raise self._error(prompt, f"status {status}{self._explained(status, record, prompt)}")
         if (usage := read_usage(record)) is not None:
@@ -245,15 +304,21 @@ class ChatClient:
         return read_completion(record, prompt, self.settings.max_tokens)
 
     def _explained(self, status: int, record: dict[str, Any], prompt: Prompt) -> str:
-        """Return what the server says about a refusal, unless it quotes the prompt."""
+        """Return what the server says about a refusal, unless it quotes the prompt or the key."""
         if status in (401, 403):
             known = "is set" if os.environ.get(self.settings.api_key_variable) else "is not set"
             return f"; the environment variable {self.settings.api_key_variable} {known}"
         error = record.get("error")
         message = error.get("message") if isinstance(error, dict) else error
-        if not isinstance(message, str) or quotes(message, prompt.text):
+        key = os.environ.get(self.settings.api_key_variable)
+        if not isinstance(message, str) or quotes(message, prompt.text) or (key and key in message):
             return ""
-        return f": {' '.join(message.split())[:300]}"
+        return f": {printable(message)[:300]}"
+
+
+def printable(text: str) -> str:
+    """Return a text on one line without control characters, which could steer a terminal."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in " ".join(text.split()))
 
 
 def quotes(message: str, text: str) -> bool:
@@ -267,19 +332,19 @@ def wait_seconds(header: str | None) -> float | None:
     if header is None:
         return None
     try:
-        return seconds if (seconds := float(header)) >= 0 else None
+        return seconds if math.isfinite(seconds := float(header)) and seconds >= 0 else None
     except ValueError:
         pass
     try:
         return max(parsedate_to_datetime(header).timestamp() - time.time(), 0.0)
-    except ValueError:
+    except (IndexError, OverflowError, TypeError, ValueError):
         return None
 
 
-def json_object(response: httpx2.Response) -> dict[str, Any]:
-    """Return the JSON object of a response; {} if it is none (an error page in HTML)."""
+def json_object(content: bytes) -> dict[str, Any]:
+    """Return the JSON object of a response; {} if it is not one (an error page in HTML)."""
     try:
-        record = json.loads(response.content)
+        record = json.loads(content)
     except (ValueError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}

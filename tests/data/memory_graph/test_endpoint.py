@@ -6,7 +6,9 @@ import json
 import logging
 import re
 import socket
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +131,8 @@ def test_retry_after_as_number_and_as_date() -> None:
     assert wait_seconds("7") == 7
     assert wait_seconds("Fri, 01 Jan 2010 00:00:00 GMT") == 0
     assert wait_seconds("Fri, 01 Jan 2100 00:00:00 GMT") > 1e9
-    assert [wait_seconds(text) for text in (None, "soon", "-3", "nan")] == [None] * 4
+    wrong = (None, "soon", "-3", "nan", "inf", "1e999", "", ";", "Fri, 01 Jan 99999 00:00:00 GMT")
+    assert [wait_seconds(text) for text in wrong] == [None] * len(wrong)
 
 
 GARBAGE = {
@@ -179,6 +182,73 @@ def test_a_server_that_is_too_slow() -> None:
         ):
             slow.extract([Episode("It rains.", origin="a")])
     assert slow.cost()["estimated_requests"] == 2  # it may have answered and billed them
+
+
+@pytest.mark.parametrize("begin", [b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\n\r\n"])
+def test_a_reply_that_dribbles_is_given_up(begin: bytes) -> None:
+    """The timeout is for the whole reply: a byte now and then does not prolong it."""
+    closed = threading.Event()
+
+    def dribble() -> None:
+        connection, _ = listening.accept()
+        with connection:
+            try:
+                connection.sendall(begin)
+                while not closed.wait(0.02):
+                    connection.sendall(b"a")
+            except OSError:  # the client has given up
+                pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=dribble)
+        thread.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        slow = EndpointExtractor(EndpointSettings(url, "tiny", timeout=0.3, retries=0))
+        with pytest.raises(ValueError, match=r"no reply within 0\.3 s"):
+            slow.extract([Episode("It rains.")])
+        closed.set()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Answer(body="x" * 80_000), "a reply of more than 78336 bytes"),
+        (Answer(body="{}", headers={"Content-Encoding": "gzip"}), "a compressed reply"),
+    ],
+)
+def test_a_reply_is_read_up_to_a_limit(answer: Answer, reason: str) -> None:
+    """What is compressed could be of any size, and is not read at all."""
+    with chat_server(lambda *_: answer) as server, pytest.raises(ValueError, match=reason):
+        extractor(server, retries=0).extract([Episode("It rains.")])
+    assert server.headers[0]["Accept-Encoding"] == "identity"
+
+
+def test_no_key_password_or_control_character_reaches_a_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TINY_KEY", "sk-secret")
+    said = {"error": {"message": "wrong key sk-secret"}}, {"error": "no \x1b[2J model\x07"}
+    found = []
+    for record in said:
+        with chat_server(lambda *_, r=record: Answer(status=400, body=json.dumps(r))) as server:
+            asked = replace(
+                extractor(server).client.settings,
+                base_url=server.url.replace("://", "://me:pass%40word@"),
+                api_key_variable="TINY_KEY",
+            )
+            with pytest.raises(ValueError, match="status 400") as error:
+                EndpointExtractor(asked).extract([Episode("It rains.")])
+        found.append(str(error.value))
+    for message in found:
+        assert message.startswith("http://127.0.0.1:")
+        assert message.isprintable()
+        assert not any(word in message for word in ("secret", "pass", "word", "me:"))
+    assert "no \ufffd[2J model\ufffd" in found[1]
+    for wrong in ("ftp://me:password@host", "http://me:password@ho st:x", "http://a?key=password"):
+        with pytest.raises(ValueError, match="base_url") as error:
+            EndpointSettings(wrong, "tiny")
+        assert "password" not in str(error.value)
 
 
 def test_a_dead_server() -> None:
