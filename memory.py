@@ -349,7 +349,7 @@ def add_edits(commands: Subparsers) -> None:
 
 
 def add_files(commands: Subparsers) -> None:
-    """Add ``check``, ``backup``, ``import`` and ``export``."""
+    """Add ``check``, ``backup``, ``restore``, ``import`` and ``export``."""
     added = add_command(
         commands, "check", "check the graph; exit code 1: problems", memory_commands.check
     )
@@ -358,6 +358,10 @@ def add_files(commands: Subparsers) -> None:
         commands, "backup", "copy the graph, also while it is in use", memory_commands.backup
     )
     added.add_argument("--output", required=True, metavar="FILE")
+    added = add_command(
+        commands, "restore", "replace the graph by a backup", memory_commands.restore
+    )
+    added.add_argument("--backup", required=True, metavar="FILE")
     added = add_command(
         commands, "import", "fill a new graph from an export", memory_commands.import_file
     )

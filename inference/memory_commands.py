@@ -219,6 +219,16 @@ def check(*, db: str, rebuild: bool) -> None:
     print("sound")
 
 
+def restore(*, db: str, backup: str) -> None:
+    """Replace a graph by a backup."""
+    from turngraph.data.memory_graph.upkeep.backup import restore
+
+    restore(backup, db)
+    with MemoryGraph.open(db, read_only=True) as graph:
+        found = graph.stats()
+    print(f"restored {db} from {backup}: {plural(found.nodes['episodic'], 'episode')}")
+
+
 def backup(*, db: str, output: str) -> None:
     """Copy the last committed state to a new file."""
     with MemoryGraph.open(db, read_only=True) as graph:

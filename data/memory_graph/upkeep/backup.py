@@ -1,11 +1,12 @@
-"""Atomic backup of a memory graph while it is in use."""
+"""Atomic backup of a memory graph while it is in use, and its restoration."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,6 +66,90 @@ def _copy(store: Store, target: Path) -> None:
 
         store.db.backup(copy, pages=STEP_PAGES, progress=show)
         copy.execute("PRAGMA journal_mode = DELETE")  # no -wal beside it until it is opened
+
+
+def restore(backup: str | Path, path: str | Path) -> None:
+    """Replace a memory graph by a backup, or create it.
+
+    The backup is copied, brought to this version's schema and checked before anything is replaced.
+    The graph's -wal goes first, as it belongs to the old state.
+
+    Args:
+        backup: of a memory graph; it is not changed.
+        path: of the graph.
+
+    Raises:
+        ValueError: the backup is missing, damaged or no memory graph; another process has the graph
+            open; or the graph cannot be written.
+    """
+    source, path = Path(backup), Path(path)
+    if not source.is_file():
+        raise ValueError(f"{source}: no such backup")
+    if path.exists() and source.samefile(path):
+        raise ValueError(f"{source}: the graph itself, not a backup of it")
+    partial = path.with_name(f".{path.name}.partial{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _copy_checked(source, partial)
+        if path.exists():
+            shutil.copymode(path, partial)
+        _to_disk(partial)
+        with _alone(path):
+            for ending in ("-wal", "-shm"):
+                Path(f"{path}{ending}").unlink(missing_ok=True)
+            os.replace(partial, path)
+            _to_disk(path.parent)
+        shutil.rmtree(path.with_name(f"{path.name}.derived"), ignore_errors=True)
+    except (OSError, sqlite3.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"{path}: cannot be restored: {reason}") from None
+    finally:
+        for ending in ("", "-journal", "-wal", "-shm"):
+            Path(f"{partial}{ending}").unlink(missing_ok=True)
+
+
+def _copy_checked(source: Path, target: Path) -> None:
+    """Copy a backup, migrate the copy and check it."""
+    from turngraph.data.memory_graph.record.store import Store
+    from turngraph.data.memory_graph.upkeep.check import check
+
+    os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    uri = f"{source.resolve().as_uri()}?mode=ro"
+    try:
+        with (
+            closing(sqlite3.connect(uri, uri=True)) as old,
+            closing(sqlite3.connect(target, isolation_level=None)) as copy,
+        ):
+            old.backup(copy)
+        with Store(target) as store:
+            problems = check(store)
+            store.db.execute("PRAGMA journal_mode = DELETE")
+    except sqlite3.DatabaseError:
+        raise ValueError(f"{source}: damaged, or not a memory graph") from None
+    except ValueError as error:
+        raise ValueError(str(error).replace(str(target), str(source))) from None
+    if problems:
+        raise ValueError(f"{source}: damaged: {len(problems)} problems; nothing was restored")
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Keep other processes out of a graph's file.
+
+    Raises:
+        ValueError: another process has it open.
+    """
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as db:
+        try:
+            db.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
+            db.execute("BEGIN EXCLUSIVE")
+            db.execute("COMMIT")
+        except sqlite3.DatabaseError as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise ValueError(f"{path}: open in another process; close it there") from None
+            # damaged: that is what a backup is for
+        yield
 
 
 def _to_disk(path: Path) -> None:
