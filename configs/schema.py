@@ -82,7 +82,11 @@ class EvidenceConfig:
     top_k: int = 30
     """Number of passages in E_t."""
     max_query_words: int = 128
-    """Q_t keeps this many last words; a sentence encoder would cut off the end."""
+    """Q_t keeps this many last words where it is one text (history_weight: 1, and question_nodes:
+    query). Change it for longer questions, but a sentence encoder cuts off the end."""
+    history_weight: float = 0.4
+    """BM25 weight of the turn before, beside 1 for the question; of a turn k turns back its k-th
+    power. 1 is the paper's Q_t; less keeps an old topic from drowning a new one."""
     memory: Literal["none", "rerank", "random"] = "rerank"
     """Evidence memory: none, reranked by Q_t, or drawn at random (the paper's control)."""
     memory_share: float = 1 / 3
@@ -116,7 +120,7 @@ class EvidenceConfig:
             self.max_query_words,
             "must be at least 1",
         )
-        for name in ("memory_share", "max_entity_share"):
+        for name in ("history_weight", "memory_share", "max_entity_share"):
             value = getattr(self, name)
             _check(0 <= value <= 1, f"evidence.{name}", value, "must lie between 0 and 1")
         _check(

@@ -35,10 +35,12 @@ from turngraph.data.types import (
     Conversation,
     Evidence,
     Interaction,
+    Query,
     Retrieved,
     gold_interaction,
     query,
     target_answer,
+    weighted_query,
 )
 
 if TYPE_CHECKING:
@@ -184,13 +186,18 @@ class ExampleBuilder:
         turn: int,
         interaction: Interaction,
         pool: tuple[Evidence, ...] | None = None,
-    ) -> tuple[str, list[Retrieved]]:
-        """Return Q_t and the best passages for it by BM25."""
+    ) -> tuple[Query, list[Retrieved]]:
+        """Return Q_t, as one text or as turns with weights, and the best passages by BM25."""
         current = conversation.turns[turn]
         if pool is None:
             pool = join_pools(conversation.evidence, current.evidence)
-        q_t = cut_query(query(interaction, current.question), self.config.max_query_words)
-        return q_t, self._index(pool).rank(q_t, self.config.top_k, turn)
+        config, question = self.config, current.question
+        q_t: Query
+        if config.history_weight == 1:
+            q_t = cut_query(query(interaction, question), config.max_query_words)
+        else:
+            q_t = weighted_query(interaction, question, config.history_weight)
+        return q_t, self._index(pool).rank(q_t, config.top_k, turn)
 
     def turn(
         self,
@@ -224,7 +231,7 @@ class ExampleBuilder:
             conversation=conversation,
             turn=turn,
             prefix_ids=self.prompt.prefix_ids,
-            graph=self.graph(passages, self.encoded_question(current.question, q_t)),
+            graph=self.graph(passages, self.encoded_question(current.question, interaction)),
             suffix_ids=self.prompt.suffix_ids(interaction, current.question),
             target_ids=self.prompt.target_ids(target) if current.answers else [],
             evidence=evidence,
@@ -249,9 +256,11 @@ class ExampleBuilder:
         recalled = [item for item in found if item.evidence.text not in best][:slots]
         return self._cut_to_budget(recalled, share=share if retrieved else 1.0)
 
-    def encoded_question(self, question: str, q_t: str) -> str:
+    def encoded_question(self, question: str, interaction: Interaction) -> str:
         """Return the text that is encoded beside the evidence; "" for none."""
-        return {"none": "", "question": question, "query": q_t}[self.config.question_nodes]
+        if self.config.question_nodes == "query":
+            return cut_query(query(interaction, question), self.config.max_query_words)
+        return question if self.config.question_nodes == "question" else ""
 
     def graph(self, passages: Sequence[Evidence], question: str = "") -> ChainGraph:
         """Build the graph of passages.

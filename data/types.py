@@ -116,10 +116,31 @@ def gold_interaction(conversation: Conversation, turn: int) -> list[tuple[str, s
     return [(t.question, interaction_answer(t.answers)) for t in conversation.turns[:turn]]
 
 
+Query = str | Sequence[tuple[str, float]]
+"""Q_t as one text, or its turns with their weights."""
+
+
 def query(interaction: Interaction, question: str) -> str:
     """Return Q_t = q_1 a_1 ... q_t (paper, section 4.1), joined by single spaces."""
-    parts = [part for pair in interaction for part in pair] + [question]
-    return " ".join(part for part in parts if part)
+    return " ".join(text for text, _ in weighted_query(interaction, question, 1.0))
+
+
+def weighted_query(
+    interaction: Interaction, question: str, history_weight: float
+) -> list[tuple[str, float]]:
+    """Return the turns of Q_t, oldest first, each with its weight; the question's is 1.
+
+    Args:
+        interaction: the finished turns.
+        question: the current question.
+        history_weight: weight of the turn before; that of a turn k turns back is its k-th power.
+    """
+    turns = [" ".join(filter(None, pair)) for pair in interaction]
+    ages = range(len(turns), -1, -1)
+    weighted = [
+        (text, history_weight**age) for text, age in zip([*turns, question], ages, strict=True)
+    ]
+    return [(text, weight) for text, weight in weighted if text and weight]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from turngraph.inference.display import (
     AnswerStream,
     show_evidence,
     show_passages,
+    show_probability,
     show_question,
     show_reasons,
     show_table,
@@ -25,6 +26,7 @@ COMMANDS = {
     "/evidence": "all passages of the last answer; /evidence WORD: those with the word",
     "/why": "reasons of the last answer: passages by share, and the entities that link them",
     "/undo": "remove the last turn, also from the memory graph",
+    "/new": "begin a new conversation over the same evidence and memory graph",
     "/save": "/save FILE writes the conversation as JSON Lines; /save! FILE replaces a file",
     "/help": "this list",
 }
@@ -172,6 +174,7 @@ class TerminalChat:
                 raise
             return
         stream.end(turn.text)
+        show_probability(self.console, turn.record)
         show_passages(self.console, turn.record, turn.shown, self.num_passages)
         try:
             self.session.remember()
@@ -198,6 +201,9 @@ class TerminalChat:
             show_reasons(self.console, self.session.why())
         elif name == "/undo":
             self.say(f"undone: {self.session.undo()}")
+        elif name == "/new":
+            self.session.begin()
+            self.say("a new conversation")
         elif name == "/help":
             show_table(self.console, ("", ""), COMMANDS.items())
         else:

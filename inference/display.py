@@ -81,17 +81,44 @@ def show_answer(console: Console, prompt: Prompt, record: Json, example: Example
     """Print a question, its answer and the best passages that the model was given."""
     show_question(console, record["question"])
     AnswerStream(console, prompt).end(record["answer"])
+    show_probability(console, record)
     show_passages(console, record, example)
 
 
+def show_probability(console: Console, record: Json) -> None:
+    """Print the probability that the model gives to its answer; it is not calibrated."""
+    probability = percent(math.exp(record["logprob"]))
+    console.out(f"  probability {probability}", style=QUIET, highlight=False)
+
+
 def show_passages(console: Console, record: Json, example: Example, num_passages: int = 3) -> None:
-    """Print passages that the model was given, those that contain the answer first."""
+    """Print passages that the model was given, those that contain the answer first.
+
+    Beside the score of a passage that was retrieved for this turn stands its share of all such
+    scores, which means the same at every turn.
+    """
     answer = record["answer"].casefold()
-    ordered = sorted(example.evidence, key=lambda item: answer not in item.evidence.text.casefold())
+    shares = score_shares(example)
+    held = {id(i) for i in example.evidence if answer and answer in i.evidence.text.casefold()}
+    ordered = sorted(example.evidence, key=lambda item: id(item) not in held)
     for item in ordered[:num_passages]:
         where = origin_words(origin(item, example.turn), item.from_turn)
-        tag = f"[{item.evidence.source}, {item.score:.2f}, {where}]"
+        share = f" ({shares[id(item)]:.0%})" if id(item) in shares else ""
+        holds = ", has the answer" if id(item) in held else ""
+        tag = f"[{item.evidence.source}, {item.score:.2f}{share}, {where}{holds}]"
         show_folded(console, f"{tag} {item.evidence.text}", QUIET)
+
+
+def score_shares(example: Example) -> dict[int, float]:
+    """Return the share of each passage retrieved for this turn in their scores, by ``id``."""
+    new = [item for item in example.evidence if origin(item, example.turn) == "new"]
+    total = sum(item.score for item in new)
+    return {id(item): item.score / total for item in new} if total > 0 else {}
+
+
+def percent(probability: float) -> str:
+    """Return a probability in percent."""
+    return f"{probability:.0%}" if probability >= 0.01 else "less than 1%"
 
 
 def show_folded(console: Console, text: str, style: str = "") -> None:
@@ -158,9 +185,8 @@ def show_table(
 
 def show_reasons(console: Console, turn: ExplainedTurn) -> None:
     """Print the shares of passages, and of entities that link them, in an answer."""
-    probability = math.exp(turn.logprob)
-    percent = f"{probability:.0%}" if probability >= 0.01 else "less than 1%"
-    console.out(f"The model gave its answer a probability of {percent}.", highlight=False)
+    probability = percent(math.exp(turn.logprob))
+    console.out(f"The model gave its answer a probability of {probability}.", highlight=False)
     if not turn.passages:
         console.out("No evidence was given.", highlight=False)
         return

@@ -22,6 +22,7 @@ from turngraph.data.embedding import cached
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import join_pools, write_conversations
+from turngraph.data.retrieval.evidence_memory import EvidenceMemory
 from turngraph.data.scoring.explanation import ExplainedTurn
 from turngraph.data.types import Answer, Conversation, Entity, Evidence, Retrieved, Turn
 from turngraph.inference.answer_batches import answer_batch, lengths_beyond
@@ -139,19 +140,37 @@ class Session:
         self.model, self.builder = model, builder
         self.max_new_tokens = max_new_tokens or MAX_NEW_TOKENS
         self.proposer = proposer
-        self.conversation = Conversation("chat", "", (), pool)
-        self.turns: list[ChatAnswer] = []
-        self.past = Past()
         self.builders = [builder] if proposer is None else [builder, proposer.builder]
-        self.memories = [each.memory(self.conversation) for each in self.builders]
-        self.memory = self.memories[0]
+        self.pool, self.memories = pool, list[EvidenceMemory]()
+        self.persistent: ChatGraph | None = None
         if memory_graph is not None:
-            self.close()
-            self.memory.graph = open_memory(
+            self.persistent = open_memory(
                 builder, memory_graph, str(model.device), memory_read_only
             )
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a new conversation over the same evidence and persistent memory graph.
+
+        Raises:
+            ValueError: the last turn cannot be stored in the memory graph yet.
+        """
+        if self.persistent is not None:
+            if self.memories:
+                self.remember()
+            self.persistent.begin()
+        else:
+            self.close()
+        self.conversation = Conversation("chat", "", (), self.pool)
+        self.turns: list[ChatAnswer] = []
+        self.past = Past()
+        self.memories = [each.memory(self.conversation) for each in self.builders]
+        if self.persistent is not None:
             for memory in self.memories:
-                memory.graph = self.memory.graph
+                if memory.graph is not None:
+                    memory.graph.close()
+                memory.graph = self.persistent
+        self.memory = self.memories[0]
 
     @property
     def interaction(self) -> list[tuple[str, str]]:
@@ -370,7 +389,8 @@ class Session:
 
     def close(self) -> None:
         """Close the memory graphs."""
-        for graph in {id(memory.graph): memory.graph for memory in self.memories}.values():
+        graphs = [self.persistent, *(memory.graph for memory in self.memories)]
+        for graph in {id(graph): graph for graph in graphs}.values():
             if graph is not None:
                 graph.close()
 

@@ -35,8 +35,12 @@ ADAPTER, ADAPTER_WEIGHTS = "adapter", "adapter_model.safetensors"
 GRAPH_FILES = {"encoder": "graph_encoder.safetensors", "scorer": "node_answers.safetensors"}
 """Parts of a ``GraphLM`` that read the graph, and their files."""
 MANIFEST, CONFIG, METRICS = "manifest.json", "config.yaml", "metrics.json"
-FORMAT = 2
-"""2: the config's fields have other names than in format 1; the manifest names the version."""
+FORMAT = 3
+SINCE = {
+    1: "config fields were renamed and options removed since",
+    2: "evidence.history_weight weighs old turns since, where all counted alike",
+}
+"""What has changed since older formats."""
 OLD = "-old"
 """What a folder that gives way is called until its successor has its name."""
 PACKAGES = ("turngraph", "torch", "torch-geometric", "transformers", "peft", "accelerate")
@@ -262,10 +266,10 @@ def check_manifest(folder: Path) -> dict[str, Any]:
     files, version = manifest.get("files"), manifest.get("format")
     if version is None or not isinstance(files, dict):
         raise ValueError(f"{path}: damaged, not a manifest of a checkpoint")
-    if version == 1:
+    if version in SINCE:
         raise ValueError(
-            f"{path}, field format: 1, this version reads {FORMAT}: config fields were renamed and "
-            "options removed since (CHANGELOG.md); train the checkpoint again"
+            f"{path}, field format: {version}, this version reads {FORMAT}: {SINCE[version]} "
+            "(CHANGELOG.md); train the checkpoint again"
         )
     if version != FORMAT:
         raise ValueError(f"{path}, field format: {version!r}, this version reads {FORMAT}")

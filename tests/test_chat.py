@@ -61,7 +61,7 @@ def test_every_piped_question_is_answered_with_its_evidence(
     spaced = chat(graph_checkpoint, "\n" + "\n \n".join(QUESTIONS), monkeypatch, capsys, *pool)
     assert spaced == said  # blank lines lose no question
     bare = chat(graph_checkpoint, QUESTIONS[0], monkeypatch, capsys, *pool, "--passages", 0)
-    assert bare.splitlines() == said.splitlines()[:2]
+    assert bare.splitlines() == said.splitlines()[:3]
 
 
 def test_a_chat_is_infer_answer_with_predicted_history(
@@ -324,3 +324,17 @@ def test_as_a_script_runs_it(graph_checkpoint: str, tmp_path: Path) -> None:
     assert said.count("> ") == 2
     assert "\x1b" not in said
     assert "Traceback" not in done.stderr.decode("utf-8")
+
+
+def test_new_begins_another_conversation_over_the_same_evidence(graph_model: Loaded) -> None:
+    session = Session(*graph_model, CONVERSATION.evidence, max_new_tokens=8)
+    screen = Screen(session)
+    screen(QUESTIONS[0], QUESTIONS[1])
+    first, indexes = session.turns[0], dict(session.builder._indexes)
+    said = screen("/new", QUESTIONS[0])
+    assert "a new conversation" in said
+    assert len(session.turns) == 1
+    assert session.turns[0].text == first.text
+    assert evidence_of(session.turns[0].example) == evidence_of(first.example)
+    assert session.builder._indexes == indexes
+    assert "error: no question was answered yet" in screen("/new", "/why")

@@ -111,3 +111,14 @@ def test_a_turn_that_ctrl_c_ends_while_it_is_remembered_is_whole(
     monkeypatch.setattr(graph, "remember", pressed)
     Screen(remembering, interactive=True)("Ada moved to Oslo in 2010. Is it cold?")
     assert len(remembering.turns) == episodes(remembering) == 1
+
+
+def test_new_keeps_what_is_remembered(remembering: Session) -> None:
+    screen = Screen(remembering)
+    screen("Ada moved to Oslo in 2010. Is it cold?", "/new")
+    assert remembering.turns == []
+    assert episodes(remembering) == 1
+    assert "remembered" in screen("Where did Ada move to?", "/evidence")
+    assert episodes(remembering) == 2
+    screen("/undo")
+    assert episodes(remembering) == 1

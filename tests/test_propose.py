@@ -167,11 +167,11 @@ def test_both_models_recall_from_the_same_memory_graph(
     db, size = str(tmp_path / "my.db"), CONVERSATION.evidence[:4]
     session = Session(*graph_model, size, db, max_new_tokens=8, proposer=asked)
     assert len({id(memory.graph) for memory in session.memories}) == 1
-    session.ask(QUESTIONS[0])
-    turn = session.ask(QUESTIONS[0])
+    session.ask("Ada lives in Lima. Is it warm there?")
+    turn = session.ask("Where does Ada live?")
     assert turn.proposing is not None
     for example in (turn.example, turn.proposing):
-        assert any(QUESTIONS[0] in item.evidence.text for item in example.evidence)
+        assert any("Ada lives in Lima" in item.evidence.text for item in example.evidence)
     session.undo()
     session.remember()
     assert session.memory.graph is not None

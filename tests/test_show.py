@@ -15,7 +15,13 @@ from rich.console import Console
 
 from turngraph.data.prompt import Prompt
 from turngraph.data.types import Evidence, Retrieved
-from turngraph.inference.display import AnswerStream, show_evidence, show_passages, visible
+from turngraph.inference.display import (
+    AnswerStream,
+    show_answer,
+    show_evidence,
+    show_passages,
+    visible,
+)
 from turngraph.inference.text_stream import settled
 from turngraph.tests.tiny import tiny_examples, tiny_tokenizer
 
@@ -99,7 +105,7 @@ def test_answers_and_evidence_wrap_at_any_width(width: int) -> None:
     assert width - 8 < len(answer.splitlines()[0]) <= width
     show_passages(console, {"answer": "?"}, example, 1)
     first, *rest = file.getvalue()[len(answer) :].splitlines()
-    assert first.startswith("  [table, 1.50, new] ")
+    assert first.startswith("  [table, 1.50 (")
     assert len(rest) > 2
     assert all(line.startswith("    ") for line in rest)
     show_evidence(console, example)
@@ -114,3 +120,28 @@ def test_passages_that_contain_the_answer_come_first() -> None:
     first, second = file.getvalue().splitlines()
     assert first.endswith(answer)
     assert second.endswith(example.evidence[0].evidence.text)
+
+
+def test_passages_show_their_share_and_whether_they_have_the_answer() -> None:
+    example = tiny_examples(1)[0]
+    passages = [
+        Retrieved(Evidence("0", "Lima is old.", "text"), 3.0, 0),
+        Retrieved(Evidence("1", "Peru is large.", "table"), 1.0, 0),
+        Retrieved(Evidence("2", "Lima again.", "text"), 0.5, 0),
+    ]
+    file = io.StringIO()
+    turn = replace(example, evidence=[*passages[:2], replace(passages[2], from_turn=-1)])
+    show_passages(Console(file=file, width=200), {"answer": "lima"}, turn, 9)
+    first, second, third = file.getvalue().splitlines()
+    assert first == "  [text, 3.00 (75%), new, has the answer] Lima is old."
+    assert second.startswith("  [text, 0.50, ")
+    assert second.endswith(", has the answer] Lima again.")
+    assert third == "  [table, 1.00 (25%), new] Peru is large."
+
+
+@pytest.mark.parametrize(("logprob", "shown"), [(-0.5, "61%"), (-9.0, "less than 1%")])
+def test_every_answer_has_its_probability(logprob: float, shown: str) -> None:
+    example, file = tiny_examples(1)[0], io.StringIO()
+    record = {"question": "Where?", "answer": "Lima", "logprob": logprob}
+    show_answer(Console(file=file, width=80), TINY, record, example)
+    assert file.getvalue().splitlines()[:3] == ["> Where?", "Lima", f"  probability {shown}"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+import numpy as np
 from tqdm import tqdm
 
 from turngraph.data.cli import run_cli
@@ -15,7 +16,7 @@ from turngraph.data.examples import choose_questions
 from turngraph.data.jsonlines import join_pools, read_conversations
 from turngraph.data.retrieval.bm25 import EvidenceIndex, cut_query
 from turngraph.data.scoring.metrics import answer_in_evidence
-from turngraph.data.types import Conversation, gold_interaction, query
+from turngraph.data.types import Conversation, gold_interaction, query, weighted_query
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -26,30 +27,45 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--input", required=True, help="conversations, JSON Lines")
     parser.add_argument("--depths", type=int, nargs="+", default=[10, 20, 30, 50])
     parser.add_argument("--max_query_words", type=int, default=128)
+    parser.add_argument(
+        "--history_weights", type=float, nargs="+", default=[1.0], help="evidence.history_weight"
+    )
     args = parser.parse_args(argv)
     conversations = read_conversations(args.input)
     chosen = choose_questions(conversations, None, single_only=True, seed=0)
     depths = [*args.depths, max(len(c.evidence) for c in conversations)]
     found = [
-        holding(conversations[number], turn, depths, args.max_query_words)
-        for number, turns in tqdm(chosen.items(), desc="conversations")
+        holding(conversations[index], turn, depths, args.max_query_words, args.history_weights)
+        for index, turns in tqdm(chosen.items(), desc="conversations")
         for turn in turns
     ]
-    print(f"{len(found)} single-answer questions; the answer is in")
-    for depth, hits in zip(depths, zip(*found, strict=True), strict=True):
-        name = "the whole pool" if depth == depths[-1] else f"the top {depth}"
-        print(f"{name:<16}{100 * sum(hits) / len(hits):.1f} %")
+    print(f"{len(found)} single-answer questions; the answer is in the top passages, in percent")
+    names = [*(f"top {depth}" for depth in args.depths), "all"]
+    print(f"{'history_weight':<16}" + "".join(f"{name:>8}" for name in names))
+    for index, weight in enumerate(args.history_weights):
+        shares = np.mean([of_one[index] for of_one in found], axis=0)
+        print(f"{weight:<16g}" + "".join(f"{100 * share:8.1f}" for share in shares))
 
 
 def holding(
-    conversation: Conversation, turn: int, depths: Sequence[int], max_query_words: int
-) -> list[bool]:
-    """Return whether the answer is in the top passages, for each depth."""
+    conversation: Conversation,
+    turn: int,
+    depths: Sequence[int],
+    max_query_words: int,
+    history_weights: Sequence[float],
+) -> list[list[bool]]:
+    """Return whether the answer is in the top passages, for each weight and depth."""
     question = conversation.turns[turn]
-    pool = join_pools(conversation.evidence, question.evidence)
-    q_t = cut_query(query(gold_interaction(conversation, turn), question.question), max_query_words)
-    ranked = [item.evidence for item in EvidenceIndex(pool).rank(q_t, len(pool))]
-    return [bool(answer_in_evidence(question.answers, ranked[:depth])) for depth in depths]
+    index = EvidenceIndex(join_pools(conversation.evidence, question.evidence))
+    interaction, text = gold_interaction(conversation, turn), question.question
+    hits = []
+    for weight in history_weights:
+        by: str | list[tuple[str, float]] = weighted_query(interaction, text, weight)
+        if weight == 1:
+            by = cut_query(query(interaction, text), max_query_words)
+        ranked = [item.evidence for item in index.rank(by, max(depths))]
+        hits.append([bool(answer_in_evidence(question.answers, ranked[:d])) for d in depths])
+    return hits
 
 
 if __name__ == "__main__":

@@ -149,8 +149,11 @@ class Ablation:
         self.example = replace(example, target_ids=prompt.target_ids(self.answer))
         self.num_passages = len(example.evidence)
         conversation, turn = example.conversation, example.turn
-        q_t, _ = builder.retrieve(conversation, turn, gold_interaction(conversation, turn))
-        self.encoded_question = builder.encoded_question(conversation.turns[turn].question, q_t)
+        question, interaction = (
+            conversation.turns[turn].question,
+            gold_interaction(conversation, turn),
+        )
+        self.encoded_question = builder.encoded_question(question, interaction)
         self._known: dict[tuple[int, ...], float] = {}
         self.full = self.logprob(range(self.num_passages))
 

@@ -200,6 +200,12 @@ class ChatGraph(ConversationGraph):
         self.began, self._key = now(), uuid4().hex
         super().__init__(config, embed)
 
+    def begin(self) -> None:
+        """Begin a new chat: its turns count from 0, and nothing of the last one is its topic."""
+        self.began, self._key = now(), uuid4().hex
+        self.num_turns, self._topic = 0, ()
+        self._evidence, self._first_turn, self._ids = {}, {}, {}
+
     def _open(self, embed: Embed | None) -> MemoryGraph:
         return MemoryGraph.open(self.path, embed, self.names, read_only=self.read_only)
 

@@ -11,7 +11,7 @@ import numpy as np
 from rank_bm25 import BM25Plus
 
 from turngraph.data.normalise import WORD, words
-from turngraph.data.types import Evidence, Retrieved
+from turngraph.data.types import Evidence, Query, Retrieved
 
 Ranker = Literal["bm25s", "rank_bm25"]
 
@@ -61,14 +61,18 @@ class EvidenceIndex:
         scores: np.ndarray = self._bm25.get_scores(tokens)
         return np.round(scores, SCORE_DECIMALS)
 
-    def rank(self, query: str, top_k: int, turn: int = 0) -> list[Retrieved]:
+    def rank(self, query: Query, top_k: int, turn: int = 0) -> list[Retrieved]:
         """Return the ``top_k`` best passages, best first, ties by position in the pool.
 
         Args:
-            query: Q_t.
+            query: Q_t, or its turns with their weights.
             top_k: maximum number of passages.
             turn: index of the turn, recorded with every passage.
         """
-        scores = self.scores(query)
+        if isinstance(query, str):
+            scores = self.scores(query)
+        else:
+            each = [weight * self.scores(text) for text, weight in query]
+            scores = np.round(np.sum(each, axis=0), SCORE_DECIMALS)
         order = np.argsort(-scores, kind="stable")[:top_k]
         return [Retrieved(self.pool[i], float(scores[i]), turn) for i in order]

@@ -10,7 +10,7 @@ import numpy as np
 
 from turngraph.configs.schema import MemoryGraphConfig
 from turngraph.data.embedding import Embed
-from turngraph.data.types import Interaction, Retrieved
+from turngraph.data.types import Interaction, Query, Retrieved
 
 MemoryMode = Literal["none", "rerank", "random"]
 
@@ -105,13 +105,13 @@ class EvidenceMemory:
         self._random.setstate(draws)
 
     def merge(
-        self, retrieved: Sequence[Retrieved], query: str, fits: Callable[[list[Retrieved]], bool]
+        self, retrieved: Sequence[Retrieved], query: Query, fits: Callable[[list[Retrieved]], bool]
     ) -> list[Retrieved]:
         """Return E_t with its lowest-ranked passages replaced by the best of M_t.
 
         Args:
             retrieved: E_t, best first.
-            query: Q_t.
+            query: Q_t, or its turns with their weights.
             fits: whether a list of passages stays within the node budget. A passage of M_t that
                 does not fit is skipped for the next best; slots that M_t cannot fill keep their
                 passages of E_t.
@@ -133,14 +133,17 @@ class EvidenceMemory:
                 known.add(item.evidence.text)
         return kept
 
-    def _order(self, candidates: list[Retrieved], query: str) -> list[Retrieved]:
+    def _order(self, candidates: list[Retrieved], query: Query) -> list[Retrieved]:
         if self.mode == "random":
             return self._random.sample(candidates, len(candidates))
         if not candidates:
             return []
         assert self.embed is not None, "checked in __init__"
-        vectors = self.embed([query, *(c.evidence.text for c in candidates)])
-        scores = vectors[1:] @ vectors[0]
+        texts = [query] if isinstance(query, str) else [text for text, _ in query]
+        weights = [1.0] if isinstance(query, str) else [weight for _, weight in query]
+        vectors = self.embed([*texts, *(c.evidence.text for c in candidates)])
+        asked = np.array(weights, dtype=vectors.dtype) @ vectors[: len(texts)]
+        scores = vectors[len(texts) :] @ (asked / max(float(np.linalg.norm(asked)), 1e-9))
         order = np.argsort(-scores, kind="stable")
         return [
             Retrieved(candidates[i].evidence, float(scores[i]), candidates[i].from_turn)

@@ -36,9 +36,13 @@ def test_graphs_of_new_passages_are_counted(
 def test_recall_grows_with_the_depth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "dev.jsonl"
     write_conversations(path, [tiny_conversation(number) for number in range(3)])
-    evidence_recall.main(["--input", str(path), "--depths", "1", "2"])
-    first, *lines = capsys.readouterr().out.splitlines()
+    weights = ["--history_weights", "1", "0"]
+    evidence_recall.main(["--input", str(path), "--depths", "1", "2", *weights])
+    first, heads, *lines = capsys.readouterr().out.splitlines()
     assert first.startswith("9 single-answer questions")
-    shares = [float(line.split()[-2]) for line in lines]
-    assert shares == sorted(shares)
-    assert shares[-1] == 100.0
+    assert heads.split() == ["history_weight", "top", "1", "top", "2", "all"]
+    for line, weight in zip(lines, (1, 0), strict=True):
+        found, *shares = map(float, line.split())
+        assert found == weight
+        assert shares == sorted(shares)
+        assert shares[-1] == 100.0

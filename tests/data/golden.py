@@ -78,7 +78,7 @@ def embed(texts: Sequence[str]) -> np.ndarray:
 
 def record(tokenizer: Any) -> dict[str, Any]:
     """What the pipeline makes of the conversation, as plain JSON values."""
-    builder = ExampleBuilder(Prompt(tokenizer), EvidenceConfig(top_k=7), embed)
+    builder = ExampleBuilder(Prompt(tokenizer), EvidenceConfig(top_k=7, history_weight=1.0), embed)
     examples = builder.conversation(conversation())
     batch = collate(examples, "right", with_target=True)
     return {

@@ -319,3 +319,21 @@ def test_no_question_at_all_is_an_error() -> None:
     lists = Conversation("c", "", (Turn("0", "?", (Answer("a"), Answer("b"))),))
     with pytest.raises(ValueError, match="no list"):
         choose_questions([lists], None, True, 0)
+
+
+@pytest.mark.parametrize(("history_weight", "is_found"), [(1.0, False), (0.4, True)])
+def test_a_new_topic_is_not_drowned_by_the_old_one(
+    prompt: Prompt, history_weight: float, is_found: bool
+) -> None:
+    """With the paper's Q_t the words of four turns outvote those of the question."""
+    old = [f"Debian package manager version {i} installs package files" for i in range(8)]
+    new = "The GPL version 3 was published on 29 June 2007."
+    asked = [f"Which package manager version installs Debian package files {i}?" for i in range(4)]
+    turns = [
+        Turn(str(i), text, (Answer("Debian package manager"),)) for i, text in enumerate(asked)
+    ]
+    turns.append(Turn("4", "When was the GPL version 3 published?", (Answer("2007"),)))
+    pool = tuple(Evidence(str(i), text, "text") for i, text in enumerate([*old, new]))
+    builder = builder_of(prompt, memory="none", top_k=1, history_weight=history_weight)
+    last = builder.conversation(Conversation("c", "", tuple(turns), pool), [4])[0]
+    assert (last.evidence[0].evidence.text == new) == is_found

@@ -118,3 +118,21 @@ def test_what_is_left_of_a_query_is_its_end(query: str, max_words: int) -> None:
     left = cut_query(query, max_words)
     assert query.endswith(left)
     assert words(left) == words(query)[-max_words:]
+
+
+@settings(max_examples=40)
+@given(st.lists(TEXTS, min_size=1, max_size=6), TEXTS, TEXTS)
+def test_turns_of_equal_weight_are_one_query(texts: list[str], old: str, new: str) -> None:
+    index = EvidenceIndex(make_pool(texts))
+    together = {r.evidence.id: r.score for r in index.rank(f"{old} {new}", 99)}
+    apart = {r.evidence.id: r.score for r in index.rank([(old, 1.0), (new, 1.0)], 99)}
+    assert apart == pytest.approx(together, abs=1e-5)
+
+
+def test_an_old_turn_has_its_weight() -> None:
+    index = EvidenceIndex(make_pool(["lima peru river", "capital of chad", "the sea"]))
+    old, new = index.scores("lima peru river"), index.scores("capital")
+    found = {
+        r.evidence.id: r.score for r in index.rank([("lima peru river", 0.25), ("capital", 1)], 9)
+    }
+    assert found == pytest.approx({f"e{i}": 0.25 * old[i] + new[i] for i in range(3)}, abs=1e-5)

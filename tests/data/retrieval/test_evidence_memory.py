@@ -189,3 +189,14 @@ def test_merged_is_as_many_distinct_passages_with_the_best_kept(
     assert merged[: len(kept)] == kept
     assert len(merged) == len(set(merged)) == len(retrieved)
     assert set(merged) <= set(retrieved) | set(remembered)
+
+
+def test_memory_is_ranked_by_the_weighted_turns() -> None:
+    embed = Embedder(old=90, new=0, near_old=85, near_new=10)
+    made = memory("rerank", "near_old", "near_new", embed=embed)
+    for weight, nearest in ((0.2, "near_new"), (8.0, "near_old")):
+        merged = made.merge(found("a", "b", "c", turn=1), [("old", weight), ("new", 1.0)], always)
+        assert names(merged) == ["a", "b", nearest]
+        asked = np.array([1.0, weight]) / np.hypot(1.0, weight)
+        angle = np.radians(embed.angles[nearest])
+        assert merged[-1].score == pytest.approx(asked @ [np.cos(angle), np.sin(angle)])
