@@ -100,6 +100,8 @@ def ask(
             elif found.no_answer:
                 print("no answer")
             else:
+                if found.by_similarity:
+                    logger.info("the question names nothing known: facts by similarity alone")
                 print_facts(found.facts, score=True)
 
 

@@ -71,6 +71,8 @@ def _fact_row(fact: Fact, score: bool) -> list[object]:
 
 def validity(fact: Fact) -> str:
     """Describe when a fact holds; "" if unknown."""
+    if fact.partly_until is not None and fact.valid_to is None:
+        return f"partly until {fact.partly_until}"
     if fact.valid_from is None and fact.valid_to is None:
         return ""
     if fact.valid_to is None:
@@ -101,6 +103,7 @@ def recollection_json(found: Recollection, as_of: str | None) -> Json:
         "question": found.question,
         "as_of": as_of,
         "no_answer": found.no_answer,
+        "by_similarity": found.by_similarity,
         "entities": [{"name": entity.name, "node": entity.node} for entity in found.entities],
         "facts": [fact_json(fact) for fact in found.facts],
         "revision": found.revision,

@@ -48,6 +48,7 @@ class ConversationGraph:
             forbidden=tuple(letter for letter in LETTERS if letter in config.forbidden),
             num_facts=config.num_facts,
             min_similarity=config.min_similarity,
+            by_similarity=False,  # a question without a name is asked with the turn before
         )
         self.names = TurnExtractor()
         self.num_turns = 0

@@ -154,6 +154,7 @@ class Fact:
         hypothesis: said as a possibility only.
         provenance: the episodes that say it, in order of time.
         score: similarity to the question, larger is closer; 0 without a question.
+        partly_until: of a recalled thesis, when a part of what it says ended.
     """
 
     key: int
@@ -166,6 +167,7 @@ class Fact:
     hypothesis: bool = False
     provenance: tuple[Provenance, ...] = ()
     score: float = 0.0
+    partly_until: str | None = None
 
 
 class LazyFacts(Sequence[Fact]):

@@ -21,6 +21,7 @@ from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.memory_graph.recall.word_index import WordIndex
 from turngraph.data.memory_graph.record.fact_texts import fact_text, node_texts
+from turngraph.data.memory_graph.times import start
 from turngraph.data.normalise import words
 
 WORDED = """SELECT n.id, -f.rank FROM fact_words f JOIN nodes n ON n.id = f.rowid / 2
@@ -30,6 +31,10 @@ _ROW_BESIDE = """(SELECT b.node FROM episodes b WHERE b.source = e.source AND b.
 BESIDE = f"""SELECT e.node, {_ROW_BESIDE.format("<", "DESC")}, {_ROW_BESIDE.format(">", "ASC")}
     FROM episodes e WHERE e.node IN (SELECT value FROM json_each(?))"""
 SAID_IN = "SELECT episode, fact FROM provenance WHERE episode IN (SELECT value FROM json_each(?))"
+ENDED_IN = """SELECT t.fact, e.valid_to FROM json_each(?) k JOIN provenance t ON t.fact = k.value
+    JOIN provenance f ON f.episode = t.episode AND f.start >= t.start AND f.stop <= t.stop
+    JOIN edges e ON f.fact % 2 = 1 AND e.id = f.fact / 2 WHERE e.valid_to IS NOT NULL"""
+"""The ends of simple triplets that the sentences of theses say."""
 HUB = 4096
 """Degree from which on a node is a hub, whose neighbourhood is cached."""
 EXACT = 1024
@@ -147,6 +152,15 @@ class QuestionView:
         whose, facts = np.array(said, dtype=np.int64).T
         held = self._adjacency.facts_allowed(facts, Moment(self._moment.as_of))
         return {2 * episode for episode in set(whose.tolist()) - set(whose[held].tolist())}
+
+    def ended_parts(self, keys: Iterable[int]) -> dict[int, str]:
+        """Return the theses of which a part has ended by now, and when the last part did."""
+        theses = [key for key in keys if key % 2 == 0]
+        found: dict[int, str] = {}
+        for key, end in self._db.execute(ENDED_IN, (json.dumps(theses),)):
+            if start(end) <= self._moment.as_of:
+                found[key] = max(end, found.get(key, end))
+        return found
 
     def types(self, triplets: np.ndarray) -> np.ndarray:
         """Return the edge type of each triplet."""

@@ -64,6 +64,11 @@ class RecallSettings:
     min_similarity: float = 0.0
     """Facts with a smaller cosine to the question are left out; without any left there is no
     answer."""
+    by_similarity: bool = True
+    """If the question names no known object, search all facts by similarity instead of finding
+    nothing."""
+    min_flat_similarity: float = 0.3
+    """Smallest cosine of a fact that such a search finds."""
     min_name_similarity: float = 0.5
     """An entity of the question is not linked to an object whose name has a smaller cosine to it,
     unless it is one of the object's aliases."""
@@ -72,7 +77,7 @@ class RecallSettings:
         for name in ("num_facts", "num_candidates"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)!r} given, must be at least 1")
-        for name in ("min_similarity", "min_name_similarity"):
+        for name in ("min_similarity", "min_flat_similarity", "min_name_similarity"):
             if not -1 <= getattr(self, name) <= 1:
                 raise ValueError(
                     f"{name}: {getattr(self, name)!r} given, must lie between -1 and 1: a cosine"
@@ -92,6 +97,7 @@ class Recollection:
         facts: best first, with their closeness as score; none: no answer.
         revision: of the graph that was read.
         milliseconds: time of each stage.
+        by_similarity: the question names no known object: all facts were searched.
     """
 
     question: str
@@ -99,6 +105,7 @@ class Recollection:
     facts: tuple[Fact, ...]
     revision: int
     milliseconds: dict[str, float]
+    by_similarity: bool = False
 
     @property
     def no_answer(self) -> bool:
@@ -168,11 +175,16 @@ class Recall:
         settings = settings or RecallSettings()
         with self._view(question, as_of, settings) as (view, clock):
             keys = traverse(view, settings.traversal).facts
+            flat = settings.by_similarity and not view.entities and not len(keys)
+            if flat:
+                least = max(settings.min_similarity, settings.min_flat_similarity)
+                settings = replace(settings, min_similarity=least)
+                keys = traverse(view, replace(settings.traversal, mixture="flat")).facts
             clock.lap("traverse")
             facts = self._filter(view, keys, settings)
             clock.lap("filter")
         revision = self.adjacency.revision
-        return Recollection(question, view.entities, facts, revision, clock.milliseconds)
+        return Recollection(question, view.entities, facts, revision, clock.milliseconds, flat)
 
     def ask_episodes(
         self, question: str, as_of: str | None = None, settings: RecallSettings | None = None
@@ -257,9 +269,12 @@ class Recall:
         best = closest_facts(
             self.word_index, view.question, texts, similarities, settings.num_facts
         )
+        ended = view.ended_parts(key for key, _ in best)
+        best.sort(key=lambda found: found[0] in ended)  # what holds wholly goes first
         facts = self.store.facts([key for key, _ in best])
         return tuple(
-            replace(fact, score=score) for fact, (_, score) in zip(facts, best, strict=True)
+            replace(fact, score=score, partly_until=ended.get(fact.key))
+            for fact, (_, score) in zip(facts, best, strict=True)
         )
 
     def _history(self, keys: np.ndarray) -> list[int]:

@@ -11,6 +11,7 @@ from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Extraction, Thesis, Triplet
 from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.traverse_settings import Traversal
+from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.types import Entity
 from turngraph.tests.data.memory_graph.hashing import Hashing
 from turngraph.tests.data.memory_graph.scripted import Scripted, same_relation
@@ -258,3 +259,29 @@ def test_no_remembered_text_is_logged(graph: MemoryGraph, caplog) -> None:
     graph.ask("Where does Secretname live?")
     assert "ecretname" not in caplog.text
     assert "iddentown" not in caplog.text
+
+
+def test_a_question_without_a_known_name_is_answered_by_similarity(tmp_path: Path) -> None:
+    """Nothing that is not similar enough is found."""
+    with MemoryGraph.open(tmp_path / "my.db", word_vectors) as graph:
+        graph.remember("The bridge was opened by the queen. The release is in December.")
+        found = graph.ask("who opened a bridge")
+        assert found.by_similarity
+        assert "opened" in found.facts[0].text
+        assert graph.ask("when is the release").facts[0].text == "The release is in December."
+        assert graph.ask("is it tasty").no_answer
+        strict = RecallSettings(by_similarity=False)
+        assert graph.ask("who opened a bridge", settings=strict).no_answer
+
+
+def test_a_thesis_that_became_partly_untrue_ranks_below_what_holds(tmp_path: Path) -> None:
+    with MemoryGraph.open(tmp_path / "my.db", word_vectors) as graph:
+        graph.remember("Cem lives in Rome and plays chess.", time="2018")
+        graph.remember("Cem lives in Oslo now.", time="2020-03")
+        now = graph.ask("Where does Cem live and what does Cem play?").facts
+        before = graph.ask("Where does Cem live?", as_of="2019").facts
+    [old] = [fact for fact in now if fact.text == "Cem lives in Rome and plays chess."]
+    assert old.partly_until == "2020-03"
+    assert now[-1] == old
+    assert all(fact.partly_until is None for fact in [*now[:-1], *before])
+    assert old.key in {fact.key for fact in before}
