@@ -39,7 +39,11 @@ _NUMBER = re.compile(
     r"(?<!\w)(?<!\d[.,:/])(?:(?<!\d)[+−-])?"
     r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?!\w|[.,:]\d)"
 )
-_QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」|『([^』]+)』')
+# bounded where the marks differ: else every opening mark without a closing one costs the whole text
+_QUOTED = re.compile(
+    rf'"([^"]+)"|“([^“”]{{1,{MAX_TITLE_CHARS}}})”|„([^„“”]{{1,{MAX_TITLE_CHARS}}})[“”]'
+    rf"|«([^«»]{{1,{MAX_TITLE_CHARS}}})»|「([^「」]{{1,{MAX_TITLE_CHARS}}})」|『([^『』]{{1,{MAX_TITLE_CHARS}}})』"
+)
 _CELL = re.compile(r", (?=[^,]* is )")
 _WORD = re.compile(
     r"(?:Dr|Mrs?|Ms|St|Prof|Gen|Col|Capt|Lt|Mt|Ft)\.(?!\w)|(?:[^\W\d_]\.)+(?!\w)|\w+(?:['’-]\w+)*"
@@ -249,10 +253,17 @@ def _dates_numbers_quotes(text: str) -> tuple[list[str], str]:
     for pattern, is_it in ((_QUOTED, _is_title), (_DATE, parse_date), (_NUMBER, _is_number)):
         matches = [match for match in pattern.finditer(text) if is_it(match[match.lastindex or 0])]
         found += [match[match.lastindex or 0] for match in matches]
-        for match in matches if pattern is not _NUMBER else ():
-            blank = _BLANK * (match.end() - match.start())
-            text = text[: match.start()] + blank + text[match.end() :]
+        if pattern is not _NUMBER:
+            text = _blanked(text, matches)
     return found, text
+
+
+def _blanked(text: str, matches: Iterable[re.Match[str]]) -> str:
+    parts, at = [], 0
+    for match in matches:
+        parts += [text[at : match.start()], _BLANK * (match.end() - match.start())]
+        at = match.end()
+    return "".join([*parts, text[at:]])
 
 
 def _is_title(text: str) -> bool:

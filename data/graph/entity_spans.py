@@ -25,6 +25,11 @@ _UNSPACED = re.compile(f"[{UNSPACED}]")
 _VARIANT = re.compile("[\ufe00-\ufe0f]")  # emoji or text style: the word is the same without it
 
 
+MOST_NESTED = 64
+"""Largest number of names that end at the same character and are tried, longest first: all of them
+would cost their number times the text's length."""
+
+
 @dataclass(frozen=True, slots=True)
 class EntitySpan:
     """A mention of an entity: characters ``start`` to ``end`` (exclusive) of a passage's text."""
@@ -141,8 +146,13 @@ def entity_spans(passages: Sequence[Evidence]) -> list[list[EntitySpan]]:
 def _passage_spans(passage: Evidence, automaton: ahocorasick.Automaton) -> list[EntitySpan]:
     text, offsets = _fold_with_offsets(passage.text)
     own = {entity.id for entity in passage.entities}
-    found = []
+    found: list[tuple[int, int, str]] = []
+    num_here, here = 0, -1  # matches that end at the same character, the longest first
     for last, (length, ids, trusted) in automaton.iter(text):
+        num_here = num_here + 1 if last == here else 1
+        here = last
+        if num_here > MOST_NESTED:
+            continue
         start, end = last - length + 1, last + 1
         entity = next((id_ for id_ in ids if id_ in own), ids[0] if trusted else None)
         if entity is None or _cuts_word(text, start) or _cuts_word(text, end):

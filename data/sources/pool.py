@@ -160,10 +160,11 @@ def _with_plain_ids(passage: Evidence) -> Evidence:
 
 def _read_csv(text: str, path: Path) -> list[Evidence]:
     file = _File(path.stem)
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else _delimiter(text)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     headers: list[str] = []
+    reader = None
     try:
+        delimiter = "\t" if path.suffix.lower() == ".tsv" else _delimiter(text)
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
         for cells in reader:
             cells = [" ".join(cell.split()) for cell in cells]
             if headers:
@@ -171,7 +172,8 @@ def _read_csv(text: str, path: Path) -> list[Evidence]:
             elif any(cells):
                 headers = cells
     except csv.Error as error:
-        raise Location(path, max(reader.line_num, 1)).error(f"broken CSV: {error}") from None
+        line = max(reader.line_num, 1) if reader else 1
+        raise Location(path, line).error(f"broken CSV: {error}") from None
     return file.passages
 
 

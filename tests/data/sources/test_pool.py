@@ -290,3 +290,9 @@ def test_command_line(tmp_path: Path) -> None:
     folder = save(tmp_path / "in", a_md=MARKDOWN)
     main(["--input", str(folder), "--output", str(tmp_path / "pool.jsonl")])
     assert list(read_pool(tmp_path / "pool.jsonl")) == read_folder(folder)
+
+
+def test_a_cell_that_is_too_large_is_named(tmp_path: Path) -> None:
+    save(tmp_path, big_csv="a,b\n1,2\n" + "x" * 140_000 + ",3\n")
+    with pytest.raises(ValueError, match=r"big.csv, line \d: broken CSV: field larger"):
+        read_folder(tmp_path)
