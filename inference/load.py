@@ -10,6 +10,7 @@ from transformers import AutoTokenizer
 
 from turngraph.configs.models import (
     code_hint,
+    find_on_hub,
     resolve_model,
     sentence_encoder,
     where_looked,
@@ -82,6 +83,7 @@ def load_builder(
     """
     name = base_model or config.model.base_model
     path = resolve_model(name)
+    find_on_hub(name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=name in trusted)
     except (OSError, ValueError) as error:

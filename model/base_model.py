@@ -22,7 +22,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, P
 from transformers.pytorch_utils import Conv1D
 from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
 
-from turngraph.configs.models import code_hint, resolve_model, where_looked
+from turngraph.configs.models import code_hint, find_on_hub, resolve_model, where_looked
 from turngraph.configs.schema import LoraConfig, ModelConfig
 
 FINGERPRINT_SAMPLES = 256
@@ -76,6 +76,7 @@ def load_base_model(
             attention or quantization are not available.
     """
     path = resolve_model(name)
+    find_on_hub(name)
     available, package = FLASH_ATTENTION.get(attn_implementation, (lambda: True, ""))
     if not available():  # transformers would take a kernel from the hub
         raise _no_attention(attn_implementation, f"it needs the package {package} and a GPU")

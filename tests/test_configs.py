@@ -16,9 +16,11 @@ import typing
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import pytest
 import transformers
 import yaml
+from huggingface_hub.errors import HFValidationError
 
 from turngraph.configs import models
 from turngraph.configs.models import local_folder, resolve_model, sentence_encoder, where_looked
@@ -521,3 +523,34 @@ def test_the_help_of_training_has_every_field_with_default_and_meaning() -> None
     assert "--training.learning_rate: a number (5e-05) Adam's learning rate of LoRA." in shown
     assert "--data.max_tune_questions: a whole number or null (200) Evaluate on this" in shown
     assert "--dry_run time a few steps" in shown
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (OSError("no route"), r"the hub cannot be reached \(OSError: no route\)"),
+        (HFValidationError("bad"), "not a name on the hub"),
+        (None, None),
+    ],
+)
+def test_a_model_on_the_hub_is_looked_for_once(
+    monkeypatch: pytest.MonkeyPatch, failure: Exception | None, reason: str | None
+) -> None:
+    """A name in the cache, and every name offline, is left to transformers."""
+    asked: list[str] = []
+
+    def model_info(_: Any, name: str, **__: Any) -> None:
+        asked.append(name)
+        if failure is not None:
+            raise failure
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
+    models.find_on_hub("nobody/no-such-model")
+    assert asked == []
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    if reason is None:
+        models.find_on_hub("nobody/no-such-model")
+    else:
+        with pytest.raises(ValueError, match=f"'nobody/no-such-model'.*{reason}"):
+            models.find_on_hub("nobody/no-such-model")
+    assert asked == ["nobody/no-such-model"]
