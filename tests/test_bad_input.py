@@ -190,7 +190,11 @@ def test_a_bad_pool_is_refused(
 
 def test_bad_predictions_are_refused(refuse: Refuse, tmp_path: Path) -> None:
     path = tmp_path / "predictions.jsonl"
-    path.write_text('{"conversation": "a", "turn": "0", "answer": "b", "candidates": []}\n')
+    line = '{"conversation": "a", "turn": "0", "answer": "b", "candidates": []}\n'
+    path.write_text(line)
+    message = refuse(infer.main, "score", "--predictions", path)
+    assert message == f"{path}: no gold answer in it, there is nothing to score"
+    path.write_text(line.replace("}", ', "gold": "b"}'))
     message = refuse(infer.main, "score", "--predictions", path)
     assert message.startswith(f"{path}, line 1, field gold: ")
 

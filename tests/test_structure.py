@@ -62,7 +62,8 @@ MEMORY_LAYERS: tuple[set[str], ...] = (
 BESIDE_IN_MEMORY = {("names", "memory_types"): "a name has a type"}
 
 LIBRARIES = {
-    "configs": "huggingface_hub jsonargparse platformdirs sentence_transformers torch transformers yaml gguf",
+    "configs": "huggingface_hub jsonargparse platformdirs sentence_transformers torch transformers "
+    "yaml gguf",
     "data": "numpy rank_bm25 safetensors tqdm",
     "data.examples": "numpy torch torch_geometric",
     "data.batches": "numpy torch",
