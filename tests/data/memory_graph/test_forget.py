@@ -207,6 +207,21 @@ def test_one_of_two_with_a_name_goes_alone(graph: MemoryGraph) -> None:
     assert [fact.ends[2] for fact in graph.history("Anna") if fact.ends] == ["Paris"]
 
 
+def test_facts_of_a_renamed_object_are_found_by_their_words(graph: MemoryGraph) -> None:
+    """An object that loses its name keeps another spelling, and word search finds that one."""
+    graph.remember("Anna likes Paris", source="home")
+    [anna] = graph.store.objects("Anna")
+    graph.add_alias(anna, "Annette")
+    graph.remember("Annette likes Rome", source="work")
+    graph.rename(anna, "Anna")
+    graph.forget(source="home")
+    [(key, text)] = [(f.key, f.text) for f in graph.history(anna) if f.ends]
+    assert text.endswith("likes Rome")
+    name = text.split()[0]
+    sql = "SELECT rowid FROM fact_words WHERE fact_words MATCH ?"
+    assert [row for (row,) in graph.store.db.execute(sql, (f'"{name}" "Rome"',))].count(key) == 1
+
+
 def test_nothing_can_be_undone_afterwards(graph: MemoryGraph) -> None:
     graph.remember("Anna likes Paris")
     graph.remember("Annette likes Rome")

@@ -303,3 +303,47 @@ def test_grouping_by_what_is_missing_or_unknown_is_an_error(tmp_path: Path):
         breakdown(scores, "turn")
     with pytest.raises(ValueError, match="--by: must be one of source, turn, domain, answer_type"):
         breakdown(scores, "colour")
+
+
+def test_each_metric_stands_in_its_own_column(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """One question whose eight values all differ: no two columns can be swapped."""
+    one = line(
+        "c1", 0, "old Lima", "Lima", candidates=[QUITO, LIMA], answer_in_evidence=["kb"],
+        num_tokens=123, milliseconds=4500,
+    )  # fmt: skip
+    report = score_files([write(tmp_path / "one.jsonl", [one])], ["source"])
+    expected = {
+        "hit_at_1": 0.0, "hit_at_5": 1.0, "exact_match": 0.0, "f1": 2 / 3, "substring": 1.0,
+        "answer_in_evidence": 1.0, "num_tokens": 123.0, "seconds": 4.5,
+    }  # fmt: skip
+    assert means(report["files"][0]["total"]) == pytest.approx(expected)
+    header, row = capsys.readouterr().out.splitlines()[2:5:2]
+    assert (
+        header.split()[-8:]
+        == ["H@1", "H@5", "EM", "F1", "Substring", "In", "E_t", "Tokens", "Seconds"][-8:]
+    )
+    assert row.split()[-8:] == [
+        "0.000",
+        "1.000",
+        "0.000",
+        "0.667",
+        "1.000",
+        "1.000",
+        "123.0",
+        "4.500",
+    ]
+
+
+def test_after_an_error_only_the_evidence_can_be_right(tmp_path: Path) -> None:
+    lines = [
+        line("c1", 0, None, "Lima", error="out of memory", answer_in_evidence=["kb"]),
+        line("c1", 1, "Lima", "Lima", answer_in_evidence=None),
+    ]
+    del lines[1]["answer_in_evidence"]
+    first, second = score_predictions(write(tmp_path / "two.jsonl", lines)).values
+    names = list(METRICS)
+    right = {name for name, value in zip(names, first, strict=True) if value == 1}
+    assert right == {"answer_in_evidence"}
+    assert math.isnan(second[names.index("answer_in_evidence")])

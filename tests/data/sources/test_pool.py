@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from turngraph.data.jsonlines import read_pool
+from turngraph.data.sources.markdown import front_matter
 from turngraph.data.sources.pool import main, read_folder
 from turngraph.data.types import Evidence
 
@@ -296,3 +297,20 @@ def test_a_cell_that_is_too_large_is_named(tmp_path: Path) -> None:
     save(tmp_path, big_csv="a,b\n1,2\n" + "x" * 140_000 + ",3\n")
     with pytest.raises(ValueError, match=r"big.csv, line \d: broken CSV: field larger"):
         read_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "facts", "rest"),
+    [
+        ("---\ntitle: Peru\n---\nText.", [("title", "Peru")], "\nText."),
+        ("---\na: 1\nnot a pair\n---\nText.", [("a", "1")], "not a pair\n\nText."),
+        ("---\nkey:no space\n---\nText.", [], "key:no space\n\nText."),
+        ("---\nnames: [\"A\", 'B']\n---", [("names", "A\", 'B")], ""),
+        ("---\nnever: closed\nText.", [], "---\nnever: closed\nText."),
+        ("Text.\n---\na: 1\n---\n", [], "Text.\n---\na: 1\n---\n"),
+        (" --- \na: 1\n --- \nText.\n---\nMore.", [("a", "1")], "\nText.\n---\nMore."),
+        ("", [], ""),
+    ],
+)
+def test_front_matter(text: str, facts: list[tuple[str, str]], rest: str) -> None:
+    assert front_matter(text) == (facts, rest)

@@ -216,6 +216,25 @@ def test_sentences_name_cells():
     assert entities(html, 1).keys() == {"Page", "value:1200", "value:1985"}
 
 
+def test_text_between_blocks_is_read_in_its_place():
+    html = "<div>First of all.<p>In the middle.</p>Last of all.</div>"
+    assert texts(html) == ["Page, First of all.", "Page, In the middle.", "Page, Last of all."]
+
+
+def test_a_value_inside_a_longer_one_is_not_found_and_the_next_is():
+    table = wikitable(
+        "<th>Name</th><th>Where</th>",
+        "<td>Big Ben</td><td>London</td>",
+        "<td>Ben</td><td>Rome</td>",
+    )
+    html = "<p>Big Ben met Ben in Rome, then Ben left London for Big Ben.</p>" + table
+    found = entities(html, 0)
+    assert found.keys() == {
+        "Page",
+        *(f"value:{name}" for name in ("big ben", "ben", "rome", "london")),
+    }
+
+
 def test_a_span_that_is_no_number_is_reported(caplog):
     html = wikitable("<th>A</th><th>B</th>", "<td rowspan='{{{n}}}'>1</td><td>2</td>")
     with caplog.at_level(logging.WARNING):

@@ -1,0 +1,37 @@
+"""Memory of the machine and of a GPU, and errors that mean that it is exhausted."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from turngraph.model.device_memory import device_memory, is_out_of_memory, peak_memory
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+def test_the_machine_has_more_than_this_process_has_used() -> None:
+    with open("/proc/meminfo", encoding="ascii") as file:
+        total = int(file.readline().split()[1]) * 1024
+    assert device_memory(CPU) == pytest.approx(total, rel=0.01)
+    with open("/proc/self/status", encoding="ascii") as file:
+        [peak] = [int(line.split()[1]) for line in file if line.startswith("VmHWM")]
+    assert peak_memory(CPU) == pytest.approx(peak * 1024, rel=0.05)
+
+
+def test_a_gpu_is_asked_for_its_own_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 5)
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=80)
+    )
+    assert (peak_memory(CUDA), device_memory(CUDA)) == (5, 80)
+
+
+def test_which_errors_mean_out_of_memory() -> None:
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert is_out_of_memory(
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9")
+    )
+    assert not is_out_of_memory(RuntimeError("shapes do not match"))
