@@ -31,7 +31,7 @@ def tune_loss(run: Run) -> float:
         index = accelerator.process_index if accelerator.process_index < len(share) else None
         if index is not None or is_sharded(run.model):
             batch = collate(share[index or 0], "right", True).to(accelerator.device)
-            loss = run.wrapped(batch).total
+            loss = run.model(batch).total  # DDP would wait for the other processes
             total += loss if index is not None else 0
     num_tokens = sum(len(example.target_ids) for example in run.tune)
     return float(accelerator.reduce(total, "sum")) / max(num_tokens, 1)

@@ -170,7 +170,8 @@ def test_every_question_is_answered_once_whatever_their_number(
 def test_a_process_whose_answers_are_shorter_waits_for_the_others(one: Path, two: Path) -> None:
     alone, together = (found(output, "float32")["generated"] for output in (one, two))
     assert together == alone
-    assert [len(ids) for (ids,) in together] == [1, 9]
+    short, long = [len(ids) for (ids,) in together]
+    assert short == 1 < long
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
