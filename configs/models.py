@@ -137,6 +137,8 @@ def find_on_hub(name: str) -> None:
 
     if constants.HF_HUB_OFFLINE or local_folder(name) is not None:
         return
+    # with those of the HTTP library that this version of the hub's client uses
+    failures: tuple[type[Exception], ...] = (OSError, *HfHubHTTPError.__bases__)
     logger.info("looking for %s on the hub, %s", name, constants.ENDPOINT)
     try:
         HfApi().model_info(name, timeout=HUB_SECONDS)
@@ -144,7 +146,7 @@ def find_on_hub(name: str) -> None:
         reason = "not a name on the hub"
     except HfHubHTTPError as error:
         reason = f"the hub answered {error.response.status_code}"
-    except (OSError, *HfHubHTTPError.__bases__) as error:  # with those of the HTTP library in use
+    except failures as error:
         reason = f"the hub cannot be reached ({type(error).__name__}: {error})"
     else:
         return
