@@ -29,7 +29,7 @@ class Screen:
         self.chat = TerminalChat(session, Console(file=self.file, **settings), interactive)
 
     def __call__(self, *lines: str) -> str:
-        """What is printed for some lines."""
+        """Return what is printed for some lines."""
         start = len(self.file.getvalue())
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))

@@ -32,7 +32,7 @@ MISSING = "TURNGRAPH_DATA does not name a folder with the real benchmarks"
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What tests build stays out of the user's cache; converted models are taken from there."""
+    """Keep what tests build out of the user's cache; converted models are read from there."""
     models_folder, folder = cache_folder() / "models", tmp_path_factory.mktemp("cache")
     models_folder.mkdir(parents=True, exist_ok=True)
     (folder / "models").symlink_to(models_folder)
@@ -64,13 +64,13 @@ def convmix_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def smollm2_tokenizer() -> Any:
-    """The tokenizer of SmolLM2-135M-Instruct, out of the package that carries the model."""
+    """The tokenizer of SmolLM2-135M-Instruct, from the package that carries the model."""
     return AutoTokenizer.from_pretrained(resolve_model("HuggingFaceTB/SmolLM2-135M-Instruct"))
 
 
 @pytest.fixture(scope="session")
 def inst_tokenizer() -> Any:
-    """A tokenizer of SentencePiece's manner whose template marks turns by the plain text [INST]."""
+    """A SentencePiece-like tokenizer whose template marks turns by the plain text [INST]."""
     texts = ["Using the following facts evidence Lima , capital of Peru Question Answer"] * 4
     trained = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
     trained.pre_tokenizer = pre_tokenizers.Metaspace()  # no merges beyond a word

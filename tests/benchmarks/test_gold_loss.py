@@ -1,4 +1,4 @@
-"""The benchmark of gold answers' losses: what it measures, going on, the table."""
+"""The benchmark of gold answers' losses: what it measures, resuming, the table."""
 
 from __future__ import annotations
 

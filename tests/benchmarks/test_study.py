@@ -121,7 +121,7 @@ def write_study(folder: Path, base_model: str, data: Path, **changes: Any) -> Pa
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
-    """Commands of the study, run in this process: what they were."""
+    """Run the study's commands in this process and record them."""
     found: Calls = []
 
     def call(command: list[str], log: Path, stop: object) -> int:

@@ -64,7 +64,7 @@ def vectors_that_depend_on_company(texts: Sequence[str]) -> np.ndarray:
 
 
 class PlainTokenizer:
-    """As much of a tokenizer as a prompt needs; transformers' would cost workers seconds."""
+    """Tokenizer with only what a prompt needs; transformers' would cost workers seconds."""
 
     is_fast, name_or_path, chat_template, bos_token = True, "plain", None, None
     eos_token, eos_token_id, all_special_tokens = "<end>", 0, ("<end>",)

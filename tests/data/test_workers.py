@@ -93,7 +93,7 @@ def test_what_goes_wrong_in_a_process_is_raised_here(
 
 
 def alive(process: int) -> bool:
-    """Whether a process runs; one that only waits to be asked for its end does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return ") Z " not in Path(f"/proc/{process}/stat").read_text()
     except OSError:

@@ -166,7 +166,7 @@ def test_quantization_is_qloras(tiny_folder: str, monkeypatch: pytest.MonkeyPatc
 
 
 def quantized(seed: int = 0) -> Any:
-    """A model whose linear layers hold integers, as bitsandbytes leaves them; its head is whole."""
+    """A model whose linear layers hold integers, as with bitsandbytes; its head does not."""
     base = tiny_base(seed=seed)
     for name, module in base.named_modules():
         if isinstance(module, torch.nn.Linear) and name != "lm_head":
@@ -199,7 +199,7 @@ def test_two_unquantized_bases_are_compared_whole() -> None:
 def test_a_checkpoint_fits_the_base_quantized_or_not(
     trained_on: Any, tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The weights of a quantized base are stood in for by its fingerprint."""
+    """The fingerprint represents the weights of a quantized base model."""
     bases = {"none": fingerprint(tiny_base()), "4bit": fingerprint(quantized())}
     config = folder_config(tiny_folder, evidence="text")
     lm = stir(GraphLM(config.model))

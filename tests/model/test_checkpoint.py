@@ -41,7 +41,7 @@ def run_config(base_model: str, **settings: Any) -> Config:
 
 
 def trained(config: Config) -> GraphLM:
-    """A model whose trainable weights are not where they started."""
+    """A model whose trainable weights differ from their initial values."""
     return stir(GraphLM(config.model)).eval()
 
 

@@ -41,7 +41,7 @@ Json = dict[str, Any]
 
 
 def run(base: str, dtype: str, output: Path) -> Json:
-    """Train, answering between the steps, and save; by as many processes as there are."""
+    """Train, answer between the steps, and save, in any number of processes."""
     state = PartialState(cpu=True)
     config = Config(
         model=ModelConfig(base, lora=LORA, encoder=EncoderConfig(dropout=0.0), dtype=dtype),

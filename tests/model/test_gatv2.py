@@ -67,7 +67,7 @@ def both_layers(**variant: Any) -> tuple[GATv2Layer, GATv2Conv]:
 
 
 def results(layer: nn.Module, x: Tensor, edge_index: Tensor) -> list[Tensor]:
-    """Output and the gradients of the input and all parameters, for one seed."""
+    """Return the output and the gradients of input and parameters, for one seed."""
     layer.zero_grad()
     x = x.clone().requires_grad_()
     torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""Packed examples: what each of them computes alone, whoever stands beside it."""
+"""Packed examples: each has the same result as alone, whatever is packed beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entity spans: whole words, longest first, any script, offsets in the text as it stands."""
+"""Entity spans: whole words, longest first, any script, offsets in the original text."""
 
 from __future__ import annotations
 

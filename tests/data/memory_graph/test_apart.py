@@ -51,7 +51,7 @@ def test_two_databases_share_nothing(tmp_path: Path) -> None:
 
 
 def use_everything(folder: Path) -> list[str]:
-    """Do all that can be done with a memory, right and wrong; returns what errors said."""
+    """Run every operation on a memory, valid and invalid, and return the error messages."""
     errors: list[str] = []
     with MemoryGraph.open(folder / "memory.db", embed) as graph:
         graph.remember_many([Episode(SECRET, "2020", "s", "o", "Zarquon")], progress=True)

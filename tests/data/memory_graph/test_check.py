@@ -241,7 +241,7 @@ def test_pages_that_nothing_leads_to_any_more_are_read_as_well(tmp_path: Path) -
 
 
 def test_a_record_is_no_longer_than_its_file(tmp_path: Path) -> None:
-    """Else a chain of pages that leads back to itself would be read until the memory is full."""
+    """A circular chain of pages is not read until the memory is full."""
     path, size = tmp_path / "memory.db", 512
     leaf = bytearray(size)
     leaf[16:18] = size.to_bytes(2, "big")

@@ -206,7 +206,7 @@ CHANGES = st.lists(
 
 
 def change(graph: MemoryGraph, kind: str, first: int, second: int) -> None:
-    """Some edit of some objects; ValueError where there is nothing to edit."""
+    """Run a random edit of random objects; ValueError if there is nothing to edit."""
     objects = [node for (node,) in rows(graph, "SELECT id FROM nodes WHERE type = 0 ORDER BY id")]
     one, other = objects[first % len(objects)], objects[second % len(objects)]
     if kind == "merge":

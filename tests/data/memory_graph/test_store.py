@@ -179,7 +179,7 @@ def test_a_newer_schema_is_refused(path: Path) -> None:
 
 
 def older(path: Path) -> None:
-    """A graph as version 0 would have left it."""
+    """A graph in the format of schema version 0."""
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE old_things (name TEXT)")
         db.execute("INSERT INTO old_things VALUES ('kept')")

@@ -1,4 +1,4 @@
-"""The evidence memory: equation 2, who gives way, who comes in, and what it costs."""
+"""The evidence memory: equation 2, which passages are replaced, by which, and the cost."""
 
 from __future__ import annotations
 
