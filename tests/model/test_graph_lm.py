@@ -341,7 +341,7 @@ ALL_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "d
 
 
 def edge_puzzle(num_nodes: int = 12) -> list[Example]:
-    """Four examples of one text; the last node has an edge from another, which decides the answer."""
+    """Four examples of one text; an edge to the last node tells the answer."""
     (whole,) = tiny_examples(1)
     graph = ChainGraph(whole.graph.node_ids[:num_nodes], whole.graph.edge_index, 0)
     short = replace(
