@@ -266,7 +266,7 @@ def check_manifest(folder: Path) -> dict[str, Any]:
     files, version = manifest.get("files"), manifest.get("format")
     if version is None or not isinstance(files, dict):
         raise ValueError(f"{path}: damaged, not a manifest of a checkpoint")
-    if version in SINCE:
+    if isinstance(version, int) and version in SINCE:
         raise ValueError(
             f"{path}, field format: {version}, this version reads {FORMAT}: {SINCE[version]} "
             "(CHANGELOG.md); train the checkpoint again"

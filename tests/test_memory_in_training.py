@@ -51,10 +51,12 @@ def test_a_later_chat_knows_what_was_said_in_an_earlier_one(
     assert "[memory, " in second
     assert "remembered] 2019: user moved to Lima" in " ".join(second.split())
     with MemoryGraph.open(db) as graph:
-        assert graph.stats().nodes["episodic"] == 2
-        sources = {place.source for fact in graph.history("Lima") for place in fact.provenance}
+        assert graph.stats().nodes["episodic"] == 4  # a question and an answer of each chat
+        sources = {row[0] for row in graph.store.db.execute("SELECT source FROM episodes")}
+        stated = {said.source for fact in graph.history("Lima") for said in fact.provenance}
     assert all(source.startswith("chat 20") for source in sources)
     assert len(sources) == 2
+    assert len(stated) == 1  # the second chat states nothing
 
 
 def test_memory_stands_beside_other_evidence(
@@ -70,14 +72,14 @@ def test_memory_stands_beside_other_evidence(
         return turn
 
     monkeypatch.setattr(Session, "ask", spy)
-    questions = "What is the capital of Peru?\nIs it raining in Peru?\n"
+    questions = "I was in Peru in 2019. What is its capital?\nIs it raining in Peru?\n"
     monkeypatch.setattr("sys.stdin", io.StringIO(questions))
     options = ["--evidence", str(pool), "--memory", str(tmp_path / "my.db")]
     infer.main(["chat", "--checkpoint", checkpoint, *options])
     assert "memory" not in seen[0]
     assert {"memory", "kb"} <= seen[1]
     with MemoryGraph.open(tmp_path / "my.db") as graph:
-        assert graph.stats().nodes["episodic"] == 2
+        assert graph.stats().nodes["episodic"] == 4
 
 
 def test_training_with_a_memory_graph_and_workers_gives_the_same_losses(
