@@ -65,6 +65,16 @@ def test_the_core_rows_are_the_papers_and_the_best_of_ours() -> None:
         assert len({config.training.max_new_tokens for config in said.values()}) == 1
 
 
+@pytest.mark.parametrize("name", ["sqa", "convmix", "worldfacts"])
+def test_every_row_of_a_shipped_study_fixes_length_and_query(name: str) -> None:
+    """Rows answer with the same limit, which no gold answer moves, and the study's own Q_t."""
+    found = read_study(name)
+    for size in found.sizes.values():
+        rows = [row_config(found, size, row, 0) for row in found.rows if not row.checkpoint_of]
+        assert all(config.training.max_new_tokens is not None for config in rows)
+        assert {config.evidence.history_weight for config in rows} == {1.0}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
