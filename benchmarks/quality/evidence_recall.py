@@ -35,9 +35,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = choose_questions(conversations, None, single_only=True, seed=0)
     depths = [*args.depths, max(len(c.evidence) for c in conversations)]
     found = [
-        answers_found(
-            conversations[index], turn, depths, args.max_query_words, args.history_weights
-        )
+        hits_of(conversations[index], turn, depths, args.max_query_words, args.history_weights)
         for index, turns in tqdm(chosen.items(), desc="conversations")
         for turn in turns
     ]
