@@ -136,7 +136,7 @@ def described(ppr: PPR) -> str:
     restart = ppr.restart or Restart()
     return (
         f"damping {ppr.damping}, num_facts {restart.num_facts}, episodes {restart.episodes}, "
-        f"beside {restart.beside}"
+        f"adjacent {restart.adjacent}"
     )
 
 

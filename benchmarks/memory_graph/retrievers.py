@@ -39,7 +39,7 @@ MIXTURES = (
     "BeamSearch + WaterCircles + flat",
 )
 GRID = {"num_facts": (0, 3), "episodes": (0.05, 0.2), "damping": (0.5, 0.7)}
-GRID_BESIDE = {"num_facts": (0, 3), "episodes": (0.2, 1.0), "beside": (0.0, 0.3)}
+GRID_ADJACENT = {"num_facts": (0, 3), "episodes": (0.2, 1.0), "adjacent": (0.0, 0.3)}
 
 
 @dataclass
@@ -191,8 +191,8 @@ def _origins(db: sqlite3.Connection) -> dict[int, str]:
 
 
 def settings_grid(has_sources: bool) -> list[PPR]:
-    """Return the settings of ``ask_episodes``; ``beside`` varies only if episodes have sources."""
-    grid = GRID_BESIDE if has_sources else GRID
+    """Return the settings of ``ask_episodes``; ``adjacent`` varies only if episodes have sources."""
+    grid = GRID_ADJACENT if has_sources else GRID
     found = []
     for values in product(*grid.values()):
         chosen: dict[str, Any] = dict(zip(grid, values, strict=True))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from turngraph.benchmarks.quality.records import open_records, keep_complete_lines
+from turngraph.benchmarks.quality.records import keep_complete_lines, open_records
 
 HEAD = '{"settings": {"seed": 0}}\n'
 SETTINGS = {"seed": 0}
