@@ -13,7 +13,7 @@ RATES = ("examples_per_second", "tokens_per_second")
 
 
 class Setting(NamedTuple):
-    """How questions become batches: the batch size, and whether lengths in a batch are similar."""
+    """Batching of the questions: the batch size, and whether lengths in a batch are similar."""
 
     batch_size: int
     grouped: bool

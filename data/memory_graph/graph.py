@@ -195,7 +195,7 @@ class MemoryGraph:
         episodes: Iterable[int] = (),
         facts: Iterable[int] = (),
     ) -> int:
-        """Split an object that stands for two things, and return the new id; see ``edit.split``.
+        """Split an object that is two things, and return the new id; see ``edit.split``.
 
         Raises:
             ValueError: the object is unknown or ambiguous, or not in the facts to move.
