@@ -197,7 +197,7 @@ def train_steps(
         disable=not accelerator.is_local_main_process,
     )
     with bar:
-        # batches are prefetched by a thread; a step is the same whatever the number of processes
+        # a thread prefetches batches; a step is the same for any number of processes
         for step in steps(examples, schedule, indices, rank, world, settings.packing):
             began = time.monotonic()
             rates = set_rates(optimizer, settings, step.index, schedule.num_steps)

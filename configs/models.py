@@ -66,8 +66,8 @@ def sentence_encoder(
     function raises ValueError if the encoder cannot be found or needs code that is not trusted.
 
     Args:
-        name: as in a config.
-        device: to compute on; None: the process's GPU, else the CPU.
+        name: name of the model, as in a config.
+        device: device to compute on; None: the process's GPU, else the CPU.
         trusted: names of models whose own Python code may run.
     """
 

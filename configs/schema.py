@@ -95,7 +95,7 @@ class EvidenceConfig:
     """Fraction of E_t, lowest-ranked, that M_t replaces. Change it for conversations whose turns
     share more or less evidence."""
     memory_seed: int = 0
-    """Random seed for memory: random. Change it to repeat the control."""
+    """Random seed for memory: random. Change it to repeat the control with other draws."""
     embedder: str = "sentence-transformers/all-MiniLM-L6-v2"
     """Sentence encoder that reranks M_t. Change it for another language or domain."""
     max_nodes: int | None = None

@@ -64,7 +64,7 @@ def read_conversations(
     Conversations with equal ids are both kept: the second becomes ``id#2``, with a warning.
 
     Args:
-        path: of the file.
+        path: path of the file.
         bad_lines: list that receives the lines that cannot be read; None: they raise.
 
     Raises:
@@ -289,7 +289,7 @@ def whole_file(path: str | Path, private: bool = False) -> Iterator[IO[str]]:
     """Open a text file for writing that appears under its name only when it is complete.
 
     Args:
-        path: of the file.
+        path: path of the file.
         private: only its owner may read it.
 
     Raises:

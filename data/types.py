@@ -62,7 +62,7 @@ class Turn:
 
     Args:
         id: unique within its conversation.
-        question: as the user typed it.
+        question: the question, as the user typed it.
         answers: all gold answers; several if the answer is a list, none if it is unknown.
         source: source of the answer according to the benchmark, if it names one.
         evidence: pool of the turn, which is joined with the conversation's.
@@ -82,7 +82,7 @@ class Conversation:
     Args:
         id: unique within its file.
         domain: the benchmark's domain ("books"), or "".
-        turns: in the order of the dialogue.
+        turns: turns in the order of the dialogue.
         evidence: evidence pool for every turn. Conversations over the same page share one tuple,
             so that the page is indexed once.
     """

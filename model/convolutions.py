@@ -91,7 +91,7 @@ class PygConvolution(nn.Module):
         Args:
             x: node states, [N, D].
             edge_index: source row and target row, [2, E].
-            edge_types: from 0, [E]; needed with ``edge_types: true``, else unused.
+            edge_types: type of each edge, from 0, [E]; unused unless ``edge_types`` is true.
 
         Returns:
             [N, D].

@@ -22,8 +22,8 @@ def memory_lines(model: GraphLM, optimizer: Optimizer, before: int) -> list[str]
     """Return lines of text that report this process's measured memory, by use.
 
     Args:
-        model: after some training steps.
-        optimizer: of the model.
+        model: the model, after some training steps.
+        optimizer: optimizer of the model.
         before: ``peak_memory`` after the model was loaded, before the first step.
     """
     peak, total = peak_memory(model.device), device_memory(model.device)

@@ -46,7 +46,7 @@ def make_accelerator() -> Accelerator:
 
 
 def log_environment(config: Config, accelerator: Accelerator) -> None:
-    """Log what is needed to reproduce a run: config, commit, version of torch, devices."""
+    """Log the data needed to reproduce a run: config, commit, version of torch, devices."""
     logger.info("config:\n%s", write_config(config))
     logger.info(
         "commit %s, torch %s, %d process(es) on %s",

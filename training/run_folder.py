@@ -54,7 +54,7 @@ FREE = {
     "training.save_every",
     "training.wandb_project",
 }
-"""Fields that do not affect what is learned: a run resumes even if they changed."""
+"""Fields that do not affect the trained weights: a run resumes even if they have changed."""
 ON_REQUEST = {
     "data.max_tune_questions",
     "data.tune",

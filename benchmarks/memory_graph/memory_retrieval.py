@@ -270,7 +270,7 @@ def markdown(report: Json) -> str:
     if "no_answer" in report:
         lines += [
             "",
-            "| no answer | min_similarity | to what was never said | to other questions |",
+            "| no answer | min_similarity | to unanswerable questions | to other questions |",
         ]
         lines += ["|---" * 4 + "|"]
         for row, found in report["no_answer"].items():

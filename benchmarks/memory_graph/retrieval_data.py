@@ -23,7 +23,7 @@ FILES = {
     "locomo": ("locomo_3.json",),
 }
 NEVER_SAID = 5
-"""LoCoMo's category of questions about what was never said."""
+"""LoCoMo's category of unanswerable questions."""
 _TURN = re.compile(r"D\d+:\d+")
 
 

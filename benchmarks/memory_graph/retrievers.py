@@ -191,7 +191,7 @@ def _origins(db: sqlite3.Connection) -> dict[int, str]:
 
 
 def settings_grid(has_sources: bool) -> list[PPR]:
-    """Return the settings of ``ask_episodes`` to try; only episodes with sources have adjacent ones."""
+    """Return the settings of ``ask_episodes`` to try; ``adjacent`` needs episodes with sources."""
     grid = GRID_ADJACENT if has_sources else GRID
     found = []
     for values in product(*grid.values()):

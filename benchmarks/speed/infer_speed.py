@@ -3,7 +3,7 @@
     python -m turngraph.benchmarks.speed.infer_speed [--device cuda] [...]
 
 One run, one LM with LoRA of rank 8, the same questions and evidence, the same limit of new tokens:
-ours (graph, text) in batches, ``generate`` one by one (LoRA beside the weights, or merged into
+ours (graph, text) in batches, ``generate`` one by one (LoRA as an adapter, or merged into
 them), and PyG's ``GRetriever.inference``. Systems take turns in rounds; medians are reported. The
 upper bound of ours is measured in the same rounds: its LM's passes alone, on the same inputs in the
 same batches, without graphs, tokenizer, encoder, choice of tokens and records. Every other option

@@ -143,7 +143,7 @@ def _check(holds: bool, name: str, wrong: str) -> None:
 
 
 def read_study(name: str | Path) -> Study:
-    """Read a study from a YAML file, or one of those beside this module by its name.
+    """Read a study from a YAML file, or a shipped one by its name.
 
     Raises:
         ValueError: the file is missing, is not YAML, or holds an unknown or wrong field.

@@ -212,7 +212,7 @@ class Adjacency:
 
         Args:
             nodes: int64, each once.
-            moment: what may be walked.
+            moment: restrictions of the walk.
         """
         found = self._allowed(self._settled(nodes), moment)
         if self._in_delta[nodes].any():
@@ -225,7 +225,7 @@ class Adjacency:
 
         Args:
             node: a node with many triplets, for which the cache is worthwhile.
-            moment: what may be walked; a hub with forbidden node types is not cached.
+            moment: restrictions of the walk; a hub with forbidden node types is not cached.
         """
         hub = None if moment.forbidden else self._hubs.get(node, moment.as_of)
         if hub is None:
@@ -279,7 +279,7 @@ class Adjacency:
 
         Args:
             rows: triplets and their ends.
-            moment: what may be walked.
+            moment: restrictions of the walk.
             first_excluded: a triplet whose flags are at least this is left out.
         """
         triplets, owners, others = rows

@@ -37,7 +37,7 @@ class Path(NamedTuple):
 
     Args:
         nodes: one more than triplets, starting with the linked object.
-        triplets: in the order of the walk.
+        triplets: triplets in the order of the walk.
         cost: sum of -ln s over the triplets; smaller is closer to the question.
     """
 

@@ -38,7 +38,7 @@ class Ranked:
 
     Args:
         facts: keys, int64.
-        scores: of the facts, float64.
+        scores: scores of the facts, float64.
         num_walked: number of times that score flowed over a triplet, summed over all rounds.
     """
 
@@ -52,7 +52,7 @@ class Spread:
     """The distribution of score after all rounds: arrays by node id, float64.
 
     Args:
-        scores: of every node; they add up to 1 where there is a linked object.
+        scores: score of every node; they add up to 1 if there is a linked object.
         passed: score that each node passed on, summed over all rounds.
         num_walked: as in ``Ranked``.
     """
@@ -97,7 +97,7 @@ def rank_episodes(view: View, settings: PPR) -> tuple[np.ndarray, np.ndarray]:
 
     Args:
         view: the graph as the question sees it.
-        settings: with ``top_k`` episodes at most.
+        settings: settings; at most ``top_k`` episodes are returned.
     """
     scores = np.round(spread(view, settings).scores, DECIMALS)
     nodes = np.flatnonzero((scores > 0) & (view.node_types == EPISODIC))

@@ -74,7 +74,7 @@ class _Water:
     """The circles around one linked object.
 
     Args:
-        hops: of every node by id, uint8; ``FAR`` where they do not reach.
+        hops: hops to every node by id, uint8; ``FAR`` if the circles do not reach it.
         sources: the same, but also ``FAR`` at nodes from which the circles were not continued.
         held_back: as in ``Circles``.
     """
@@ -89,9 +89,9 @@ class _Walked:
     """The rows that all circles walked; a fact may be in several rows, a triplet in two.
 
     Args:
-        keys: of the facts, int64 [k].
-        cosines: of the facts, as ``View.facts_around`` gives them, [k].
-        ends: of the triplets, in either order, two int64 [k].
+        keys: keys of the facts, int64 [k].
+        cosines: cosines of the facts, as ``View.facts_around`` returns them, [k].
+        ends: ends of the triplets, in either order, two int64 [k].
         circle: the circle from which each water first walked a row, [waters, k]; ``FAR`` if none.
     """
 
@@ -189,7 +189,7 @@ def _may_be_chosen(
     closest suffice, as they fill the list before the others.
 
     Args:
-        keys, cosines, others: of each row its fact, the fact's approximate cosine, its other end.
+        keys, cosines, others: each row's fact, the fact's approximate cosine, and the other end.
     """
     usual = np.ones(len(view.node_types), bool)
     for water in waters:
@@ -317,10 +317,10 @@ def _first(
 
     Args:
         view: gives the exact closeness of the rows that may be among the first.
-        ids, keys, cosines: of each row the id, its fact, and the fact's approximate cosine.
+        ids, keys, cosines: each row's id, its fact, and the fact's approximate cosine.
         num: maximum number of ids.
         contents: the contents of ids, which break ties.
-        bonus: of each row, added to its closeness; None: 0.
+        bonus: number to add to each row's closeness; None: 0.
     """
     if not num or not len(ids):
         return ids[:0]
