@@ -197,7 +197,7 @@ def train_steps(
         disable=not accelerator.is_local_main_process,
     )
     with bar:
-        # a thread prefetches batches; a step is the same for any number of processes
+        # a thread prefetches; a step is the same for any number of processes
         for step in steps(examples, schedule, indices, rank, world, settings.packing):
             began = time.monotonic()
             rates = set_rates(optimizer, settings, step.index, schedule.num_steps)
@@ -208,8 +208,7 @@ def train_steps(
             totals = torch.zeros(2, device=accelerator.device)  # loss, requests to stop
             totals[1] = float(bool(stop))
             for index, batch in enumerate(step.batches):
-                # DDP reduces gradients once a step; FSDP after every batch, because unsharded
-                # gradients would take too much memory until the end of the step
+                # DDP reduces once a step; FSDP always, as unsharded gradients take much memory
                 reduce = sharded or index + 1 == len(step.batches)
                 with nullcontext() if reduce else accelerator.no_sync(wrapped):
                     tensors = batch.to(accelerator.device)

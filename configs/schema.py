@@ -10,15 +10,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Literal
 
-EDGE_TYPES = (
-    "forward",
-    "backward",
-    "entity",
-    "question",
-    "header",
-    "row",
-    "column",
-)
+EDGE_TYPES = ("forward", "backward", "entity", "question", "header", "row", "column")
 """Edge types of the evidence graph; typed layers add one more type for self-loops."""
 PASSAGE_FEATURES = ("score / best score", "ln(1 + rank)", "from memory")
 """Features of a passage from retrieval, input of ``answers: nodes``."""
@@ -82,9 +74,8 @@ class EvidenceConfig:
     top_k: int = 30
     """Number of passages in E_t."""
     max_query_words: int = 128
-    """Where Q_t is one text (history_weight: 1, and question_nodes: query), only this many of its
-    last words are kept. Change it for longer questions; sentence encoders have limits of their
-    own."""
+    """Where Q_t is one text (history_weight: 1, and question_nodes: query), its last words that are
+    kept. Change it for longer questions; sentence encoders have limits of their own."""
     history_weight: float = 0.4
     """w in the BM25 weight w^k of a turn k turns back; the question has weight 1. 1: the paper's
     Q_t; less than 1: a new topic outweighs old ones."""
@@ -441,16 +432,11 @@ def _check_trl(config: Config) -> None:
 
 
 def _check_answers_from_nodes(config: Config) -> None:
-    question_nodes = config.evidence.question_nodes
+    nodes = config.evidence.question_nodes
     for name, value, holds, must in (
         ("model.evidence", config.model.evidence, config.model.evidence == "graph", "graph"),
         ("model.lora", config.model.lora, config.model.lora is None, "null"),
         ("training.packing", config.training.packing, not config.training.packing, "false"),
-        (
-            "evidence.question_nodes",
-            question_nodes,
-            question_nodes != "none",
-            "question or query",
-        ),
+        ("evidence.question_nodes", nodes, nodes != "none", "question or query"),
     ):
         _check(holds, name, value, f"must be {must} where model.answers is nodes")
