@@ -317,7 +317,7 @@ def test_no_question_at_all_is_an_error() -> None:
     with pytest.raises(ValueError, match="no question with a gold answer"):
         choose_questions([], None, False, 0)
     lists = Conversation("c", "", (Turn("0", "?", (Answer("a"), Answer("b"))),))
-    with pytest.raises(ValueError, match="no list"):
+    with pytest.raises(ValueError, match="not a list"):
         choose_questions([lists], None, True, 0)
 
 
