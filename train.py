@@ -44,26 +44,26 @@ from turngraph.model.device_memory import peak_memory
 from turngraph.model.distributed import is_sharded, process_group_ended
 from turngraph.model.graph_lm import GraphLM
 from turngraph.training.diagnostics import memory_advice, memory_lines
-from turngraph.training.evaluation import rank, tune_line, tune_loss
+from turngraph.training.evaluation import evaluation_key, tune_line, tune_loss
 from turngraph.training.launcher import log_environment, make_accelerator
 from turngraph.training.optimizer import set_rates
 from turngraph.training.run import Run
 from turngraph.training.run_folder import locked, start_afresh
 
 logger = logging.getLogger("train")
-TUNE_SEED = 1  # every run is compared on the same questions, whatever its own seed
+TUNE_SEED = 1  # runs with different seeds are evaluated on the same questions
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Train as the config says; write the checkpoints ``best`` and ``last``."""
     options, config = parse_train_options(sys.argv[1:] if argv is None else argv)
-    # a request to stop also counts while everything is loaded
+    # a signal that arrives while data and model are loaded also stops the run
     with StopRequest(config.training.max_minutes) as stop, process_group_ended():
         run_training(options, config, stop)
 
 
 def run_training(options: Namespace, config: Config, stop: StopRequest) -> None:
-    """Load data and model, train, evaluate and save; or only estimate what that would need."""
+    """Load data and model, train, evaluate and save; with --dry_run only estimate the cost."""
     settings = config.training
     accelerator = make_accelerator()
     if not accelerator.is_main_process:
@@ -135,13 +135,18 @@ def answer_limit(examples: Sequence[Example], cap: int | None) -> int:
 
 
 def train(run: Run, examples: list[Example], stop: StopRequest, resume_anyway: bool) -> None:
-    """Train on examples, from where the newest checkpoint of the run's folder stands.
+    """Train on examples, resuming from the newest checkpoint in the run's folder.
 
     Args:
-        run: not yet prepared.
-        examples: with gold answers.
-        stop: asked after every step.
-        resume_anyway: also resume from a checkpoint whose config differs where it may.
+        run: a run whose ``prepare`` has not been called yet.
+        examples: training examples, with gold answers.
+        stop: checked after every step.
+        resume_anyway: also resume if the checkpoint's config differs in fields that may change.
+
+    Raises:
+        ValueError: the checkpoint has another config or other data, or a step runs out of memory
+            or is not finite.
+        SystemExit: a stop was requested.
     """
     schedule = BatchSchedule(examples, run.config.training, run.accelerator.num_processes)
     if run.config.training.loop == "trl":
@@ -167,23 +172,23 @@ def train_steps(
     indices: Sequence[int],
     stop: StopRequest,
 ) -> list[float]:
-    """The training loop: forward, loss, backward, clip, step, log, evaluate, save.
+    """Run the training loop: forward, loss, backward, clip, step, log, evaluate, save.
 
     Args:
-        run: prepared.
-        examples: that the schedule orders.
-        schedule: which examples make the batches of a step.
-        indices: of the steps to take.
-        stop: asked after every step.
+        run: a prepared run.
+        examples: training examples, to which the schedule's indices refer.
+        schedule: assigns examples to the batches of each step.
+        indices: steps to take, counted from 0.
+        stop: checked after every step.
 
     Returns:
-        The seconds of each step, waiting for its batches included.
+        Seconds of each step, including the wait for its batches.
     """
     settings, accelerator, progress = run.config.training, run.accelerator, run.progress
     model, wrapped, optimizer = run.model, run.wrapped, run.optimizer
     rank, world, sharded = accelerator.process_index, accelerator.num_processes, is_sharded(model)
     assert optimizer is not None, "not prepared"
-    taken: list[float] = []
+    step_seconds: list[float] = []
     bar = tqdm(
         total=schedule.num_steps,
         initial=progress.step,
@@ -192,10 +197,10 @@ def train_steps(
         disable=not accelerator.is_local_main_process,
     )
     with bar:
-        # batches are prefetched by a thread; a step is the same whatever the number of processes
+        # a thread prefetches; a step is the same for any number of processes
         for step in steps(examples, schedule, indices, rank, world, settings.packing):
             began = time.monotonic()
-            rates = set_rates(optimizer, settings, step.number, schedule.num_steps)
+            rates = set_rates(optimizer, settings, step.index, schedule.num_steps)
             model.train()
 
             # Forward and backward, batch after batch. The loss is divided by the answer tokens of
@@ -203,19 +208,19 @@ def train_steps(
             totals = torch.zeros(2, device=accelerator.device)  # loss, requests to stop
             totals[1] = float(bool(stop))
             for index, batch in enumerate(step.batches):
-                # whole gradients are sent once a step; shards are small to send and large to keep
-                send = sharded or index + 1 == len(step.batches)
-                with nullcontext() if send else accelerator.no_sync(wrapped):
+                # DDP reduces once a step; FSDP always, as unsharded gradients take much memory
+                reduce = sharded or index + 1 == len(step.batches)
+                with nullcontext() if reduce else accelerator.no_sync(wrapped):
                     tensors = batch.to(accelerator.device)
                     with memory_advice(batch, run.largest_batch):
                         loss = wrapped(tensors).total / max(step.answer_tokens, 1)
-                        # data parallelism averages gradients; here they must be summed
+                        # DDP and FSDP average gradients over processes; the loss needs their sum
                         accelerator.backward(loss * world)
                 totals[0] += loss.detach()
                 run.largest_batch = max(run.largest_batch, batch.input_ids.numel())
             step_loss, stops = accelerator.reduce(totals, "sum").tolist()
 
-            # Clip and step, unless something is not finite: then the weights stay as they are.
+            # Clip and step. A loss or gradient that is not finite stops the run before the step.
             norm = accelerator.clip_grad_norm_(wrapped.parameters(), settings.max_grad_norm)
             if not math.isfinite(step_loss) or not torch.isfinite(norm):
                 run.stop_at_not_finite(step, step_loss, float(norm))
@@ -223,27 +228,27 @@ def train_steps(
             optimizer.zero_grad()
 
             # Log, evaluate, save.
-            taken.append(step.wait + time.monotonic() - began)
-            progress.step = step.number + 1
-            progress.seconds += taken[-1]
+            step_seconds.append(step.wait + time.monotonic() - began)
+            progress.step = step.index + 1
+            progress.seconds += step_seconds[-1]
             bar.update()
             if is_due(progress.step, settings.log_every):
                 values = run.step_values(
-                    step, loss=step_loss, norm=float(norm), rate=rates[0], seconds=taken[-1]
+                    step, loss=step_loss, norm=float(norm), rate=rates[0], seconds=step_seconds[-1]
                 )
                 run.log(values)
-                bar.set_postfix(shown(values), refresh=False)  # drawn with the next step
+                bar.set_postfix(postfix(values), refresh=False)  # drawn with the next step
             if run.tune and is_due(progress.step, settings.eval_every):
                 evaluate(run)
             if stops:
                 run.stop(stop)
             if is_due(progress.step, settings.save_every) and progress.step < schedule.num_steps:
                 run.save_last()
-    return taken
+    return step_seconds
 
 
-def shown(values: dict[str, float]) -> dict[str, str]:
-    """Return what the progress bar shows of a step's values."""
+def postfix(values: dict[str, float]) -> dict[str, str]:
+    """Return the values of a step that the progress bar shows, formatted."""
     return {
         "loss": f"{values['loss']:.3f}",
         "tokens_s": f"{values['tokens_per_second']:.0f}",
@@ -254,7 +259,8 @@ def shown(values: dict[str, float]) -> dict[str, str]:
 def evaluate(run: Run) -> None:
     """Answer the tuning questions with all processes; keep the best checkpoint.
 
-    The best has the highest H@1, then the highest H@5, then the lowest loss; of equals, the later.
+    The best one has the highest H@1, then the highest H@5, then the lowest loss; of several equal
+    ones, the latest is kept.
 
     Raises:
         ValueError: a question does not fit into the model or the memory.
@@ -275,7 +281,8 @@ def evaluate(run: Run) -> None:
     progress.metrics = {"step": progress.step, "questions": len(records), **values}
     run.log({f"tune_{name}": value for name, value in values.items()})
     logger.info("step %d, tune: %s", progress.step, tune_line(records, values["loss"]))
-    if progress.best is None or rank(progress.metrics) >= rank(progress.best):
+    best = progress.best
+    if best is None or evaluation_key(progress.metrics) >= evaluation_key(best):
         progress.best = progress.metrics
         run.save_best()
 
@@ -312,10 +319,10 @@ def finish(run: Run) -> None:
 
 
 def dry_run(run: Run, examples: list[Example]) -> None:
-    """Print what a run would need, estimated from ten steps that are taken and forgotten.
+    """Print estimates of a run's time and memory, measured on a few steps; save nothing.
 
     Raises:
-        ValueError: nothing would be trained, or the largest batch does not fit into the memory.
+        ValueError: ``training.max_steps`` is 0, or the largest batch does not fit into memory.
     """
     settings = run.config.training
     if not examples:
@@ -326,12 +333,12 @@ def dry_run(run: Run, examples: list[Example]) -> None:
     trial = Trial(schedule, examples)
     silent = replace(settings, log_every=sys.maxsize, eval_every=None, save_every=None)
     run.config = replace(run.config, training=silent)
-    trial.times = train_steps(run, examples, schedule, trial.numbers, StopRequest())
+    trial.times = train_steps(run, examples, schedule, trial.indices, StopRequest())
     began = time.monotonic()
-    some = run.tune[: settings.eval_batch_size * run.accelerator.num_processes]
+    sample = run.tune[: settings.eval_batch_size * run.accelerator.num_processes]
     run.model.eval()
-    answer_tune(run, some)
-    evaluation = (time.monotonic() - began) * len(run.tune) / max(len(some), 1)
+    answer_tune(run, sample)
+    evaluation = (time.monotonic() - began) * len(run.tune) / max(len(sample), 1)
     assert run.optimizer is not None
     lines = [*trial.lines(settings, evaluation), *memory_lines(run.model, run.optimizer, before)]
     if run.accelerator.is_main_process:
@@ -339,7 +346,7 @@ def dry_run(run: Run, examples: list[Example]) -> None:
 
 
 def is_due(step: int, every: int | None) -> bool:
-    """Whether something happens after a step."""
+    """Tell whether an action of every ``every`` steps is due after ``step`` steps; None: never."""
     return every is not None and step % every == 0
 
 

@@ -1,4 +1,4 @@
-"""Benchmarks of speed and quality, beside the peers; ``--help`` of each command says what it needs.
+"""Benchmarks of speed and quality, compared with other libraries; each command has ``--help``.
 
 ``study`` trains and answers the rows of the paper's table 2 and reports on them; ``speed`` measures
 training, answering, retrieval and graphs; ``quality`` measures trained checkpoints more finely than

@@ -36,7 +36,7 @@ MAX_NEW_TOKENS = 16
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the demo from start to end; another ``--seed`` draws other data and weights."""
+    """Run the demo: make data, train, answer, and print the table."""
     args = parse(argv)
     console, began = Console(), time.monotonic()
     output = Path(args.output)
@@ -114,7 +114,7 @@ def write_untrained(folder: Path, options: Sequence[str]) -> Path:
 def answer_and_score(
     checkpoint: Path, data: Path, output: Path, *, num_questions: int, evidence_of: str = "own"
 ) -> Json:
-    """Answer test questions as ``turngraph answer`` does, and return the table's row."""
+    """Answer test questions with ``turngraph answer``, and return a row of the table."""
     began = time.monotonic()
     options = {
         "--checkpoint": checkpoint,
@@ -162,12 +162,12 @@ def show_conversation(checkpoint: Path, test: Path, pool: Path, console: Console
 
 
 def turngraph_command() -> str:
-    """Return how this environment's ``turngraph`` is started from here."""
+    """Return the command that starts this environment's ``turngraph`` in the working folder."""
     installed = Path(sys.executable).with_name("turngraph")
     if not installed.is_file() or os.environ.get("VIRTUAL_ENV") == str(installed.parent.parent):
         return "turngraph"
-    near = installed.is_relative_to(Path.cwd())
-    return str(installed.relative_to(Path.cwd()) if near else installed)
+    is_below = installed.is_relative_to(Path.cwd())
+    return str(installed.relative_to(Path.cwd()) if is_below else installed)
 
 
 if __name__ == "__main__":

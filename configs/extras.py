@@ -12,7 +12,7 @@ def extra(name: str, needed_by: str) -> Iterator[None]:
 
     Args:
         name: the extra in ``pyproject.toml``, such as ``memory``.
-        needed_by: what needs the libraries, with its verb: ``memory graphs need``.
+        needed_by: subject and verb for the message: ``memory graphs need``.
 
     Raises:
         ValueError: a library is not installed; says what to install.

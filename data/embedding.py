@@ -1,4 +1,4 @@
-"""Type of sentence encoders, functions from texts to unit vectors, and a cache for them."""
+"""Defines the type of sentence encoders, functions from texts to unit vectors, and a cache."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from functools import wraps
 import numpy as np
 
 Embed = Callable[[Sequence[str]], np.ndarray]
-"""Texts to unit vectors, [len(texts), width]."""
+"""Sentence encoder: texts to unit vectors, [len(texts), width]."""
 
 
 def cached(embed: Embed, max_texts: int = 100_000) -> Embed:
-    """Wrap a sentence encoder in a cache, as conversations over one page share its passages.
+    """Wrap a sentence encoder in a cache, as conversations over the same page share passages.
 
     Args:
         embed: the encoder.
-        max_texts: number of vectors at which the cache is cleared; 1.5 kB each at width 384.
+        max_texts: largest number of cached vectors, at which the cache is cleared; a vector takes
+            1.5 kB at width 384.
     """
     vectors: dict[str, np.ndarray] = {}
 
     @wraps(embed)
-    def remembering(texts: Sequence[str]) -> np.ndarray:
+    def embed_cached(texts: Sequence[str]) -> np.ndarray:
         if len(vectors) + len(texts) > max_texts:
             vectors.clear()
         new = [text for text in dict.fromkeys(texts) if text not in vectors]
@@ -29,4 +30,4 @@ def cached(embed: Embed, max_texts: int = 100_000) -> Embed:
             vectors.update(zip(new, embed(new), strict=True))
         return np.stack([vectors[text] for text in texts])
 
-    return remembering
+    return embed_cached

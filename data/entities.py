@@ -133,7 +133,7 @@ def entity_of(text: str) -> Entity | None:
 
 
 def _titles(passages: Iterable[Evidence]) -> set[str]:
-    """Return the texts that stand before the first comma of several passages."""
+    """Return the texts before the first comma that several passages share."""
     total: Counter[str] = Counter()
     as_title: Counter[str] = Counter()
     for passage in passages:

@@ -1,9 +1,9 @@
-"""Cache of built examples in the user's cache folder, keyed by content and config.
+"""Caches built examples in the user's cache folder, keyed by content and config.
 
 A cache file is one safetensors file of flat arrays. It holds no conversations: an example refers
 to its conversation and turn by index, and to a passage by the turn that retrieved it and its
-position in that turn's pool, so that they are read from the data file again. Passages that a
-memory graph recalled are in no pool and are stored whole.
+position in that turn's pool; both are read again from the data file. Passages that a memory graph
+recalled are in no pool and are stored in full.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ CODE = (
 ).split()
 """Modules of ``data/`` that determine an example; a change in any of them changes the key."""
 PACKAGES = ("bm25s", "rank-bm25", "pyahocorasick", "tokenizers", "numpy")
-TASK_SIZE = 16  # conversations; fixed, so that the number of processes changes nothing
+TASK_SIZE = 16
+"""Conversations in a task; fixed, so that the number of processes does not change the examples."""
 
 Arrays = dict[str, np.ndarray]
 Task = list[tuple[int, Conversation, list[int]]]
@@ -63,7 +64,7 @@ class Stored:
     """Content of a cache file.
 
     Args:
-        arrays: by name; ``x.sizes`` holds the size of each example's part of the flat ``x``.
+        arrays: flat arrays by name; ``x.sizes`` holds the size of each example's part of ``x``.
         counts: the builder's counts, for its log line.
     """
 
@@ -80,21 +81,22 @@ def load_examples(
     make_builder: Callable[[], ExampleBuilder] | None = None,
     from_tables: bool = False,
 ) -> list[Example]:
-    """Return the examples of a file of conversations, from the cache or built and cached.
+    """Load the examples of a file of conversations from the cache, or build and cache them.
 
-    The number of processes changes nothing, except the last bits of a sentence encoder's scores
-    if this process has other devices or threads than its workers (one CPU thread each).
+    The examples do not depend on the number of processes, except for the last bits of a sentence
+    encoder's scores if this process has other devices or threads than its workers (one CPU thread
+    each).
 
     Args:
-        builder: builds the examples; its counts become those of these examples.
-        path: conversations, JSON Lines.
-        num, seed: number of questions to draw (None: all) and random seed of the draw.
+        builder: builder of the examples; its counts become those of these examples.
+        path: JSON Lines file of conversations.
+        num, seed: number of questions to draw (None: all), and random seed for it.
         data: ``single_answers_only`` and ``num_workers`` are read.
         make_builder: makes the same builder in ``num_workers`` processes; a top-level function.
-        from_tables: make ``num`` questions from the file's tables instead of using its own.
+        from_tables: generate ``num`` questions from the file's tables instead of using its own.
 
     Raises:
-        ValueError: the file is wrong or holds no question, or a worker was killed.
+        ValueError: the file is invalid or has no question to use, or a worker was killed.
     """
     began = time.monotonic()
     conversations = complete_entities(read_conversations(path))
@@ -129,7 +131,7 @@ def load_examples(
 def log_left_out(
     path: str | Path, conversations: Sequence[Conversation], single_only: bool
 ) -> None:
-    """Log how many turns cannot be used, why, and the first of each kind."""
+    """Log how many turns are left out for each reason, and the first three of them."""
     turns = [(c.id, turn) for c in conversations for turn in c.turns]
     kinds = {
         "without a gold answer": [(id_, t.id) for id_, t in turns if not t.answers],
@@ -150,14 +152,21 @@ def cache_key(
     builder: ExampleBuilder,
     path: str | Path,
     chosen: dict[int, list[int]],
-    made: tuple[int | None, ...] = (),
+    generated: tuple[int | None, ...] = (),
 ) -> str:
-    """Return the SHA-256 of all that determines the examples: data, settings, models, code."""
+    """Return the SHA-256 of everything that determines the examples: data, settings, models, code.
+
+    Args:
+        builder: builder of the examples.
+        path: file of the conversations.
+        chosen: chosen questions, as ``choose_questions`` returns them.
+        generated: number and seed of questions generated from tables; empty if there are none.
+    """
     tokenizer = builder.prompt.tokenizer
     parts = {
         "data": _file_hash(Path(path)),
-        "questions": [[number, turns] for number, turns in chosen.items()],
-        "made": made,
+        "questions": [[index, turns] for index, turns in chosen.items()],
+        "generated": generated,
         "evidence": asdict(builder.config),
         "memory_graph": builder.memory_graph and asdict(builder.memory_graph),
         "cut": builder.cut,
@@ -189,7 +198,7 @@ def _file_hash(path: Path) -> str:
 
 
 def _encoder_files(builder: ExampleBuilder) -> dict[str, str]:
-    """Hash the sentence encoder's files, as another encoder may have the same name."""
+    """Hash the sentence encoder's files; its name does not identify them."""
     folder = local_folder(builder.config.embedder) if builder.needs_embed else None
     if folder is None:
         return {}
@@ -223,40 +232,40 @@ def build(
                 bar.update(len(found))
     except BrokenProcessPool as error:
         raise ValueError(
-            f"config field data.num_workers: {num_workers} given; a worker was killed, perhaps for "
-            "want of memory: try fewer"
+            f"config field data.num_workers: {num_workers} given; a worker was killed, perhaps "
+            "because memory ran out: try fewer"
         ) from error
-    return Stored(pack([row for number in chosen for row in rows[number]]), dict(counts))
+    return Stored(pack([row for index in chosen for row in rows[index]]), dict(counts))
 
 
 def make_tasks(conversations: Sequence[Conversation], chosen: dict[int, list[int]]) -> list[Task]:
-    """Split the chosen conversations into tasks; those that share a pool are adjacent."""
+    """Split the chosen conversations into tasks; conversations that share a pool are adjacent."""
     first: dict[int, int] = {}
-    for number in chosen:
-        first.setdefault(id(conversations[number].evidence), number)
-    order = sorted(chosen, key=lambda number: first[id(conversations[number].evidence)])
-    items = [(number, conversations[number], chosen[number]) for number in order]
+    for index in chosen:
+        first.setdefault(id(conversations[index].evidence), index)
+    order = sorted(chosen, key=lambda index: first[id(conversations[index].evidence)])
+    items = [(index, conversations[index], chosen[index]) for index in order]
     return [items[i : i + TASK_SIZE] for i in range(0, len(items), TASK_SIZE)]
 
 
 def build_task(builder: ExampleBuilder, task: Task) -> tuple[dict[int, list[Arrays]], Counter[str]]:
-    """Build a task's examples as arrays, by index of the conversation, and their counts.
+    """Build the examples of a task; return arrays by index of the conversation, and counts.
 
-    The cache of vectors is cleared before each task: the batch in which a sentence encoder gets a
-    text changes the last bits, and which tasks ran before in a process is random.
+    Every task starts with an empty cache of vectors: the other texts of a batch change the last
+    bits of a vector, and which tasks a process has run before is not deterministic.
     """
     embed = builder.embed and cached(unwrap(builder.embed))
     builder = replace(builder, embed=embed, counts=Counter())
     rows = {}
-    for number, conversation, turns in task:
+    for index, conversation, turns in task:
         positions = pool_positions(conversation)
         examples = builder.conversation(conversation, turns)
-        rows[number] = [example_row(number, example, positions) for example in examples]
+        rows[index] = [example_row(index, example, positions) for example in examples]
     return rows, builder.counts
 
 
 def pool_positions(conversation: Conversation) -> list[dict[str, int]]:
-    """Return for each turn a map from passage id to the passage's position in the turn's pool."""
+    """Return for each turn a map from passage id to position in the turn's pool."""
     known: dict[int, dict[str, int]] = {}
     pools = turn_pools(conversation)
     for pool in pools:
@@ -270,12 +279,12 @@ def turn_pools(conversation: Conversation) -> list[tuple[Evidence, ...]]:
     return [join_pools(conversation.evidence, turn.evidence) for turn in conversation.turns]
 
 
-def example_row(number: int, example: Example, positions: Sequence[dict[str, int]]) -> Arrays:
-    """Return an example as flat arrays; the rest is in the data file or in the prompt."""
+def example_row(index: int, example: Example, positions: Sequence[dict[str, int]]) -> Arrays:
+    """Return an example as flat arrays, without what the data file has."""
     graph, evidence = example.graph, example.evidence
-    whole = [to_json(item.evidence) for item in evidence if _is_whole(item)]
+    stored_passages = [to_json(item.evidence) for item in evidence if _is_stored(item)]
     row = {
-        "place": [number, example.turn, graph.num_entity_edges, graph.num_hidden],
+        "index": [index, example.turn, graph.num_entity_edges, graph.num_hidden],
         "prefix_ids": example.prefix_ids,
         "node_ids": graph.node_ids,
         "edge_index": graph.edge_index.ravel(),
@@ -287,18 +296,18 @@ def example_row(number: int, example: Example, positions: Sequence[dict[str, int
         "target_ids": example.target_ids,
         "from_turn": [item.from_turn for item in evidence],
         "passage": [
-            -1 if _is_whole(item) else positions[item.from_turn][item.evidence.id]
+            -1 if _is_stored(item) else positions[item.from_turn][item.evidence.id]
             for item in evidence
         ],
-        "whole": list(json.dumps(whole).encode()),
+        "stored_passages": list(json.dumps(stored_passages).encode()),
         "answer_sources": [SOURCES.index(source) for source in example.answer_sources],
     }
     arrays = {name: np.asarray(values, np.int32) for name, values in row.items()}
     return arrays | {"score": np.array([item.score for item in evidence], np.float64)}
 
 
-def _is_whole(item: Retrieved) -> bool:
-    """Return whether a passage is stored whole, as it may be in no pool."""
+def _is_stored(item: Retrieved) -> bool:
+    """Tell whether a passage is stored in full, because no pool has it."""
     return item.evidence.source == "memory"
 
 
@@ -319,26 +328,26 @@ def unpack(arrays: Arrays, conversations: Sequence[Conversation]) -> list[Exampl
         conversations: conversations of the same data file.
     """
     parts = {name: _parts(arrays, name) for name in arrays if f"{name}.sizes" in arrays}
-    examples, number, pools = [], -1, []
+    examples, index, pools = [], -1, []
     for row in zip(*parts.values(), strict=True):
         part = dict(zip(parts, row, strict=True))
-        if number != part["place"][0]:
-            number = int(part["place"][0])
-            pools = turn_pools(conversations[number])
+        if index != part["index"][0]:
+            index = int(part["index"][0])
+            pools = turn_pools(conversations[index])
         items = zip(
             *(part[name].tolist() for name in ("from_turn", "passage", "score")), strict=True
         )
-        turn = int(part["place"][1])
-        whole = iter(json.loads(bytes(part["whole"].tolist())))
+        turn = int(part["index"][1])
+        in_full = iter(json.loads(bytes(part["stored_passages"].tolist())))
         example = Example(
-            conversation=conversations[number],
+            conversation=conversations[index],
             turn=turn,
             prefix_ids=part["prefix_ids"].tolist(),
             graph=_graph(part),
             suffix_ids=part["suffix_ids"].tolist(),
             target_ids=part["target_ids"].tolist(),
             evidence=[
-                Retrieved(_passage(pools[turn], passage, whole), score, turn)
+                Retrieved(_passage(pools[turn], passage, in_full), score, turn)
                 for turn, passage, score in items
             ],
             answer_sources=[SOURCES[code] for code in part["answer_sources"]],
@@ -353,16 +362,16 @@ def _graph(part: Arrays) -> ChainGraph:
     return ChainGraph(
         part["node_ids"],
         part["edge_index"].reshape(2, -1),
-        int(part["place"][2]),
+        int(part["index"][2]),
         part["edge_types"],
-        int(part["place"][3]),
+        int(part["index"][3]),
         mentions if len(mentions.sizes) else None,
     )
 
 
-def _passage(pool: Sequence[Evidence], position: int, whole: Iterator[Json]) -> Evidence:
-    """Return a passage of a pool, or the next one that is stored whole."""
-    return parse_evidence(next(whole), Location("cache"), "") if position < 0 else pool[position]
+def _passage(pool: Sequence[Evidence], position: int, stored: Iterator[Json]) -> Evidence:
+    """Return a passage of a pool, or the next one that is stored in full."""
+    return parse_evidence(next(stored), Location("cache"), "") if position < 0 else pool[position]
 
 
 def _parts(arrays: Arrays, name: str) -> list[np.ndarray]:

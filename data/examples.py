@@ -1,4 +1,4 @@
-"""Builds the example of a turn, start to end: query, E_t, memory, spans, graph, token ids."""
+"""Builds the example of a turn from start to end: query, E_t, memory, spans, graph, token ids."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A turn as the model reads it, with what scoring its answer needs.
+    """One turn as the model reads it, with the data that scoring its answer needs.
 
     Args:
         conversation: the conversation.
         turn: index of the turn, from 0.
         prefix_ids: token ids before the evidence.
-        graph: the evidence as nodes and edges. Its nodes are the tokens of the passages, and of
-            the question if that has nodes.
+        graph: the evidence graph. Its nodes are the tokens of the passages and, with
+            ``evidence.question_nodes``, of the question.
         suffix_ids: token ids after the evidence, up to ``Answer:``.
-        target_ids: the gold answer and the end of the turn; empty where there is no gold answer.
+        target_ids: the gold answer and the end token; empty if there is no gold answer.
         evidence: E_t as given to the model, best first.
-        answer_sources: sources of the passages of E_t that hold the gold answer; empty where E_t
-            does not hold all of it.
+        answer_sources: sources of the passages of E_t that contain gold answers; empty unless E_t
+            contains all of them.
     """
 
     conversation: Conversation
@@ -82,7 +82,7 @@ class Example:
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens of the whole input, answer included."""
+        """Number of tokens of the input, gold answer included."""
         num_evidence = len(self.graph.prompt_ids)
         return len(self.prefix_ids) + num_evidence + len(self.suffix_ids) + len(self.target_ids)
 
@@ -92,9 +92,9 @@ class Example:
         Returns:
             ``input_id`` [N], the LM's token id of each node; ``edge_index`` [2, E], source row and
             target row; ``edge_type`` [E], indices into ``EDGE_TYPES``; ``passage`` [N], the index
-            in ``evidence`` of each node's passage, -1 of the question's nodes; ``pos`` [N], each
-            node's position in its token chain. All are int64. Where all edges were cut, every
-            node is a chain of its own.
+            in ``evidence`` of each node's passage, -1 for the question's nodes; ``pos`` [N], each
+            node's position in its token chain. All are int64. If all edges were cut, every node
+            is a chain of its own.
         """
         import torch
         from torch_geometric.data import Data
@@ -118,15 +118,18 @@ class Example:
 
 @dataclass
 class ExampleBuilder:
-    """Builds examples, and caches pool indexes, tokens of passages and counts.
+    """Builds examples; caches the indexes of pools and the tokens of passages.
 
     Args:
         prompt: prompt assembly for the model's tokenizer.
         config: retrieval, memory and graph settings.
         embed: the sentence encoder, for ``memory: rerank`` and for memory graphs.
-        cut: edges that every graph loses, a control.
-        memory_graph: settings of the conversations' memory graphs; None: they have none.
-        mentions: whether to keep which nodes mention which entity; needs question nodes.
+        cut: edges to remove from every graph, or ``shuffle`` to rewire them, as a control.
+        memory_graph: settings of the conversations' memory graphs; None: no memory graphs.
+        mentions: whether to record which nodes mention which entity; needs question nodes.
+
+    Attributes:
+        counts: totals over the examples built, for the log.
     """
 
     prompt: Prompt
@@ -164,9 +167,9 @@ class ExampleBuilder:
         """Build the examples of a conversation, with gold history.
 
         Args:
-            conversation: its turns are retrieved for in order, so that the memory fills.
+            conversation: evidence is retrieved for its turns in order, which fills the memory.
             turns: indices of the turns to build; None: all.
-            pool: as for ``turn``.
+            pool: pool that replaces the conversation's own, as a control.
         """
         memory, examples = self.memory(conversation), []
         wanted = range(len(conversation.turns)) if turns is None else turns
@@ -210,11 +213,12 @@ class ExampleBuilder:
         """Build the example of one turn, and add what was retrieved for it to the memory.
 
         Args:
-            conversation: the conversation; its gold answers become target and statistics only.
+            conversation: the conversation; its gold answers are used for target and statistics
+                only.
             turn: index of the turn, from 0.
             interaction: the finished turns, with gold or predicted answers.
-            memory: the conversation's memory after the turns before.
-            pool: replaces the conversation's own pool, a control.
+            memory: the conversation's evidence memory after the earlier turns.
+            pool: pool that replaces the conversation's own, as a control.
         """
         current = conversation.turns[turn]
         q_t, retrieved = self.retrieve(conversation, turn, interaction, pool)
@@ -246,7 +250,7 @@ class ExampleBuilder:
         retrieved: Sequence[Retrieved],
         turn: int,
     ) -> list[Retrieved]:
-        """Recall facts for E_t: the memory graph's share, and what a small pool leaves free."""
+        """Recall facts for E_t: up to the memory graph's share, more if the pool is small."""
         if memory.graph is None:
             return []
         config, share = self.config, memory.graph.config.share
@@ -257,7 +261,7 @@ class ExampleBuilder:
         return self._cut_to_budget(recalled, share=share if retrieved else 1.0)
 
     def encoded_question(self, question: str, interaction: Interaction) -> str:
-        """Return the text that is encoded beside the evidence; "" for none."""
+        """Return the text whose tokens become question nodes; "" for none."""
         if self.config.question_nodes == "query":
             return cut_query(query(interaction, question), self.config.max_query_words)
         return question if self.config.question_nodes == "question" else ""
@@ -267,7 +271,7 @@ class ExampleBuilder:
 
         Args:
             passages: the evidence, best first.
-            question: a text whose tokens become nodes as well; "" for none.
+            question: text whose tokens become question nodes; "" for none.
         """
         safe_passages, tokens = self.tokenise(passages)
         config, num_hidden = self.config, 0
@@ -279,7 +283,7 @@ class ExampleBuilder:
         spans = entity_spans(safe_passages)
         more = more_edges(safe_passages, tokens, spans, config.structure_edges, bool(question))
         if question:
-            spans[-1] = []  # its edges are among these
+            spans[-1] = []  # ``more`` has the question's edges
         graph = chain_graph(
             tokens,
             spans,
@@ -300,15 +304,15 @@ class ExampleBuilder:
         self.counts["entity edges"] += graph.num_entity_edges
         self.counts["nodes"] += len(graph.node_ids)
         self.counts["graphs"] += 1
-        self.counts["passages cut inside"] += sum(passage.num_cut > 0 for passage in tokens)
-        self.counts["tokens cut inside"] += sum(passage.num_cut for passage in tokens)
+        self.counts["passages truncated"] += sum(passage.num_cut > 0 for passage in tokens)
+        self.counts["tokens truncated"] += sum(passage.num_cut for passage in tokens)
         return graph
 
     def _index(self, pool: tuple[Evidence, ...]) -> EvidenceIndex:
-        """Return the pool's index, which is built once as long as the pool lives."""
+        """Return the pool's index, which is built once for each pool object."""
         known = self._indexes.get(id(pool))
         if known is None or known[0] is not pool:
-            if len(self._indexes) >= 256:  # pools of finished conversations
+            if len(self._indexes) >= 256:  # mostly pools of finished conversations
                 self._indexes.clear()
             known = pool, EvidenceIndex(pool, self.config.ranker)
             self._indexes[id(pool)] = known
@@ -317,7 +321,7 @@ class ExampleBuilder:
     def tokenise(
         self, passages: Sequence[Evidence]
     ) -> tuple[list[Evidence], list[TokenisedPassage]]:
-        """Break up prompt markers in passages, and tokenise them within the node budget."""
+        """Break up prompt markers in passages, and tokenise up to ``max_nodes`` tokens each."""
         if len(self._tokens) > 50_000:
             self._tokens.clear()
         new = list({p.text: None for p in passages if p.text not in self._tokens})
@@ -336,14 +340,14 @@ class ExampleBuilder:
         return safe_passages, [tokens for _, tokens in known]
 
     def _cut(self, tokens: TokenisedPassage) -> TokenisedPassage:
-        """Cut a single passage that exceeds the budget."""
+        """Truncate a passage that alone exceeds ``max_nodes``."""
         limit = self.config.max_nodes
         if limit is None or len(tokens.ids) <= limit:
             return tokens
         return TokenisedPassage(tokens.ids[:limit], tokens.ends[:limit], len(tokens.ids) - limit)
 
     def sizes(self, items: Sequence[Retrieved]) -> list[int]:
-        """Count the tokens of passages, each of which takes a position in the prompt."""
+        """Count the tokens of passages; each takes one position in the prompt."""
         _, tokens = self.tokenise([item.evidence for item in items])
         return [len(passage.ids) for passage in tokens]
 
@@ -352,19 +356,19 @@ class ExampleBuilder:
         return limit is None or sum(self.sizes(items)) <= limit
 
     def _cut_to_budget(
-        self, retrieved: list[Retrieved], beside: Sequence[Retrieved] = (), share: float = 1.0
+        self, retrieved: list[Retrieved], others: Sequence[Retrieved] = (), share: float = 1.0
     ) -> list[Retrieved]:
-        """Drop whole passages from the bottom until the rest fits into a share, beside others."""
+        """Drop the lowest passages until the rest and ``others`` fit into a share of the budget."""
         if self.config.max_nodes is None:
             return retrieved
-        limit = self.config.max_nodes * share - sum(self.sizes(beside))
+        limit = self.config.max_nodes * share - sum(self.sizes(others))
         total, kept = 0, 0
         for size in self.sizes(retrieved):
             total += size
             if total > limit:
                 break
             kept += 1
-        self.counts["passages cut whole"] += len(retrieved) - kept
+        self.counts["passages dropped"] += len(retrieved) - kept
         return retrieved[:kept]
 
     def _count(self, evidence: Sequence[Retrieved], turn: int) -> None:
@@ -372,20 +376,20 @@ class ExampleBuilder:
         self.counts["passages from memory"] += sum(item.from_turn < turn for item in evidence)
 
     def log_counts(self) -> None:
-        """Log what was built: sizes, passages from memory, cuts."""
+        """Log mean sizes, passages from memory, and dropped and truncated passages."""
         counts = self.counts
         num = max(counts["graphs"], 1)
         logger.info(
             "%d graphs: mean %.0f nodes, %.1f entity edges, %.1f passages (%.1f from memory); "
-            "%d passages cut whole and %d inside (%d tokens) by max_nodes %s",
+            "%d passages dropped and %d truncated (%d tokens) by max_nodes %s",
             counts["graphs"],
             counts["nodes"] / num,
             counts["entity edges"] / num,
             counts["passages"] / num,
             counts["passages from memory"] / num,
-            counts["passages cut whole"],
-            counts["passages cut inside"],
-            counts["tokens cut inside"],
+            counts["passages dropped"],
+            counts["passages truncated"],
+            counts["tokens truncated"],
             self.config.max_nodes,
         )
 
@@ -396,16 +400,16 @@ def choose_questions(
     """Choose questions to train or evaluate on.
 
     Args:
-        conversations: those without gold answers are left out.
-        num: how many questions to draw; None: all.
-        single_only: leave out questions whose answer is a list.
-        seed: random seed of the draw; a smaller draw is part of a larger one.
+        conversations: conversations; questions without gold answers are left out.
+        num: number of questions to draw; None: all.
+        single_only: leave out questions with several gold answers.
+        seed: random seed; a smaller draw is a subset of a larger one.
 
     Returns:
         Index of each chosen conversation -> indices of its chosen turns.
 
     Raises:
-        ValueError: there is no such question.
+        ValueError: there is no question to choose.
     """
     questions = [
         (c, t)
@@ -414,7 +418,7 @@ def choose_questions(
         if turn.answers and not (single_only and len(turn.answers) > 1)
     ]
     if not questions:
-        raise ValueError("no question with a gold answer" + " that is no list" * single_only)
+        raise ValueError("no question with a gold answer" + " that is not a list" * single_only)
     random.Random(f"questions {seed}").shuffle(questions)
     chosen: dict[int, list[int]] = {}
     for c, t in sorted(questions[:num]):

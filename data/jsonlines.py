@@ -64,7 +64,7 @@ def read_conversations(
     Conversations with equal ids are both kept: the second becomes ``id#2``, with a warning.
 
     Args:
-        path: of the file.
+        path: path of the file.
         bad_lines: list that receives the lines that cannot be read; None: they raise.
 
     Raises:
@@ -174,8 +174,8 @@ def join_pools(*pools: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
         return filled[0] if filled else ()
     taken: set[str] = set()
     joined: dict[tuple[str, str, int], Evidence] = {}
-    for passage, number in (pair for pool in filled for pair in _counted(pool)):
-        key = passage.source, passage.text, number
+    for passage, repeat in (pair for pool in filled for pair in _counted(pool)):
+        key = passage.source, passage.text, repeat
         if (known := joined.get(key)) is not None:
             entities = {entity.id: entity for entity in (*passage.entities, *known.entities)}
             if len(entities) > len(known.entities):
@@ -289,7 +289,7 @@ def whole_file(path: str | Path, private: bool = False) -> Iterator[IO[str]]:
     """Open a text file for writing that appears under its name only when it is complete.
 
     Args:
-        path: of the file.
+        path: path of the file.
         private: only its owner may read it.
 
     Raises:
@@ -301,8 +301,8 @@ def whole_file(path: str | Path, private: bool = False) -> Iterator[IO[str]]:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         path.parent.mkdir(parents=True, exist_ok=True)
-        number = os.open(partial, NEW_FILE, 0o600 if private else 0o666)
-        file = os.fdopen(number, "w", encoding="utf-8")
+        descriptor = os.open(partial, NEW_FILE, 0o600 if private else 0o666)
+        file = os.fdopen(descriptor, "w", encoding="utf-8")
     except OSError as error:
         raise ValueError(f"{path}: cannot be written: {error.strerror}") from None
     try:

@@ -1,7 +1,7 @@
 """Linearises rows, infobox entries and sentences, and splits text into sentences.
 
-Nothing here knows a dataset. The forms follow ConvMix (Christmann et al. 2022): a statement opens
-with the title of what it is about, and its parts are joined by commas.
+Nothing here depends on a dataset. The forms follow ConvMix (Christmann et al. 2022): a statement
+begins with the title of its subject, and its parts are joined by commas.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-# An abbreviation here is followed by more of its sentence, whatever the next letter's case.
+# A sentence continues after these abbreviations, whether or not the next word is capitalised.
 _ABBREVIATIONS = frozenset(
     "mr mrs ms dr prof rev hon sr jr st mt ft gen col lt sgt capt cmdr maj adm gov sen rep pres "
     "vs v no nos vol vols pp op ed eds cf ca c approx est fig al dept univ assn bros feat "
     "jan feb mar apr jun jul aug sep sept oct nov dec mon tue wed thu fri sat sun "
     "e.g i.e u.s.s a.k.a viz etc inc ltd co corp".split()
 )
-# These may as well close a sentence: they hold it open only before a word in lower case.
+# A sentence may end after these: it continues only if the next word is in lower case.
 _MAY_END = frozenset("etc inc ltd co corp jr sr al".split())
-_STOPS = "。！？｡।॥؟۔።။։"  # full stops that need no space and no capital letter after them
-# A run of marks is tried from its first one only: a page of them takes linear time.
+_STOPS = "。！？｡।॥؟۔።။։"  # full stops of scripts without capitals or spaces
+# Possessive quantifiers: a long run of marks takes linear time.
 _END = re.compile(rf"(?<![.!?…])[.!?…]++[\"'”’»)\]]*+(?=\s)|[{_STOPS}]+[」』”）]*")
 _LAST_WORD = re.compile(r"[\w.&'’-]+$")
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")
@@ -32,10 +32,10 @@ def linearise_row(
     """Linearise a row as "Title, Caption, Header is Cell, Header is Cell"; drop empty cells.
 
     Args:
-        title: the page or file that the table stands in.
-        headers: one for each cell; "" gives the bare cell.
-        cells: the texts of the row.
-        caption: what tells this table from its neighbours, if it must be said in each row.
+        title: title of the page or file with the table.
+        headers: header of each cell; with "" only the cell is written.
+        cells: texts of the row's cells.
+        caption: caption that distinguishes the table from others of the page; None: left out.
     """
     parts = [title, caption or ""]
     for header, cell in zip(headers, cells, strict=True):
@@ -45,12 +45,12 @@ def linearise_row(
 
 
 def linearise_infobox(title: str, key: str, value: str, section: str | None = None) -> str:
-    """Linearise an infobox row as "Title, Key, Value", with a section before the key."""
+    """Linearise an infobox row as "Title, Key, Value", with the section, if any, before the key."""
     return _join([title, section or "", key, value])
 
 
 def linearise_sentence(title: str, sentence: str, section: str | None = None) -> str:
-    """Linearise a sentence as "Title, Sentence", with the section of a list item between."""
+    """Linearise a sentence as "Title, Sentence", with the section, if any, between."""
     return _join([title, section or "", sentence])
 
 
@@ -64,7 +64,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """Return start and end of each sentence in characters, without the space between."""
+    """Return start and end of each sentence, in characters, without surrounding spaces."""
     spans: list[tuple[int, int]] = []
     start = 0
     for match in _END.finditer(text):
@@ -99,7 +99,7 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
     if last in _MAY_END:
         return True
     if _INITIALS.fullmatch(word[0]) and (word[0][0].isupper() or "." in word[0]):
-        # "J. Smith" and "J.R.R. Tolkien" go on; after "in the U.S. The" a new sentence begins.
+        # the sentence continues in "J. Smith" and "J.R.R. Tolkien", not in "in the U.S. The"
         return "." in word[0] and following.split()[0] in _STARTERS
     return last not in _ABBREVIATIONS
 

@@ -1,4 +1,4 @@
-"""Normalises text and values in one way, for linking, entities and metrics."""
+"""Normalises text, dates and numbers, in the same way for linking, entities and metrics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNSPACED = (  # scripts that write no space between words, as the inside of a ch
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff"
 )
-# Vowel signs (Devanagari) are no letters to ``re``, but part of the word.
+# Vowel signs (Devanagari) are part of a word, but ``re`` does not count them as letters.
 MARKS = "".join(c for c in map(chr, range(0x900, 0x2000)) if unicodedata.category(c)[0] == "M")
 WORD = re.compile(rf"[{UNSPACED}]|(?:[^\W{UNSPACED}][{MARKS}]*)+")
 
@@ -58,18 +58,19 @@ _fold_cached = lru_cache(maxsize=1 << 16)(_fold)
 
 
 def is_accent(char: str) -> bool:
-    """A mark of Latin, Greek, Cyrillic, Hebrew or Arabic; in later scripts it makes another word.
+    """Tell whether a character is a combining mark of a script where folding may remove it.
 
-    Without its marks the Japanese for "bus" would be that for "pass".
+    They are Latin, Greek, Cyrillic, Hebrew and Arabic. In scripts after these in Unicode a mark
+    makes another word: without marks, the Japanese words for "bus" and "pass" would be equal.
     """
     return char < "\u0900" and unicodedata.combining(char) > 0
 
 
 def normalise_text(text: str) -> str:
-    """Fold a text and remove punctuation and English articles; never empty unless the text is.
+    """Fold a text and remove punctuation and English articles.
 
-    A text that is nothing but punctuation or articles ("The The", "?!") keeps its folded form, so
-    that two different ones do not become equal.
+    A text of punctuation or articles alone ("The The", "?!") is only folded, so that two different
+    ones do not become equal.
     """
     folded = fold(text)
     bare = " ".join(_ARTICLES.sub(" ", _NOT_WORD.sub(_mark_or_space, folded)).split())
@@ -77,14 +78,14 @@ def normalise_text(text: str) -> str:
 
 
 def _mark_or_space(match: re.Match[str]) -> str:
-    """Keep vowel signs (Devanagari, Thai): they are no letters to ``re``, but part of the word."""
+    """Return a vowel sign (Devanagari, Thai) itself, as it is part of a word, else a space."""
     char = match[0]
     keep = unicodedata.category(char) in ("Mn", "Mc") and not "\ufe00" <= char <= "\ufe0f"
     return char if keep else " "
 
 
 def parse_date(text: str) -> str | None:
-    """Return the ISO form of a text that is one date and nothing else, else None.
+    """Return the ISO form of a text that is a single date, else None.
 
     "2 October 2000", "October 2, 2000", "2nd of Oct. 2000", "2000-10-02" and Wikidata's
     "2000-10-02T00:00:00Z" give "2000-10-02"; "October 2000" gives "2000-10". A bare year is a
@@ -104,12 +105,12 @@ def parse_date(text: str) -> str | None:
 def _valid_date(year: int, month: int, day: int) -> str | None:
     try:
         return datetime(year, month, day).date().isoformat()
-    except ValueError:  # the 31st of June is a text, not a date
+    except ValueError:  # "31 June 2000" is no date
         return None
 
 
 def parse_number(text: str) -> str | None:
-    """Return the plain decimal form of a text that is one number ("1,234.0" -> "1234")."""
+    """Return the plain decimal form of a text that is a number ("1,234.0" -> "1234"), else None."""
     folded = fold(text)
     if not _NUMBER.fullmatch(folded):
         return None
@@ -124,9 +125,9 @@ def parse_number(text: str) -> str | None:
 def normalise_value(text: str) -> str:
     """Normalise a cell or an answer: ISO date, plain number, else normalised text.
 
-    Two spellings of one value get the same form, and a table's equal cells the same entity id. A
-    text keeps the sign that makes it another value: the minus before a quantity (-5.2 %), and what
-    ends a grade or a name (B+, C#).
+    Spellings of one value get the same form, so that equal cells of a table get the same entity id.
+    Signs that distinguish values are kept: the minus before a quantity (-5.2 %), and the sign after
+    a grade or a name (B+, C#).
     """
     return parse_date(text) or parse_number(text) or _signed(text)
 

@@ -1,8 +1,8 @@
 """Assembles the prompt of the paper's figures 5 and 6 as token ids, for training and generation.
 
-Instruction and evidence are the user's turn, dialogue and ``Answer:`` open the assistant's. The
-evidence stands between ``prefix`` and ``suffix``, as text or as node states: the same tokens, tags
-included, so that rows with and without a graph differ in nothing else.
+The user's message is instruction and evidence; the assistant's message begins with the dialogue and
+``Answer:``. The evidence is between ``prefix`` and ``suffix``, as text or as node states, and has
+the same tokens, tags included, so that rows with and without a graph differ in nothing else.
 """
 
 from __future__ import annotations
@@ -28,30 +28,35 @@ INSTRUCTION = (
 OPEN_TAG, CLOSE_TAG = "<evidence>", "</evidence>\n"
 ANSWER = "Answer:"
 FIXED_DATE = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}"
-"""Stands before templates that print today's date, so that a prompt is the same every day.
-The date is the one that Llama's templates have where they know none."""
-_EVIDENCE, _DIALOGUE = "\ue000evidence\ue000", "\ue000dialogue\ue000"  # private-use: never in data
-_MARKER = re.compile(r"\[/?[A-Z_]+\]|<[^<>\s]+>|\b[A-Z]{2,}:|#{2,} ?\w[\w ]*:")  # as in templates
+"""Precedes templates that print today's date, so that a prompt is the same every day. Llama's
+templates use this date where they cannot get today's."""
+_EVIDENCE, _DIALOGUE = "\ue000evidence\ue000", "\ue000dialogue\ue000"  # private-use characters
+_MARKER = re.compile(r"\[/?[A-Z_]+\]|<[^<>\s]+>|\b[A-Z]{2,}:|#{2,} ?\w[\w ]*:")  # of chat templates
 _TAG = re.compile(r"</?evidence>")
 
 
 class Prompt:
-    """Prompt assembly for one tokenizer.
+    """Assembles prompts for one tokenizer.
 
     Args:
-        tokenizer: a fast tokenizer of transformers with a chat template; without one the parts
-            are joined plainly.
+        tokenizer: a fast tokenizer of transformers; without a chat template the parts are
+            concatenated.
+
+    Attributes:
+        prefix_ids: token ids before the evidence, equal for all prompts.
+        end_id: token that ends a turn.
+        end_text: text of the chat template after the answer.
 
     Raises:
-        ValueError: the tokenizer is not a fast one (offsets are needed), or its template drops
-            the content of a message.
+        ValueError: the tokenizer is not a fast one (offsets are needed), its template drops the
+            content of a message, or it has no end token.
     """
 
     def __init__(self, tokenizer: Any) -> None:
         if not tokenizer.is_fast:
             raise ValueError(f"tokenizer of {tokenizer.name_or_path}: a fast tokenizer is needed")
         self.tokenizer = tokenizer
-        # a copy that never makes special tokens: texts are encoded in several threads
+        # a copy that encodes special tokens as text; a switch would not be safe between threads
         self._plain_backend = deepcopy(tokenizer.backend_tokenizer)
         self._plain_backend.encode_special_tokens = True
         self._anchor = ""
@@ -67,7 +72,7 @@ class Prompt:
         self.end_id: int = end_ids[0] if end_ids else tokenizer.eos_token_id
 
     def _template(self) -> tuple[str, str, str]:
-        """Return the template's text before the evidence, before the dialogue, and at the end."""
+        """Return the text before the evidence, before the dialogue and after the answer."""
         user = INSTRUCTION[0] + _EVIDENCE + INSTRUCTION[1]
         if self.tokenizer.chat_template is None:
             bos = self.tokenizer.bos_token or ""
@@ -91,16 +96,20 @@ class Prompt:
         return parts[0], parts[1], closed.split(_DIALOGUE)[1].strip()
 
     def _template_markers(self, template: str) -> re.Pattern[str]:
-        """Match the template's markers that are plain text to the tokenizer ("[/INST]")."""
+        """Return a pattern of markers to break up: evidence tags, and those of the template.
+
+        Special tokens are left out, as texts never produce them; "[/INST]" is plain text to some
+        tokenizers.
+        """
         special = set(self.tokenizer.all_special_tokens)
         markers = {m for m in _MARKER.findall(template) if m not in special}
         return re.compile("|".join([_TAG.pattern, *map(re.escape, sorted(markers))]))
 
     def _find_anchor(self) -> str:
-        """Find the text that is set before one that continues another, and cut off its tokens.
+        """Return a text to put before every encoded text, whose own tokens are then removed.
 
-        SentencePiece tokenizers (Mistral) put a space before every text; behind a line break, which
-        ends the text before, it is theirs and not the text's.
+        SentencePiece tokenizers (Mistral) add a space before every text, also before one that
+        continues another. With a line break in front, the space comes before the line break.
         """
         first = self.tokenizer.convert_ids_to_tokens(self._encode("a")[:1])
         return "\n" if "".join(first).startswith(("▁", "Ġ")) else ""
@@ -113,7 +122,7 @@ class Prompt:
     ) -> list[tuple[list[int], list[int]]]:
         """Return token ids and token ends, in characters, of texts that continue others.
 
-        Unless ``special``, no special token id comes out of them.
+        Special tokens are produced only if ``special`` is true.
         """
         backend = self.tokenizer.backend_tokenizer if special else self._plain_backend
         encodings = backend.encode_batch(
@@ -127,14 +136,14 @@ class Prompt:
         return batch
 
     def plain(self, text: str) -> str:
-        """Break up every marker of the template and every evidence tag in a text from outside."""
+        """Break up markers of the chat template and evidence tags in a text from user or data."""
         if not self._marker.search(text):
             return text
         logger.warning("a prompt marker in the data was broken up: %.80r", text)
         return self._marker.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
 
     def tokenise_passages(self, texts: Sequence[str]) -> list[TokenisedPassage]:
-        """Tokenise evidence texts, already ``plain``, with their tags."""
+        """Tokenise texts of passages, which went through ``plain``, with evidence tags."""
         encodings = self._encode_batch([OPEN_TAG + text + CLOSE_TAG for text in texts])
         shift = len(OPEN_TAG)
         return [
@@ -143,7 +152,7 @@ class Prompt:
         ]
 
     def tokenise_question(self, question: str) -> TokenisedPassage:
-        """Tokenise a question, already ``plain``, without tags."""
+        """Tokenise a question, which went through ``plain``, without tags."""
         return TokenisedPassage(*self._encode_batch([question])[0])
 
     def suffix_ids(self, interaction: Interaction, question: str) -> list[int]:
@@ -153,11 +162,11 @@ class Prompt:
         return self._middle_ids + self._encode(self._gap + self.plain(dialogue))
 
     def target_ids(self, answer: str) -> list[int]:
-        """Return the token ids of an answer after ``Answer:``, with the end-of-turn token."""
+        """Return the token ids of an answer after ``Answer:``, with the end token."""
         return [*self._encode(f" {self.plain(answer)}"), self.end_id]
 
     def answer_text(self, ids: Sequence[int]) -> str:
-        """Decode generated ids up to the end of the turn or of the line."""
+        """Decode generated ids up to the end token or the end of the line."""
         ids = list(ids)
         stops = {self.end_id, self.tokenizer.eos_token_id}
         end = next((i for i, token in enumerate(ids) if token in stops), len(ids))

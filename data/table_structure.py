@@ -1,4 +1,4 @@
-"""Structure recovered from linearised evidence: titles, and the headers and cells of rows."""
+"""Recovers structure from linearised evidence: titles, and the headers and cells of rows."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MAX_LEAD_PARTS = 4
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Header with its cell in a linearised row, "Header is Cell".
+    """A cell with its header in a linearised row, "Header is Cell", by offsets in characters.
 
     Args:
         header: the header's text.
-        start: first character of the header.
+        start: start of the header.
         middle: end of the header, exclusive.
-        cell: first character of the cell.
+        cell: start of the cell.
         end: end of the cell, exclusive.
     """
 
@@ -40,7 +40,7 @@ def row_cells(text: str) -> tuple[Cell, ...]:
     ends = [*(match.start() for match in found[1:]), len(text)]
     return tuple(
         Cell(match[1], match.start(1), match.end(1), match.end(), end)
-        for match, end in zip(found, ends, strict=False)  # ends has one where found has none
+        for match, end in zip(found, ends, strict=False)  # without headers, ends still has one item
     )
 
 
@@ -58,8 +58,8 @@ def lead_of(passage: Evidence) -> str:
 def repeated_spans(passages: Sequence[Evidence]) -> list[list[tuple[int, int]]]:
     """Return the spans of each passage, in characters, that repeat earlier passages.
 
-    They are the parts of its lead that the previous passage begins with, and the headers that an
-    earlier row has.
+    They are the first parts of its lead that the previous passage has too, and the headers that an
+    earlier row has too.
 
     Args:
         passages: E_t, best first.

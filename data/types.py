@@ -1,6 +1,6 @@
-"""Core dataclasses: conversation, turn, answer, evidence, entity.
+"""Defines the core dataclasses: conversation, turn, answer, evidence, entity.
 
-Every reader of a benchmark produces them, and everything downstream consumes them.
+The readers of ``data/sources/`` produce them, and everything else works on them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Entity:
     """Entity that a passage mentions.
 
     Args:
-        id: equal ids are the same entity, in whichever passage.
-        label: its canonical name, the form that an answer takes.
+        id: identifier; equal ids are the same entity in all passages.
+        label: canonical name, as it is given in an answer.
         mentions: other spellings that the passage's text may use.
     """
 
@@ -37,9 +37,9 @@ class Evidence:
 
     Args:
         id: unique within its evidence pool.
-        text: what the language model reads.
-        source: the kind of data that it comes from.
-        entities: the entities that it mentions, distinct by id.
+        text: the linearised text, which the language model reads.
+        source: kind of data that it comes from.
+        entities: entities that it mentions, distinct by id.
     """
 
     id: str
@@ -62,11 +62,10 @@ class Turn:
 
     Args:
         id: unique within its conversation.
-        question: as the user typed it.
-        answers: all gold answers; more than one means that the answer is a list. Empty at
-            inference time.
-        source: the answer's source according to the benchmark, if it names one.
-        evidence: the turn's own pool, which is joined with the conversation's.
+        question: the question, as the user typed it.
+        answers: all gold answers; several if the answer is a list, none if it is unknown.
+        source: source of the answer according to the benchmark, if it names one.
+        evidence: pool of the turn, which is joined with the conversation's.
     """
 
     id: str
@@ -83,9 +82,9 @@ class Conversation:
     Args:
         id: unique within its file.
         domain: the benchmark's domain ("books"), or "".
-        turns: in the order of the dialogue.
-        evidence: the pool that every turn retrieves from. Conversations over the same page share
-            one tuple, so that the page is indexed once.
+        turns: turns in the order of the dialogue.
+        evidence: evidence pool for every turn. Conversations over the same page share one tuple,
+            so that the page is indexed once.
     """
 
     id: str
@@ -128,12 +127,12 @@ def query(interaction: Interaction, question: str) -> str:
 def weighted_query(
     interaction: Interaction, question: str, history_weight: float
 ) -> list[tuple[str, float]]:
-    """Return the turns of Q_t, oldest first, each with its weight; the question's is 1.
+    """Return the turns of Q_t with their weights, oldest first; the current question has weight 1.
 
     Args:
         interaction: the finished turns.
         question: the current question.
-        history_weight: weight of the turn before; that of a turn k turns back is its k-th power.
+        history_weight: w in the weight w^k of a turn k turns back.
     """
     turns = [" ".join(filter(None, pair)) for pair in interaction]
     ages = range(len(turns), -1, -1)
@@ -150,7 +149,8 @@ class Retrieved:
     Args:
         evidence: the passage.
         score: BM25 score, or cosine similarity if an evidence memory with ``rerank`` added it.
-        from_turn: index of the turn that retrieved it; an earlier turn means memory.
+        from_turn: index of the turn that retrieved it; less than the current turn's if it comes
+            from memory.
     """
 
     evidence: Evidence

@@ -20,14 +20,14 @@ Made = TypeVar("Made")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-# One thread each, so that workers do not compete; progress bar and GPU belong to the parent.
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "TQDM_DISABLE": "1",
     "CUDA_VISIBLE_DEVICES": "",
 }
-_worker: dict[str, Any] = {}  # filled in a worker
+"""Environment of workers: one thread each, so that they do not compete; no progress bar, no GPU."""
+_worker: dict[str, Any] = {}  # the state of a worker; empty in the parent
 
 
 def map_in_workers(
@@ -39,13 +39,14 @@ def map_in_workers(
     """Yield ``work(make(), task)`` for every task, in order.
 
     Processes are spawned, as a fork would copy locks that threads of torch and tokenizers hold.
-    Their log records are logged here. They end with the iterator, or when this process dies.
+    Their log records are logged in this process. They end with the iterator, or if this process
+    dies.
 
     Args:
         make: called once in each process; it and ``work`` must be top-level functions.
-        work: an error in it is raised here.
-        tasks: sent to the processes one by one.
-        num_workers: processes, at least one.
+        work: called for each task; its exceptions are raised in this process.
+        tasks: tasks, sent to the processes one by one.
+        num_workers: number of processes, at least one.
 
     Raises:
         concurrent.futures.process.BrokenProcessPool: a process was killed.
@@ -64,7 +65,7 @@ def map_in_workers(
             yield result
         pool.shutdown()
     finally:
-        writer.close()  # ends the processes, whatever they are at
+        writer.close()  # ends the processes, even during a task
         pool.shutdown(cancel_futures=True)
         reader.close()
 
@@ -86,10 +87,10 @@ def _environment() -> Iterator[None]:
 def _start(
     make: Callable[[], Any], work: Callable[[Any, Any], Any], parent: Connection, level: int
 ) -> None:
-    """Initialise a worker; ``make`` is called later, as no error here would reach the parent."""
-    for number in (signal.SIGINT, signal.SIGUSR1):  # the parent receives them too, and ends us
-        signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    """Initialise a worker; ``make`` is called later, as errors here would not reach the parent."""
+    for signum in (signal.SIGINT, signal.SIGUSR1):  # the parent gets them too and ends its workers
+        signal.signal(signum, signal.SIG_IGN)
+    threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
     logged: SimpleQueue[logging.LogRecord] = SimpleQueue()
     root = logging.getLogger()
     root.addHandler(QueueHandler(logged))
@@ -97,7 +98,7 @@ def _start(
     _worker.update(make=cache(make), work=work, logged=logged)
 
 
-def _end_with(parent: Connection) -> None:
+def _exit_with_parent(parent: Connection) -> None:
     """Exit when the parent closes the pipe or dies; nothing is ever sent through it."""
     try:
         parent.poll(None)

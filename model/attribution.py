@@ -22,10 +22,10 @@ class Attribution(NamedTuple):
     """An answer's log-probability and its gradients.
 
     Args:
-        logprob: natural logarithm, summed over the answer's tokens.
+        logprob: log-probability (natural logarithm), summed over the answer's tokens.
         states: the LM's input at the evidence's positions: node states, or the embeddings of the
             evidence's tokens where there is no encoder, [N, D].
-        gradient: of the log-probability with respect to ``states``, [N, D].
+        gradient: gradient of the log-probability with respect to ``states``, [N, D].
         edges: gradient of the log-probability with respect to a factor of 1 on the attention
             weights of each edge, summed over layers and heads, [E]; 0 without encoder.
         attention: mean attention weight of each edge over layers and heads, [E]; 0 without encoder.
@@ -51,7 +51,7 @@ def attribute(model: GraphLM, batch: BatchLike) -> Attribution:
     message that the weight multiplies.
 
     Args:
-        model: in evaluation mode, without dropout.
+        model: a model in evaluation mode, which switches dropout off.
         batch: one example, unpadded, with the answer as its target.
 
     Raises:

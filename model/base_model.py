@@ -26,7 +26,9 @@ from turngraph.configs.models import code_hint, find_on_hub, resolve_model, wher
 from turngraph.configs.schema import LoraConfig, ModelConfig
 
 FINGERPRINT_SAMPLES = 256
+"""Number of values of each weight in the fingerprint."""
 QUANTIZED = "-"
+"""Takes the place of the first hash of a fingerprint if the model is quantized."""
 COMPILE_BACKEND = "inductor"
 FLASH_ATTENTION = {
     "flash_attention_2": (is_flash_attn_2_available, "flash-attn"),
@@ -46,11 +48,11 @@ _UNREADABLE = (
     TypeError,
     ValueError,
 )
-"""What transformers raises for files that are no model, or a damaged one."""
+"""Exceptions that transformers raises for files that are not a model, or a damaged one."""
 
 
 class NoAttentionError(ValueError):
-    """An attention implementation is not available, or not for this model."""
+    """Raised if an attention implementation is not installed, or the model does not support it."""
 
 
 def load_base_model(
@@ -65,20 +67,19 @@ def load_base_model(
     Args:
         name: a folder, a packaged model or a hub name.
         dtype: ``bfloat16`` or ``float32``.
-        attn_implementation: one that transformers knows; there is no fallback to another.
+        attn_implementation: one of transformers' implementations; there is no fallback.
         quantization: ``none`` or ``4bit``, which is QLoRA's (Dettmers et al., 2023): NF4 with
             quantized constants, computed in ``dtype``.
         trusted: names of models whose own Python code may run.
 
     Raises:
         ValueError: the model cannot be found (the message says where it was searched for) or read,
-            or needs Python code that is not trusted; or
-            attention or quantization are not available.
+            needs Python code that is not trusted, or attention or quantization are not available.
     """
     path = resolve_model(name)
     find_on_hub(name)
     available, package = FLASH_ATTENTION.get(attn_implementation, (lambda: True, ""))
-    if not available():  # transformers would take a kernel from the hub
+    if not available():  # transformers would download a kernel from the hub
         raise _no_attention(attn_implementation, f"it needs the package {package} and a GPU")
     quantized = quantization == "4bit"
     options = {"quantization_config": four_bit(dtype)} if quantized else {}
@@ -101,7 +102,7 @@ def load_base_model(
 
 
 def empty_base_model(name: str, dtype: str, trusted: Collection[str] = ()) -> PreTrainedModel:
-    """Make a causal LM on the meta device: it has names and shapes, and takes no memory.
+    """Make a causal LM on the meta device, with names and shapes of weights but no values.
 
     Args:
         name: as for ``load_base_model``.
@@ -122,7 +123,7 @@ def empty_base_model(name: str, dtype: str, trusted: Collection[str] = ()) -> Pr
 
 @contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Turn what a library raises for an unreadable model into an error that names the model."""
+    """Turn a library's exception for an unreadable model into a ValueError that names the model."""
     try:
         yield
     except _UNREADABLE as error:
@@ -140,7 +141,7 @@ def four_bit(dtype: str) -> BitsAndBytesConfig:
     if importlib.util.find_spec("bitsandbytes") is None:
         raise ValueError(f"{field}, it needs bitsandbytes: pip install 'turngraph[qlora]'")
     if not torch.cuda.is_available():
-        # on CPUs with AVX512-BF16 gradients are lost once the model has generated something
+        # on CPUs with AVX512-BF16, bitsandbytes loses gradients after the model has generated
         raise ValueError(f"{field}, it needs a GPU, and torch finds none here")
     return BitsAndBytesConfig(
         load_in_4bit=True,
@@ -159,7 +160,7 @@ def _first_line(error: Exception) -> str:
 
 
 def check_device(config: ModelConfig, device: torch.device) -> None:
-    """Check that a device can train as the config says.
+    """Check that a device can train with the config's dtype and attention.
 
     Raises:
         ValueError: bfloat16 on a GPU that only emulates it, or flex attention on a CPU.
@@ -182,11 +183,11 @@ def recompute_layers(base: PreTrainedModel) -> None:
     Raises:
         ValueError: the model does not support it.
     """
-    # the name in transformers before 5.23
+    # the method's name in transformers before 5.23
     older = base.gradient_checkpointing_enable
     enable = getattr(base, "activation_checkpointing_enable", older)
     try:
-        # non-reentrant: adapters get gradients although the embeddings need none
+        # reentrant checkpoints give adapters no gradient, as the embeddings need none
         enable({"use_reentrant": False})
     except ValueError as error:
         field = "config field model.gradient_checkpointing"
@@ -197,7 +198,7 @@ def decoder_layers(lm: PreTrainedModel) -> list[nn.Module]:
     """Return the decoder layers of a transformers LM, found by its ``_no_split_modules``.
 
     Raises:
-        ValueError: there are none.
+        ValueError: none are found.
     """
     kinds = set(lm._no_split_modules or ())
     layers = [module for module in lm.modules() if type(module).__name__ in kinds]
@@ -207,7 +208,7 @@ def decoder_layers(lm: PreTrainedModel) -> list[nn.Module]:
 
 
 def compile_layers(base: PreTrainedModel) -> None:
-    """Compile each decoder layer in place, for any length; parameter names do not change."""
+    """Compile each decoder layer in place, for any length; parameters keep their names."""
     for layer in decoder_layers(base):
         layer.compile(backend=COMPILE_BACKEND, dynamic=True)
 
@@ -221,17 +222,20 @@ def embedding_table(lm: PreTrainedModel) -> nn.Embedding:
 
 @torch.no_grad()
 def all_embeddings(base: PreTrainedModel) -> Tensor:
-    """Return the embedding of every token, [V, D], with the scale that some LMs apply."""
+    """Return the embedding of every token, [V, D], scaled where the LM scales its embeddings."""
     table = embedding_table(base)
     embeddings: Tensor = table(torch.arange(table.num_embeddings, device=table.weight.device))
     return embeddings
 
 
 def add_lora(base: PreTrainedModel, config: LoraConfig) -> PeftModel:
-    """Add new float32 adapters to the base model; untrained, they change nothing.
+    """Add float32 LoRA adapters to the base model; until they are trained, its output is the same.
+
+    Hu et al. (2021), https://arxiv.org/abs/2106.09685: h = W x + (alpha / r) B A x, with B zero at
+    first.
 
     Raises:
-        ValueError: a name of ``target_modules`` is no linear layer; the message lists the layers.
+        ValueError: a name in ``target_modules`` is no linear layer; the message lists the layers.
     """
     kinds = nn.Linear, Conv1D  # GPT-2's linear layers are Conv1D
     linear = {name for name, module in base.named_modules() if isinstance(module, kinds)}
@@ -247,9 +251,9 @@ def add_lora(base: PreTrainedModel, config: LoraConfig) -> PeftModel:
 
 
 def cast_adapter_inputs(lm: nn.Module, enabled: bool) -> None:
-    """Set whether adapters cast their inputs to their own type, which is PEFT's default.
+    """Set whether adapters cast their inputs to their own type; by PEFT's default they do.
 
-    Without autocast the cast is needed; under autocast it is a copy that is cast back at once.
+    Without autocast the cast is needed; under autocast the copy would be cast back at once.
     """
     for layer in lm.modules():
         if isinstance(layer, BaseTunerLayer):
@@ -264,8 +268,9 @@ def fingerprint(model: PreTrainedModel) -> str:
     loaded in bfloat16 or float32. Adapters are left out.
 
     Returns:
-        ``all/kept``: of all weights, and of those that quantization does not change: all except
-        those of the linear layers below the head. ``all`` is ``-`` if the model is quantized.
+        ``all/kept``: the hash of all weights, and that of the weights that quantization does not
+        change, which are all but those of the linear layers below the head. ``all`` is ``-`` if
+        the model is quantized.
     """
     parameters = {
         name.removeprefix("base_model.model.").replace(".base_layer.", "."): parameter

@@ -1,4 +1,4 @@
-"""A checkpoint folder: weights, config and manifest; safetensors, YAML and JSON, no pickle."""
+"""Saves, reads and loads checkpoint folders: safetensors, YAML and JSON, no pickle."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from turngraph.configs.json_files import read_json_object
 from turngraph.configs.parse import read_config, write_config
 from turngraph.configs.schema import Config, ModelConfig
 from turngraph.model.base_model import NoAttentionError, empty_base_model, same_base
-from turngraph.model.distributed import placed_like, whole
+from turngraph.model.distributed import gather, placed_like
 from turngraph.model.graph_lm import GraphLM
 from turngraph.model.tensor_files import check_tensors, read_tensors
 
@@ -37,40 +37,40 @@ GRAPH_FILES = {"encoder": "graph_encoder.safetensors", "scorer": "node_answers.s
 MANIFEST, CONFIG, METRICS = "manifest.json", "config.yaml", "metrics.json"
 FORMAT = 3
 SINCE = {
-    1: "config fields were renamed and options removed since",
-    2: "evidence.history_weight weighs old turns since, where all counted alike",
+    1: "config fields have been renamed and options removed since",
+    2: "old turns weigh less in retrieval since (evidence.history_weight)",
 }
-"""What has changed since older formats."""
+"""Older formats, and what has changed since."""
 OLD = "-old"
-"""What a folder that gives way is called until its successor has its name."""
+"""Suffix of a folder that is being replaced, until the new one has its name."""
 PACKAGES = ("turngraph", "torch", "torch-geometric", "transformers", "peft", "accelerate")
 _CAPTURED: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
 CARD = "README.md"
-"""The model card, which people edit; the manifest has no hash of it."""
+"""The model card; the manifest has no hash of it, as people edit it."""
 
 
 def trained_weights(model: GraphLM) -> dict[str, Tensor]:
-    """All trained weights by name, on CPU; shards are gathered, so that all processes must call."""
+    """Return all trained weights by name, on CPU; every process must call it to gather shards."""
     weights = {
-        f"{part}.{name}": whole(tensor)
+        f"{part}.{name}": gather(tensor)
         for part in GRAPH_FILES
         if (module := getattr(model, part)) is not None
         for name, tensor in module.saved_state().items()
     }
     lora = model.lm.named_parameters() if isinstance(model.lm, PeftModel) else ()
-    weights |= {f"lm.{name}": whole(p) for name, p in lora if "lora_" in name}
+    weights |= {f"lm.{name}": gather(p) for name, p in lora if "lora_" in name}
     return weights
 
 
 def save_weights(model: GraphLM, weights: dict[str, Tensor], folder: Path) -> None:
-    """Write adapter and encoder, as ``trained_weights`` gave them, into a folder."""
+    """Write the weights of ``trained_weights``, of adapter and encoder, into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     part = {
         name: {n.removeprefix(f"{name}."): t for n, t in weights.items() if n.startswith(name)}
         for name in ("lm", *GRAPH_FILES)
     }
     if isinstance(model.lm, PeftModel):
-        # PEFT would write the local path that the name led to
+        # PEFT would write the local path to which the name was resolved
         model.lm.peft_config["default"].base_model_name_or_path = model.config.base_model
         model.lm.save_pretrained(
             str(folder / ADAPTER), save_embedding_layers=False, state_dict=part["lm"]
@@ -90,19 +90,20 @@ def save_checkpoint(
     write_more: Callable[[Path], None] | None = None,
     make_room: Callable[[], None] | None = None,
 ) -> None:
-    """Write a whole checkpoint; it appears under its name only when it is complete.
+    """Write a checkpoint; it appears under its name only when it is complete.
 
     Args:
         model: the trained model.
         config: the resolved config of the run.
-        metrics: what was measured on it, for ``metrics.json``.
-        folder: replaced if it exists.
-        weights: of ``trained_weights``, where the model is sharded.
-        write_more: writes further files into the folder that it is given.
-        make_room: called when all is written, before the checkpoint takes its name.
+        metrics: metrics of the model, for ``metrics.json``.
+        folder: folder of the checkpoint; replaced if it exists.
+        weights: weights of ``trained_weights``, needed if the model is sharded; None: gather them
+            here.
+        write_more: called with the partial folder, to write further files into it.
+        make_room: called before the complete folder gets its name.
 
     Raises:
-        ValueError: it cannot be written; a checkpoint of that name stays as it was.
+        ValueError: the checkpoint cannot be written; an earlier one of that name is kept.
     """
     partial = _new_folder(folder)
     try:
@@ -132,7 +133,7 @@ def _new_folder(folder: Path) -> Path:
 
 
 def _write_manifest(model: GraphLM, config: Config, folder: Path) -> None:
-    """The manifest; then everything reaches the disk before the folder gets its name."""
+    """Write the manifest, and flush every file to disk before the folder gets its name."""
     manifest = {
         "format": FORMAT,
         "base_model": config.model.base_model,
@@ -149,7 +150,7 @@ def _write_manifest(model: GraphLM, config: Config, folder: Path) -> None:
 
 
 def replace_folder(new: Path, folder: Path) -> None:
-    """Give a folder its name; an older one of that name stays until the new one has it."""
+    """Rename a folder; an existing one of that name is removed only after that."""
     if not folder.exists():
         os.rename(new, folder)
         return
@@ -172,19 +173,19 @@ def hashes(folder: Path) -> dict[str, str]:
 
 
 def file_hash(path: str | Path) -> str:
-    """The SHA-256 of a file."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint folder that was read once: its files are whole, its config is parsed.
+    """A checkpoint folder that has been read and checked: its manifest and its parsed config.
 
     Args:
-        folder: where it lies.
-        manifest: what it was made from; the SHA-256 of every file matches.
-        config: that it was trained with.
+        folder: the folder.
+        manifest: its manifest; the SHA-256 of every file matches.
+        config: the config that it was trained with.
     """
 
     folder: Path
@@ -193,26 +194,26 @@ class Checkpoint:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of what the checkpoint holds, whatever its path."""
+        """SHA-256 of the checkpoint's contents, independent of its path."""
         known = [self.manifest["files"], self.manifest.get("base_model_fingerprint")]
         return hashlib.sha256(json.dumps(known).encode("utf-8")).hexdigest()
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """What was measured on it: ``metrics.json``."""
+        """Metrics of the model on tune: ``metrics.json``."""
         return read_json_object(self.folder / METRICS)
 
     def check_writes(self) -> None:
-        """Check that the checkpoint's LM writes its answers.
+        """Check that the checkpoint generates its answers as text.
 
         Raises:
-            ValueError: it answers from nodes.
+            ValueError: ``model.answers`` is ``nodes``.
         """
         if self.config.model.answers == "nodes":
             raise ValueError(
                 f"{self.folder}: model.answers is nodes, so that no text is generated; "
-                "`turngraph answer` takes it (without --explain), and answer and chat take it as "
-                "--proposals of an LM"
+                "`turngraph answer` can use it (without --explain), and answer and chat can use it "
+                "as --proposals of an LM"
             )
 
 
@@ -220,17 +221,17 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
     """Read a checkpoint folder: manifest, hashes of all files, config.
 
     Raises:
-        ValueError: there is no whole checkpoint; the message names file and field.
+        ValueError: the folder holds no complete checkpoint; the message names file and field.
     """
     folder = Path(folder)
     return Checkpoint(folder, check_manifest(folder), checkpoint_config(folder))
 
 
 def commit() -> str | None:
-    """Return the commit of Turngraph's own source tree, with ``+`` behind it where files changed.
+    """Return the commit of Turngraph's own source tree, followed by ``+`` if files have changed.
 
-    None where the code that runs is no checkout of Turngraph: an installed package may lie inside
-    the repository of somebody else, whose commits say nothing about this code.
+    None if the running code is not a checkout of Turngraph: an installed package may be inside
+    another repository, whose commits say nothing about this code.
     """
     source = Path(__file__).resolve().parents[1]
     git = ["git", "-C", str(source)]
@@ -244,16 +245,17 @@ def commit() -> str | None:
         found = subprocess.run(
             [*git, "describe", "--always", "--dirty=+", "--abbrev=40"], **_CAPTURED
         )
-    except OSError:  # no git: the manifest then says null
+    except OSError:  # git is not installed: the manifest has null
         return None
     return found.stdout.strip() or None
 
 
 def check_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint whose files are all there and unchanged.
+    """Read a checkpoint's manifest, and check that every file is present and unchanged.
 
     Raises:
-        ValueError: no checkpoint, a missing or changed file, or an unknown format.
+        ValueError: the folder is no checkpoint, a file is missing or has changed, or the format is
+            unknown.
     """
     path = folder / MANIFEST
     if not folder.is_dir():
@@ -287,14 +289,14 @@ def check_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _check_listed(folder: Path, files: Collection[str], *names: str) -> None:
-    """Check that the manifest has hashes of files that are read."""
+    """Check that the manifest has hashes of the named files."""
     for name in names:
         if name not in files:
             raise ValueError(f"{folder / MANIFEST}, field files: {name} is missing")
 
 
 def checkpoint_config(folder: str | Path) -> Config:
-    """The config that a checkpoint was trained with."""
+    """Read the config that a checkpoint was trained with."""
     return read_config(Path(folder) / CONFIG)
 
 
@@ -308,15 +310,15 @@ def load_checkpoint(
 
     Args:
         checkpoint: a folder, or one that ``read_checkpoint`` has read.
-        base_model: where the base model is now, if not where the config says.
-        quantization: of the base model, if not as it was trained on. Adapters fit either,
-            though answers then differ a little from those that were measured.
-        trust_remote_code: names of models whose own Python code may run; what the checkpoint's
-            config says of it does not count.
+        base_model: name or path of the base model; None: as in the config.
+        quantization: quantization of the base model; None: as in training. Adapters work with
+            either, but answers then differ a little from those that were evaluated.
+        trust_remote_code: names of models whose own Python code may run; the checkpoint's own
+            setting is ignored.
 
     Raises:
         ValueError: a file is missing or changed (by hash), or the base model's weights are
-            not those that were trained on (by fingerprint).
+            others than in training (by fingerprint).
     """
     if not isinstance(checkpoint, Checkpoint):
         checkpoint = read_checkpoint(checkpoint)
@@ -328,11 +330,11 @@ def load_checkpoint(
         trust_remote_code=trust_remote_code,
     )
     _check_shapes(config, checkpoint)
-    if config.attn_implementation != "eager":  # the others compute the same, and not everywhere
+    if config.attn_implementation != "eager":  # sdpa computes the same everywhere
         config = replace(config, attn_implementation="sdpa")
     try:
         model = GraphLM(config)
-    except NoAttentionError:  # some models have but flex or flash attention beside it
+    except NoAttentionError:  # some models have no sdpa
         model = GraphLM(replace(config, attn_implementation="eager"))
     check_base(model, checkpoint.folder)
     load_weights(model, checkpoint.folder)
@@ -343,7 +345,8 @@ def _check_shapes(config: ModelConfig, checkpoint: Checkpoint) -> None:
     """Check names, shapes and types of a checkpoint's tensors before any is allocated.
 
     Raises:
-        ValueError: the config leads to other tensors than those of the files, or to none.
+        ValueError: the files hold other tensors than the config implies, or its sizes are too
+            large for any tensor.
     """
     folder = checkpoint.folder
     base = empty_base_model(config.base_model, config.dtype, config.trust_remote_code)
@@ -359,7 +362,7 @@ def _check_shapes(config: ModelConfig, checkpoint: Checkpoint) -> None:
 
 
 def _expected(model: GraphLM, folder: Path) -> dict[Path, dict[str, Tensor]]:
-    """Return the files of weights that a model reads, and its own tensors by their names."""
+    """Return the weight files that a model reads, and for each the model's tensors by name."""
     parts = {folder / file: getattr(model, part) for part, file in GRAPH_FILES.items()}
     expected = {path: part.saved_state() for path, part in parts.items() if part is not None}
     if model.lm is not None and model.config.lora is not None:
@@ -372,10 +375,10 @@ def _expected(model: GraphLM, folder: Path) -> dict[Path, dict[str, Tensor]]:
 
 
 def check_base(model: GraphLM, folder: Path) -> None:
-    """Whether a checkpoint was trained on the model's base model.
+    """Check that a checkpoint was trained on the model's base model.
 
     Raises:
-        ValueError: on another one.
+        ValueError: it was trained on another one.
     """
     manifest = read_json_object(folder / MANIFEST)
     found, trained_on = model.base_fingerprint, manifest["base_model_fingerprint"]

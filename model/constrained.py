@@ -1,4 +1,4 @@
-"""A causal LM that generates only JSON of a given schema.
+"""Generates JSON of a given schema with a causal LM.
 
 Shapes: B prompts of a batch, T tokens, V vocabulary.
 """
@@ -28,23 +28,24 @@ with extra("memory", "--extractor lm needs"):
     from llguidance.hf import from_tokenizer
 
 CLOSING = ("]", "}", '"', ",")
-"""Texts that close a reply, the one that closes most first."""
+"""Texts that bring a reply nearer to its end, in the order in which they are tried."""
 SLACK = 32
-"""Bytes that an unfinished character, number or date may need before a reply can be closed."""
+"""Bytes that an unfinished character, number or date may still need before a reply can be
+closed."""
 
 
 class ConstrainedLM:
     """A causal LM whose replies always parse, because tokens that break the schema are masked out.
 
-    A reply that comes near the longest length is closed: its open strings, lists and objects end.
-    Such a reply parses too, and is reported as closed.
+    A reply that reaches almost ``max_new_tokens`` is closed: its open strings, lists and objects
+    are ended. It still parses, and is reported as closed.
 
     Args:
         name: a folder, a packaged model or a hub name.
-        dtype: ``float32`` or ``bfloat16``; None: the first on a CPU, the second elsewhere.
-        device: where to run.
-        max_new_tokens: longest reply.
-        batch_size: prompts in one batch.
+        dtype: ``float32`` or ``bfloat16``; None: float32 on a CPU, bfloat16 elsewhere.
+        device: device to run on.
+        max_new_tokens: most tokens of a reply.
+        batch_size: number of prompts in one batch.
 
     Raises:
         ValueError: the model cannot be loaded or has no fast tokenizer, or the device is not
@@ -82,21 +83,22 @@ class ConstrainedLM:
             schema: JSON schema of a reply.
 
         Returns:
-            JSON without white space, and whether the LM ended it by itself (else it was closed).
+            For each prompt, JSON without white space, and whether the LM ended it by itself
+            (otherwise it was closed).
 
         Raises:
             ValueError: a prompt is too long for the model, the schema is not supported, or its
-                emptiest reply is longer than ``max_new_tokens``.
+                smallest value is longer than ``max_new_tokens``.
         """
         texts = [self._chat(prompt) for prompt in prompts]
-        # closing from here on takes at most the tokens that are left: a token is a byte or more
-        close_at = self.max_new_tokens - len(json.dumps(emptiest(schema))) - SLACK
+        # closing then takes at most the tokens that are left, as every token has at least a byte
+        close_at = self.max_new_tokens - len(json.dumps(smallest_value(schema))) - SLACK
         if close_at < 0:
             raise ValueError(f"max_new_tokens: {self.max_new_tokens} given, {-close_at} too few")
         lengths = [len(self._encode([text]).input_ids[0]) for text in texts]
         self._check_lengths(lengths)
         grammar = self._grammar(schema)
-        order = sorted(range(len(texts)), key=lengths.__getitem__)  # little padding
+        order = sorted(range(len(texts)), key=lengths.__getitem__)  # for little padding
         replies: list[tuple[str, bool]] = [("", False)] * len(texts)
         batches = range(0, len(texts), self.batch_size)
         for first in tqdm(batches, desc="language model", leave=False, disable=len(batches) < 2):
@@ -129,7 +131,7 @@ class ConstrainedLM:
             )
 
     def _grammar(self, schema: dict[str, Any]) -> LLMatcher:
-        """Return a matcher of the schema at its start state, to be copied."""
+        """Return a matcher of the schema in its start state; every reply gets a copy."""
         grammar = LLMatcher.grammar_from_json_schema(
             schema, overrides={"whitespace_flexible": False}
         )
@@ -161,10 +163,10 @@ class Constraint(LogitsProcessor):
     """Masks out the logits of tokens that would break the schema.
 
     Args:
-        matchers: one for each prompt of the batch.
-        tokens: the tokenizer as the matchers know it.
-        prompt_length: tokens of the padded prompts.
-        close_at: number of generated tokens from which replies are closed.
+        matchers: one matcher for each prompt of the batch.
+        tokens: the tokenizer in llguidance's form.
+        prompt_length: number of tokens of a padded prompt.
+        close_at: number of generated tokens after which replies are closed.
     """
 
     def __init__(
@@ -199,7 +201,7 @@ class Constraint(LogitsProcessor):
             self.closed[row] = True
             if (token := self._closer(matcher)) is not None:
                 return self._only(token)
-        # one byte a token, 0 where it is forbidden
+        # the bias has one byte for each token, 0 if it is forbidden
         return torch.frombuffer(bytearray(matcher.compute_logit_bias()), dtype=torch.uint8).bool()
 
     def _only(self, token: int) -> Tensor:
@@ -208,9 +210,9 @@ class Constraint(LogitsProcessor):
         return allowed
 
     def _closer(self, matcher: LLMatcher) -> int | None:
-        """Return the token that closes most; None inside what has to be completed first."""
+        """Return the token that closes most; None if an unfinished value must end first."""
         possible = [text for text in CLOSING if matcher.validate_tokens(self.closing[text])]
-        if "]" in possible and "}" in possible:  # both fit only inside a string, as text
+        if "]" in possible and "}" in possible:  # only inside a string are both possible, as text
             possible = ['"']
         return self.closing[possible[0]][0] if possible else None
 
@@ -221,14 +223,14 @@ class Constraint(LogitsProcessor):
             yield self.tokens.decode_str(row[:end]), not closed
 
 
-def emptiest(schema: dict[str, Any]) -> Any:
-    """Return the emptiest value of a schema, with one item in every list.
+def smallest_value(schema: dict[str, Any]) -> Any:
+    """Return the smallest value of a schema, with one item in every list.
 
-    Its length bounds the text that closing a reply adds.
+    Closing a reply adds at most as much text.
     """
     kind = schema["type"]
     if kind == "object":
-        return {name: emptiest(part) for name, part in schema["properties"].items()}
+        return {name: smallest_value(part) for name, part in schema["properties"].items()}
     if kind == "array":
-        return [emptiest(schema["items"])]
+        return [smallest_value(schema["items"])]
     return {"string": "", "boolean": False, "integer": max(schema.get("enum", (0,)))}[kind]

@@ -1,4 +1,4 @@
-"""The encoder's graph convolutions: our GATv2, or one of PyTorch Geometric by its class name.
+"""Makes the encoder's graph convolutions: our GATv2, or a class of PyTorch Geometric by name.
 
 Shapes: N nodes, E edges, D LM width.
 """
@@ -81,7 +81,7 @@ class PygConvolution(nn.Module):
         if missing := sorted(required - settings.keys() - {"self"}):
             raise ValueError(
                 f"config field model.encoder.conv: {name!r} given, it needs {', '.join(missing)} "
-                "beside channels, heads and dropout"
+                "in addition to channels, heads and dropout"
             )
         self.conv = class_(**settings)
 
@@ -91,7 +91,7 @@ class PygConvolution(nn.Module):
         Args:
             x: node states, [N, D].
             edge_index: source row and target row, [2, E].
-            edge_types: from 0, [E]; needed with ``edge_types: true``, else unused.
+            edge_types: type of each edge, from 0, [E]; unused unless ``edge_types`` is true.
 
         Returns:
             [N, D].
@@ -106,7 +106,7 @@ class PygConvolution(nn.Module):
 
 def _class_of(name: str) -> Any:
     """Return a convolution of PyTorch Geometric by its class name."""
-    from torch_geometric import nn as pyg  # imports for half a second; gatv2 needs none
+    from torch_geometric import nn as pyg  # takes half a second, and gatv2 does not need it
 
     class_ = getattr(pyg, name, None)
     is_class = isinstance(class_, type) and issubclass(class_, pyg.MessagePassing)
@@ -121,12 +121,12 @@ def _class_of(name: str) -> Any:
     )
 
 
-def check_attention(layers: nn.ModuleList, asked_by: str) -> None:
+def check_attention(layers: nn.ModuleList, needed_by: str) -> None:
     """Check that every layer returns its attention weights.
 
     Args:
-        layers: of the encoder.
-        asked_by: what needs the weights, for the message.
+        layers: layers of the encoder.
+        needed_by: what needs the weights, for the message.
 
     Raises:
         ValueError: a layer is a convolution of PyTorch Geometric.
@@ -135,5 +135,5 @@ def check_attention(layers: nn.ModuleList, asked_by: str) -> None:
         if not isinstance(layer, GATv2Layer):
             name = type(layer.conv).__name__ if isinstance(layer, PygConvolution) else type(layer)
             raise ValueError(
-                f"model.encoder.conv {name}: {asked_by} needs the attention weights of gatv2"
+                f"model.encoder.conv {name}: {needed_by} needs the attention weights of gatv2"
             )

@@ -1,8 +1,9 @@
-"""FSDP2: every process holds a shard of every weight and gathers a layer while it computes it.
+"""Shards a model over processes with FSDP2, and gathers sharded tensors.
 
-The launcher chooses it, so that a run's config and checkpoints are the same with and without:
+Every process holds a shard of every weight, and gathers a layer's weights to compute it. The
+launcher switches it on, so that a run's config and checkpoints are the same with and without:
 ``accelerate launch --config_file configs/accelerate/fsdp2.yaml``, or the variables that it sets.
-How weights are grouped is decided here, for GPUs and CPUs alike.
+The weights are grouped here and not by accelerate, on GPUs and CPUs alike.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ REFUSED = {
 """accelerate's settings that have no effect here, and the alternative."""
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """Return a tensor on CPU; a sharded one is gathered, which all processes must call."""
+def gather(tensor: Tensor) -> Tensor:
+    """Copy a tensor to the CPU; if it is sharded, every process must call this to gather it."""
     full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
     return full.detach().cpu().contiguous()
 
 
 def placed_like(value: Tensor, other: Tensor) -> Tensor:
-    """Place a whole tensor like another one: on its device, or with its sharding."""
+    """Move a full tensor to another one's device, or shard it like the other one."""
     if isinstance(other, DTensor):
         return distribute_tensor(
             value.to(other.device_mesh.device_type), other.device_mesh, other.placements
@@ -50,23 +51,25 @@ def sharding_wanted() -> bool:
     """Tell whether the launcher asks for FSDP: ``distributed_type: FSDP`` in accelerate's config.
 
     Raises:
-        ValueError: it asks for FSDP's first version, sets what would be ignored here, or started a
-            single process without a launcher.
+        ValueError: it asks for FSDP's first version, sets an option of ``REFUSED``, or started a
+            single process without a process group.
     """
     if not _is_true("ACCELERATE_USE_FSDP"):
         return False
     version = os.environ.get("FSDP_VERSION", "1")
     if version != "2":
-        raise ValueError(_not_so("FSDP_VERSION", version, "must be 2"))
+        raise ValueError(_wrong_setting("FSDP_VERSION", version, "must be 2"))
     for name, reason in REFUSED.items():
         if _is_true(name):
-            raise ValueError(_not_so(name, "true", f"must be false: {reason}"))
+            raise ValueError(_wrong_setting(name, "true", f"must be false: {reason}"))
     if not distributed.is_initialized():
-        raise ValueError("ACCELERATE_USE_FSDP: set for one process; start with accelerate launch")
+        raise ValueError(
+            "ACCELERATE_USE_FSDP: set, but there is no process group; start with accelerate launch"
+        )
     return True
 
 
-def _not_so(name: str, value: str, must: str) -> str:
+def _wrong_setting(name: str, value: str, must: str) -> str:
     return f"accelerate config field fsdp_config.{name.lower()}: {value} given, {must}"
 
 
@@ -78,7 +81,7 @@ def place(model: GraphLM, device: torch.device) -> GraphLM:
     """Move a model to its device; shard it over the processes if the launcher asks for it.
 
     Raises:
-        ValueError: of ``sharding_wanted`` and ``shard``.
+        ValueError: as ``sharding_wanted`` and ``shard``.
     """
     return shard(model, device) if sharding_wanted() else model.to(device)
 
@@ -86,12 +89,12 @@ def place(model: GraphLM, device: torch.device) -> GraphLM:
 def shard(model: GraphLM, device: torch.device) -> GraphLM:
     """Shard a model over all processes, in place: each decoder layer, the encoder, the rest.
 
-    The weights must be equal in all processes before. Make the optimizer afterwards, because it
-    must hold the shards. ``forward`` and ``generate`` then need all processes at the same time.
-    Shards move to the device one by one, so that no device ever holds the whole model.
+    All processes must start from equal weights. Make the optimizer afterwards, because it must
+    hold the shards. Every process must then call ``forward`` and ``generate`` at the same time.
+    Parts are moved to the device one by one, so that no device ever holds the full model.
 
     Raises:
-        ValueError: the base model is quantized, or its layers are not known.
+        ValueError: the base model is quantized, or its decoder layers are not found.
     """
     if model.config.quantization != "none":
         raise ValueError(
@@ -118,10 +121,10 @@ def is_sharded(model: nn.Module) -> bool:
 
 @contextmanager
 def process_group_ended() -> Iterator[None]:
-    """Destroy the process group at the end of the context, which all processes leave together.
+    """Destroy the process group at the end of the context, also on ``SystemExit``.
 
-    They may leave it by an exit code. The group's threads must not outlive the interpreter: a
-    process could abort with another code.
+    All processes must leave the context together. The group's threads must not outlive the
+    interpreter, because the process could then abort and lose its exit code.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""A memory-lean GATv2 layer that keeps no edge features for the backward pass (Brody et al., 2022).
+"""A memory-lean GATv2 layer (Brody et al., 2022), which stores no edge features for backward.
 
 Other implementations keep three tensors of E x H x C from forward to backward. Here an edge's score
 or gradient is computed from the rows of its two nodes when it is needed, one block of edges at a
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 CPU_BLOCK, GPU_BLOCK = 2**18, 2**22
-"""Elements of a block of edges: few enough for the CPU's cache, enough for all threads."""
+"""Elements in a block of edges: few enough for the CPU's cache, enough to use all threads."""
 
 
 class GATv2Layer(nn.Module):
@@ -37,16 +37,16 @@ class GATv2Layer(nn.Module):
         out_channels: C.
         heads: H.
         concat: concatenate the heads; False averages them.
-        negative_slope: of LeakyReLU.
-        dropout: share of attention weights set to zero while training.
+        negative_slope: negative slope of LeakyReLU.
+        dropout: fraction of the attention weights that are set to zero in training.
         add_self_loops: replace the self-loops of the input by one for each node.
         bias: add b, and biases to both linear maps.
-        share_weights: W_l is W_r.
-        num_edge_types: each type of edge, and self-loops as one more type, have a vector that is
-            added to W_l x_j in attention and message; initially zero. 0: no types.
+        share_weights: use one matrix for W_l and W_r.
+        num_edge_types: number of edge types; each, and self-loops as one more type, has a vector,
+            initially zero, that is added to W_l x_j in attention and message. 0: no types.
 
     Raises:
-        ValueError: heads or dropout out of range.
+        ValueError: heads or dropout are out of range.
     """
 
     def __init__(
@@ -101,13 +101,13 @@ class GATv2Layer(nn.Module):
         Args:
             x: node states, [N, F].
             edge_index: source row and target row, [2, edges].
-            edge_types: from 0, [edges]; needed with ``num_edge_types``, else unused.
+            edge_types: type of each edge, from 0, [edges]; unused if ``num_edge_types`` is 0.
 
         Returns:
             [N, C], or [N, H * C] for ``concat``.
 
         Raises:
-            IndexError: an edge refers to a node out of range (on a CPU).
+            IndexError: an edge refers to a node that does not exist (on a CPU).
         """
         return self._attend(x, edge_index, edge_types)[0]
 
@@ -151,14 +151,14 @@ class GATv2Layer(nn.Module):
         """Make one source row for each pair of a node and a type of its outgoing edges.
 
         Returns:
-            Rows of sources, [M, H, C]; rows of targets, [M, H, C], the first N of them nodes' and
-            the rest padding; edges between them.
+            Rows of sources, [M, H, C]; rows of targets, [M, H, C], the first N for the nodes and
+            the others padding; edges between these rows, [2, E].
         """
         kinds = self.num_edge_types + 1
         types = types[edge_index[0] != edge_index[1]] if self.add_self_loops else types
         loops = types.new_full((edges.shape[1] - len(types),), self.num_edge_types)
         keys, rows = torch.unique(edges[0] * kinds + torch.cat([types, loops]), return_inverse=True)
-        # the gradient of self.edge[...] would be summed edge by edge
+        # a matrix product: the backward pass of self.edge[...] would add edge by edge
         vectors = functional.one_hot(keys % kinds, kinds).to(self.edge.dtype) @ self.edge
         typed = left[keys // kinds] + vectors.view(-1, *left.shape[1:])
         missing = len(typed) - len(right)
@@ -193,16 +193,16 @@ def _glorot(parameter: Tensor) -> None:
 
 
 def _exact(kind: torch.dtype) -> torch.dtype:
-    """Return the type of sums and softmax: float32 at least."""
+    """Return the type in which sums and softmax are computed: at least float32."""
     return torch.promote_types(kind, torch.float32)
 
 
 class _Grouped(NamedTuple):
-    """Edges sorted by one of their ends, the owner."""
+    """Edges sorted by one of their nodes, the owner."""
 
     order: Tensor  # index of each edge before sorting, [E]
     owners: Tensor  # ascending, [E]
-    others: Tensor  # the other ends, [E]
+    others: Tensor  # the other node of each edge, [E]
     starts: Tensor  # first edge of each owner, and E at the end, [N + 1]
 
 
@@ -229,13 +229,13 @@ class _Attention(torch.autograd.Function):
         """Return output and attention weights, [E, H].
 
         Args:
-            ctx: for ``backward``.
+            ctx: autograd context for ``backward``.
             left: rows of sources, [N, H, C].
             right: rows of targets, [N, H, C].
             att: attention vectors, [H, C].
-            kept: factors of dropout, [E, H]; None without dropout.
+            kept: factor of each weight, 0 or 1 / (1 - dropout), [E, H]; None without dropout.
             edges: source row and target row, [2, E].
-            slope: of LeakyReLU.
+            slope: negative slope of LeakyReLU.
             concat: concatenate the heads; False averages them.
         """
         num_nodes, heads, width = left.shape
@@ -259,8 +259,8 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of left, right and att, which have no gradients themselves."""
-        # torch's once_differentiable gives zero second derivatives where grad needs no gradient
+        """Return the gradients of left, right and att; there are no second derivatives."""
+        # once_differentiable would return zeros, not fail, where grad needs no gradient
         if torch.is_grad_enabled():
             raise RuntimeError("GATv2Layer has no second derivative (create_graph=True)")
         left, right, att, alpha, kept, *grouped = ctx.saved_tensors
@@ -270,7 +270,9 @@ class _Attention(torch.autograd.Function):
         grad_shape = (num_nodes, heads if ctx.concat else 1, width)
         grad = grad.to(alpha.dtype).reshape(grad_shape).contiguous()
         scaled = alpha if ctx.concat else alpha / heads
-        scaled = scaled if kept is None else scaled * kept  # derivative of an output by a message
+        scaled = (
+            scaled if kept is None else scaled * kept
+        )  # derivative of an output with respect to a message
         with torch.autocast(left.device.type, enabled=False):
             along = _edge_values(sources, grad, by_target, lambda j, i, _: j.mul_(i).sum(1))
             along *= scaled
@@ -335,9 +337,9 @@ def _edge_values(
     graph: _Grouped,
     value: Callable[[Tensor, Tensor, int], Tensor],
 ) -> Tensor:
-    """Compute a value for each edge and head from its ends' rows, [E, H].
+    """Compute a value for each edge and head from the rows of its two nodes, [E, H].
 
-    ``value`` may overwrite the rows that it gets.
+    ``value`` may overwrite the rows that it is given.
     """
     heads = of_others.shape[1]
     values = of_others.new_empty(len(graph.owners), heads)
@@ -354,7 +356,7 @@ def _edge_values(
 def _scores(
     sources: Tensor, targets: Tensor, att: Tensor, slope: float, by_target: _Grouped
 ) -> Tensor:
-    """Compute each edge's attention before the softmax, [E, H]."""
+    """Compute each edge's attention score, before the softmax, [E, H]."""
 
     def score(source: Tensor, target: Tensor, head: int) -> Tensor:
         return functional.leaky_relu_(source.add_(target), slope) @ att[head]
@@ -375,13 +377,13 @@ def _node_sums(values: Tensor, graph: _Grouped) -> Tensor:
 
 
 def _sums(rows: Tensor, graph: _Grouped, weights: Tensor, head: int) -> Tensor:
-    """Sum the others' rows over each owner's edges, weighted, [N, C]."""
+    """Compute the weighted sum of the others' rows over each owner's edges, [N, C]."""
     matrix, at = _flat(rows, graph.others, head)
     return _bags(matrix, at, graph.starts, weights[:, head])
 
 
 def _bags(matrix: Tensor, at: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
-    """Sum rows from each start to the next, weighted, in a fixed order."""
+    """Compute the weighted sum of the rows from each start to the next, in a fixed order."""
     return functional.embedding_bag(
         at,
         matrix,

@@ -1,7 +1,7 @@
-"""Batched greedy decoding from embeddings, and log-probabilities of given answers.
+"""Decodes greedily from embeddings in batches, and computes log-probabilities of given answers.
 
 Finished rows are evicted from the batch, and the key-value cache is allocated once for the longest
-answer: a step costs only what the unfinished rows cost.
+answer, so that a step costs only as much as the unfinished rows.
 
 Shapes: B examples, L of them unfinished, T tokens of the padded prompts, D LM width,
 V vocabulary, K key-value heads, C width of a head, P proposed answers of up to A tokens.
@@ -21,31 +21,32 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 IGNORED_LABEL = -100
 PROPOSALS_AT_ONCE = 16
+"""Most proposals per forward pass, where a batch has fewer prompts."""
 TOKENS_AT_ONCE = 2**14
-"""Most prompt tokens per forward pass over proposals, where prompts are long."""
-REPLACING = {DynamicLayer, DynamicSlidingWindowLayer}
+"""Most prompt tokens per forward pass over proposals, where a batch has fewer prompts."""
+COPIED_ON_WRITE = {DynamicLayer, DynamicSlidingWindowLayer}
 """Cache layers that never write in place, so that a shallow copy is safe."""
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
-"""Layer types whose past is keys and values; a window is in the mask that the LM makes."""
+"""Layer types that cache keys and values alone; the LM's own mask limits windows."""
 
 
 class Generated(NamedTuple):
-    """Generated ids, [B, new], padded after the end of the turn; log-probability of each, [B]."""
+    """Generated ids, [B, new], padded after the end token; log-probability of each answer, [B]."""
 
     ids: Tensor
     logprobs: Tensor
 
 
-class RoomyLayer(DynamicLayer):
+class PreallocatedLayer(DynamicLayer):
     """Keys and values of one layer, preallocated for the longest answer.
 
     Args:
-        room: most tokens of a row, those of the prompt included.
+        capacity: most tokens of a row, those of the prompt included.
     """
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, capacity: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # transformers' is untyped
-        self.room = room
+        self.capacity = capacity
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *_: object, **__: object
@@ -55,7 +56,7 @@ class RoomyLayer(DynamicLayer):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self._stores = [
-                new.new_empty((*new.shape[:2], self.room, new.shape[3]))
+                new.new_empty((*new.shape[:2], self.capacity, new.shape[3]))
                 for new in (key_states, value_states)
             ]
         end = start + key_states.shape[2]
@@ -65,20 +66,20 @@ class RoomyLayer(DynamicLayer):
         return self.keys, self.values
 
     def held(self) -> tuple[Tensor, Tensor]:
-        """Return all keys and values, [L, K, tokens, C] each."""
+        """Return the stored keys and values, [L, K, tokens, C] each."""
         assert self.keys is not None, "nothing was written"
         assert self.values is not None, "nothing was written"
         return self.keys, self.values
 
     def keep(self, holes: Tensor, movers: Tensor, num_rows: int) -> None:
-        """Keep the first rows, after moving rows into the slots of evicted ones.
+        """Keep the first rows, after moving other rows into the slots of evicted ones.
 
         Args:
             holes: slots of evicted rows among the first ``num_rows``.
-            movers: rows to move there, as many.
-            num_rows: rows that are left.
+            movers: rows to move there, as many as ``holes``.
+            num_rows: number of rows that are kept.
         """
-        if not self.is_initialized:  # a layer that reads another layer's keys and values
+        if not self.is_initialized:  # the layer shares another layer's keys and values
             return
         length = self.get_seq_length()
         for store in self._stores:
@@ -87,51 +88,54 @@ class RoomyLayer(DynamicLayer):
 
 
 class Past:
-    """Keys and values of a conversation's last prompt, reused for a common prefix of the next one.
+    """Prefix cache: keys and values of a conversation's last prompt, reused for the next one.
 
-    One row, without padding. The common prefix is found by comparing embeddings bit for bit, so
-    that node states which another graph has changed are never reused.
+    It holds one row, without padding. The common prefix is found by comparing embeddings bit for
+    bit, so that node states which differ in another graph are never reused.
     """
 
     def __init__(self) -> None:
         self._embeddings: Tensor | None = None
         self._layers: list[tuple[Tensor, Tensor]] = []
 
-    def known(self, embeddings: Tensor) -> int:
-        """Return how many first positions of a prompt, [1, T, D], are in the cache."""
+    def num_cached(self, embeddings: Tensor) -> int:
+        """Return the length of the common prefix of a prompt, [1, T, D], and the last prompt."""
         if self._embeddings is None:
             return 0
         # the last position is always computed: the first token of the answer comes from it
         return common_start(embeddings[0, :-1], self._embeddings[0])
 
-    def give(self, cache: Cache, length: int) -> None:
-        """Fill the first positions of an empty cache."""
+    def fill(self, cache: Cache, length: int) -> None:
+        """Copy the first ``length`` positions into an empty cache."""
         for layer, (keys, values) in zip(cache.layers, self._layers, strict=True):
-            assert isinstance(layer, RoomyLayer), "the cache of another LM"
+            assert isinstance(layer, PreallocatedLayer), "the cache of another LM"
             layer.update(keys[:, :, :length], values[:, :, :length])
 
-    def take(self, cache: Cache, embeddings: Tensor) -> None:
-        """Keep the keys and values of a prompt, [1, T, D], that has just filled a cache."""
-        roomy = [layer for layer in cache.layers if isinstance(layer, RoomyLayer)]
-        if len(roomy) == len(cache.layers) and all(layer.is_initialized for layer in roomy):
-            self._embeddings = None  # an interrupt between the assignments leaves no mixture
-            self._layers = [layer.held() for layer in roomy]
+    def update(self, cache: Cache, embeddings: Tensor) -> None:
+        """Store the keys and values of a prompt, [1, T, D], from the cache that it has filled."""
+        layers = [layer for layer in cache.layers if isinstance(layer, PreallocatedLayer)]
+        if len(layers) == len(cache.layers) and all(layer.is_initialized for layer in layers):
+            self._embeddings = None  # first: an interrupt must not leave a mixture
+            self._layers = [layer.held() for layer in layers]
             self._embeddings = embeddings
 
 
 def common_start(one: Tensor, other: Tensor) -> int:
-    """Return how many first rows of two matrices are equal, bit for bit."""
+    """Return the number of leading rows in which two matrices are equal, bit for bit."""
     length = min(len(one), len(other))
     return int((one[:length] == other[:length]).all(1).long().cumprod(0).sum())
 
 
-def key_value_cache(lm: PreTrainedModel, room: int) -> Cache:
-    """Make an empty cache for rows of up to ``room`` tokens; transformers' own for other layers."""
+def key_value_cache(lm: PreTrainedModel, capacity: int) -> Cache:
+    """Make an empty cache for rows of up to ``capacity`` tokens.
+
+    LMs with other layers than attention get transformers' own dynamic cache.
+    """
     config = lm.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if kinds - ATTENTION or lm._is_stateful:
         return DynamicCache(config=config)
-    return Cache(layers=[RoomyLayer(room) for _ in range(config.num_hidden_layers)])
+    return Cache(layers=[PreallocatedLayer(capacity) for _ in range(config.num_hidden_layers)])
 
 
 @torch.no_grad()
@@ -150,30 +154,30 @@ def greedy(
 
     Args:
         lm: a causal LM of transformers, or PEFT's wrapper of one.
-        embeddings: of the prompts, padded on the left, [B, T, D].
+        embeddings: input embeddings of the prompts, padded on the left, [B, T, D].
         attention_mask: False on padding, [B, T].
-        position_ids: [B, T].
-        max_new_tokens: longest answer.
+        position_ids: position of each token in its prompt, [B, T].
+        max_new_tokens: most tokens of an answer.
         ends: ids that end an answer; the first one pads shorter answers.
         on_token: called after every step with the new ids, [B].
-        synced: all processes gather each layer together, so that none may stop before the others.
-        past: of the conversation, where B is 1; it is read and updated.
+        synced: whether the model is sharded: then no process may stop before the others.
+        past: prefix cache of the conversation, if B is 1; it is read and updated.
     """
     assert past is None or len(embeddings) == 1, "a past belongs to one conversation"
     ids = ends[:1].repeat(len(embeddings), max_new_tokens)
     logprobs = torch.zeros(len(embeddings), device=ids.device)
     rows = _Rows(lm, attention_mask, position_ids, max_new_tokens)
-    known = 0 if past is None else rows.continue_from(past, embeddings)
-    inputs, step = {"inputs_embeds": embeddings[:, known:]}, 0
+    cached = 0 if past is None else rows.continue_from(past, embeddings)
+    inputs, step = {"inputs_embeds": embeddings[:, cached:]}, 0
     while _any_process(
         going := len(rows.indices) > 0 and step < max_new_tokens, synced=synced, device=ids.device
     ):
-        if not going:  # the others need this process's part of every layer
+        if not going:  # the other processes gather this one's shard of every layer
             lm(inputs_embeds=embeddings[:1, -1:], use_cache=False)
             continue
         logits = rows.logits(inputs)  # [L, V]
         if past is not None and step == 0:
-            past.take(rows.cache, embeddings)
+            past.update(rows.cache, embeddings)
         best, chosen = logits.max(-1)  # [L]
         ids[rows.indices, step] = chosen
         logprobs[rows.indices] += best - logits.logsumexp(-1)
@@ -189,7 +193,7 @@ class _Rows:
     """The unfinished rows with their cache, mask and positions.
 
     Attributes:
-        indices: of the rows in the batch, [L].
+        indices: indices of the rows in the batch, [L].
     """
 
     def __init__(
@@ -199,18 +203,18 @@ class _Rows:
         self.lm = lm
         self.cache = key_value_cache(lm, length + max_new_tokens)
         self.indices = torch.arange(num, device=attention_mask.device)  # [L]
-        self.mask: Tensor | None = None  # [L, T + new]; no mask at all is the fastest
+        self.mask: Tensor | None = None  # [L, T + new]; None is faster than a mask of ones
         if not attention_mask.all():
             self.mask = functional.pad(attention_mask.long(), (0, max_new_tokens), value=1)
         self.positions = position_ids  # [L, T], then [L, 1]
         self.length = length
 
     def continue_from(self, past: Past, embeddings: Tensor) -> int:
-        """Fill the cache with a prompt's known prefix; return its length."""
-        if known := past.known(embeddings):
-            past.give(self.cache, known)
-            self.positions = self.positions[:, known:]
-        return known
+        """Fill the cache with the prefix that ``past`` holds; return its length."""
+        if cached := past.num_cached(embeddings):
+            past.fill(self.cache, cached)
+            self.positions = self.positions[:, cached:]
+        return cached
 
     def logits(self, inputs: dict[str, Tensor]) -> Tensor:
         """Compute the logits of every row's next token, in float32, [L, V]."""
@@ -227,7 +231,7 @@ class _Rows:
         return logits
 
     def keep(self, live: Tensor) -> Tensor:
-        """Evict the rows that are not live, [L]; return the former slot of every kept row."""
+        """Evict the rows where ``live``, [L], is False; return the old slot of every kept row."""
         slots = torch.arange(len(live), device=live.device)
         if not (kept := live.tolist()).count(False):
             self.positions = self.positions[:, -1:] + 1
@@ -240,7 +244,7 @@ class _Rows:
             self.cache.reorder_cache(cast(torch.LongTensor, order))
         else:
             for layer in self.cache.layers:
-                assert isinstance(layer, RoomyLayer), type(layer)
+                assert isinstance(layer, PreallocatedLayer), type(layer)
                 layer.keep(holes, movers, num)
         self.indices = self.indices[order]
         self.positions = self.positions[order, -1:] + 1
@@ -249,7 +253,7 @@ class _Rows:
 
 
 def _any_process(going: bool, *, synced: bool, device: torch.device) -> bool:
-    """Tell whether this process still generates or, where ``synced``, any other."""
+    """Tell whether this process or, where ``synced``, any process is still generating."""
     if not synced:
         return going
     flag = torch.tensor(float(going), device=device)
@@ -269,10 +273,10 @@ def answer_logprobs(
     """Compute the log-probability of given answers, [P]; each prompt is computed once.
 
     Args:
-        lm, embeddings, attention_mask, position_ids: as of ``greedy``.
+        lm, embeddings, attention_mask, position_ids: as for ``greedy``.
         answer_ids: the answers with their end of the turn, at least one token each, padded on the
             right with ``IGNORED_LABEL``, grouped by prompt, [P, A].
-        num_answers: of each prompt, [B].
+        num_answers: number of answers of each prompt, [B].
     """
     cache = DynamicCache(config=lm.config)
     output = lm(
@@ -287,7 +291,7 @@ def answer_logprobs(
     owners = torch.repeat_interleave(num_answers)  # [P]
     found = first[owners, answer_ids[:, 0]]
     mask = functional.pad(attention_mask.long(), (0, answer_ids.shape[1] - 1), value=1)
-    # copies take no more memory than the cache itself or a few of its rows
+    # the copy of the cache takes no more memory than the cache itself or a few of its rows
     few = min(PROPOSALS_AT_ONCE, TOKENS_AT_ONCE // embeddings.shape[1])
     for part in torch.arange(len(owners), device=owners.device).split(max(len(embeddings), few)):
         ids, rows = answer_ids[part], owners[part]
@@ -315,10 +319,10 @@ def _logprobs(logits: Tensor, ids: Tensor) -> Tensor:
 
 
 def _rows_of(cache: Cache, rows: Tensor) -> Cache:
-    """Return rows of a cache, repeated as ``rows`` says, without changing the cache."""
+    """Return a copy of a cache with the given rows, which may repeat."""
     chosen = copy(cache)
     chosen.layers = [
-        copy(layer) if type(layer) in REPLACING else deepcopy(layer) for layer in cache.layers
+        copy(layer) if type(layer) in COPIED_ON_WRITE else deepcopy(layer) for layer in cache.layers
     ]
     chosen.reorder_cache(cast(torch.LongTensor, rows))
     return chosen

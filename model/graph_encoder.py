@@ -1,4 +1,4 @@
-"""The evidence graph's encoder: GATv2 over the LM's token embeddings (paper, section 4.4).
+"""Encodes the evidence graph: GATv2 over the LM's token embeddings (paper, section 4.4).
 
 Shapes: N nodes, E edges, D LM width, H heads.
 """
@@ -13,7 +13,7 @@ from turngraph.model.convolutions import make_convolution
 
 
 class GraphEncoder(nn.Module):
-    r"""Encodes token ids and edges as node states.
+    r"""Graph encoder: computes node states from token ids and edges.
 
     Equations 3 to 5 of the paper, with :math:`\psi` of Brody et al. (2022):
 
@@ -21,8 +21,8 @@ class GraphEncoder(nn.Module):
         x_i' = \sigma \Big( \sum_{j \in \mathcal{N}_i} \alpha_{ij} W x_j \Big), \quad
         \alpha_{ij} = \mathrm{softmax}_j \; a^\top \mathrm{LeakyReLU}(W [x_i \oplus x_j])
 
-    A layer is ``model.gatv2.GATv2Layer``, or another convolution (``config.conv``). Where the
-    paper is silent:
+    A layer is ``model.gatv2.GATv2Layer``, or another convolution (``config.conv``). Choices that
+    the paper does not state:
 
     - Self-loops are added: without them a chain's first token has no neighbour, and no token keeps
       its own embedding.
@@ -37,6 +37,9 @@ class GraphEncoder(nn.Module):
         token_embeddings: the LM's input embeddings, [vocabulary, D]; copied, so that training
             does not change the LM's own.
         config: convolution, layers, heads, dropout, residual, node embeddings.
+
+    Attributes:
+        relative_change: mean over nodes of |state - embedding| / |embedding|, of the last call.
     """
 
     def __init__(self, token_embeddings: Tensor, config: EncoderConfig) -> None:

@@ -1,7 +1,7 @@
-"""The causal LM that reads node states as a soft prompt (paper, sections 4.5 and 4.6).
+"""Causal LM that reads node states as a soft prompt (paper, sections 4.5 and 4.6).
 
-Shapes: B examples (1 where they are packed into one row), T tokens, N nodes, E edges, D LM width,
-V vocabulary, A answer tokens.
+Shapes: B examples (1 if they are packed into one row), T tokens, N nodes, E edges, D LM width,
+V vocabulary, A answer tokens, P given answers.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class GraphLM(nn.Module):
                 config.trust_remote_code,
             )
         base.requires_grad_(False)
-        # now: the weights may be sharded later; on the meta device there are none
+        # computed before the weights may be sharded; on the meta device they have no values
         self.base_fingerprint = "" if base.device.type == "meta" else fingerprint(base)
         self.lm: PreTrainedModel | PeftModel | None = None
         self.encoder: GraphEncoder | None = None
@@ -125,7 +125,7 @@ class GraphLM(nn.Module):
 
     @property
     def max_tokens(self) -> int | None:
-        """The number of positions for prompt and answer; None if there is no limit."""
+        """The most tokens that prompt and answer may have together; None if there is no limit."""
         if self.lm is None:
             return None
         return getattr(self.lm.config.get_text_config(), "max_position_embeddings", None)
@@ -154,8 +154,8 @@ class GraphLM(nn.Module):
         """Compute next-token logits.
 
         Args:
-            batch: with padding on either side, or packed.
-            keep: True at the positions to compute, [B, T]; 0 computes all.
+            batch: a batch with padding on either side, or packed.
+            keep: True at the positions to compute, [B, T]; 0: compute all.
 
         Returns:
             [B, T, V], or [A, V] for the A kept positions, row after row.
@@ -170,8 +170,8 @@ class GraphLM(nn.Module):
             if mask is None and not self._packing_checked:
                 check_packing(self.causal_lm)
                 self._packing_checked = True
-            # Right padding needs no mask under causal attention, which is fastest without one; with
-            # a mask or a cache the LM does not recognise packed examples.
+            # Under causal attention right padding needs no mask, and no mask is fastest; with a
+            # mask or a cache the LM would not recognise packed examples.
             needed = None if batch.padded_right else mask
             output = self.causal_lm(
                 inputs_embeds=self.input_embeddings(batch),
@@ -194,6 +194,10 @@ class GraphLM(nn.Module):
         Logits are computed only where there are labels. With ``answers: nodes`` it is the
         cross-entropy of the gold candidates. The loss is a sum, not a mean: the training loop
         divides by the answer tokens of the whole step.
+
+        Raises:
+            ValueError: the device does not support the config's dtype or attention, or packed
+                examples would see each other.
         """
         check_device(self.config, self.device)
         if self.scorer is not None:
@@ -233,12 +237,12 @@ class GraphLM(nn.Module):
         """Generate answers greedily.
 
         Args:
-            batch: padded on the left, without targets.
-            max_new_tokens: longest answer.
+            batch: a batch padded on the left, without targets.
+            max_new_tokens: most tokens of an answer.
             end_id: token that ends a turn; the base model's own end tokens end it as well.
             on_token: called after every step with the new ids, [B]; finished rows get ``end_id``.
-            past: of a conversation that is answered turn by turn: the prefix that a prompt shares
-                with the previous prompt is not computed again.
+            past: prefix cache of a conversation, if B is 1: the prefix that a prompt shares with
+                the previous one is not computed again.
         """
         ends = torch.tensor(self.end_ids(end_id), device=batch.input_ids.device)
         assert batch.attention_mask is not None, "packed"
@@ -260,10 +264,10 @@ class GraphLM(nn.Module):
         """Compute the LM's log-probability of given answers, [P].
 
         Args:
-            batch: padded on the left, without targets.
+            batch: a batch padded on the left, without targets.
             answer_ids: tokens of the answers with their end token, padded on the right with
                 ``IGNORED_LABEL``, grouped by example, [P, A].
-            num_answers: of each example, [B].
+            num_answers: number of answers of each example, [B].
         """
         assert batch.attention_mask is not None, "packed"
         with self._autocast(), self._not_compiled():
@@ -277,7 +281,7 @@ class GraphLM(nn.Module):
             )
 
     def _not_compiled(self) -> AbstractContextManager[None]:
-        """Run eagerly: a growing cache has too many shapes to compile for."""
+        """Return a context without torch.compile, as a growing cache has too many shapes for it."""
         if not self.config.compile:
             return nullcontext()
         eager: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
@@ -301,8 +305,8 @@ class GraphLM(nn.Module):
 def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """Sum the cross-entropy in float32, chunk by chunk where there are many answer tokens.
 
-    A chunk's float32 copies are recomputed in the backward pass. The logits themselves are kept in
-    the LM's type: they are small beside the activations of the other tokens.
+    The float32 copies of a chunk are recomputed in the backward pass. The logits themselves are
+    kept in the LM's type: they are small compared to the activations of the other tokens.
 
     Args:
         logits: [A, V].

@@ -16,14 +16,14 @@ from turngraph.model.graph_lm import BatchLike, GraphLM
 
 @torch.no_grad()
 def merged_lm(model: GraphLM, dtype: torch.dtype, end_id: int) -> PreTrainedModel:
-    """Return the LM with LoRA added to its weights, on CPU, as transformers saves and loads it.
+    """Merge LoRA into the LM's weights; return a plain transformers model, on CPU.
 
-    The sum W + (alpha / r) B A is taken in float32 and rounded once, to ``dtype``.
+    The sum W + (alpha / r) B A is computed in float32 and rounded once, to ``dtype``.
 
     Args:
-        model: consumed; its base model must not be quantized.
-        dtype: of the merged weights.
-        end_id: token that ends a turn; it enters the generation config, which is greedy.
+        model: a model without quantization; it is changed in place and not usable afterwards.
+        dtype: type of the merged weights.
+        end_id: token that ends a turn; the generation config, which is greedy, gets it.
     """
     assert not getattr(model.lm, "is_quantized", False), "loaded without quantization"
     lm: PreTrainedModel = model.causal_lm.cpu().float()  # in place
@@ -47,7 +47,7 @@ def _end_ids(lm: PreTrainedModel, end_id: int) -> list[int]:
 
 
 def _untie_adapted_head(lm: PeftModel) -> None:
-    """Untie an adapted head, so that its update does not change the embeddings."""
+    """Untie an adapted output head from the embeddings, which must not get its update."""
     head = lm.get_output_embeddings()
     if isinstance(head, BaseTunerLayer):
         layer = head.get_base_layer()
@@ -57,8 +57,7 @@ def _untie_adapted_head(lm: PeftModel) -> None:
 
 @torch.no_grad()
 def prompt_embeddings(model: GraphLM, batch: BatchLike) -> list[Tensor]:
-    """Return the LM's input of each prompt of a batch, without padding: [T, D], on CPU."""
-    assert batch.attention_mask is not None, "packed"
+    """Return the input embeddings of each prompt of a batch, without padding, [T, D], on CPU."""
     with model._autocast():
         embedded = model.input_embeddings(batch)  # [B, T, D]
     assert batch.attention_mask is not None, "packed"

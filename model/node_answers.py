@@ -1,7 +1,8 @@
 """Scores entities of the evidence as answers, by a GATv2 over the token graph, without an LM.
 
 EXPLAIGNN (Christmann et al., 2023) scores entities in a graph of passages and entities. Here an
-entity is scored at its mentions in the token graph, so that a cell is read with its header and row.
+entity is scored at its mentions in the token graph, so that a cell's score depends on its header
+and row.
 
 Shapes: N nodes, E edges, D LM width, W width, S segments (passages, and the question of each
 example), M mentions, C candidate entities of B examples.
@@ -33,7 +34,7 @@ class CandidatesLike(Protocol):
 
 
 class NodeAnswers(nn.Module):
-    """Computes the log-probability of each entity of E_t.
+    """Scorer that computes the log-probability of each entity of E_t as the answer.
 
     Nodes are the LM's frozen token embeddings, normalised and projected, plus a vector on nodes of
     the question. After the GATv2 layers a mention is represented by its last token's state, pooled
@@ -42,7 +43,7 @@ class NodeAnswers(nn.Module):
 
     Args:
         token_embeddings: the LM's input embeddings, [vocabulary, D]; copied.
-        config: sizes.
+        config: number of layers, width, heads, dropout.
     """
 
     def __init__(self, token_embeddings: Tensor, config: ScorerConfig) -> None:
@@ -66,7 +67,7 @@ class NodeAnswers(nn.Module):
         )
 
     def forward(
-        self, node_ids: Tensor, edge_index: Tensor, edge_types: Tensor, among: CandidatesLike
+        self, node_ids: Tensor, edge_index: Tensor, edge_types: Tensor, candidates: CandidatesLike
     ) -> Tensor:
         """Compute each candidate's log-probability within its example, [C].
 
@@ -74,11 +75,11 @@ class NodeAnswers(nn.Module):
             node_ids: token ids, [N].
             edge_index: source row and target row, [2, E].
             edge_types: index of each edge's type in ``EDGE_TYPES``, [E].
-            among: the candidates, M of their mentions.
+            candidates: the C candidates with their M mentions.
         """
-        is_question = torch.zeros_like(among.segment_sizes)
-        is_question[among.questions] = 1
-        is_question = is_question.repeat_interleave(among.segment_sizes)[:, None]  # [N, 1]
+        is_question = torch.zeros_like(candidates.segment_sizes)
+        is_question[candidates.questions] = 1
+        is_question = is_question.repeat_interleave(candidates.segment_sizes)[:, None]  # [N, 1]
         embedded = self.embeddings(node_ids).float()
         embedded = functional.layer_norm(embedded, embedded.shape[1:])  # [N, D]
         states = self.norms[0](self.project(embedded) + is_question * self.question)
@@ -86,32 +87,32 @@ class NodeAnswers(nn.Module):
         for layer, norm in zip(self.layers, self.norms[1:], strict=True):
             change = functional.gelu(layer(states, edge_index, edge_types))
             states = norm(states + self.dropout(change))
-        scores = self.score(self._mentions(states, among)).squeeze(1)  # [M]
-        scores = log_sum_exp(scores, among.num_mentions)  # [C]
-        total = log_sum_exp(scores, among.num_candidates)  # [B]
-        return scores - total.repeat_interleave(among.num_candidates)
+        scores = self.score(self._mentions(states, candidates)).squeeze(1)  # [M]
+        scores = log_sum_exp(scores, candidates.num_mentions)  # [C]
+        total = log_sum_exp(scores, candidates.num_candidates)  # [B]
+        return scores - total.repeat_interleave(candidates.num_candidates)
 
-    def _mentions(self, states: Tensor, among: CandidatesLike) -> Tensor:
-        """Return the features that each mention is scored by, [M, 6 W + features]."""
-        sizes = among.segment_sizes
+    def _mentions(self, states: Tensor, candidates: CandidatesLike) -> Tensor:
+        """Return the features from which each mention is scored, [M, 6 W + features]."""
+        sizes = candidates.segment_sizes
         most = torch.segment_reduce(states, "max", lengths=sizes)  # [S, W]
         means = torch.segment_reduce(states, "mean", lengths=sizes)
         means = torch.where(sizes[:, None] > 0, means, 0.0)  # a question may be empty
-        examples = torch.repeat_interleave(among.num_candidates).repeat_interleave(
-            among.num_mentions
+        examples = torch.repeat_interleave(candidates.num_candidates).repeat_interleave(
+            candidates.num_mentions
         )
-        question = means[among.questions][examples]  # [M, W]
-        own, passage = states[among.nodes], means[among.segments]
-        features = among.features[among.segments]
-        highest = most[among.segments]
+        question = means[candidates.questions][examples]  # [M, W]
+        own, passage = states[candidates.nodes], means[candidates.segments]
+        features = candidates.features[candidates.segments]
+        highest = most[candidates.segments]
         parts = (own, own * question, question, passage, highest, passage * question, features)
         return torch.cat(parts, 1)
 
-    def loss(self, logprobs: Tensor, among: CandidatesLike) -> Tensor:
-        """Sum -log p of the gold candidates over the examples that have one."""
-        assert among.gold is not None, "no targets"
-        kept = torch.where(among.gold, logprobs, -torch.inf)
-        held = log_sum_exp(kept, among.num_candidates)
+    def loss(self, logprobs: Tensor, candidates: CandidatesLike) -> Tensor:
+        """Sum -log p(any gold candidate) over the examples that have a gold candidate."""
+        assert candidates.gold is not None, "no targets"
+        kept = torch.where(candidates.gold, logprobs, -torch.inf)
+        held = log_sum_exp(kept, candidates.num_candidates)
         return -held[held > -torch.inf].sum()
 
     def saved_state(self) -> dict[str, Tensor]:
@@ -124,7 +125,7 @@ def log_sum_exp(values: Tensor, lengths: Tensor) -> Tensor:
 
     Args:
         values: [K].
-        lengths: of the parts, with sum K, [P].
+        lengths: lengths of the parts, which sum to K, [P].
 
     Returns:
         [P].

@@ -8,19 +8,20 @@ from transformers import PreTrainedModel
 from turngraph.model.base_model import embedding_table
 
 PROBE_TOKENS = 8
+"""Length of each of the two examples."""
 TOLERANCE = 0.02
-"""Largest relative change of a token's logits that is rounding, in bf16 too."""
+"""Largest relative change of a token's logits that counts as rounding error, bf16 included."""
 
 
 @torch.no_grad()
 def check_packing(lm: PreTrainedModel) -> None:
     """Check that two short examples have the same logits in either order of packing.
 
-    transformers recognises packed examples by positions that restart at 0. For that an LM has to
-    pass the positions to its attention; many older LMs and all with a recurrent state do not.
+    transformers recognises packed examples by positions that restart at 0. An LM must pass the
+    positions to its attention for that; many older LMs, and all with a recurrent state, do not.
 
     Args:
-        lm: the base model, with adapters or without.
+        lm: the base model, with or without adapters.
 
     Raises:
         ValueError: an example's logits depend on the example before it.

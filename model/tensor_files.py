@@ -1,4 +1,4 @@
-"""Reads files of tensors whose names, shapes and types are known before anything is allocated."""
+"""Reads safetensors files after checking names, shapes and types, so nothing else is allocated."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ def check_tensors(path: Path, expected: Mapping[str, Tensor]) -> None:
     """Check the header of a safetensors file; the tensors themselves are not read.
 
     Args:
-        path: of the file.
-        expected: tensors of the same names, shapes and types, which may be on the meta device.
+        path: path of the file.
+        expected: tensors with the names, shapes and types that the file must have; they may be on
+            the meta device.
 
     Raises:
-        ValueError: the file is damaged, or its tensors are others.
+        ValueError: the file is damaged, or has other names, shapes or types.
     """
     try:
         with safe_open(path, "pt") as file:
@@ -34,8 +35,8 @@ def check_tensors(path: Path, expected: Mapping[str, Tensor]) -> None:
     if names != expected.keys():
         other = sorted(names ^ expected.keys())
         raise ValueError(
-            f"{path}: it has {len(names)} tensors and the model {len(expected)}; only one of them "
-            f"has {', '.join(map(repr, other[:3]))}"
+            f"{path}: it has {len(names)} tensors and the model {len(expected)}; in only one of "
+            f"the two are {', '.join(map(repr, other[:3]))}"
         )
     for name, tensor in expected.items():
         shape, kind = tuple(tensor.shape), TYPES[tensor.dtype]
@@ -47,7 +48,7 @@ def check_tensors(path: Path, expected: Mapping[str, Tensor]) -> None:
 
 
 def read_tensors(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Read the tensors of a file; each has the name, shape and type of an expected one.
+    """Read a safetensors file whose tensors must match the expected ones.
 
     Raises:
         ValueError: as ``check_tensors``, or a value is not finite.

@@ -190,8 +190,8 @@ def test_configs_are_frozen(given: Any) -> None:
         ("evidence: {memory: sometimes}\n", 2, "must be one of none, rerank, random"),
         ("evidence: 3\n", 2, "evidence: 3 given, must be a mapping of fields"),
         ("evidence: null\n", 2, "must be a mapping of fields"),
-        ("model: {base_model: 3}\n", 2, "model.base_model: 3 given, must be a text"),
-        ("model: {lora: {target_modules: q_proj}}\n", 2, "must be a list of texts"),
+        ("model: {base_model: 3}\n", 2, "model.base_model: 3 given, must be a string"),
+        ("model: {lora: {target_modules: q_proj}}\n", 2, "must be a list of strings"),
         ("model: {lora: yes}\n", 2, "must be a mapping of fields or null"),
         ("training: {max_steps: 1.5}\n", 2, "must be a whole number or null"),
         ("data: {train: y}\n", 2, "field data: given twice"),
@@ -253,7 +253,7 @@ def test_training_needs_a_file_and_an_untrained_checkpoint_none(write: Any) -> N
         (b"data: \xff\n", "not YAML"),
         (
             "data: {train: !!python/object/apply:os.getcwd []}\n",
-            "line 1, field data.train: no value of a config",
+            "line 1, field data.train: not a value that a config can hold",
         ),
     ],
 )

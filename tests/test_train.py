@@ -329,9 +329,9 @@ def test_a_dry_run_begins_with_the_largest_batch() -> None:
     examples[4] = replace(examples[4], target_ids=[*range(20, 90), *examples[4].target_ids])
     schedule = BatchSchedule(examples, TrainingConfig(batches_per_step=1, num_epochs=20))
     trial = Trial(schedule, examples)
-    assert schedule.step(trial.numbers[0]) == [[4]]
-    assert trial.numbers[1:] == [0, 20, 40, 60, 80, 99, 119, 139, 159, 179]
-    assert trial.sizes[trial.numbers[0]] == examples[4].num_tokens
+    assert schedule.step(trial.indices[0]) == [[4]]
+    assert trial.indices[1:] == [0, 20, 40, 60, 80, 99, 119, 139, 159, 179]
+    assert trial.sizes[trial.indices[0]] == examples[4].num_tokens
 
 
 def test_best_is_the_best_on_tune_and_last_the_last(

@@ -1,4 +1,4 @@
-"""Reports a run's memory, advice when memory runs out, and statistics of non-finite steps."""
+"""Reports memory by use, advises when memory runs out, and describes non-finite steps."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from turngraph.model.device_memory import device_memory, is_out_of_memory, peak_memory
-from turngraph.model.distributed import whole
+from turngraph.model.distributed import gather
 from turngraph.model.graph_lm import BatchLike, GraphLM
 
 
 def memory_lines(model: GraphLM, optimizer: Optimizer, before: int) -> list[str]:
-    """Return lines on this process's measured memory, by part.
+    """Return lines of text that report this process's measured memory, by use.
 
     Args:
-        model: after some training steps.
-        optimizer: of the model.
-        before: ``peak_memory`` with the model and before the first step.
+        model: the model, after some training steps.
+        optimizer: optimizer of the model.
+        before: ``peak_memory`` after the model was loaded, before the first step.
     """
-    peak, has = peak_memory(model.device), device_memory(model.device)
+    peak, total = peak_memory(model.device), device_memory(model.device)
     trained = [p for p in model.parameters() if p.requires_grad]
     frozen = [p for p in model.parameters() if not p.requires_grad]
     state = [t for values in optimizer.state.values() for t in values.values()]
@@ -37,14 +37,14 @@ def memory_lines(model: GraphLM, optimizer: Optimizer, before: int) -> list[str]
         "optimizer": _bytes([t for t in state if isinstance(t, Tensor)]),
     }
     rest = peak - sum(parts.values())
-    fits = "fits" if peak <= has else "does not fit"
+    fits = "fits" if peak <= total else "does not fit"
     return [
         f"parameters    {sum(p.numel() for p in trained)} trainable, "
         f"{sum(p.numel() for p in frozen)} frozen",
         "memory        " + ", ".join(f"{n} {_gib(b)}" for n, b in parts.items()),
-        f"              activations and all else {_gib(rest)} (before the first step the process "
-        f"had needed {_gib(before)})",
-        f"              peak {_gib(peak)} of {_gib(has)}: {fits}",
+        f"              activations and other {_gib(rest)} (peak before the first step: "
+        f"{_gib(before)})",
+        f"              peak {_gib(peak)} of {_gib(total)}: {fits}",
     ]
 
 
@@ -59,14 +59,14 @@ def _gib(num_bytes: int) -> str:
 
 @contextmanager
 def memory_advice(batch: BatchLike, largest: int) -> Iterator[None]:
-    """Turn an out-of-memory error into one that names settings that would fit.
+    """Turn an out-of-memory error into one that names settings to change.
 
     Args:
-        batch: computed inside the context.
-        largest: tokens, padding included, of the largest batch that fitted before; 0 if none did.
+        batch: the batch that is computed inside the context.
+        largest: tokens, padding included, of the largest batch that fitted so far; 0 if none.
 
     Raises:
-        ValueError: out of memory.
+        ValueError: memory ran out.
     """
     try:
         yield
@@ -74,7 +74,7 @@ def memory_advice(batch: BatchLike, largest: int) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         rows, length = batch.input_ids.shape
-        if rows == 1 and batch.attention_mask is None:  # packed: its examples count
+        if rows == 1 and batch.attention_mask is None:  # packed: count its examples
             rows = max(int((batch.position_ids == 0).sum()), 1)
             length = -(-length // rows)
         reason = str(error).strip().split("\n")[0]
@@ -98,13 +98,13 @@ def not_finite_report(
     """Return statistics of a step whose loss or gradient is not finite.
 
     Args:
-        model: with the weights from before the step.
-        batches: of the step.
-        keys: of the questions in each batch.
+        model: the model, with its weights before the step.
+        batches: the batches of the step.
+        keys: keys of the examples in each batch: conversation and turn.
     """
     losses = [float(model(batch).total) for batch in batches]
-    gradients = {name: whole(p.grad) for name, p in model.named_parameters() if p.grad is not None}
-    weights = {name: whole(p) for name, p in model.named_parameters() if p.requires_grad}
+    gradients = {name: gather(p.grad) for name, p in model.named_parameters() if p.grad is not None}
+    weights = {name: gather(p) for name, p in model.named_parameters() if p.requires_grad}
     return {
         "batches": [
             {"questions": list(map(list, k)), "loss": loss, "shape": list(batch.input_ids.shape)}
@@ -121,13 +121,13 @@ def _not_finite(tensors: dict[str, Tensor]) -> list[str]:
 
 
 def write_report(report: dict[str, Any], path: Path) -> None:
-    """Write a report as JSON; infinities and NaN become texts."""
-    path.write_text(json.dumps(_named(report), indent=1), encoding="utf-8")
+    """Write a report as JSON; infinities and NaN, which JSON lacks, become strings."""
+    path.write_text(json.dumps(_without_nonfinite(report), indent=1), encoding="utf-8")
 
 
-def _named(value: Any) -> Any:
+def _without_nonfinite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _named(inner) for name, inner in value.items()}
+        return {name: _without_nonfinite(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_named(inner) for inner in value]
+        return [_without_nonfinite(inner) for inner in value]
     return str(value) if isinstance(value, float) and not abs(value) < float("inf") else value

@@ -1,4 +1,4 @@
-"""Compares evaluations on tune: loss, order, and a line for the log."""
+"""Computes the loss on tune, compares evaluations, and formats them for the log."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from turngraph.model.distributed import is_sharded
 from turngraph.training.run import Run
 
 
-def rank(metrics: dict[str, float]) -> tuple[float, float, float]:
-    """Return what orders evaluations, the best highest."""
+def evaluation_key(metrics: dict[str, float]) -> tuple[float, float, float]:
+    """Return the sort key of an evaluation; the best evaluation has the largest key."""
     return metrics["hit_at_1"], metrics["hit_at_5"], -metrics["loss"]
 
 
 @torch.no_grad()
 def tune_loss(run: Run) -> float:
-    """Return the loss of the tuning questions per answer token; the processes share them."""
+    """Return the mean loss per answer token of the tuning questions, shared among processes."""
     accelerator, size = run.accelerator, run.config.training.eval_batch_size
     batches = [run.tune[start : start + size] for start in range(0, len(run.tune), size)]
     total = torch.zeros((), device=accelerator.device)
@@ -31,14 +31,14 @@ def tune_loss(run: Run) -> float:
         index = accelerator.process_index if accelerator.process_index < len(share) else None
         if index is not None or is_sharded(run.model):
             batch = collate(share[index or 0], "right", True).to(accelerator.device)
-            loss = run.model(batch).total  # DDP would wait for the other processes
+            loss = run.model(batch).total  # not run.wrapped: DDP would wait for the others
             total += loss if index is not None else 0
     num_tokens = sum(len(example.target_ids) for example in run.tune)
     return float(accelerator.reduce(total, "sum")) / max(num_tokens, 1)
 
 
 def tune_line(records: Sequence[Json], loss: float) -> str:
-    """Return an evaluation in words: hits with their 95 % bootstrap intervals, and the loss."""
+    """Format an evaluation for the log: hits with 95 % bootstrap intervals, and the loss."""
     names = {"hit_at_1": "H@1", "hit_at_5": "H@5"}
     values = np.array([[float(record[name]) for name in names] for record in records])
     estimates = bootstrap(values, [record["conversation"] for record in records])

@@ -1,4 +1,4 @@
-"""Rotates a run's checkpoints: keeps the newest, removes old and partially written ones."""
+"""Rotates a run's checkpoints: keeps the newest, removes old and partial ones."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from turngraph.training.trainer_state import read_progress
 
 logger = logging.getLogger(__name__)
 GONE = "-gone"
+"""Suffix of a folder that is being removed."""
 
 
-def put_back(output: Path) -> None:
-    """Undo a save that was killed: remove partial folders, restore renamed ones."""
+def undo_killed_save(output: Path) -> None:
+    """Undo a save that was interrupted: remove partial folders, restore renamed ones."""
     for old in output.glob(f".*{OLD}"):
         folder = output / old.name.removeprefix(".").removesuffix(OLD)
         if not folder.exists():
             os.rename(old, folder)
     for name in ("best", "last", "step_*"):
-        for left in output.glob(f".{name}-*"):
-            shutil.rmtree(left)
+        for partial in output.glob(f".{name}-*"):
+            shutil.rmtree(partial)
 
 
 def keep_newest(output: Path, last: str, num: int, step: int) -> None:
@@ -33,8 +34,8 @@ def keep_newest(output: Path, last: str, num: int, step: int) -> None:
     Args:
         output: the run's folder.
         last: name of the newest checkpoint.
-        num: checkpoints to keep, including the one to be written.
-        step: of the one to be written.
+        num: number of checkpoints to keep, including the one to be written.
+        step: step of the checkpoint to be written.
     """
     before = read_progress(output / last)
     if num > 1 and before is not None and before["step"] != step:

@@ -1,4 +1,4 @@
-"""Sets up accelerate's processes, and checks its launcher's settings against the config."""
+"""Sets up accelerate's processes, and refuses launcher settings that the config covers."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from turngraph.configs.schema import Config
 from turngraph.model.checkpoint import commit
 
 logger = logging.getLogger("train")
-PATIENCE = timedelta(hours=4)
-"""Timeout between processes: the first one builds all examples, which may take longer than the
-ten minutes that are the default on GPUs."""
+TIMEOUT = timedelta(hours=4)
+"""Timeout of collective operations: the others wait while the first process builds all examples,
+which may take longer than the ten minutes that are the default on GPUs."""
 
 
 def make_accelerator() -> Accelerator:
     """Make the accelerator of the launched processes, or of this one alone; on GPUs if available.
 
     Raises:
-        ValueError: the launcher sets what the config has a field for.
+        ValueError: the launcher sets mixed precision or accumulation, which are config fields.
     """
     accelerator = Accelerator(
         cpu=not torch.accelerator.is_available(),  # else torchrun selects a GPU
-        kwargs_handlers=[InitProcessGroupKwargs(timeout=PATIENCE)],
+        kwargs_handlers=[InitProcessGroupKwargs(timeout=TIMEOUT)],
     )
     for name, given, must, field in (
         ("mixed_precision", accelerator.mixed_precision, "no", "model.dtype"),
@@ -46,7 +46,7 @@ def make_accelerator() -> Accelerator:
 
 
 def log_environment(config: Config, accelerator: Accelerator) -> None:
-    """Log what is needed to reproduce a run: config, commit, version of torch, devices."""
+    """Log the data needed to reproduce a run: config, commit, version of torch, devices."""
     logger.info("config:\n%s", write_config(config))
     logger.info(
         "commit %s, torch %s, %d process(es) on %s",

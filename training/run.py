@@ -1,4 +1,4 @@
-"""Keeps the state of a training run around its loop: progress, checkpoints, logs."""
+"""Keeps the state of a training run outside its loop: progress, checkpoints, logs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.model.checkpoint import save_checkpoint, trained_weights
 from turngraph.model.device_memory import peak_memory
-from turngraph.model.distributed import is_sharded, place, whole
+from turngraph.model.distributed import gather, is_sharded, place
 from turngraph.model.graph_lm import GraphLM
 from turngraph.training.diagnostics import not_finite_report, write_report
 from turngraph.training.optimizer import make_optimizer
@@ -37,17 +37,17 @@ class Run:
     """A training run: model, optimizer, progress, and their folder.
 
     Args:
-        config: the whole config.
+        config: the config of the run.
         accelerator: device and processes.
-        model: not yet trained; it is moved to the device.
-        builder: of the examples; holds prompt and tokenizer.
+        model: an untrained model; it is moved to the device.
+        builder: builder of the examples; it holds prompt and tokenizer.
         tune: examples to evaluate on.
 
     Attributes:
-        wrapped: the model that the loop calls: inside DDP where there are several processes.
+        wrapped: the model that the loop calls; inside DDP if there are several processes.
         optimizer: None before ``prepare``.
-        progress: how far the run is.
-        largest_batch: tokens of the largest batch that fitted into memory, padding included.
+        progress: steps taken, time, and best evaluation.
+        largest_batch: number of tokens of the largest batch so far, padding included.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Run:
 
         Args:
             data: fingerprint of the training examples; the checkpoint's must be equal.
-            anyway: also resume if the config differs in fields that may change.
+            anyway: also resume if the config differs in the fields of ``ON_REQUEST``.
 
         Raises:
             ValueError: the checkpoint has another config or other data.
@@ -100,7 +100,7 @@ class Run:
         self.progress.data = data
 
     def open_log(self) -> None:
-        """Open the log in the main process, after the step that the run resumes from."""
+        """Open the log in the main process; a resumed run appends to its log."""
         if self.accelerator.is_main_process and self._log is None:
             self._log = RunLog(
                 self.output,
@@ -131,12 +131,12 @@ class Run:
         if (encoder := self.model.encoder) is not None:
             values["relative_change"] = float(encoder.relative_change)
             if encoder.config.residual == "gated":
-                gates = whole(encoder.residual_gates).tolist()
+                gates = gather(encoder.residual_gates).tolist()
                 values |= {f"residual_gate_{layer}": gate for layer, gate in enumerate(gates)}
         return values
 
     def save_best(self) -> None:
-        """Write ``best``, to answer with; all processes call it."""
+        """Write the checkpoint ``best``, for answering; every process must call it."""
         weights = trained_weights(self.model)
         if self.accelerator.is_main_process:
             metrics = self.progress.metrics | {"steps": self.progress.step}
@@ -144,13 +144,13 @@ class Run:
         self.accelerator.wait_for_everyone()
 
     def save_last(self) -> None:
-        """Write ``last``, to answer with and to resume from; all processes call it."""
+        """Write the checkpoint ``last``, for resuming and answering; every process must call it."""
         save_resumable(
             self.output, self.model, self.optimizer, self.config, self.progress, self.accelerator
         )
 
     def stop(self, request: StopRequest) -> None:
-        """Save, log how to resume, and exit.
+        """Write ``last``, log how to resume, and exit.
 
         Raises:
             SystemExit: always, with ``EXIT_GO_ON``.
@@ -159,13 +159,13 @@ class Run:
         logger.warning(
             "stopped at step %d (%s); run the same command to resume from %s",
             self.progress.step,
-            request.reason or "another process was asked to",
+            request.reason or "requested in another process",
             self.output / "last",
         )
         raise SystemExit(EXIT_GO_ON)
 
     def stop_at_not_finite(self, step: Step, loss: float, norm: float) -> None:
-        """Stop before the weights change, and write a report of the step's batches and tensors.
+        """Write a report of a step's batches and tensors, and stop before the weights change.
 
         Raises:
             ValueError: always; names the batches and the report.
@@ -174,9 +174,9 @@ class Run:
         batches = [batch.to(self.accelerator.device) for batch in step.batches]
         report = not_finite_report(self.model, batches, keys)
         rank = self.accelerator.process_index
-        name = f"not_finite_step_{step.number + 1}_process_{rank}.json"
+        name = f"not_finite_step_{step.index + 1}_process_{rank}.json"
         write_report({"loss": loss, "gradient_norm": norm} | report, self.output / name)
         raise ValueError(
-            f"step {step.number + 1}: loss {loss}, gradient norm {norm}; nothing was changed, "
+            f"step {step.index + 1}: loss {loss}, gradient norm {norm}; the weights are unchanged, "
             f"batches {keys}, statistics in {self.output / name}"
         )

@@ -29,7 +29,7 @@ from turngraph.model.checkpoint import (
     trained_weights,
 )
 from turngraph.model.graph_lm import GraphLM
-from turngraph.training.kept_checkpoints import keep_newest, newest_checkpoint, put_back
+from turngraph.training.kept_checkpoints import keep_newest, newest_checkpoint, undo_killed_save
 from turngraph.training.trainer_state import (
     load_optimizer,
     load_random,
@@ -54,7 +54,7 @@ FREE = {
     "training.save_every",
     "training.wandb_project",
 }
-"""Fields that do not affect what is learned: a run resumes even if they changed."""
+"""Fields that do not affect the trained weights: a run resumes even if they have changed."""
 ON_REQUEST = {
     "data.max_tune_questions",
     "data.tune",
@@ -76,7 +76,7 @@ ON_REQUEST = {
 }
 """Fields that may change in the middle of a run with --resume_anyway."""
 EVALUATION = {"data.max_tune_questions", "data.tune", "training.max_new_tokens"}
-"""Fields of ``ON_REQUEST`` that make earlier evaluations incomparable."""
+"""Fields of ``ON_REQUEST`` after whose change earlier evaluations are not comparable."""
 
 
 @dataclass
@@ -86,10 +86,10 @@ class Progress:
     Args:
         step: number of steps taken.
         finished: whether the run is complete.
-        seconds: time spent in the loop, over all starts.
-        metrics: of the latest evaluation.
+        seconds: time spent in the loop, including that before the run was resumed.
+        metrics: metrics of the latest evaluation.
         best: metrics of the best evaluation.
-        num_processes: that took the steps.
+        num_processes: number of processes that took the steps.
         data: fingerprint of the training examples.
         log_lines: number of lines in log.jsonl.
     """
@@ -129,7 +129,7 @@ def locked(output: Path) -> Iterator[None]:
 
 def start_afresh(output: Path) -> None:
     """Remove the checkpoints and logs of earlier runs."""
-    put_back(output)
+    undo_killed_save(output)
     for name in ("best", "last", "step_*", "tensorboard"):
         for folder in output.glob(name):
             shutil.rmtree(folder)
@@ -143,14 +143,14 @@ def find_resumable(
 
     Args:
         output: the run's folder.
-        config: of the run that resumes.
+        config: config of the run that resumes.
         data: fingerprint of its training examples.
         anyway: allow the fields of ``ON_REQUEST`` to differ.
 
     Raises:
         ValueError: the checkpoint has another config or other data; names the fields.
     """
-    put_back(output)
+    undo_killed_save(output)
     folder = newest_checkpoint(output)
     if folder is None:
         return None
@@ -161,26 +161,26 @@ def find_resumable(
     except TypeError:
         raise ValueError(f"{folder}: damaged, its progress has other fields") from None
     changed = differences(checkpoint_config(folder), config)
-    against = {n: pair for n, pair in changed.items() if n not in FREE}
+    conflicts = {n: pair for n, pair in changed.items() if n not in FREE}
     if anyway:
-        against = {n: pair for n, pair in against.items() if n not in ON_REQUEST}
-    if against:
-        raise ValueError(_reason(folder, against))
+        conflicts = {n: pair for n, pair in conflicts.items() if n not in ON_REQUEST}
+    if conflicts:
+        raise ValueError(_conflict_message(folder, conflicts))
     if progress.data != data:
         raise ValueError(
             f"{folder}: trained on other data: the examples of data.train have changed since; "
             "--fresh starts over, another training.output keeps both"
         )
-    if accepted := changed.keys() & ON_REQUEST:  # with the new values it may not be complete
+    if accepted := changed.keys() & ON_REQUEST:  # new values may ask for more steps
         progress.finished = False
         if accepted & EVALUATION:
             progress.best, progress.metrics = None, {}
     return folder, progress
 
 
-def _reason(folder: Path, against: dict[str, tuple[Any, Any]]) -> str:
-    listed = "; ".join(f"{n}: {old!r} there, {new!r} here" for n, (old, new) in against.items())
-    safe = "--resume_anyway resumes with the new values, " if against.keys() <= ON_REQUEST else ""
+def _conflict_message(folder: Path, conflicts: dict[str, tuple[Any, Any]]) -> str:
+    listed = "; ".join(f"{n}: {old!r} there, {new!r} here" for n, (old, new) in conflicts.items())
+    safe = "--resume_anyway resumes with the new values, " if conflicts.keys() <= ON_REQUEST else ""
     return (
         f"{folder}: a checkpoint of another config: {listed}. {safe}--fresh starts over, "
         "another training.output keeps both"
@@ -195,18 +195,18 @@ def save_resumable(
     progress: Progress,
     accelerator: Accelerator,
 ) -> None:
-    """Write ``last``, to resume from; all processes call it.
+    """Write the checkpoint ``last``, for resuming; every process must call it.
 
     Args:
         output: the run's folder.
-        model: its weights are saved; sharded ones are gathered.
-        optimizer: None if nothing was trained.
-        config: of the run.
-        progress: how far it is.
-        accelerator: of the processes.
+        model: the model; sharded weights are gathered.
+        optimizer: its optimizer; None if nothing was trained.
+        config: config of the run.
+        progress: progress of the run.
+        accelerator: the run's accelerator.
 
     Raises:
-        ValueError: it cannot be written; earlier checkpoints are kept.
+        ValueError: the checkpoint cannot be written; earlier checkpoints are kept.
     """
     weights = trained_weights(model)
     tensors = {} if optimizer is None else optimizer_tensors(model, optimizer)
@@ -232,17 +232,17 @@ def load_resumable(
     With another number of processes the order of the data is the same, but dropout differs.
 
     Raises:
-        ValueError: it was trained on another base model.
+        ValueError: the checkpoint was trained on another base model.
     """
     check_base(model, folder)
     load_weights(model, folder)
     load_optimizer(model, optimizer, folder)
     if progress.num_processes != accelerator.num_processes:
         logger.warning(
-            "resumed with %d process(es) a run of %d: the data keep their order, but losses may "
-            "differ from those of an uninterrupted run",
-            accelerator.num_processes,
+            "resumed a run of %d process(es) with %d: the order of the data is the same, but "
+            "losses may differ from those of an uninterrupted run",
             progress.num_processes,
+            accelerator.num_processes,
         )
     else:
         load_random(folder, accelerator.process_index)

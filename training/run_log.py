@@ -12,17 +12,18 @@ from turngraph.configs.extras import extra
 
 
 class RunLog:
-    """Log of a run, which may resume an earlier one.
+    """Log of a run: ``log.jsonl``, TensorBoard, and Weights & Biases if configured.
 
     Args:
         output: folder of the run.
-        step: from which the run resumes.
-        num_lines: of log.jsonl at that step; later lines are removed, their steps are repeated.
-        wandb_project: also log to this project of Weights & Biases, if not None.
-        config: of the run, for Weights & Biases.
+        step: number of steps taken before; a resumed run continues after it.
+        num_lines: lines of log.jsonl at that step; later ones are removed, as their steps are
+            repeated.
+        wandb_project: project of Weights & Biases to log to; None: do not.
+        config: config of the run, for Weights & Biases.
 
     Raises:
-        ValueError: Weights & Biases is configured and not installed.
+        ValueError: Weights & Biases is configured but not installed.
     """
 
     def __init__(
@@ -35,12 +36,18 @@ class RunLog:
     ) -> None:
         output.mkdir(parents=True, exist_ok=True)
         self.path = output / "log.jsonl"
-        self.num_lines = _cut(self.path, num_lines)
+        self.num_lines = _truncate(self.path, num_lines)
         self.tensorboard = SummaryWriter(str(output / "tensorboard"), purge_step=step + 1)
         self.wandb = wandb_project and _start_wandb(output, wandb_project, config or {})
 
     def write(self, step: int, seconds: float, values: dict[str, float]) -> None:
-        """Write values of a step; ``seconds`` counts the training time of all starts."""
+        """Write the values of a step.
+
+        Args:
+            step: number of steps taken.
+            seconds: training time so far, including that before the run was resumed.
+            values: values by name.
+        """
         for name, value in values.items():
             self.tensorboard.add_scalar(name, value, step)
         self.tensorboard.flush()
@@ -57,8 +64,8 @@ class RunLog:
             self.wandb.finish()
 
 
-def _cut(path: Path, num_lines: int) -> int:
-    """Keep the first lines of a file; return how many there were."""
+def _truncate(path: Path, num_lines: int) -> int:
+    """Truncate a file to its first ``num_lines`` lines; return how many it has then."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     kept = text.splitlines(keepends=True)[:num_lines]
     path.write_text("".join(kept), encoding="utf-8")

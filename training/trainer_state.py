@@ -1,8 +1,8 @@
-"""Writes and reads a checkpoint's state to resume from: optimizer, random numbers, progress.
+"""Writes and reads the trainer state of a checkpoint: optimizer, random states, progress.
 
-``trainer_state/`` of a checkpoint: ``optimizer.safetensors`` (tensors by parameter name),
-``random.safetensors`` (states by process) and ``progress.json``. The weights are the checkpoint's.
-The order of the data is a function of random seed and step, so that the sampler has no state.
+``trainer_state/`` in a checkpoint has ``optimizer.safetensors`` (tensors by parameter name),
+``random.safetensors`` (states by process) and ``progress.json``; the weights are in the checkpoint
+itself. The order of the data is a function of random seed and step, so the sampler has no state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from turngraph.configs.json_files import read_json_object
-from turngraph.model.distributed import placed_like, whole
+from turngraph.model.distributed import gather, placed_like
 
 FOLDER = "trainer_state"
 OPTIMIZER, RANDOM, PROGRESS = "optimizer.safetensors", "random.safetensors", "progress.json"
@@ -29,7 +29,7 @@ OPTIMIZER, RANDOM, PROGRESS = "optimizer.safetensors", "random.safetensors", "pr
 def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
     """Return an optimizer's state as ``parameter name/key`` -> tensor, gathered, on CPU."""
     return {
-        f"{name}/{key}": whole(value)
+        f"{name}/{key}": gather(value)
         for name, parameter in model.named_parameters()
         for key, value in optimizer.state.get(parameter, {}).items()
     }
@@ -39,7 +39,7 @@ def load_optimizer(model: nn.Module, optimizer: Optimizer, folder: Path) -> None
     """Load the state of ``optimizer_tensors`` from a checkpoint folder into an optimizer.
 
     Raises:
-        ValueError: a tensor is of no trained parameter, or not finite.
+        ValueError: a tensor belongs to no trained parameter, or is not finite.
     """
     path = folder / FOLDER / OPTIMIZER
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -47,7 +47,7 @@ def load_optimizer(model: nn.Module, optimizer: Optimizer, folder: Path) -> None
         name, _, key = full_name.rpartition("/")
         parameter = trained.get(name)
         if parameter is None or (value.dim() and value.shape != parameter.shape):
-            raise ValueError(f"{path}, tensor {full_name}: of no trained parameter")
+            raise ValueError(f"{path}, tensor {full_name}: belongs to no trained parameter")
         if not (value.is_floating_point() and value.isfinite().all()):
             raise ValueError(f"{path}, tensor {full_name}: a value is not finite")
         # Adam's fused step counts are on the parameter's device, as scalars
@@ -107,7 +107,7 @@ def write_trainer_state(
 
 
 def read_progress(folder: Path) -> dict[str, Any] | None:
-    """Read ``progress.json`` of a checkpoint; None if it cannot be resumed from.
+    """Read ``progress.json`` of a checkpoint; None if it has no trainer state.
 
     Raises:
         ValueError: the file is damaged.
@@ -122,18 +122,18 @@ def read_progress(folder: Path) -> dict[str, Any] | None:
 
 
 def load_random(folder: Path, rank: int) -> None:
-    """Restore one process's random states; they stay as they are if the run had fewer processes.
+    """Restore one process's random states; do nothing if the run had fewer processes.
 
     Raises:
-        ValueError: they are damaged.
+        ValueError: the file is damaged.
     """
     path, prefix = folder / FOLDER / RANDOM, f"{rank}/"
-    read = _tensors(path).items()
-    if states := {n.removeprefix(prefix): state for n, state in read if n.startswith(prefix)}:
+    found = _tensors(path).items()
+    if states := {n.removeprefix(prefix): state for n, state in found if n.startswith(prefix)}:
         try:
             set_random_states(states)
         except (KeyError, OverflowError, RuntimeError, TypeError, ValueError):
-            raise ValueError(f"{path}: damaged, not the states of random numbers") from None
+            raise ValueError(f"{path}: damaged, not states of random number generators") from None
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ Both loops share everything up to token ids and labels: questions, evidence, pro
 initial LoRA weights, order of the examples, Adam and the learning-rate schedule (TRL's own starts
 at 0 and would waste the first step). TRL does batches, forward, loss, accumulation, clipping and
 mixed precision. Without dropout both end with the same weights; with dropout their masks differ.
-TRL's own checkpoints contain pickles, which Turngraph never writes: a stopped run starts over.
+TRL's checkpoints contain pickles, which Turngraph never writes; so a stopped run cannot resume.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def train_with_trl(
     """Train a run's model with TRL, up to the last step of its schedule.
 
     Args:
-        run: of a config whose ``training.loop`` is ``trl``.
-        examples: with gold answers.
-        schedule: their order.
-        stop: asked after every step.
+        run: a run whose ``training.loop`` is ``trl``.
+        examples: training examples, with gold answers.
+        schedule: the order of the examples.
+        stop: checked after every step.
 
     Raises:
         ValueError: several processes were started, TRL would average the loss of this base model
@@ -59,7 +59,7 @@ def train_with_trl(
     config = run.config
     if run.accelerator.num_processes > 1:
         raise ValueError(
-            f"config field training.loop: 'trl' given, it trains with one process, not "
+            f"config field training.loop: 'trl' given, which trains with one process, not "
             f"{run.accelerator.num_processes}"
         )
     trainer = make_trainer(
@@ -83,7 +83,7 @@ def train_with_trl(
             raise ValueError(f"step {entry['step']}: {values}; no checkpoint is written")
     if trainer.state.global_step < schedule.num_steps:
         logger.warning(
-            "stopped at step %d (%s); TRL's runs are not resumed, the same command starts over",
+            "stopped at step %d (%s); a run with TRL cannot resume, the same command starts over",
             trainer.state.global_step,
             stop.reason,
         )
@@ -107,7 +107,7 @@ class _StopCallback(TrainerCallback):
 
 
 def trainer_arguments(config: Config) -> SFTConfig:
-    """Return TRL's arguments for a config, with everything off that our loop does not do."""
+    """Return TRL's arguments for a config; whatever our loop does not do is switched off."""
     settings = config.training
     assert settings.batch_size is not None, "checked by the config"
     return SFTConfig(
@@ -179,7 +179,7 @@ def make_trainer(
 
 
 def log_values(entry: dict[str, Any]) -> dict[str, float]:
-    """Return the values of an entry of TRL's log by our names; the rate is the next step's."""
+    """Return the values of an entry of TRL's log under our names; TRL logs the next step's rate."""
     return {
         "loss": float(entry["loss"]),
         "gradient_norm": float(entry["grad_norm"]),

@@ -10,7 +10,7 @@ from turngraph.data.cli import run_cli
 
 
 def main() -> None:
-    """Run one benchmark; what it imports may need the extra ``memory``.
+    """Run one benchmark, which may need the extra ``memory``.
 
     Raises:
         ValueError: there is no such benchmark, or a library is not installed.

@@ -1,4 +1,4 @@
-"""Measures asking a synthetic memory graph, and the same neighbours by plain SQL and networkx."""
+"""Measures questions to a synthetic memory graph, and neighbours by plain SQL and networkx."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PERCENTILES = (50, 95)
 
 
 class Given(RulesExtractor):
-    """An embedder and extractor with precomputed results, so that their cost is not measured.
+    """Embedder and extractor with precomputed results, so that their cost is not measured.
 
     Args:
         shape: shape of the graph; an unknown text is near a topic drawn from its length.
@@ -75,7 +75,7 @@ def probe() -> np.ndarray:
 
 
 def make(path: Path, shape: Shape, index: bool = False) -> Json:
-    """Write a graph, its vectors and its adjacency; returns the seconds of each."""
+    """Write a graph, its vectors and its adjacency; return the seconds of each."""
     seconds: Json = {}
     began = time.perf_counter()
     make_graph(path, shape)
@@ -151,7 +151,7 @@ def resident_mb() -> float:
 
 
 def hops(walk: Callable[[np.ndarray], np.ndarray], questions: Sequence[Question]) -> Json:
-    """Measure milliseconds to the neighbours of a question's objects, and to their neighbours."""
+    """Measure the milliseconds of walks of one and two hops from a question's objects."""
     one, two = [], []
     for question in tqdm(questions, desc="hops"):
         began = time.perf_counter()
@@ -176,7 +176,7 @@ def _remembering(
 
 
 def measure_sql(path: Path, shape: Shape, *, count: int, hub: float) -> Json:
-    """Measure the same neighbours by plain SQL."""
+    """Measure the same walks by plain SQL."""
     sql = """SELECT target FROM edges WHERE source = ?1
         UNION ALL SELECT source FROM edges WHERE target = ?1"""
     began = time.perf_counter()
@@ -192,7 +192,7 @@ def measure_sql(path: Path, shape: Shape, *, count: int, hub: float) -> Json:
 
 
 def measure_networkx(path: Path, shape: Shape, *, count: int, hub: float) -> Json:
-    """Measure the same neighbours by networkx, with a graph built from the record."""
+    """Measure the same walks by networkx, with a graph built from the database."""
     with extra("bench", "the comparison needs"):
         import networkx
 

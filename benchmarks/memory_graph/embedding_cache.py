@@ -1,4 +1,4 @@
-"""Cache of sentence vectors in the user's cache folder, keyed by the text."""
+"""Caches sentence vectors in the user's cache folder, keyed by text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BATCH = 512
 
 
 class EmbeddingCache:
-    """A sentence encoder that encodes each text once over all runs.
+    """Sentence encoder that encodes each text only once over all runs.
 
     Args:
         path: path of the database of vectors, float16.

@@ -1,7 +1,8 @@
-"""Measures how fast rules fill a memory graph with made-up texts while it grows.
+"""Measures how fast extraction by rules fills a memory graph with generated texts.
 
-From an empty graph on, or into a synthetic graph (``synthetic_graph.py``) of any size: a million
-nodes exist in minutes. Its facts contradict nothing, so that fewer are closed than in a grown one.
+The graph is empty at first, or a synthetic one (``synthetic_graph.py``) of any size, as a million
+nodes take only minutes to make. The facts of a synthetic graph contradict nothing, so that fewer
+are closed than in a graph that was filled from texts.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ TAILS = (
 
 
 def texts(names: list[str], seed: int, first: int = 0) -> Iterator[Episode]:
-    """Yield texts without end; their people and places come from a pool that widens."""
+    """Yield an endless sequence of texts; their names come from a growing part of a list."""
     rng = random.Random(seed + first)
-    for number in count(first):
-        widest = min(50 + 4 * number, len(names))
+    for index in count(first):
+        widest = min(50 + 4 * index, len(names))
         sentences = [_sentence(rng, names, widest) for _ in range(SENTENCES_PER_TEXT)]
-        year = 1990 + number % 30
-        yield Episode(" ".join(sentences), f"{year}-05-03", "made up", f"text {seed} {number}")
+        year = 1990 + index % 30
+        yield Episode(" ".join(sentences), f"{year}-05-03", "made up", f"text {seed} {index}")
 
 
 def _sentence(rng: random.Random, names: list[str], widest: int) -> str:
@@ -55,11 +56,11 @@ def _sentence(rng: random.Random, names: list[str], widest: int) -> str:
 
 
 def measure(path: Path, nodes: int, seed: int) -> list[Json]:
-    """Remember texts until the graph has so many nodes.
+    """Remember texts until the graph has a given number of nodes.
 
     Args:
         path: path of the database.
-        nodes: final number of nodes, reached in ten steps that are measured each.
+        nodes: final number of nodes, reached in ten steps, each of which is measured.
         seed: random seed of the texts.
     """
     source = texts(object_names(Shape(max(nodes, 1000), 0, 0, seed)), seed)
@@ -104,7 +105,7 @@ def measure_into(path: Path, shape: Shape, made: Path | None = None) -> Json:
 def _remember(
     store: Store, extractor: RulesExtractor, source: Iterator[Episode]
 ) -> tuple[float, float]:
-    """Remember the next texts; returns seconds and CPU seconds."""
+    """Remember the next texts; return seconds and CPU seconds."""
     part = list(islice(source, TEXTS_AT_ONCE))
     began, worked = time.perf_counter(), time.process_time()
     remember_many(store, extractor, part)

@@ -1,4 +1,4 @@
-"""Measures how well the memory graph retrieves, beside BM25, dense retrieval and their fusion.
+"""Measures the memory graph's retrieval, compared with BM25, dense retrieval and their fusion.
 
     python -m turngraph.benchmarks.memory_graph retrieval --data FOLDER
 
@@ -136,7 +136,7 @@ def described(ppr: PPR) -> str:
     restart = ppr.restart or Restart()
     return (
         f"damping {ppr.damping}, num_facts {restart.num_facts}, episodes {restart.episodes}, "
-        f"beside {restart.beside}"
+        f"adjacent {restart.adjacent}"
     )
 
 
@@ -224,13 +224,13 @@ def _recalls(found: Sequence[str], gold: frozenset[str]) -> list[float]:
 
 
 def no_answer(closeness: Sequence[float], questions: Sequence[Question], half: IntArray) -> Json:
-    """Return how often nothing is found with a ``min_similarity`` chosen on the other half.
+    """Return how often nothing is found, with a ``min_similarity`` chosen on the other half.
 
     The threshold is the one with the largest gap between the two rates.
 
     Args:
         closeness: similarity of the closest fact to each question.
-        questions: those without gold passages should find nothing.
+        questions: questions; for those without gold passages nothing should be found.
         half: half of each question.
     """
     close = np.array(closeness)
@@ -253,7 +253,7 @@ def no_answer(closeness: Sequence[float], questions: Sequence[Question], half: I
 def markdown(report: Json) -> str:
     """Return the Markdown table of one benchmark."""
     depth = report["depth"]
-    heads = [f"recall@{d}" for d in DEPTHS] + [f"@{depth} beside {report['baseline']}", "ms"]
+    heads = [f"recall@{d}" for d in DEPTHS] + [f"@{depth} minus {report['baseline']}", "ms"]
     lines = [
         f"### {report['benchmark']}, filled by {report['filling']}, "
         f"{report['questions']} questions",
@@ -270,7 +270,7 @@ def markdown(report: Json) -> str:
     if "no_answer" in report:
         lines += [
             "",
-            "| no answer | min_similarity | to what was never said | to other questions |",
+            "| no answer | min_similarity | to unanswerable questions | to other questions |",
         ]
         lines += ["|---" * 4 + "|"]
         for row, found in report["no_answer"].items():

@@ -1,4 +1,4 @@
-"""Measures speed and memory of a large memory graph, beside networkx and plain SQL.
+"""Measures speed and memory of a large memory graph, compared with networkx and plain SQL.
 
     python -m turngraph.benchmarks.memory_graph speed [--nodes 100000 ...]
 
@@ -102,7 +102,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def shape_of(nodes: int, seed: int) -> Shape:
-    """Return the shape of the synthetic graph with so many nodes."""
+    """Return the shape of the synthetic graph with a number of nodes."""
     return Shape(nodes, EDGES_PER_NODE * nodes, min(MIN_HUB, nodes), seed)
 
 
@@ -145,7 +145,7 @@ def alone(function: Callable[..., Result], *args: object, **keywords: object) ->
 
 
 def facts(args: argparse.Namespace, argv: Sequence[str]) -> Json:
-    """Return the circumstances of the run: command, commit, machine."""
+    """Return the run's metadata: command, commit, machine."""
     return {
         "command": shlex.join([*COMMAND, *argv]),
         "commit": commit(),

@@ -23,12 +23,12 @@ FILES = {
     "locomo": ("locomo_3.json",),
 }
 NEVER_SAID = 5
-"""LoCoMo's category of questions about what was never said."""
+"""LoCoMo's category of unanswerable questions."""
 _TURN = re.compile(r"D\d+:\d+")
 
 
 class Question(NamedTuple):
-    """A question and the origins of its gold episodes; empty: nothing should be found."""
+    """A question and the origins of its gold episodes; none if nothing should be found."""
 
     text: str
     gold: frozenset[str]
@@ -79,20 +79,20 @@ def _find(folder: Path, name: str) -> Path:
 
 def _passages(passages: Sequence[tuple[str, str]]) -> list[Episode]:
     return [
-        Episode(f"{title}\n{text}", origin=str(number), properties={"title": title})
-        for number, (title, text) in enumerate(passages)
+        Episode(f"{title}\n{text}", origin=str(index), properties={"title": title})
+        for index, (title, text) in enumerate(passages)
     ]
 
 
 def _musique(items: Sequence[Json], corpus: Sequence[Json], openie: Sequence[Json]) -> Collection:
     passages = [(passage["title"], passage["text"]) for passage in corpus]
-    number = {passage: str(i) for i, passage in enumerate(passages)}
+    index = {passage: str(i) for i, passage in enumerate(passages)}
     extracted = {(one["title"], one["text"]): _openie(one) for one in openie}
     questions = [
         Question(
             one["question"],
             frozenset(
-                number[part["title"], part["paragraph_text"]]
+                index[part["title"], part["paragraph_text"]]
                 for part in one["paragraphs"]
                 if part["is_supporting"]
             ),
@@ -104,7 +104,7 @@ def _musique(items: Sequence[Json], corpus: Sequence[Json], openie: Sequence[Jso
 
 
 def _openie(passage: Json) -> Extraction:
-    """Return triplets and entities of a passage; a triplet with a too long end becomes a thesis."""
+    """Return triplets and entities of a passage; a triplet with a long end becomes a thesis."""
     triplets, theses = [], []
     for parts in passage["extracted_triples"]:
         parts = [" ".join(str(part).split()) for part in parts]
@@ -119,28 +119,28 @@ def _openie(passage: Json) -> Extraction:
 
 
 def _hotpotqa(items: Sequence[Json]) -> Collection:
-    numbers: dict[tuple[str, str], str] = {}
+    indices: dict[tuple[str, str], str] = {}
     questions = []
     for one in items:
         gold = set()
         for part in one["contexts"]:
             passage = part["title"], part["paragraph_text"]
-            number = numbers.setdefault(passage, str(len(numbers)))
+            index = indices.setdefault(passage, str(len(indices)))
             if part["is_supporting"]:
-                gold.add(number)
+                gold.add(index)
         questions.append(Question(one["question_text"], frozenset(gold)))
-    return Collection("hotpotqa", _passages(list(numbers)), questions)
+    return Collection("hotpotqa", _passages(list(indices)), questions)
 
 
 def _locomo(conversations: Sequence[Json]) -> Iterator[Collection]:
     for conversation in conversations:
         turns = list(_turns(conversation["conversation"], conversation["sample_id"]))
-        numbers = {turn: str(i) for i, (turn, _) in enumerate(turns)}
+        indices = {turn: str(i) for i, (turn, _) in enumerate(turns)}
         episodes = [episode for _, episode in turns]
         questions = []
         for one in conversation["qa"]:
             named = _TURN.findall(" ".join(one.get("evidence", ())))
-            gold = frozenset(numbers[turn] for turn in named if turn in numbers)
+            gold = frozenset(indices[turn] for turn in named if turn in indices)
             if one["category"] == NEVER_SAID:
                 questions.append(Question(one["question"], frozenset()))
             elif gold:
@@ -150,7 +150,7 @@ def _locomo(conversations: Sequence[Json]) -> Iterator[Collection]:
 
 
 def _turns(conversation: Json, name: str) -> Iterator[tuple[str, Episode]]:
-    """Yield the id of every turn, and the turn with its speaker in front; a session is a source."""
+    """Yield each turn's id and its episode, "Speaker: text", with the session as source."""
     count = 0
     session = 1
     while f"session_{session}" in conversation:

@@ -1,4 +1,4 @@
-"""The retrievers that ``memory_retrieval.py`` compares: each ranks episodes for every question."""
+"""Defines the retrievers that ``memory_retrieval.py`` compares; each ranks episodes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MIXTURES = (
     "BeamSearch + WaterCircles + flat",
 )
 GRID = {"num_facts": (0, 3), "episodes": (0.05, 0.2), "damping": (0.5, 0.7)}
-GRID_BESIDE = {"num_facts": (0, 3), "episodes": (0.2, 1.0), "beside": (0.0, 0.3)}
+GRID_ADJACENT = {"num_facts": (0, 3), "episodes": (0.2, 1.0), "adjacent": (0.0, 0.3)}
 
 
 @dataclass
@@ -48,8 +48,8 @@ class Ranking:
 
     Args:
         episodes: origins of the episodes, best first, at most ``DEPTH``.
-        milliseconds: duration, with the question's vector given.
-        closeness: similarity of the closest fact found; 0: none found or not known.
+        milliseconds: duration without embedding the question.
+        closeness: similarity of the closest fact found; 0 if none was found or it is unknown.
     """
 
     episodes: list[list[str]] = field(default_factory=list)
@@ -59,9 +59,9 @@ class Ranking:
     @contextmanager
     def timed(self) -> Iterator[None]:
         """Measure the duration of a block."""
-        begun = time.perf_counter()
+        began = time.perf_counter()
         yield
-        self.milliseconds.append(1000 * (time.perf_counter() - begun))
+        self.milliseconds.append(1000 * (time.perf_counter() - began))
 
 
 def flat_rankings(
@@ -142,7 +142,7 @@ def mixture_ranking(
 
     def find(graph: MemoryGraph, question: str) -> tuple[list[int], Sequence[Fact]]:
         facts = graph.ask(question, settings=settings).facts
-        return [place.episode for fact in facts for place in fact.provenance], facts
+        return [source.episode for fact in facts for source in fact.provenance], facts
 
     return _ranking(graphs, collections, mixture, find, embed)
 
@@ -169,7 +169,7 @@ def _ranking(
     find: Find,
     embed: Embed | None = None,
 ) -> Ranking:
-    """Ask all questions, each of its collection's graph."""
+    """Ask every question of its collection's graph."""
     ranking = Ranking()
     questions = [(g, q.text) for g, c in zip(graphs, collections, strict=True) for q in c.questions]
     origins = {id(graph): _origins(graph.store.db) for graph in graphs}
@@ -191,8 +191,8 @@ def _origins(db: sqlite3.Connection) -> dict[int, str]:
 
 
 def settings_grid(has_sources: bool) -> list[PPR]:
-    """Return the settings of ``ask_episodes``; ``beside`` varies only if episodes have sources."""
-    grid = GRID_BESIDE if has_sources else GRID
+    """Return the settings of ``ask_episodes`` to try; ``adjacent`` needs episodes with sources."""
+    grid = GRID_ADJACENT if has_sources else GRID
     found = []
     for values in product(*grid.values()):
         chosen: dict[str, Any] = dict(zip(grid, values, strict=True))
@@ -202,10 +202,10 @@ def settings_grid(has_sources: bool) -> list[PPR]:
 
 
 def shuffle(graph: MemoryGraph, seed: int) -> None:
-    """Permute the sources of edges, and the neighbours of episodes: a control without knowledge.
+    """Permute the sources of edges and of episodes: the control for what the edges contribute.
 
-    Degrees, texts, vectors and words stay. Only the arrays change, and the episodes' sources in the
-    database.
+    Degrees, texts, vectors and words stay the same. Only the arrays, and the episodes' sources in
+    the database, change.
 
     Args:
         graph: the memory graph to change.

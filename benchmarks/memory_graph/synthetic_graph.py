@@ -1,7 +1,7 @@
-"""Makes a synthetic memory graph of any size: power-law degrees with one hub, clustered vectors.
+"""Generates a memory graph of any size: power-law degrees with one hub, clustered vectors.
 
 Objects, theses and episodes belong to topics. Most edges stay within a topic, and the vectors of a
-topic form a cluster, so that a walk towards the question has something to follow.
+topic form a cluster, so that similarity to the question guides a walk, as in a real graph.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Shape:
     Args:
         nodes: number of nodes of all types.
         edges: number of edges of all types.
-        hub: least number of edges of the hub.
+        hub: minimum number of edges of the hub.
         seed: random seed.
     """
 
@@ -64,10 +64,10 @@ class Shape:
     @property
     def starts(self) -> dict[int, int]:
         """First node id of each type; ids of a type are consecutive."""
-        starts, at = {}, 1
+        starts, first = {}, 1
         for kind, share in NODE_SHARES.items():
-            starts[kind] = at
-            at += int(share * self.nodes)
+            starts[kind] = first
+            first += int(share * self.nodes)
         return starts
 
     def count(self, kind: int) -> int:
@@ -346,13 +346,13 @@ class Question:
 def make_questions(
     db: sqlite3.Connection, shape: Shape, *, count: int, misspelt: float, hub: float
 ) -> list[Question]:
-    """Make questions about a thesis each, which name up to three of its objects.
+    """Make questions about one thesis each, which name up to three of its objects.
 
     Args:
         db: database of the graph.
         shape: shape of the graph.
         count: number of questions.
-        misspelt: share of names that equal no alias.
+        misspelt: share of names that match no alias.
         hub: share of questions that name the hub.
     """
     rng, clusters = random.Random(shape.seed + 2), Clusters(shape)

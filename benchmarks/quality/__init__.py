@@ -1,1 +1,1 @@
-"""Quality of trained checkpoints and of retrieval, measured more finely than by hits."""
+"""Measures the quality of checkpoints and of retrieval in more detail than by hits."""

@@ -1,4 +1,4 @@
-"""Checks whether batches give the same answers as one question at a time.
+"""Checks whether answering in batches gives the same answers as one question at a time.
 
     python -m turngraph.benchmarks.quality.batch_equality --checkpoint FOLDER --input FILE
 
@@ -63,7 +63,7 @@ def generate(
     max_new_tokens: int,
     end_id: int,
 ) -> list[list[int]]:
-    """Return the generated ids of each example up to its end, in batches of similar length."""
+    """Generate in batches of similar length; return the ids of each example up to its end token."""
     ends, answers = set(model.end_ids(end_id)), {}
     batches = Batching(max_new_tokens, None, batch_size).pack(list(map(prompt_length, examples)))
     for indices in tqdm(batches, desc=f"in batches of {batch_size}"):
@@ -94,7 +94,7 @@ def differences(
 def difference(
     model: GraphLM, example: Example, before: list[int], tokens: tuple[int, int]
 ) -> Difference:
-    """Return the difference of two tokens' logits after an answer's first tokens."""
+    """Compute the difference of two tokens' logits after the first tokens of an answer."""
     longer = replace(example, suffix_ids=[*example.suffix_ids, *before], target_ids=[])
     batch = collate([longer], "left", with_target=False).to(model.device)
     logits = model.logits(batch, 1)[0, -1].float()

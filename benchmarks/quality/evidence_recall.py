@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = choose_questions(conversations, None, single_only=True, seed=0)
     depths = [*args.depths, max(len(c.evidence) for c in conversations)]
     found = [
-        holding(conversations[index], turn, depths, args.max_query_words, args.history_weights)
+        hits_of(conversations[index], turn, depths, args.max_query_words, args.history_weights)
         for index, turns in tqdm(chosen.items(), desc="conversations")
         for turn in turns
     ]
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"{weight:<16g}" + "".join(f"{100 * share:8.1f}" for share in shares))
 
 
-def holding(
+def hits_of(
     conversation: Conversation,
     turn: int,
     depths: Sequence[int],
@@ -60,10 +60,10 @@ def holding(
     interaction, text = gold_interaction(conversation, turn), question.question
     hits = []
     for weight in history_weights:
-        by: str | list[tuple[str, float]] = weighted_query(interaction, text, weight)
+        q_t: str | list[tuple[str, float]] = weighted_query(interaction, text, weight)
         if weight == 1:
-            by = cut_query(query(interaction, text), max_query_words)
-        ranked = [item.evidence for item in index.rank(by, max(depths))]
+            q_t = cut_query(query(interaction, text), max_query_words)
+        ranked = [item.evidence for item in index.rank(q_t, max(depths))]
         hits.append([bool(answer_in_evidence(question.answers, ranked[:d])) for d in depths])
     return hits
 

@@ -1,11 +1,11 @@
-"""Measures whether the shares of passages in an explanation are faithful to the answer.
+"""Measures the faithfulness of an explanation's shares of passages.
 
     python -m turngraph.benchmarks.quality.faithfulness --checkpoint runs/sqa/graph_memory/best \
         --input runs/data/sqa/dev.jsonl --records runs/faithfulness.jsonl
 
-Comprehensiveness is the log-probability that the answer loses when the k selected passages are
-removed; sufficiency is what it loses when only they are kept (DeYoung et al., 2020). The prompt is
-built again each time, as if the other passages had never been retrieved. Measurements are appended
+Comprehensiveness is the loss of the answer's log-probability when the k selected passages are
+removed; sufficiency is its loss when only they are kept (DeYoung et al., 2020). The prompt is built
+again each time, as if the removed passages had never been retrieved. Measurements are appended
 to ``--records``; the same command resumes.
 """
 
@@ -43,13 +43,13 @@ SELECTIONS = ("share", "attention", "rank", "random", "leave_one_out")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure the questions that are left, and print the table of all."""
+    """Measure the questions that have no record yet, and print the table of all."""
     args = parse(argv)
     checkpoint = read_checkpoint(args.checkpoint)
     checkpoint.check_writes()
     conversations = read_conversations(args.input)
     chosen = choose_questions(conversations, args.num_questions, False, args.seed)
-    wanted = {key(conversations[number], t) for number, turns in chosen.items() for t in turns}
+    wanted = {key(conversations[index], t) for index, turns in chosen.items() for t in turns}
     with (
         StopRequest(args.max_minutes) as stop,
         open_records(args.records, settings_of(args, checkpoint)) as (done, file),
@@ -57,9 +57,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         done = [record for record in done if (record["conversation"], record["turn"]) in wanted]
         keys = {(record["conversation"], record["turn"]) for record in done}
         left = {
-            number: turns
-            for number, all_turns in chosen.items()
-            if (turns := [t for t in all_turns if key(conversations[number], t) not in keys])
+            index: turns
+            for index, all_turns in chosen.items()
+            if (turns := [t for t in all_turns if key(conversations[index], t) not in keys])
         }
         measured = measure_all(conversations, left, args, checkpoint) if left else iter(())
         for record in measured:
@@ -91,7 +91,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--seed", type=int, default=0, help="random seed of questions and selections"
     )
-    parser.add_argument("--max_minutes", type=float, help="stop after so long; exit code 75")
+    parser.add_argument("--max_minutes", type=float, help="stop after this time; exit code 75")
     return parser.parse_args(argv)
 
 
@@ -120,22 +120,22 @@ def measure_all(
     """Yield a record for each chosen question, in random order."""
     model, builder = load(checkpoint, LoadOptions(args.base_model, args.device, args.quantization))
     model.eval()
-    questions = [(number, turn) for number, turns in chosen.items() for turn in turns]
+    questions = [(index, turn) for index, turns in chosen.items() for turn in turns]
     random.Random(f"order {args.seed}").shuffle(questions)
-    for number, turn in tqdm(questions, desc="questions"):
-        (conversation,) = complete_entities([conversations[number]])
+    for index, turn in tqdm(questions, desc="questions"):
+        (conversation,) = complete_entities([conversations[index]])
         (example,) = builder.conversation(conversation, [turn])
         yield measure(Ablation(model, builder, example, args.max_new_tokens), args)
 
 
 class Ablation:
-    """The log-probability of one question's answer for any subset of its passages.
+    """Computes the log-probability of one question's answer for any subset of its passages.
 
     Args:
-        model: in evaluation mode.
+        model: a model in evaluation mode.
         builder: the builder of the example.
         example: an example with gold history.
-        max_new_tokens: longest answer in tokens.
+        max_new_tokens: most tokens of an answer.
     """
 
     def __init__(
@@ -154,27 +154,27 @@ class Ablation:
             gold_interaction(conversation, turn),
         )
         self.encoded_question = builder.encoded_question(question, interaction)
-        self._known: dict[tuple[int, ...], float] = {}
+        self._logprobs: dict[tuple[int, ...], float] = {}
         self.full = self.logprob(range(self.num_passages))
 
     @torch.no_grad()
     def logprob(self, kept: Sequence[int]) -> float:
         """Return the answer's log-probability with only some passages, in their order."""
         indices = tuple(sorted(kept))
-        if indices not in self._known:
+        if indices not in self._logprobs:
             passages = [self.example.evidence[index].evidence for index in indices]
             graph = self.builder.graph(passages, self.encoded_question)
             example = replace(self.example, graph=graph)
             batch = collate([example], "right", with_target=True).to(self.model.device)
-            self._known[indices] = -self.model(batch).total.item()
-        return self._known[indices]
+            self._logprobs[indices] = -self.model(batch).total.item()
+        return self._logprobs[indices]
 
     def losses(self, order: Sequence[int], size: int) -> list[float]:
         """Return comprehensiveness and sufficiency of the first passages of an order."""
         return [self.full - self.logprob(order[size:]), self.full - self.logprob(order[:size])]
 
     def losses_alone(self) -> list[float]:
-        """Return what is lost without each single passage."""
+        """Return the loss of log-probability without each single passage."""
         indices = range(self.num_passages)
         return [self.full - self.logprob([i for i in indices if i != left]) for left in indices]
 
@@ -219,7 +219,7 @@ def best_first(values: Sequence[float]) -> list[int]:
 
 
 def table(records: Sequence[Json], sizes: Sequence[int]) -> str:
-    """Return a Markdown table of both measures for every selection, compared with the shares."""
+    """Return a Markdown table of both measures for every selection, compared with ``share``."""
     lines = []
     for size in sizes:
         some = [record for record in records if record["num_passages"] > size]

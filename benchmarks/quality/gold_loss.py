@@ -1,13 +1,13 @@
-"""Measures the loss of the gold answers, a finer measure than whether a checkpoint hits them.
+"""Measures the loss of the gold answers, which is a finer measure than hits.
 
     python -m turngraph.benchmarks.quality.gold_loss --input runs/data/sqa/dev.jsonl \
         --checkpoints runs/sqa/text/last runs/sqa/graph/last --records runs/gold_loss.jsonl \
         --single_answers_only
 
-For each question: the nats of the gold answer and its end, after the prompt that ``answer`` builds
-with gold history. All checkpoints get the same questions; differences to the first are paired.
-``--cut_edges`` measures each graph again without some of its edges. The same command resumes a
-stopped measurement, and may name more checkpoints.
+For each question it measures the nats of the gold answer and its end token, after the prompt that
+``answer`` builds with gold history. All checkpoints get the same questions; differences to the
+first are paired. ``--cut_edges`` also measures each graph without some of its edges. The same
+command resumes a stopped measurement, and may name more checkpoints.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ class Row(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str]:
-        """What identifies the row's measurements, whatever the folder is called."""
+        """Identity of the row's measurements, independent of the folder's name."""
         return self.checkpoint_hash, self.cut
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure the losses that are left, and print the table of all."""
+    """Measure the losses that have no record yet, and print the table of all."""
     args = parse(argv)
     checkpoints = {folder: read_checkpoint(folder) for folder in args.checkpoints}
-    for checkpoint in checkpoints.values():  # the loss of an entity among others is not comparable
+    for checkpoint in checkpoints.values():  # a loss over entities is not comparable
         checkpoint.check_writes()
     conversations = complete_entities(read_conversations(args.input))
     chosen = choose_questions(
@@ -129,7 +129,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--base_model", help="folder of the base model on this machine")
     parser.add_argument("--device", help="default: the first GPU, else the CPU")
-    parser.add_argument("--max_minutes", type=float, help="stop after so long; exit code 75")
+    parser.add_argument("--max_minutes", type=float, help="stop after this time; exit code 75")
     return parser.parse_args(argv)
 
 
@@ -143,7 +143,7 @@ def settings_of(args: argparse.Namespace) -> Json:
 
 
 def keys(records: Sequence[Json], row: Row) -> set[Key]:
-    """Return conversation and turn of a row's measurements, whatever its path was."""
+    """Return conversation and turn of a row's measurements."""
     own = (r for r in records if (r["checkpoint_hash"], r["cut_edges"]) == row.key)
     return {(record["conversation"], record["turn"]) for record in own}
 
@@ -157,7 +157,7 @@ def measure(
     checkpoint: Checkpoint,
     loading: LoadOptions,
 ) -> Iterator[Json]:
-    """Yield a record for each question that is left, one by one, as batches round differently."""
+    """Yield a record for each question without one; batches would round differently."""
     model, builder = load(checkpoint, loading)
     builder.cut = row.cut
     bar = tqdm(total=sum(map(len, chosen.values())), initial=len(known), desc=f"{row.cut} cut")

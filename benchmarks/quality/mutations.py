@@ -1,11 +1,11 @@
-"""Measures how many small faults the tests see: draws faults at random and runs the tests on each.
+"""Measures how many small faults the tests detect, by mutation testing on a random sample.
 
     python -m turngraph.benchmarks.quality.mutations --num_faults 60 --seed 0
 
 A fault is one changed operator, condition or number, or one call left out, in any function of the
-product. Each is made in a copy of the last commit. Only the tests that reach its line run; for a
-line that child processes reach, the tests of the commands as well. Prints one line per fault and
-the share that no test sees. The first run measures which test reaches which line, which takes as
+product. It is made in a copy of the last commit. Only the tests that reach its line are run; if
+child processes reach the line, also the tests of the commands. Prints one line per fault and
+the share that no test detects. The first run measures which test reaches which line, which takes as
 long as the whole suite; ``--lines FILE`` keeps that for later runs on the same commit.
 """
 
@@ -89,7 +89,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--timeout",
         type=float,
         default=600,
-        help="seconds; a fault whose tests last longer is seen",
+        help="seconds; a fault whose tests take longer counts as detected",
     )
     return parser.parse_args(argv)
 
@@ -140,7 +140,7 @@ def measure_lines(copy: Path) -> dict[str, dict[str, list[str]]]:
 
 
 def draw(copy: Path, num: int, seed: int, under: str) -> list[Fault]:
-    """Return faults drawn at random from all that the product's functions can have."""
+    """Draw a random sample of all possible faults in the product's functions."""
     names = sorted(path.relative_to(copy).as_posix() for path in copy.rglob("*.py"))
     product = [n for n in names if not n.startswith(OUTSIDE) and n.startswith(under)]
     faults = [fault for name in product for fault in faults_of(name, (copy / name).read_text())]
@@ -165,7 +165,7 @@ def faults_of(path: str, text: str) -> Iterator[Fault]:
 
 
 def _in_functions(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield what runs inside the functions of a file: no signature, no type."""
+    """Yield the nodes inside the functions of a file, without signatures and types."""
     waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
     while waiting:
         node, inside = waiting.pop()
@@ -179,7 +179,7 @@ def _in_functions(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def changes(node: ast.AST, old: str) -> Iterator[str]:
-    """Yield the texts that make a fault of a node."""
+    """Yield the replacements of a node's text that are faults."""
     match node:
         case ast.Compare(ops=[operator]) if type(operator) in OPERATORS:
             yield _with(node, "ops", [OPERATORS[type(operator)]])
@@ -207,7 +207,7 @@ def _with(node: ast.AST, field: str, value: object) -> str:
 
 
 def _is_text(node: ast.AST) -> bool:
-    """Whether a string stands in a node, where operators have no counterpart."""
+    """Tell whether a node contains a string, for which most operators are undefined."""
     return any(
         isinstance(part, ast.JoinedStr) or isinstance(getattr(part, "value", None), str | bytes)
         for part in ast.walk(node)
@@ -228,7 +228,7 @@ def reaching(lines: Lines, fault: Fault) -> list[str]:
 
 
 def is_seen(copy: Path, fault: Fault, tests: Sequence[str], timeout: float) -> bool:
-    """Return whether a test fails, or does not end, with a fault in the copy; then repair it."""
+    """Tell whether a test fails or times out with a fault in the copy; then remove the fault."""
     path = copy / fault.path
     sound = path.read_bytes()
     path.write_bytes(sound[: fault.start] + fault.new.encode() + sound[fault.end :])

@@ -1,9 +1,9 @@
-"""Finds the weight and the number of proposals with which an LM chooses best.
+"""Finds the best weight and number of proposals for an LM that chooses among proposals.
 
     python -m turngraph.benchmarks.quality.proposal_weight PREDICTIONS
 
-Reads what ``answer --proposals`` wrote for tune questions, and prints H@1 for each weight and
-number of proposals and the best of both, for ``--proposal_weight`` and ``--num_proposals`` on other
+Reads the output of ``answer --proposals`` on tune questions, and prints H@1 for each weight and
+number of proposals. The best pair is for ``--proposal_weight`` and ``--num_proposals`` on other
 questions. No question is answered again.
 """
 

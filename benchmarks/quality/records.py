@@ -1,4 +1,4 @@
-"""Resumable JSON Lines records of a long measurement, one line per question."""
+"""Reads and appends records of a resumable measurement, JSON Lines with one line per question."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from turngraph.data.jsonlines import dump
 
 @contextmanager
 def open_records(path: str | Path, settings: Json) -> Iterator[tuple[list[Json], IO[str]]]:
-    """Open a file of records: yields those it has, and the file to append to.
+    """Open a file of records; yield its records, and the file to append to.
 
-    A last line that a kill cut off is dropped.
+    An incomplete last line, left by a kill, is removed.
 
     Args:
         path: JSON Lines file; its first line has the settings.
-        settings: settings of all its records, as JSON.
+        settings: settings that all records of the file share.
 
     Raises:
         ValueError: the file was written with other settings.
     """
     path, settings = Path(path), json.loads(json.dumps(settings))
     path.parent.mkdir(parents=True, exist_ok=True)
-    if not whole_lines(path):
+    if not keep_complete_lines(path):
         path.write_text(dump({"settings": settings}) + "\n", encoding="utf-8")
     head, *done = (record for _, record in iter_lines(path))
     for name, value in settings.items():
@@ -38,8 +38,8 @@ def open_records(path: str | Path, settings: Json) -> Iterator[tuple[list[Json],
         yield done, file
 
 
-def whole_lines(path: Path) -> int:
-    """Cut off what follows the last whole line of a file, and return its number of lines."""
+def keep_complete_lines(path: Path) -> int:
+    """Truncate a file after its last complete line, and return its number of lines."""
     if not path.is_file():
         return 0
     data = path.read_bytes()

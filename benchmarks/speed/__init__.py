@@ -1,1 +1,1 @@
-"""Speed and memory of training, answering, retrieval and graph building, beside the peers."""
+"""Measures speed and memory, compared with other libraries."""

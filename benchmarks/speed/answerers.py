@@ -1,4 +1,4 @@
-"""The systems that ``infer_speed.py`` measures, and our LM's forward passes alone.
+"""Defines the systems that ``infer_speed.py`` measures, and our LM's forward passes alone.
 
 Each answers the same questions from the same evidence with the same LM, greedily.
 """
@@ -207,7 +207,7 @@ class Bare:
 
     @torch.no_grad()
     def run(self) -> tuple[float, float]:
-        """Replay the passes; returns the seconds of all prompts and of all decoding steps."""
+        """Replay the passes; return the seconds of all prompts and of all decoding steps."""
         lm, device, total = lm_of(self.model), self.model.device, [0.0, 0.0]
         with self.model._autocast():
             for prompts, *steps in self.batches:
@@ -218,7 +218,7 @@ class Bare:
                 middle = clock(device)
                 for step in steps:
                     if len(step["input_ids"]) < rows and isinstance(cache, DynamicCache):
-                        # our loop evicts rows from the cache; which rows they are changes no cost
+                        # our loop evicts rows from the cache; the cost is the same for any rows
                         rows = len(step["input_ids"])
                         cache.batch_select_indices(torch.arange(rows, device=device))
                     lm(**step, past_key_values=cache)

@@ -1,4 +1,4 @@
-"""Base model and tokenizer of a speed measurement: loaded, or random with known sizes."""
+"""Loads the base model and tokenizer of a speed measurement, or makes a random model."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 }
 """Models with sizes given here, so that random weights need no download."""
 TOKENIZER = "HuggingFaceTB/SmolLM2-135M-Instruct"
-"""Model whose tokenizer, cut to their vocabulary, they use."""
+"""Model whose tokenizer, truncated to their vocabulary, is used for these architectures."""
 
 
 def load_base(model: ModelConfig, device: torch.device, random_weights: bool) -> PreTrainedModel:

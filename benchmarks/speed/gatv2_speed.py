@@ -1,13 +1,13 @@
-"""Measures peak memory and time of our GATv2 layer beside PyTorch Geometric's.
+"""Measures peak memory and time of our GATv2 layer, compared with PyTorch Geometric's.
 
     python -m turngraph.benchmarks.speed.gatv2_speed [--nodes 1500] [--edges 6000] [--device cuda]
 
 Forward and backward pass; heads are averaged and self-loops added, as in the encoder. Three parts:
 
 - trained: the layer as trained; parameters and their gradients count as memory;
-- frozen maps: the two linear maps have no gradients and no parameter counts, which leaves what the
-  layer computes and keeps;
-- attention: no linear maps; their output is the input, and does not count.
+- frozen maps: the two linear maps have no gradients, and parameters do not count, which leaves the
+  tensors that the layer computes and stores;
+- attention: without linear maps; the input is what they would compute, and does not count.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measures how many evidence graphs one core builds per second, tokenizing included.
+"""Measures how many evidence graphs one core builds per second, tokenisation included.
 
     python -m turngraph.benchmarks.speed.graph_speed [--graphs 200] [--model NAME]
 
@@ -14,7 +14,7 @@ import statistics
 import time
 from collections.abc import Sequence
 
-os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one core: before tokenizers starts threads
+os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one core; set before tokenizers starts threads
 
 from tqdm import tqdm
 from transformers import AutoTokenizer
@@ -73,7 +73,7 @@ def report(builder: ExampleBuilder, seconds: Sequence[float], busy: float) -> No
 
 
 def make_name(rng: random.Random) -> str:
-    """Make up a name of one or two capitalised words."""
+    """Generate a name of one or two capitalised words."""
     parts = ["".join(rng.choices(SYLLABLES, k=2)).capitalize() for _ in range(rng.randint(1, 2))]
     return " ".join(parts)
 

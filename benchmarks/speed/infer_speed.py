@@ -1,9 +1,9 @@
-"""Measures answering speed beside transformers' ``generate`` and PyG's GRetriever.
+"""Measures answering speed, compared with transformers' ``generate`` and PyG's GRetriever.
 
     python -m turngraph.benchmarks.speed.infer_speed [--device cuda] [...]
 
 One run, one LM with LoRA of rank 8, the same questions and evidence, the same limit of new tokens:
-ours (graph, text) in batches, ``generate`` one by one (LoRA beside the weights, or merged into
+ours (graph, text) in batches, ``generate`` one by one (LoRA as an adapter, or merged into
 them), and PyG's ``GRetriever.inference``. Systems take turns in rounds; medians are reported. The
 upper bound of ours is measured in the same rounds: its LM's passes alone, on the same inputs in the
 same batches, without graphs, tokenizer, encoder, choice of tokens and records. Every other option
@@ -127,7 +127,7 @@ class Run:
         self.interleaved, self.complete = self.fit_together(), False
 
     def build_examples(self) -> list[Example]:
-        """Build the examples; nothing but the sentence encoder is loaded before.
+        """Build the examples; only the sentence encoder has been loaded before.
 
         Raises:
             ValueError: there are fewer questions than --num_questions.
@@ -162,7 +162,7 @@ class Run:
         self.complete = True
 
     def measure_group(self, names: Sequence[str]) -> bool:
-        """Run the rounds of systems on the device together; returns False if time runs out."""
+        """Run the rounds of systems that share the device; return False if time runs out."""
         systems = {}
         for name in names:
             if self.late():
@@ -183,7 +183,7 @@ class Run:
         return True
 
     def late(self) -> bool:
-        """Return whether --max_minutes is over."""
+        """Tell whether --max_minutes is over."""
         return time.monotonic() > self.deadline
 
     def build(self, name: str) -> Answerer:
@@ -240,7 +240,7 @@ class Run:
             torch.cuda.empty_cache()
 
     def facts(self) -> Json:
-        """Return the circumstances of the run: command, versions, device, sizes."""
+        """Return the run's metadata: command, versions, device, sizes."""
         args, config = self.args, self.config
         cuda = self.device.type == "cuda"
         return {

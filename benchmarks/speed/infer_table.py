@@ -1,4 +1,4 @@
-"""Results of ``infer_speed.py`` as JSON and as Markdown tables."""
+"""Formats the results of ``infer_speed.py`` as JSON and as Markdown tables."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def markdown(result: Json) -> str:
 
 
 def introduction(result: Json) -> str:
-    """Return what was measured, and on which machine."""
+    """Return a paragraph on the measurement and the machine."""
     turns = "systems in turn" if result["interleaved"] else "one system after the other"
     length = "all of" if result["no_end"] else "at most"
     lines = [

@@ -1,4 +1,4 @@
-"""Counts what a step costs: operations of the LM, the device's ceiling, peak memory."""
+"""Counts the LM's operations, and measures the device's peak speed and peak memory."""
 
 from __future__ import annotations
 

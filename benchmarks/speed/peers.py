@@ -1,7 +1,7 @@
-"""The systems that ``train_speed.py`` measures: our loop, TRL's SFTTrainer, PyG's GRetriever.
+"""Defines the systems that ``train_speed.py`` measures: our loop, SFTTrainer and GRetriever.
 
 Each gets the same examples, base model, LoRA, Adam and clipping, and trains on the same batches.
-Everything around that is the system's own.
+Everything else is the system's own.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class System(Protocol):
 
     @property
     def shape(self) -> LmShape | None:
-        """Sizes that its LM's operations are counted by; None: not counted."""
+        """Sizes from which its LM's operations are counted; None: they are not counted."""
 
     def train(self, batches: Sequence[Sequence[Example]]) -> Round:
         """Take one optimizer step per batch."""
@@ -127,7 +127,7 @@ class Ours:
         return Round(clock(self.module.device) - began, sum(losses) / len(losses))
 
     def step(self, step: Step) -> float:
-        """Return the mean loss of one batch, before its step."""
+        """Take one step, and return the mean loss of its batch."""
         (batch,) = step.batches
         loss = self.module(batch.to(self.module.device)).total / step.answer_tokens
         loss.backward()
@@ -172,8 +172,8 @@ class Trl:
     """TRL's SFTTrainer on our token ids and labels, in our batches and our Adam.
 
     Its own loop is timed from the start to the end of its epoch: data loader, collator, loss on
-    the answer tokens, clipping, callbacks. What would slow it down is off (progress bar, logs,
-    checkpoints); batches are padding-free if the attention skips pairs between examples.
+    the answer tokens, clipping, callbacks. Progress bar, logs and checkpoints, which would slow it
+    down, are off; batches are padding-free if the attention skips pairs between examples.
 
     Args:
         model: a text model; its LM is trained.
@@ -182,7 +182,7 @@ class Trl:
     """
 
     def __init__(self, model: GraphLM, config: Config, tokenizer: PreTrainedTokenizerFast) -> None:
-        constants.HF_HUB_DISABLE_TELEMETRY = True  # TRL reports every run to its makers
+        constants.HF_HUB_DISABLE_TELEMETRY = True  # TRL reports every run to its developers
         self.module, self.config, self.tokenizer = model, config, tokenizer
         cast_adapter_inputs(lm_of(model), True)  # as PEFT leaves them
         self.optimizer = make_optimizer(model, config.training)
@@ -306,7 +306,7 @@ class Pyg:
         return Round(clock(self.device) - began, sum(losses) / len(losses))
 
     def step(self, graphs: list[Data]) -> float:
-        """The loss of one batch, before its step."""
+        """Take one step, and return the loss of its batch."""
         batch = PygBatch.from_data_list(graphs)
         loss = self.module(
             batch.question, batch.x, batch.edge_index, batch.batch, batch.label, None, batch.desc
@@ -363,7 +363,7 @@ def _pyg_llm(base: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, dtype: s
     pyg_llm.MAX_TXT_LEN = 1_000_000
     warnings.filterwarnings("ignore", message="HuggingFace model .* is not using a chat template")
     plain = copy.deepcopy(tokenizer)
-    plain.chat_template = None  # it then uses its own prompt and tokenises whole batches
+    plain.chat_template = None  # PyG then uses its own prompt and tokenises batches
     with (
         redirect_stdout(sys.stderr),  # it prints its settings
         patch.object(AutoModelForCausalLM, "from_pretrained", return_value=base),

@@ -1,4 +1,4 @@
-"""Measures training speed beside TRL and PyG's GRetriever.
+"""Measures training speed, compared with TRL and PyG's GRetriever.
 
     python -m turngraph.benchmarks.speed.train_speed [--device cuda] [...]
 
@@ -131,7 +131,7 @@ def common_options(parser: argparse.ArgumentParser) -> None:
         "--max_minutes",
         type=float,
         default=math.inf,
-        help="stop after so long, with what was measured",
+        help="stop after this time; finished rounds are reported",
     )
     add("--seed", type=int, default=0)
     add("--output", help="JSON file")
@@ -141,7 +141,7 @@ def check_device_option(args: argparse.Namespace) -> None:
     """Check that the device exists.
 
     Raises:
-        ValueError: it does not.
+        ValueError: there is no GPU.
     """
     if args.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda: torch finds no GPU")
@@ -191,8 +191,8 @@ def build_examples(
     """Build the examples of the chosen turns."""
     return [
         example
-        for number, turns in tqdm(chosen.items(), desc="graphs")
-        for example in builder.conversation(conversations[number], turns)
+        for index, turns in tqdm(chosen.items(), desc="graphs")
+        for example in builder.conversation(conversations[index], turns)
     ]
 
 
@@ -270,7 +270,7 @@ class Run:
         self.complete = True
 
     def measure_group(self, names: Sequence[str], bar: tqdm[Any]) -> bool:
-        """Run the rounds of systems on the device together; returns False if time runs out."""
+        """Run the rounds of systems that share the device; return False if time runs out."""
         systems = {name: self.build(name) for name in names}
         for name, system in systems.items():
             if self.late():
@@ -290,7 +290,7 @@ class Run:
         return True
 
     def late(self) -> bool:
-        """Return whether --max_minutes is over."""
+        """Tell whether --max_minutes is over."""
         return time.monotonic() > self.deadline
 
     def build(self, name: str) -> System:
@@ -381,7 +381,7 @@ class Run:
         }
 
     def facts(self) -> Json:
-        """Return the circumstances of the run: command, versions, device, sizes."""
+        """Return the run's metadata: command, versions, device, sizes."""
         args, config = self.args, self.config
         cuda = self.device.type == "cuda"
         named = config.model.base_model + ", random weights" * args.random_weights

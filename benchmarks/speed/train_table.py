@@ -1,4 +1,4 @@
-"""Results of ``train_speed.py`` as JSON and as Markdown tables."""
+"""Formats the results of ``train_speed.py`` as JSON and as Markdown tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RATES = ("examples_per_second", "tokens_per_second")
 
 
 class Setting(NamedTuple):
-    """How questions become batches: the batch size, and whether lengths in a batch are similar."""
+    """Batching of the questions: the batch size, and whether lengths in a batch are similar."""
 
     batch_size: int
     grouped: bool
@@ -109,7 +109,7 @@ def markdown(result: Json) -> str:
 
 
 def introduction(result: Json) -> str:
-    """Return what was measured, and on which machine."""
+    """Return a paragraph on the measurement and the machine."""
     turns = (
         "systems in turn"
         if result["interleaved"]

@@ -1,4 +1,4 @@
-"""Study config: rows, as differences from a base run's config, and the sizes of a study."""
+"""Defines and reads the config of a study: rows as differences from a base run, and sizes."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Row:
     core: bool = False
     """Run with every seed, before all other rows; other rows run with the first seed alone."""
     trainer: Trainer = "train"
-    """What trains it: ``turngraph train`` or gretriever.py."""
+    """Program that trains it: ``turngraph train`` or gretriever.py."""
     checkpoint_of: str | None = None
     """Row whose checkpoint answers; this row trains nothing."""
     proposals_of: str | None = None
-    """Row above, with ``answers: nodes``, whose proposals the LM chooses among."""
+    """An earlier row, with ``answers: nodes``, whose proposals the LM chooses among."""
     answer: dict[str, str] = field(default_factory=dict)
     """Options of ``turngraph answer``, such as ``cut_edges: entity``."""
 
@@ -46,7 +46,7 @@ class Row:
         if not re.fullmatch(r"[a-z0-9_]+", self.name):
             raise ValueError(f"rows.name: {self.name!r} given, must be of a-z, 0-9 and _")
         if self.checkpoint_of is not None and (self.overrides or self.trainer != "train"):
-            raise ValueError(f"row {self.name}: with checkpoint_of, overrides change nothing")
+            raise ValueError(f"row {self.name}: with checkpoint_of, overrides have no effect")
 
 
 @dataclass(frozen=True)
@@ -63,16 +63,16 @@ class Claim:
 
 @dataclass(frozen=True)
 class Size:
-    """How many questions are trained on and answered."""
+    """A size of a study: numbers of questions, and estimated durations."""
 
     overrides: dict[str, Any] = field(default_factory=dict)
     """Config fields of all rows, by dotted name."""
     num_questions: int | None = None
     """Number of questions to answer, a fixed draw; null: all."""
     train_minutes: float = 10.0
-    """Estimate for one training, used until one has been measured."""
+    """Estimated minutes of one training, used until one has been measured."""
     answer_minutes: float = 5.0
-    """Estimate for the answers of one row, used until some have been measured."""
+    """Estimated minutes to answer with one row, used until some have been measured."""
     launcher: tuple[str, ...] = ()
     """Command that starts a module, such as [accelerate, launch, --num_processes, "8"]; empty: this
     Python. A word that names a file in configs/ becomes its path."""
@@ -89,7 +89,7 @@ class Study:
     title: str
     """Title of the report."""
     config: str
-    """The run that all rows start from: a YAML file, or the name of a shipped one."""
+    """Config of the base run of all rows: a YAML file, or the name of a shipped one."""
     data: str
     """Folder with train.jsonl and ``dev``."""
     make_data: str
@@ -143,7 +143,7 @@ def _check(holds: bool, name: str, wrong: str) -> None:
 
 
 def read_study(name: str | Path) -> Study:
-    """Read a study from a YAML file, or one of those beside this module by its name.
+    """Read a study from a YAML file, or a shipped one by its name.
 
     Raises:
         ValueError: the file is missing, is not YAML, or holds an unknown or wrong field.
@@ -179,7 +179,7 @@ def row_config(study: Study, size: Size, row: Row, seed: int, more: Sequence[str
 
     Args:
         study: base config and data.
-        size: overrides of all rows; the row's own come after them.
+        size: size with overrides of all rows; the row's own overrides come after them.
         row: a row that is trained.
         seed: random seed.
         more: ``--field=value`` overrides of all rows, as for ``turngraph train``; the row's own
@@ -213,7 +213,7 @@ def _as_option(value: Any) -> str:
 
 
 def changed_fields(config: Config, leave_out: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the fields that differ from their defaults; a field added later changes nothing here.
+    """Return the fields that differ from their defaults; new fields do not change the result.
 
     Args:
         config: a resolved config.

@@ -22,7 +22,7 @@ PARTS = ("train", "test")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Convert both parts and run the study on them.
+    """Convert both parts, and run the study on them.
 
     Raises:
         ValueError: a file is missing or malformed, or the study is invalid.

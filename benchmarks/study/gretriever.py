@@ -5,8 +5,8 @@
 It trains on the same questions in the same batches and steps, with the same Adam, clipping and
 schedule, and reads the same passages of E_t. The rest is its own, as ``speed/peers.py`` builds it:
 prompt, LoRA (rank 8 on q_proj and v_proj), and a GAT over one node per passage with features from a
-sentence encoder. This file has its training loop, checkpoints and answers, which resume;
-``turngraph score`` reads the answers.
+sentence encoder. Training and answering resume after a stop; ``turngraph score``
+reads the answers.
 """
 
 from __future__ import annotations
@@ -202,7 +202,11 @@ def trained(system: Pyg) -> dict[str, torch.Tensor]:
 def resume(
     system: Pyg, optimizer: torch.optim.Optimizer, output: Path, config: Config, data: str
 ) -> int:
-    """Load the folder's checkpoint; returns its step, 0 if there is none."""
+    """Load the folder's checkpoint, and return its step; 0 if there is none.
+
+    Raises:
+        ValueError: the checkpoint has another config or other data, or is incomplete.
+    """
     found = [folder for name in ("last", "last.old") if (folder := output / name).is_dir()]
     if not found:
         return 0
@@ -246,8 +250,8 @@ def answer_command(args: argparse.Namespace) -> None:
         return
     examples = [
         example
-        for number, turns in tqdm(chosen.items(), desc="graphs")
-        for example in builder.conversation(conversations[number], turns)
+        for index, turns in tqdm(chosen.items(), desc="graphs")
+        for example in builder.conversation(conversations[index], turns)
     ]
     system = make_system(config, builder)
     load_weights(system, args.checkpoint)

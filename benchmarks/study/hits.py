@@ -28,16 +28,16 @@ from turngraph.data.jsonlines import whole_file
 
 QUESTION = ("conversation", "turn")
 H_AT_1_AND_5 = {"1": (1.0, 1.0), "5": (0.0, 1.0), "0": (0.0, 0.0)}
-"""Entry of a question -> H@1 and H@5: correct, correct among five, wrong."""
+"""Entry of a question -> H@1 and H@5: correct, correct among the first five, wrong."""
 ANY = "any"
-"""The seed of an untrained row, which counts for every seed."""
+"""Seed of an untrained row, whose answers are used for every seed."""
 Hits = dict[Key, str]
 Rows = dict[str, dict[str, Hits]]
 """Row -> seed -> question -> entry."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print the rows of some files, and how they differ from one row."""
+    """Print the rows of some files, and their differences to one row."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
     parser.add_argument(
         "files", nargs="+", help="hits.csv; for a seed in several files, the first one counts"
@@ -59,8 +59,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 def cells(row: Mapping[str, Hits], than: Mapping[str, Hits]) -> list[str]:
     """Return a row's number of seeds, H@1 and H@5, and its differences to another row.
 
-    The number of compared questions, those that both rows have, comes before the differences. All
-    of that is empty if there is none.
+    The number of compared questions, those that both rows have, comes before the differences. These
+    cells are empty if there are no such questions.
     """
     found = [
         cell(over_conversations_and_seeds([values(hits, column) for hits in row.values()]))
@@ -94,7 +94,7 @@ def values(hits: Hits, column: int) -> dict[Key, float]:
 
 
 def write_hits(rows: Mapping[str, RowScores], path: Path) -> None:
-    """Write a line per question and a column per row and seed: 1 correct, 5 among five, 0 wrong."""
+    """Write hits as CSV: a line per question, a column per row and seed, entries 1, 5 or 0."""
     columns: dict[str, Hits] = {}
     for name, row in rows.items():
         for seed, scores in row.by_seed.items():

@@ -1,4 +1,4 @@
-"""Plans a study: what is left, how long it will take, and how small a difference it can show."""
+"""Plans a study: the runs that are left, their duration, and the smallest detectable difference."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALPHA, POWER = 0.05, 0.8
 
 
 def smallest_difference(num_questions: int, discordance: float) -> float:
-    """Return the smallest paired difference in H@1 that is found at 80 % power, two-sided at 5 %.
+    """Return the smallest paired difference in H@1 found with 80 % power, two-sided at 5 %.
 
     Of n questions, exactly one of two rows answers a share d correctly. The difference D of the
     rows' H@1 then has variance (d - D^2) / n (McNemar's test; Connor 1987), and is found with that
@@ -43,9 +43,10 @@ def smallest_difference(num_questions: int, discordance: float) -> float:
 def minutes_left(run: Run, size: Size, runs: Sequence[Run]) -> float:
     """Return the minutes that a run still needs: the median of similar finished runs, less its own.
 
-    Similar runs have the same trainer and kind of evidence and answer in the same way; without any,
-    all of its kind count. Training time is scaled by the number of questions. Without a finished
-    run, the size's estimate counts. A run that cannot resume needs all of its time.
+    Similar runs have the same trainer, kind of evidence and way of answering; if there are none,
+    all trainings, or all answers, are used. Training time is scaled by the number of questions.
+    Without a finished run, the estimate of the size is used. A run that cannot resume needs all its
+    time.
     """
     state = run.state
     if state["done"]:
@@ -65,7 +66,7 @@ def _expected(run: Run, size: Size, runs: Sequence[Run]) -> float:
             return 0.5
         done = [pair for pair in done if pair[0].config.training.max_steps != 0]
         done = [(r, minutes * _times_longer(run, r)) for r, minutes in done]
-    similar = [m for r, m in done if _sort(r) == _sort(run)] or [m for _, m in done]
+    similar = [m for r, m in done if _kind_of(r) == _kind_of(run)] or [m for _, m in done]
     estimate = size.train_minutes if run.kind == "train" else size.answer_minutes
     return statistics.median(similar) if similar else estimate
 
@@ -84,7 +85,7 @@ def _num_questions(run: Run) -> float | None:
     return once * training.num_epochs
 
 
-def _sort(run: Run) -> tuple[str, str, str, bool]:
+def _kind_of(run: Run) -> tuple[str, str, str, bool]:
     model = run.config.model
     return run.row.trainer, model.evidence, model.answers, run.proposals is not None
 
@@ -109,7 +110,7 @@ def print_plan(study: Study, size: Size, runs: Sequence[Run], all_runs: Sequence
 
 
 def power_text(study: Study, size: Size, runs: Sequence[Run]) -> str:
-    """Return in words how small a difference the study's questions can show."""
+    """Return a sentence on the smallest difference that the study's questions can show."""
     num = num_questions(study, size)
     measured = discordance(study, load_rows(study, runs))
     share, how = (study.discordance, "assumed") if measured is None else (measured, "measured")

@@ -1,4 +1,4 @@
-"""Writes the report of a study: tables, tests and figures from the answers so far."""
+"""Writes the report of a study from the answers so far: tables, tests and figures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from turngraph.data.jsonlines import whole_file
 from turngraph.data.scoring.score import Estimate, group_of
 
 logger = logging.getLogger("study")
-MIN_TURN = 10  # questions; last turns with fewer are one group
+MIN_TURN = 10
+"""Fewest questions of a turn; the last turns with fewer form one group."""
 TITLES = {
     "source": "By the source of the answer",
     "held_by": "By the source of the passages of E_t that hold the answer",
@@ -45,7 +46,7 @@ def write_report(
 
     Args:
         study: rows, claims and breakdowns.
-        size: how small a difference can be shown follows from its number of questions.
+        size: the size; its number of questions determines the smallest detectable difference.
         runs: all runs of the study; finished ones are reported.
         output: the study's folder.
         command: command line that makes the study.
@@ -112,7 +113,7 @@ _SECTIONS: dict[str, Callable[[Row], bool]] = {
 
 
 def _settings(study: Study, runs: Sequence[Run], rows: Rows) -> Iterator[str]:
-    """Yield what rows read and train on; rows with other settings follow the first."""
+    """Yield the settings of the trained rows; those that differ from the first's come after it."""
     first = next((run.config for run in runs if run.config.training.max_steps != 0), runs[0].config)
     scores = next(iter(next(iter(rows.values())).by_seed.values()))
     yield (
@@ -214,9 +215,9 @@ def _of_group(row: RowScores, groups: dict[Key, str], name: str) -> Estimate:
 def question_groups(study: Study, rows: Rows, by: str) -> dict[Key, str]:
     """Return the group of every question, the same for all rows, with groups in order.
 
-    What depends on a row, such as E_t, is taken from the first baseline. The last turns with fewer
-    than ``MIN_TURN`` questions each form one group; if that has fewer, it includes the turn before
-    them. A turn with few questions before one with enough stays alone.
+    Groups that depend on the row, such as those by E_t, are taken from the first baseline. The last
+    turns with fewer than ``MIN_TURN`` questions each form one group; if that has fewer, it includes
+    the turn before them. A turn with few questions before a turn with enough is its own group.
     """
     name = next((name for name in study.baselines if name in rows), next(iter(rows)))
     scores = next(iter(rows[name].by_seed.values()))
@@ -261,7 +262,7 @@ def _gates(run: Run) -> str:
 
 
 def _finite(value: object) -> object:
-    """Return the value with None for NaN, and with estimates as dictionaries."""
+    """Return the value with estimates as dictionaries, and None for NaN, which JSON lacks."""
     if isinstance(value, Estimate):
         return {k: None if math.isnan(v) else v for k, v in value._asdict().items()}
     if isinstance(value, dict):

@@ -25,7 +25,8 @@ from turngraph.data.scoring.score import (
 )
 
 NUM_FLIPS = 10_000
-MIN_DISCORDANCE = 100  # questions, to measure on how many two rows differ
+MIN_DISCORDANCE = 100
+"""Fewest common questions of two rows from which their discordance is measured."""
 Key = tuple[str, str]
 
 
@@ -36,7 +37,7 @@ class RowScores:
     Args:
         row: the row.
         by_seed: scored predictions by random seed; an untrained row has one.
-        untrained: whether nothing is trained, so that its answers count for every seed.
+        untrained: whether nothing is trained, so that its answers are used for every seed.
         runs: its trainings and answers.
     """
 
@@ -46,8 +47,8 @@ class RowScores:
     runs: tuple[Run, ...]
 
     @property
-    def writes(self) -> bool:
-        """Whether an LM writes its answers, as in the paper."""
+    def generates(self) -> bool:
+        """Whether an LM generates its answers, as in the paper."""
         answers = self.runs[-1].config.model.answers
         return answers == "text" and self.row.proposals_of is None
 
@@ -154,10 +155,10 @@ def over_conversations_and_seeds(
 
 
 def sign_flip_test(values: Sequence[dict[Key, float]], num_flips: int = NUM_FLIPS) -> float:
-    """Return the two-sided p-value of a mean difference of 0; signs of conversations are flipped.
+    """Return the two-sided p-value of a mean difference of 0, by flipping signs of conversations.
 
-    It tests whether these trained models differ on other conversations; the interval covers other
-    seeds as well.
+    The test is about other conversations with the same trained models; the intervals also cover
+    other seeds.
     """
     sums = cluster_sums(values)[0].sum(1)
     rng = np.random.default_rng(0)
@@ -169,9 +170,9 @@ def sign_flip_test(values: Sequence[dict[Key, float]], num_flips: int = NUM_FLIP
 def discordance(study: Study, rows: dict[str, RowScores]) -> float | None:
     """Return the share of questions that exactly one of two trained core rows with an LM hits.
 
-    The median over pairs and seeds; None with a single row or too few questions.
+    It is the median over pairs of rows and seeds; None if there is one row or too few questions.
     """
-    core = [r for r in rows.values() if r.row.core and not r.untrained and r.writes]
+    core = [r for r in rows.values() if r.row.core and not r.untrained and r.generates]
     shares = list(_shares(core))
     return statistics.median(shares) if shares else None
 

@@ -39,7 +39,7 @@ logger = logging.getLogger("study")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run what is left of a study, and write its report."""
+    """Run the unfinished runs of a study, and write its report."""
     args, more = parse(argv)
     with StopRequest(args.max_minutes) as stop:
         study, size = study_and_size(args)
@@ -76,9 +76,11 @@ def parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--output", help="folder for all runs and the report")
     parser.add_argument("--data", help="folder of the data, instead of the study's")
     parser.add_argument(
-        "--max_minutes", type=float, help="stop after so long; the same command resumes"
+        "--max_minutes", type=float, help="stop after this time; the same command resumes"
     )
-    parser.add_argument("--plan", action="store_true", help="print what is left, and run nothing")
+    parser.add_argument(
+        "--plan", action="store_true", help="print the runs that are left; run nothing"
+    )
     parser.add_argument("--rows", nargs="+", default=[], help="only these rows")
     parser.add_argument("--seeds", nargs="+", type=int, default=[], help="only these seeds")
     return parser.parse_known_args(argv)
@@ -87,8 +89,8 @@ def parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
 def command_line(args: argparse.Namespace, more: Sequence[str]) -> str:
     """Return the command line that makes the whole study."""
     given = {name: getattr(args, name) for name in ("config", "size", "data", "output")}
-    words = [word for name, value in given.items() if value for word in (f"--{name}", value)]
-    return shlex.join(["turngraph", "study", *words, *more])
+    options = [part for name, value in given.items() if value for part in (f"--{name}", value)]
+    return shlex.join(["turngraph", "study", *options, *more])
 
 
 def study_and_size(args: argparse.Namespace) -> tuple[Study, Size]:
@@ -124,17 +126,17 @@ def run_all(
     stop: StopRequest,
     write: Callable[[], None],
 ) -> tuple[list[str], bool]:
-    """Run what is left, one run after the other.
+    """Run the unfinished runs, one after the other.
 
     Args:
         size: launcher and estimated durations.
         runs: the runs to make, in order.
-        all_runs: all runs of the study; finished ones tell how long others take.
-        stop: polled while a run goes on.
+        all_runs: all runs of the study; the durations of others are estimated from finished ones.
+        stop: checked during each run.
         write: writes the report.
 
     Returns:
-        What failed, and whether something is left because of the stop.
+        A line for each failed run, and whether runs are left because of the stop.
     """
     failed: dict[Path, str] = {}
     stopped = False
@@ -144,7 +146,7 @@ def run_all(
         for run in left:
             minutes = minutes_left(run, size, all_runs)
             if not run.is_ready:
-                continue  # its training failed or is left
+                continue  # its training failed or is unfinished
             if run.uninterruptible and minutes > (stop.max_minutes or math.inf):
                 failed[run.folder] = f"{run.name}: needs --max_minutes {minutes:.0f} or more"
                 continue
@@ -169,7 +171,7 @@ def run_all(
 
 
 def minutes_to(stop: StopRequest) -> float:
-    """Return the minutes until --max_minutes is over."""
+    """Return the minutes that are left of --max_minutes."""
     if stop.max_minutes is None:
         return math.inf
     return stop.max_minutes - (time.monotonic() - stop.started) / 60

@@ -1,9 +1,9 @@
 """The runs of a study: lists them, identifies each by a hash, and executes one.
 
-A run is a training, or the answers of a trained model. Its identity is a hash of what determines
-its result: config fields that differ from their defaults, data and options. A finished run is found
-again whatever its row is called, and never repeated. The commit is noted in its folder but is not
-part of the hash.
+A run is a training, or the answers of a trained model. Its identity is a hash of everything that
+determines its result: config fields that differ from their defaults, data and options. A finished
+run is found even if its row was renamed, and is never repeated. The commit is recorded in its
+folder but is not part of the hash.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ TRAINERS = {
 NOT_IN_HASH = {*FREE, "data.tune"} - {"model.base_model"}
 PEER_WEIGHTS = "gretriever.safetensors"
 STATE, PREDICTIONS, LOG = "run.json", "predictions.jsonl", "log.txt"
-SECONDS_TO_STOP = 120  # enough for a step and a checkpoint of a large model
+SECONDS_TO_STOP = 120
+"""Time to stop before a kill, enough for a step and a checkpoint of a large model."""
 Json = dict[str, Any]
 Folders = dict[str, Path]
 """Folder of each run, by hash."""
@@ -61,11 +62,11 @@ class Run:
 
     Args:
         kind: ``train`` or ``answer``.
-        row: the first row that needs it.
+        row: first row that needs it.
         seed: random seed of the training.
         config: resolved config of the training.
         folder: folder of this run.
-        identity: what its hash is computed from.
+        identity: values that its hash is computed from.
         trained: for answers, the training's folder.
         options: for answers, the options of ``turngraph answer``.
         proposals: for answers chosen among proposals, the folder of the proposing run.
@@ -104,7 +105,7 @@ class Run:
 
     @property
     def uninterruptible(self) -> bool:
-        """Whether it cannot resume and has to start over."""
+        """Whether the run cannot resume after a stop and must start over."""
         return self.kind == "train" and self.config.training.loop == "trl"
 
 
@@ -261,7 +262,7 @@ def missing_files(study: Study) -> list[str]:
 
 
 def check_finished(runs: Sequence[Run]) -> None:
-    """Check that finished runs are what the study would make now.
+    """Check that finished runs are the ones that the study would make now.
 
     Raises:
         ValueError: a default has changed since a training, or answers were made from another
@@ -276,7 +277,7 @@ def _check_config(run: Run) -> None:
     path = run.folder / "config.yaml"
     before = changed_fields(read_config(path), leave_out=tuple(NOT_IN_HASH))
     if json.dumps(before, default=str) != json.dumps(run.identity["config"], default=str):
-        raise ValueError(f"{path}: a default has changed since it began: move its folder away")
+        raise ValueError(f"{path}: a default has changed since the run began: move its folder away")
 
 
 def _check_made_from(run: Run) -> None:
@@ -298,7 +299,7 @@ def _check_made_from(run: Run) -> None:
 
 
 def _made_from(run: Run) -> Json:
-    """Return what the answers were made from; empty if there are none."""
+    """Return the record of what the answers were made from; empty if there are no answers."""
     path = Path(f"{run.predictions}.run.json")
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
@@ -334,7 +335,7 @@ def command_of(run: Run, size: Size) -> list[str]:
     module = module if run.row.trainer == "gretriever" else "turngraph.infer"
     assert run.trained is not None
     checkpoint = f"--checkpoint={run.trained / 'run' / 'last'}"
-    # not in the hash: a user may lower it where a batch did not fit
+    # not in the hash: a user may lower it if a batch does not fit
     size_now = run.config.training.eval_batch_size
     fresh = ["--fresh"] if _made_from(run).get("batch_size", size_now) != size_now else []
     return [*start, module, "answer", checkpoint, *run.options, *fresh]

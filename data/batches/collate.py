@@ -1,4 +1,4 @@
-"""Collation of examples into tensors; only tensors cross from ``data`` to ``model``."""
+"""Collates examples into tensors; only tensors cross from ``data`` to ``model``."""
 
 from __future__ import annotations
 
@@ -121,10 +121,10 @@ def collate(
     """Pad examples into a batch, or pack them into one row.
 
     Args:
-        examples: at least one.
+        examples: at least one example.
         padding_side: ``right`` to train, ``left`` to generate.
         with_target: whether the gold answer follows the prompt, with labels.
-        pad_id: token id of the padding; never read, as the mask hides it.
+        pad_id: token id of padding; the mask hides it from the LM.
         packed: concatenate the examples in one row, without padding; for training only.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Prefetching of a run's batches on a background thread, and the fingerprint of their data."""
+"""Prefetches a run's batches on a background thread; estimates its cost; fingerprints its data."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from turngraph.data.batches.schedule import BatchSchedule
 from turngraph.data.examples import Example
 
 STEPS_AHEAD = 2
+"""Number of steps that are prefetched."""
 
 
 @dataclass
@@ -25,7 +26,7 @@ class Step:
     """One optimizer step of this process.
 
     Args:
-        number: index of the step.
+        index: index of the step, from 0.
         batches: tensors, one batch per forward pass.
         examples: the examples of each batch.
         answer_tokens: answer tokens in the batches of all processes; the divisor of the loss.
@@ -33,7 +34,7 @@ class Step:
         wait: seconds spent waiting for the batches.
     """
 
-    number: int
+    index: int
     batches: list[Batch]
     examples: list[list[Example]]
     answer_tokens: int
@@ -44,14 +45,14 @@ class Step:
 class Batches(Protocol):
     """Schedule of batches: which examples, by index, are in which batch of a step."""
 
-    def step(self, number: int, /) -> list[list[int]]:
+    def step(self, index: int, /) -> list[list[int]]:
         """Return the batches of one step."""
 
 
 def steps(
     examples: Sequence[Example],
     schedule: Batches,
-    numbers: Sequence[int],
+    indices: Sequence[int],
     rank: int = 0,
     world: int = 1,
     packed: bool = False,
@@ -60,29 +61,29 @@ def steps(
 
     Args:
         examples: the examples that the schedule was made for.
-        schedule: which of them are in which batch.
-        numbers: indices of the steps, in the order in which they are taken.
+        schedule: assigns the examples to batches.
+        indices: indices of the steps, in the order in which they are taken.
         rank: index of this process.
         world: number of processes; they share the batches of every step.
         packed: concatenate the examples of a batch in one row.
     """
 
-    def make(number: int) -> Step:
-        everything = [[examples[i] for i in batch] for batch in schedule.step(number)]
-        mine = everything[rank::world]
+    def make(index: int) -> Step:
+        all_batches = [[examples[i] for i in batch] for batch in schedule.step(index)]
+        mine = all_batches[rank::world]
         tensors = [collate(batch, "right", True, packed=packed) for batch in mine]
-        answer_tokens = sum(len(e.target_ids) for batch in everything for e in batch)
-        num_tokens = sum(e.num_tokens for batch in everything for e in batch)
-        return Step(number, tensors, mine, answer_tokens, num_tokens)
+        answer_tokens = sum(len(e.target_ids) for batch in all_batches for e in batch)
+        num_tokens = sum(e.num_tokens for batch in all_batches for e in batch)
+        return Step(index, tensors, mine, answer_tokens, num_tokens)
 
-    ahead: deque[Future[Step]] = deque()
+    prefetched: deque[Future[Step]] = deque()
     with ThreadPoolExecutor(1) as pool:
-        for position in range(len(numbers) + STEPS_AHEAD):
-            if position < len(numbers):
-                ahead.append(pool.submit(make, numbers[position]))
-            if position >= STEPS_AHEAD and ahead:
+        for position in range(len(indices) + STEPS_AHEAD):
+            if position < len(indices):
+                prefetched.append(pool.submit(make, indices[position]))
+            if position >= STEPS_AHEAD and prefetched:
                 began = time.monotonic()
-                step = ahead.popleft().result()
+                step = prefetched.popleft().result()
                 step.wait = time.monotonic() - began
                 yield step
 
@@ -93,7 +94,12 @@ class Trial:
     Args:
         schedule: schedule of the run.
         examples: the examples that it was made for.
-        num_timed: how many steps are spread over the run.
+        num_timed: number of steps that are spread over the run.
+
+    Attributes:
+        indices: indices of the steps of the sample, the largest first.
+        sizes: tokens of every step of the run, padding included.
+        times: seconds of the sampled steps, in the order of ``indices``; set by the caller.
     """
 
     def __init__(
@@ -108,10 +114,10 @@ class Trial:
             return sum(lengths[i] for i in batch) if packing else len(batch) * longest
 
         batches = [list(map(computed, schedule.step(n))) for n in range(schedule.num_steps)]
-        self.sizes = [sum(sizes) for sizes in batches]  # of each step in tokens, padding included
+        self.sizes = [sum(sizes) for sizes in batches]
         largest = max(range(schedule.num_steps), key=lambda n: max(batches[n]))
         between = [round(i * (schedule.num_steps - 1) / (num_timed - 1)) for i in range(num_timed)]
-        self.numbers = [largest, *dict.fromkeys(between)]
+        self.indices = [largest, *dict.fromkeys(between)]
         self.times: list[float] = []
 
     def lines(self, settings: TrainingConfig, evaluation: float) -> list[str]:
@@ -121,8 +127,8 @@ class Trial:
             settings: settings of the run.
             evaluation: seconds of one evaluation.
         """
-        timed = sum(self.times[1:]) / sum(self.sizes[n] for n in self.numbers[1:])
-        training, num_steps = timed * sum(self.sizes), self.schedule.num_steps
+        per_token = sum(self.times[1:]) / sum(self.sizes[n] for n in self.indices[1:])
+        training, num_steps = per_token * sum(self.sizes), self.schedule.num_steps
         times = 1 + ((num_steps - 1) // settings.eval_every if settings.eval_every else 0)
         tokens = [example.num_tokens for example in self.examples]
         nodes = [len(example.graph.node_ids) for example in self.examples]
@@ -134,7 +140,7 @@ class Trial:
             f"{self.schedule.examples_per_batch():.1f} examples a batch, "
             f"{100 * self.schedule.padding_share():.1f} % padding",
             f"time          {_minutes(training + times * evaluation)}: training "
-            f"{_minutes(training)} ({1 / timed:.0f} tokens/s), {times} evaluation(s) of "
+            f"{_minutes(training)} ({1 / per_token:.0f} tokens/s), {times} evaluation(s) of "
             f"{_minutes(evaluation)}",
         ]
 

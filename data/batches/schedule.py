@@ -1,6 +1,6 @@
-"""Batch schedule: assigns examples to batches and steps, from lengths, settings and seed alone.
+"""Assigns examples to batches and steps, as a function of lengths, settings and seed alone.
 
-It keeps no state between steps, so a resumed run needs only its step's index, and any number of
+The schedule has no state, so a resumed run needs only the index of its step, and any number of
 processes takes the same steps.
 """
 
@@ -51,20 +51,20 @@ class BatchSchedule:
         self._first_batch = lru_cache(maxsize=None)(self._count_before)
         self.num_steps = self._count_steps()
 
-    def step(self, number: int) -> list[list[int]]:
+    def step(self, index: int) -> list[list[int]]:
         """Return the batches of one optimizer step, as indices of examples.
 
         Args:
-            number: index of the step; may exceed the last one.
+            index: index of the step, from 0; may exceed the last one.
 
         Returns:
             ``batches_per_step`` batches; process r of w takes ``[r::w]`` of them.
         """
         size = self.settings.batches_per_step
-        return [self._batch(i) for i in range(number * size, (number + 1) * size)]
+        return [self._batch(i) for i in range(index * size, (index + 1) * size)]
 
     def epoch_batches(self, epoch: int = 0) -> list[list[int]]:
-        """Return the batches of one epoch by itself; every example is in exactly one."""
+        """Return the batches of one epoch; every example is in exactly one of them."""
         if (size := self.settings.batch_size) is None:
             return self._grouped(epoch)
         order = self._order(epoch)
@@ -83,16 +83,16 @@ class BatchSchedule:
         """Return the mean number of examples in the batches of an epoch."""
         return len(self._lengths) / len(self.epoch_batches(epoch))
 
-    def _batch(self, number: int) -> list[int]:
+    def _batch(self, index: int) -> list[int]:
         """Return a batch of the run by its index over all epochs."""
         if (size := self.settings.batch_size) is not None:
-            positions = range(number * size, (number + 1) * size)
+            positions = range(index * size, (index + 1) * size)
             num = len(self._lengths)
             return [self._order(position // num)[position % num] for position in positions]
         epoch = 0
-        while self._first_batch(epoch + 1) <= number:
+        while self._first_batch(epoch + 1) <= index:
             epoch += 1
-        return self._grouped(epoch)[number - self._first_batch(epoch)]
+        return self._grouped(epoch)[index - self._first_batch(epoch)]
 
     def _count_steps(self) -> int:
         """Count the steps of ``num_epochs``, or ``max_steps`` if fewer; at least one."""
@@ -130,7 +130,6 @@ class BatchSchedule:
         rng = random.Random(f"batches of epoch {epoch} of seed {settings.seed}")
         if not settings.packing:
             order = sorted(order, key=lambda i: -lengths[i] * (1 + BLUR * rng.random()))
-        assert settings.batch_tokens is not None, "batches of a number of examples"
         batches: list[list[int]] = [[]]
         longest = total = 0
         for i in order:
@@ -145,7 +144,7 @@ class BatchSchedule:
 
 
 def _round_up(value: float) -> int:
-    """Round up to an integer, ignoring floating-point error (1.1 of 10)."""
+    """Round up to an integer, ignoring floating-point error (10 * 1.1 is above 11)."""
     return math.ceil(round(value, 9))
 
 
@@ -153,7 +152,7 @@ def check_shared_evenly(batches_per_step: int, num_processes: int) -> None:
     """Check that the processes can share the batches of a step evenly.
 
     Raises:
-        ValueError: some would get more than others.
+        ValueError: the processes would get different numbers of batches.
     """
     if batches_per_step % num_processes == 0:
         return
@@ -162,7 +161,7 @@ def check_shared_evenly(batches_per_step: int, num_processes: int) -> None:
     nearest = below if below and batches_per_step - below <= above - batches_per_step else above
     raise ValueError(
         f"config field training.batches_per_step: {batches_per_step} given, which {num_processes} "
-        f"processes cannot share evenly; the nearest that would do is {nearest}"
+        f"processes cannot share evenly; the nearest value that they can is {nearest}"
     )
 
 
@@ -170,7 +169,7 @@ def check_lengths(examples: Sequence[Example], batch_tokens: int) -> None:
     """Check that every example fits into a batch.
 
     Raises:
-        ValueError: one does not; a larger batch than the budget may not fit into memory.
+        ValueError: an example is longer than ``batch_tokens``.
     """
     longest = max(examples, key=lambda example: example.num_tokens)
     if longest.num_tokens <= batch_tokens:
@@ -180,5 +179,5 @@ def check_lengths(examples: Sequence[Example], batch_tokens: int) -> None:
     raise ValueError(
         f"config field training.batch_tokens: {batch_tokens} given, but {num} examples are longer; "
         f"conversation {conversation}, turn {turn}, the longest, has {longest.num_tokens} tokens: "
-        "give at least as many, or cut the evidence with evidence.max_nodes"
+        "give at least as many, or limit the evidence with evidence.max_nodes"
     )

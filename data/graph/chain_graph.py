@@ -1,4 +1,4 @@
-"""Builder of the evidence graph: token chains joined by entity edges, as index arrays."""
+"""Builds the evidence graph: token chains joined by entity edges, as index arrays."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Mentions:
     """Mentions of entities by nodes.
 
     Args:
-        entities: index of each mention's entity among those of E_t (``mentions.entities_of``),
-            [M].
+        entities: index of each mention's entity among the entities of E_t
+            (``mentions.entities_of``), [M].
         nodes: the last node of each mention, [M].
         sizes: number of nodes of each passage, then of the question, [P + 1].
     """
@@ -81,7 +81,7 @@ class ChainGraph:
         return self.node_ids[: len(self.node_ids) - self.num_hidden]
 
     def chain_index(self) -> np.ndarray:
-        """Return the index of each node's token chain, from 0, [N], as the chain edges tell."""
+        """Return the index of each node's token chain, [N], derived from the chain edges."""
         assert self.edge_types is not None, "edges without types"
         in_chain = np.isin(self.edge_types, [EDGE_TYPES.index(name) for name in CHAIN_TYPES])
         continues = np.zeros(len(self.node_ids), bool)
@@ -99,17 +99,17 @@ def chain_graph(
     more_edges: Sequence[TypedEdges] = (),
     num_hidden: int = 0,
 ) -> ChainGraph:
-    """Join token chains by entity edges.
+    """Build the evidence graph: token chains joined by entity edges (paper, section 4.3).
 
     Args:
         passages: tokens of each passage, best-ranked first.
         spans: entity spans of each passage, in characters of its text.
-        chain: ``forward`` is w_1 -> w_2 -> ..., as in the paper's figure.
+        chain: direction of chain edges; ``forward`` is w_1 -> w_2 -> ..., as in the paper's figure.
         entity_edges: ``star`` joins every span to the first span in the best-ranked passage, O(m)
-            edges for m spans; ``clique`` joins all pairs in different passages; in both
-            directions, last token to last token.
+            edges for m spans; ``clique`` joins all pairs in different passages. Edges join the
+            last tokens of two spans, in both directions.
         max_entity_share: an entity in more than this fraction of the passages gets no edges.
-        more_edges: edges of other types.
+        more_edges: edges of other types, to add.
         num_hidden: number of nodes at the end without a position in the prompt.
     """
     starts = node_starts(passages)
@@ -131,7 +131,12 @@ def node_starts(passages: Sequence[TokenisedPassage]) -> np.ndarray:
 
 
 def cut_edges(graph: ChainGraph, cut: CutEdges) -> ChainGraph:
-    """Return the graph without its entity edges or without any edges, for ablations."""
+    """Return the graph without its entity edges or without any edges, for ablations.
+
+    Args:
+        graph: a graph with its entity edges at the end.
+        cut: ``nothing``, ``entity`` or ``all``; ``shuffle`` is ``rewire.shuffle_entity_edges``.
+    """
     num_edges = graph.edge_index.shape[1]
     kept = {"nothing": num_edges, "entity": num_edges - graph.num_entity_edges, "all": 0}[cut]
     num_entity_edges = graph.num_entity_edges if cut == "nothing" else 0
@@ -162,7 +167,14 @@ def span_nodes(
 
 
 def last_token(ends: Sequence[int], end: int) -> int:
-    """Return a span's last token; if several (bytes of one character) end with it, the last."""
+    """Return the index of a span's last token.
+
+    If several tokens, bytes of one character, end with the span, it is the last of them.
+
+    Args:
+        ends: end of each token, in characters.
+        end: end of the span, in characters.
+    """
     last = bisect_right(ends, end) - 1
     return last if last >= 0 and ends[last] == end else bisect_left(ends, end)
 

@@ -1,8 +1,8 @@
 """Finds entity spans: where a passage mentions an entity, in characters.
 
-The paper's "string matching against KG entities" (section 4.3): all entities known from the
-passages of E_t are searched in every passage, so that a sentence that names a table's cell is
-linked to it.
+This is the paper's "string matching against KG entities" (section 4.3): every passage is searched
+for the entities of all passages of E_t, so that a sentence that names a table's cell is linked to
+it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import ahocorasick
 from turngraph.data.normalise import UNSPACED, is_accent
 from turngraph.data.types import Evidence
 
-# A mention shorter than this is believed only in a passage that lists its entity: "12" or "US" as
-# cells of one row would otherwise be found in every other.
+# A shorter mention counts only in passages that list its entity: "12" or "US", as cells of one row,
+# would otherwise be found in all others.
 MIN_LETTERS, MIN_DIGITS = 3, 4
 _UNSPACED = re.compile(f"[{UNSPACED}]")
-_VARIANT = re.compile("[\ufe00-\ufe0f]")  # emoji or text style: the word is the same without it
+_VARIANT = re.compile("[\ufe00-\ufe0f]")  # variation selectors, which do not change the word
 
 
 MOST_NESTED = 64
-"""Largest number of names that end at the same character and are tried, longest first: all of them
-would cost their number times the text's length."""
+"""Most mentions that are tried where they end at the same character, the longest first. Without a
+limit the time would grow with the number of nested names times the text's length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ class EntitySpan:
 
 
 class _FoldTable(dict[int, str]):
-    """For ``str.translate``: a character's folded form, decomposed so that no other joins it."""
+    """Table for ``str.translate`` of characters to folded forms, which stay decomposed."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.uneven: set[str] = set()  # characters that fold to none or to several
+        self.uneven: set[str] = set()  # characters that fold to no or several characters
 
     def __missing__(self, code: int) -> str:
         char = chr(code)
@@ -60,7 +60,7 @@ _FOLD = _FoldTable()
 
 
 def _fold_with_offsets(text: str) -> tuple[str, list[int] | None]:
-    """Fold a text; where characters moved, return the index in ``text`` of each folded one."""
+    """Fold a text; if offsets change, also return each folded character's index in ``text``."""
     folded = text.translate(_FOLD)
     if "  " not in folded and _FOLD.uneven.isdisjoint(text):
         return folded, None
@@ -79,11 +79,11 @@ def _fold_mention(mention: str) -> str:
     return " ".join(mention.translate(_FOLD).split())
 
 
-def _cuts_word(text: str, at: int) -> bool:
-    """Whether the position before a character of a text is inside a word."""
-    if at in (0, len(text)):
+def _cuts_word(text: str, offset: int) -> bool:
+    """Tell whether an offset of a text is inside a word."""
+    if offset in (0, len(text)):
         return False
-    left, right = text[at - 1], text[at]
+    left, right = text[offset - 1], text[offset]
     if right.isascii():
         return right.isalnum() and _is_wordy(left) and not _UNSPACED.match(left)
     if _is_mark(right):
@@ -97,11 +97,12 @@ def _is_wordy(char: str) -> bool:
 
 
 def _is_mark(char: str) -> bool:
-    """Whether a character is a vowel sign or the like, which belongs to the letter before it."""
+    """Tell whether a character is a mark, such as a vowel sign, of the letter before it."""
     return char > "\u02ff" and unicodedata.category(char)[0] == "M" and not _VARIANT.match(char)
 
 
-def _trusted_anywhere(mention: str) -> bool:
+def _counts_anywhere(mention: str) -> bool:
+    """Tell whether a mention is long enough to count in passages that do not list its entity."""
     return (
         sum(map(str.isalpha, mention)) >= MIN_LETTERS
         or sum(map(str.isdigit, mention)) >= MIN_DIGITS
@@ -110,7 +111,11 @@ def _trusted_anywhere(mention: str) -> bool:
 
 
 def _automaton(passages: Sequence[Evidence]) -> ahocorasick.Automaton | None:
-    """Return mention -> (its length, ids of the entities of that name, in rank order)."""
+    """Make an automaton that finds mentions.
+
+    The value of a mention is its length, the ids of the entities with that name in rank order, and
+    whether it counts in passages that list none of them.
+    """
     named: dict[str, list[str]] = {}
     for passage in passages:
         for entity in passage.entities:
@@ -123,7 +128,7 @@ def _automaton(passages: Sequence[Evidence]) -> ahocorasick.Automaton | None:
         return None
     automaton = ahocorasick.Automaton()
     for mention, ids in named.items():
-        automaton.add_word(mention, (len(mention), ids, _trusted_anywhere(mention)))
+        automaton.add_word(mention, (len(mention), ids, _counts_anywhere(mention)))
     automaton.make_automaton()
     return automaton
 
@@ -131,8 +136,8 @@ def _automaton(passages: Sequence[Evidence]) -> ahocorasick.Automaton | None:
 def entity_spans(passages: Sequence[Evidence]) -> list[list[EntitySpan]]:
     """Find the entity spans of every passage, in order of their start, none overlapping.
 
-    Whole words, longest first, case and accents folded. Where a mention names several entities, the
-    passage's own comes first, then the one of the best-ranked passage.
+    Whole words are matched, the longest mention first, ignoring case and accents. If a mention
+    names several entities, the span is the passage's own one, else that of the best-ranked passage.
 
     Args:
         passages: E_t, best first.
@@ -147,14 +152,14 @@ def _passage_spans(passage: Evidence, automaton: ahocorasick.Automaton) -> list[
     text, offsets = _fold_with_offsets(passage.text)
     own = {entity.id for entity in passage.entities}
     found: list[tuple[int, int, str]] = []
-    num_here, here = 0, -1  # matches that end at the same character, the longest first
-    for last, (length, ids, trusted) in automaton.iter(text):
-        num_here = num_here + 1 if last == here else 1
-        here = last
-        if num_here > MOST_NESTED:
+    num_same, previous = 0, -1  # matches that end at the same character, the longest first
+    for last, (length, ids, anywhere) in automaton.iter(text):
+        num_same = num_same + 1 if last == previous else 1
+        previous = last
+        if num_same > MOST_NESTED:
             continue
         start, end = last - length + 1, last + 1
-        entity = next((id_ for id_ in ids if id_ in own), ids[0] if trusted else None)
+        entity = next((id_ for id_ in ids if id_ in own), ids[0] if anywhere else None)
         if entity is None or _cuts_word(text, start) or _cuts_word(text, end):
             continue
         if offsets and (_cuts_char(offsets, start) or _cuts_char(offsets, end)):
@@ -173,6 +178,6 @@ def _passage_spans(passage: Evidence, automaton: ahocorasick.Automaton) -> list[
     return [EntitySpan(entity, offsets[start], offsets[end]) for start, end, entity in spans]
 
 
-def _cuts_char(offsets: Sequence[int], at: int) -> bool:
-    """Whether an index into folded text lies inside one character of the text: "1" in "½"."""
-    return at > 0 and offsets[at - 1] == offsets[at]
+def _cuts_char(offsets: Sequence[int], index: int) -> bool:
+    """Tell whether an index into folded text is inside one character of the text: "1" in "½"."""
+    return index > 0 and offsets[index - 1] == offsets[index]

@@ -1,4 +1,4 @@
-"""Edges beside chains and entities: question to evidence, and edges of a table's structure."""
+"""Builds the edges that are neither chain nor entity edges: question edges and table edges."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Pairs = Iterable[tuple[int, int]]
 def content_words(text: str) -> tuple[tuple[str, int], ...]:
     """Return a text's content words with the character offset at which each ends.
 
-    Words are folded and lose a plural's "s", as questions use the plural of a header.
+    Words are folded, and a plural's "s" is removed, as questions use plurals of headers.
     """
     found = []
     for match in _WORD.finditer(text):
@@ -44,7 +44,7 @@ def more_edges(
     structure: Literal["none", "table"],
     with_question: bool,
 ) -> list[TypedEdges]:
-    """Return all edges that are neither of a chain nor between entities of the evidence.
+    """Return question edges and table edges, as far as they are configured.
 
     Args:
         passages: the evidence, best first, then the question if it has nodes.
@@ -67,8 +67,8 @@ def question_edges(
 ) -> TypedEdges:
     """Return edges between a question and the evidence, in both directions.
 
-    The same entity or the same word joins the last tokens of its mentions. Titles that a passage
-    repeats are skipped, as they would join every passage.
+    Two mentions of the same entity, or two occurrences of the same word, are joined at their last
+    tokens. Titles that a passage repeats are skipped, as they would join every passage.
 
     Args:
         passages: the evidence, best first, then the question.
@@ -97,10 +97,15 @@ def question_edges(
 def table_edges(
     passages: Sequence[Evidence], tokens: Sequence[TokenisedPassage]
 ) -> list[TypedEdges]:
-    """Return edges of table rows: header to cell, first cell to the others, along columns.
+    """Return edges of table rows: header to cell, first cell to other cells, and along columns.
 
-    Every token of a header is joined to every token of its cell, in one direction. The others join
-    last tokens, in both directions; a column's cells are joined to the one in its best-ranked row.
+    Every token of a header is joined to every token of its cell, in one direction. Row and column
+    edges join the last tokens of cells, in both directions; the cells of a column are joined to
+    the one in its best-ranked row.
+
+    Args:
+        passages: the evidence, best first.
+        tokens: tokens of each passage.
     """
     starts = node_starts(tokens)
     headers: set[tuple[int, int]] = set()

@@ -1,4 +1,4 @@
-"""Mentions of entities by nodes, the candidates of ``model.answers: nodes``."""
+"""Finds which nodes mention which entity, for the candidates of ``model.answers: nodes``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def entities_of(passages: Sequence[Evidence]) -> dict[str, Entity]:
 def find_mentions(
     passages: Sequence[Evidence], nodes: dict[str, list[tuple[int, int]]], sizes: Sequence[int]
 ) -> Mentions:
-    """Find the mentions in a graph.
+    """Return the mentions of entities by a graph's nodes.
 
     Args:
         passages: passages of the evidence.

@@ -1,4 +1,4 @@
-"""Degree-preserving random rewiring of entity edges, the control for a model's use of them."""
+"""Rewires entity edges at random, preserving degrees: the control for what the edges contribute."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def shuffle_entity_edges(graph: ChainGraph, starts: np.ndarray, seed: int = 0) -
     """Return the graph with its entity edges rewired at random.
 
     Every passage keeps the number of its entity edges. Pairs of edges a-b and c-d between passages
-    are swapped repeatedly to a-d and c-b; then each end moves to a random token of its passage. No
-    edge joins a passage with itself, and none occurs twice.
+    are repeatedly swapped to a-d and c-b; then each end is moved to a random token of its passage.
+    No edge joins a passage with itself, and no edge occurs twice.
 
     Args:
-        graph: with entity edges at the end, first one direction, then the other.
-        starts: first node of each passage, and the number of nodes at the end.
-        seed: random seed; the result depends on it and on the graph's nodes only.
+        graph: a graph with its entity edges at the end, first one direction, then the other.
+        starts: index of each passage's first node, then the number of nodes, [P + 1].
+        seed: random seed; the result is a function of the graph and the seed.
     """
     num = graph.num_entity_edges // 2
     first = graph.edge_index.shape[1] - graph.num_entity_edges

@@ -1,4 +1,4 @@
-"""Memory graph of one conversation, filled turn by turn."""
+"""Fills and queries the memory graph of one conversation, turn by turn."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class GraphState:
 
 
 class ConversationGraph:
-    """In-memory graph of what one conversation said and retrieved.
+    """In-memory graph of the statements and the evidence of one conversation.
 
     Args:
-        config: how much is remembered and recalled.
-        embed: texts to unit vectors; needed if the config's ``vectors`` are ``encoder``.
+        config: settings of remembering and recalling.
+        embed: sentence encoder; needed if the config's ``vectors`` are ``encoder``.
     """
 
     def __init__(self, config: MemoryGraphConfig, embed: Embed | None) -> None:
@@ -48,7 +48,7 @@ class ConversationGraph:
             forbidden=tuple(letter for letter in LETTERS if letter in config.forbidden),
             num_facts=config.num_facts,
             min_similarity=config.min_similarity,
-            by_similarity=False,  # a question without a name is asked with the turn before
+            by_similarity=False,  # a question without a name gets the turn before in front
         )
         self.names = TurnExtractor()
         self.num_turns = 0
@@ -64,7 +64,7 @@ class ConversationGraph:
 
     @property
     def embed(self) -> Embed | None:
-        """Encoder of the graph's vectors; None without vectors."""
+        """Sentence encoder of the graph; None if it has none."""
         return self.graph.embed
 
     def close(self) -> None:
@@ -72,7 +72,7 @@ class ConversationGraph:
         self.graph.close()
 
     def note(self, turn: int, retrieved: Sequence[Retrieved]) -> None:
-        """Note what was retrieved for a turn, to be remembered when the turn is finished."""
+        """Record what was retrieved for a turn, to remember it when the turn is finished."""
         self._evidence[turn] = retrieved[: self.config.num_evidence]
         for item in retrieved:
             for entity in item.evidence.entities:
@@ -91,7 +91,7 @@ class ConversationGraph:
         self.num_turns = max(self.num_turns, len(interaction))
 
     def _remember(self, turn: int, question: str, answer: str) -> None:
-        """Write one episode: a thesis of question and answer, and one of each passage."""
+        """Write one episode with a thesis for question and answer, and one for each passage."""
         said = " ".join(f"{question} {answer}".split())
         found = [(said, self.names.names(question, answer, self._topic))] if answer else []
         for item in self._evidence.pop(turn, ()):
@@ -132,8 +132,9 @@ class ConversationGraph:
         """Return to an earlier state, and forget the turns remembered since then.
 
         Raises:
-            ValueError: the graph cannot be written; or another process keeps its files from being
-                purged: then the record has forgotten, and the same call completes the rest.
+            ValueError: the graph cannot be written, or another process prevents its files from
+                being purged; the record has then forgotten the turns, and the same call completes
+                the purge.
         """
         origins = [
             one for turn in range(state.num_turns, self.num_turns) for one in self._origins(turn)
@@ -147,10 +148,11 @@ class ConversationGraph:
         self._ids = dict(state.ids)
 
     def recall(self, question: str, interaction: Interaction, turn: int) -> list[Retrieved]:
-        """Return the facts that may answer a question, best first; none before the first turn ends.
+        """Return the facts that may answer a question, best first; none at the first turn.
 
         Args:
-            question: its text; if it names nothing known, the turn before is added to it.
+            question: text of the question; if it names no known object, the turn before is put in
+                front of it.
             interaction: all finished turns, which are remembered first.
             turn: index of the question's turn.
         """
@@ -182,12 +184,12 @@ class ConversationGraph:
 class ChatGraph(ConversationGraph):
     """Persistent memory graph of a chat, which remembers what its user says.
 
-    The model's answers are kept, too, but only as history: they are never recalled.
+    The model's answers are kept as history only and never recalled.
 
     Args:
-        path: of the database.
+        path: path of the database.
         config, embed: as in ``ConversationGraph``.
-        read_only: remember nothing.
+        read_only: whether to remember nothing.
     """
 
     def __init__(
@@ -202,7 +204,7 @@ class ChatGraph(ConversationGraph):
         super().__init__(config, embed)
 
     def begin(self) -> None:
-        """Begin a new chat: its turns count from 0, and nothing of the last one is its topic."""
+        """Begin a new chat, whose turns count from 0 and which has no topic yet."""
         self.began, self._key = now(), uuid4().hex
         self.num_turns, self._topic = 0, ()
         self._evidence, self._first_turn, self._ids = {}, {}, {}
@@ -221,7 +223,7 @@ class ChatGraph(ConversationGraph):
 
 
 def spans(texts: Sequence[str]) -> list[Span]:
-    """Return the spans of texts that are joined by line ends."""
+    """Return the spans of texts in their concatenation with line ends."""
     found: list[Span] = []
     begin = 0
     for text in texts:

@@ -1,4 +1,4 @@
-"""Memory graph: remember, ask, inspect, edit, forget."""
+"""Interface of the memory graph: remember, ask, inspect, edit, forget."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:  # what few commands need is imported where it is used
 
 
 class MemoryGraph:
-    """Open memory graph; a context manager.
+    """An open memory graph, which is a context manager.
 
     Args:
-        store: the record.
-        extractor: finds the statements of texts.
-        embed: texts to unit vectors; None: asking is not possible.
+        store: the SQLite record.
+        extractor: extracts the statements of texts.
+        embed: sentence encoder; None: the graph cannot be asked.
     """
 
     def __init__(self, store: Store, extractor: Extractor, embed: Embed | None = None) -> None:
@@ -46,15 +46,15 @@ class MemoryGraph:
         """Open a memory graph; a missing one is created unless ``read_only``.
 
         Args:
-            path: of its database.
-            embed: texts to unit vectors; needed for asking only.
-            extractor: finds the statements of texts; None: the rules, which need no model.
+            path: path of the database.
+            embed: sentence encoder; needed for asking only.
+            extractor: extracts the statements of texts; None: by rules, without a model.
             read_only: allow inspecting and asking only, by any number of processes.
             wait: seconds to wait while another process writes.
 
         Raises:
-            ValueError: the file is missing (``read_only``), no memory graph, damaged, or of a newer
-                version.
+            ValueError: the file is missing (``read_only``), is not a memory graph, is damaged, or
+                has a newer version.
         """
         if extractor is None:
             from turngraph.data.memory_graph.extract.rules import RulesExtractor
@@ -90,7 +90,7 @@ class MemoryGraph:
         origin: str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> Remembered:
-        """Remember a text; it is on the disk when this returns. Arguments as in ``Episode``.
+        """Remember a text, and flush it to disk; the arguments are the fields of ``Episode``.
 
         Raises:
             ValueError: as ``remember_many``.
@@ -131,9 +131,9 @@ class MemoryGraph:
         """Return the facts that may answer a question; see ``recall.Recall.ask``.
 
         Args:
-            question: its text.
-            as_of: a time; facts that held at its end are searched. None: those that hold now.
-            settings: None: the paper's.
+            question: text of the question.
+            as_of: a time; facts that held at its end are searched. None: facts that hold now.
+            settings: settings of the search; None: the paper's.
 
         Raises:
             ValueError: there is no embedder, or ``as_of`` is not a time.
@@ -157,7 +157,7 @@ class MemoryGraph:
         source: str | None = None,
         dry_run: bool = False,
     ) -> Forgotten:
-        """Delete episodes, an entity or a source without a trace; see ``forget.forget``.
+        """Erase episodes, an entity or a source from all files; see ``forget.forget``.
 
         Raises:
             ValueError: not exactly one of the three is given, or it is unknown.
@@ -181,7 +181,7 @@ class MemoryGraph:
         return history(self.store, entity)
 
     def merge(self, keep: str | int, other: str | int) -> int:
-        """Merge two objects that are one thing, and return the id of the kept one.
+        """Merge two objects that are the same thing, and return the id of the kept one.
 
         Raises:
             ValueError: a name is unknown or ambiguous, or both are the same object.
@@ -195,10 +195,10 @@ class MemoryGraph:
         episodes: Iterable[int] = (),
         facts: Iterable[int] = (),
     ) -> int:
-        """Split an object that means two things, and return the new id; see ``edit.split``.
+        """Split an object that is two things, and return the new id; see ``edit.split``.
 
         Raises:
-            ValueError: the object is unknown or ambiguous, or unrelated to what moves.
+            ValueError: the object is unknown or ambiguous, or not in the facts to move.
         """
         return edit.split(self.store, entity, new_name, episodes, facts)
 
@@ -222,7 +222,7 @@ class MemoryGraph:
         """Undo the last merge, split, rename or alias, and return its operation.
 
         Raises:
-            ValueError: there is none, or what was remembered since then depends on it.
+            ValueError: there is nothing to undo, or later facts depend on it.
         """
         return journal.undo(self.store)
 
@@ -248,7 +248,7 @@ class MemoryGraph:
         return check.check(self.store)
 
     def backup(self, path: str | Path) -> None:
-        """Copy the last committed state to a new file; others may read and write meanwhile.
+        """Copy the last committed state to a new file, while others may read and write.
 
         Raises:
             ValueError: the file exists or cannot be written.

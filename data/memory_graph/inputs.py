@@ -1,7 +1,7 @@
-"""Reader of episodes from plain text, JSON Lines of texts, and conversations.
+"""Reads episodes from plain text, JSON Lines of texts, and conversations.
 
-The origin of an episode is its file and a hash of its fields. So equal input is remembered once,
-and a file can be given again after a stop or when it has grown.
+The origin of an episode is its file and a hash of its fields, so that equal input is remembered
+once, and a file can be read again after a stop or when it has grown.
 """
 
 from __future__ import annotations
@@ -35,14 +35,16 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
     and ``properties``. Any other file is plain text, whose paragraphs become episodes.
 
     Args:
-        path: of the file; its name is the default source.
+        path: path of the file; its name is the default source.
 
     Raises:
         ValueError: the file is missing, or a line or field is invalid; the message names it.
     """
     path = Path(path)
     if not path.is_file():
-        raise ValueError(f"{path}: " + ("a folder, no file" if path.is_dir() else "no such file"))
+        raise ValueError(
+            f"{path}: " + ("a folder, not a file" if path.is_dir() else "no such file")
+        )
     if path.suffix.lower() not in JSON_LINES:
         return _with_origins(path, _paragraphs(path))
     first = next(iter_lines(path), None)
@@ -52,7 +54,7 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
 
 
 def _paragraphs(path: Path) -> Iterator[Episode]:
-    """Yield the parts between blank lines."""
+    """Yield the paragraphs, which blank lines separate."""
     lines: list[str] = []
     with path.open("rb") as file:
         for line_number, raw in enumerate(file, 1):
@@ -75,7 +77,7 @@ def _texts(path: Path) -> Iterator[Episode]:
     for location, record in iter_lines(path):
         if unknown := record.keys() - TEXT_FIELDS - reported:
             reported |= unknown
-            logger.warning("%s: fields that are not read: %s", path, ", ".join(sorted(unknown)))
+            logger.warning("%s: unknown fields are ignored: %s", path, ", ".join(sorted(unknown)))
         yield _text(record, location, path)
 
 

@@ -1,4 +1,4 @@
-"""Types of the memory graph: episodes, extracted statements, facts, and the extractor's protocol.
+"""Defines the types of the memory graph: episodes, statements, facts, and ``Extractor``.
 
 After PersonalAI (arXiv 2506.17001): objects, theses, episodes and times, joined by simple, hyper,
 episodic and time edges.
@@ -28,16 +28,17 @@ Ends = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """Text as it came.
+    """An original text to remember.
 
     Args:
-        text: what was said or read.
-        time: ISO time of any precision ("2019", "2019-05-03T10:00"); None: unknown.
-        source: what it belongs to (a file, a conversation); episodes of a source can be forgotten
+        text: the text.
+        time: when it was said, ISO time of any precision ("2019", "2019-05-03T10:00"); None:
+            unknown.
+        source: file or conversation that it belongs to; episodes of a source can be forgotten
             together.
-        origin: identifies the input; an origin is remembered once. None: always new.
+        origin: identifier of the input, which is remembered only once; None: always new.
         speaker: who said it.
-        properties: other fields to keep with it.
+        properties: other fields, which are kept with it.
     """
 
     text: str
@@ -54,10 +55,10 @@ class Triplet:
 
     Args:
         subject, relation, object: two atomic ends of at most 7 words, and their relation.
-        valid_from, valid_to: when it holds, [from, to); None: unknown, open.
-        hypothesis: said as a possibility; it supersedes nothing.
-        span: in the episode's text; None: all of it.
-        replaces: old facts that a user says it replaces (``given``).
+        valid_from, valid_to: times between which it holds, [from, to); None: unknown, open.
+        hypothesis: whether it was said only as a possibility; it then supersedes nothing.
+        span: span in the episode's text; None: all of it.
+        replaces: old facts that it replaces according to the input (extractor ``given``).
     """
 
     subject: str
@@ -104,8 +105,8 @@ class Extraction:
     """Statements of one episode.
 
     Args:
-        triplets, theses: in the order of the text.
-        times: dates and moments that it mentions, in ISO form.
+        triplets, theses: statements in the order of the text.
+        times: dates and moments that the text mentions, in ISO form.
         entities: names of objects that are in no triplet or thesis.
     """
 
@@ -125,12 +126,12 @@ class Extraction:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Episode that says a fact.
+    """An episode that states a fact.
 
     Args:
-        episode: its node id.
-        span: in its text.
-        source, speaker, said: of the episode; ``said`` is its time.
+        episode: node id of the episode.
+        span: span of the fact in the episode's text.
+        source, speaker, said: source, speaker and time of the episode.
     """
 
     episode: int
@@ -146,15 +147,15 @@ class Fact:
 
     Args:
         key: 2 * edge id + 1 of a simple triplet, 2 * node id of a thesis or an episode.
-        type: which of the three.
-        text: as in evidence; of a simple triplet "subject relation object".
+        type: one of the three types.
+        text: text as in evidence; "subject relation object" for a simple triplet.
         ends: subject, relation, object of a simple triplet; None for others.
         entities: (node id, name) of the objects that it joins or mentions.
-        valid_from, valid_to: when it holds, [from, to).
-        hypothesis: said as a possibility only.
-        provenance: the episodes that say it, in order of time.
+        valid_from, valid_to: times between which it holds, [from, to).
+        hypothesis: whether it was said only as a possibility.
+        provenance: the episodes that state it, in order of time.
         score: similarity to the question, larger is closer; 0 without a question.
-        partly_until: of a recalled thesis, when a part of what it says ended.
+        partly_until: for a recalled thesis, the time at which a part of its statement ended.
     """
 
     key: int
@@ -221,8 +222,8 @@ class Update:
         new: the statement.
         episode: the episode that says it.
         known: the facts, those that the statement names (``replaces``) first. They are read from
-            the record on first use: look at ``new`` first where that can decide.
-        named: for every entry of ``new.replaces`` the keys of the known facts that it describes.
+            the record on first use, so examine ``new`` first where that is enough.
+        named: for every entry of ``new.replaces``, the keys of the known facts that it describes.
     """
 
     new: Triplet | Thesis
@@ -242,10 +243,10 @@ class Update:
 
 
 class Extractor(Protocol):
-    """Finds the statements of texts, and decides what they replace.
+    """Extracts the statements of texts, and decides which facts they replace.
 
     Args:
-        name: recorded with every episode.
+        name: name of the extractor, which is recorded with every episode.
     """
 
     name: str
@@ -256,14 +257,14 @@ class Extractor(Protocol):
     def replaced(self, updates: Sequence[Update]) -> list[tuple[int, ...]]:
         """Return, for every update, the keys of the known facts that the new statement replaces.
 
-        It replaces facts of the same aspect only; when in doubt both stay.
+        A statement replaces only facts about the same aspect; in doubt, both are kept.
         """
 
     def entities(self, question: str) -> list[str]:
         """Return the names that a question mentions, in order."""
 
     def cost(self) -> dict[str, float]:
-        """Return what was used so far, by name (tokens, requests); {} if nothing is counted."""
+        """Return the tokens and requests used so far, by name; {} if nothing is counted."""
 
 
 def node_key(node: int) -> int:

@@ -1,4 +1,4 @@
-"""Normal forms of names, and hashes by which theses and times are found."""
+"""Normalises names, and hashes theses and times for look-up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from turngraph.data.memory_graph.memory_types import THESIS, TIME
 from turngraph.data.normalise import fold, normalise_text, parse_date, parse_number
 
 MAX_CACHED = 200
-"""Maximum characters of a cached spelling."""
+"""Longest spelling, in characters, whose normal form is cached."""
 
 
 def alias(spelling: str) -> str:
@@ -38,7 +38,7 @@ def text_hash(type: int, text: str) -> int | None:
 
 
 def well_formed(text: str) -> str:
-    """Replace every lone surrogate, which no file can hold, by U+FFFD."""
+    """Replace every lone surrogate, which UTF-8 cannot encode, by U+FFFD."""
     if text.isascii():
         return text
     try:

@@ -1,4 +1,4 @@
-"""ISO times of any precision: parsing, first second, end."""
+"""Parses ISO times of any precision; computes their first second and their end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def parse_time(text: str) -> str:
     a second are dropped. Dates in words ("3 May 2019") are read by ``data.normalise.parse_date``.
 
     Raises:
-        ValueError: the text is not a time, or the day does not exist.
+        ValueError: the text is not a time, or there is no such day.
     """
     found = _ISO.fullmatch(text.strip())
     if found is None:

@@ -1,4 +1,4 @@
-"""Episodes of finished turns: a question with its answer."""
+"""Makes episodes of finished turns, and extracts their statements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turngraph.data.memory_graph.record.clean import MAX_END_WORDS
 from turngraph.data.types import LIST_SEPARATOR
 
 QUESTION, TOPIC = "question", "topic"
-"""Properties of a turn's episode: characters of its question; names that the question refers to."""
+"""Properties of a turn's episode: length of its question; names that the question refers to."""
 KIND = "kind"
 """Property of a chat's episodes, ``question`` or ``answer``: kept in history, never evidence."""
 USER, ASSISTANT = "user", "assistant"
@@ -33,11 +33,11 @@ def turn_episode(
     """Return the episode of a finished turn.
 
     Args:
-        question: its text.
-        answer: "" if there is none.
-        time, source, origin: of the episode.
-        speaker: who asked.
-        topic: names of the turn before, for a question that mentions none ("When was he born?").
+        question: text of the question.
+        answer: text of the answer; "" if there is none.
+        time, source, origin: fields of the episode.
+        speaker: who asked the question.
+        topic: names of the turn before, for a question without names ("When was he born?").
     """
     properties = {QUESTION: str(len(question))}
     if topic:
@@ -47,15 +47,15 @@ def turn_episode(
 
 
 def chat_episodes(question: str, answer: str, time: str, source: str, origin: str) -> list[Episode]:
-    """Return the episodes of a chat's turn: what the user said, and what the model answered.
+    """Return the episodes of a chat's turn: the user's question, and the model's answer.
 
-    The model's text is an episode of its own, so that it is never taken for a fact.
+    The answer is an episode of its own, so that it never becomes a fact.
 
     Args:
         question: the user's text; its statements can be facts.
         answer: the model's text; "" if there is none.
-        time, source: of both episodes.
-        origin: of the question; the answer's begins with it.
+        time, source: time and source of both episodes.
+        origin: origin of the question; that of the answer begins with it.
     """
     said = Episode(question, time, source, origin, USER, {KIND: "question"})
     if not answer.strip():
@@ -70,12 +70,12 @@ def answer_origin(origin: str) -> str:
 
 
 class TurnExtractor:
-    """Rules extractor for conversations.
+    """Extractor of conversations, based on the rules.
 
-    A turn that people wrote becomes one thesis of question and answer: a question alone states
-    nothing, and an answer alone does not say what it answers. In a chat the model's answer states
-    nothing. Statements in a question ("I moved to Paris. What is there to see?") are found as in
-    other texts.
+    A turn with a gold answer becomes one thesis of question and answer: a question alone states
+    nothing, and an answer alone lacks its question. In a chat, the model's answer is not extracted.
+    Statements in a question ("I moved to Paris. What is there to see?") are extracted as in other
+    texts.
     """
 
     name = RulesExtractor.name
@@ -91,7 +91,7 @@ class TurnExtractor:
             episode if size is None else replace(episode, text=episode.text[:size])
             for episode, size in zip(read, sizes, strict=True)
         ]
-        # in one call: the rules keep what they have read last, which does not replace itself
+        # in one call, because the rules keep the last texts to tell which facts come from them
         found = zip(read, sizes, self._rules.extract(stated, known_as=read), strict=True)
         of_read = iter([self._complete(*one) for one in found])
         return [
@@ -127,7 +127,7 @@ class TurnExtractor:
         return tuple(named.values())
 
     def topic(self, question: str, topic: Sequence[str]) -> Sequence[str]:
-        """Return the names of the turn before if the question mentions none; else nothing."""
+        """Return ``topic`` if the question mentions no names, else nothing."""
         return () if self._rules.entities(question) else topic
 
     def _found(self, text: str) -> list[str]:
@@ -153,7 +153,7 @@ def _statements(found: Extraction) -> tuple[Thesis, ...]:
 
 
 def question_size(episode: Episode) -> int | None:
-    """Return the characters of the question in a turn's text; None if the episode is no turn."""
+    """Return the length of the question in a turn's text; None if the episode is not a turn."""
     size = episode.properties.get(QUESTION, "")
     if not size.isdecimal() or len(size) > 9:
         return None

@@ -1,4 +1,4 @@
-"""BM25+ retrieval of E_t, the top-k passages of an evidence pool for a query."""
+"""Retrieves E_t, the top-k passages of an evidence pool for a query, by BM25+."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Ranker = Literal["bm25s", "rank_bm25"]
 logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index at DEBUG
 
 K1, B, DELTA = 1.5, 0.75, 1.0
-# Scores of equal passages differ in the last bits, by the order of the sums; ties go by position.
 SCORE_DECIMALS = 6
+"""Scores are rounded, as those of equal passages may differ in the last bits."""
 
 
 def cut_query(query: str, max_words: int) -> str:
-    """Cut a query to its last ``max_words`` words, as BM25 counts them; the oldest are dropped."""
+    """Truncate a query to its last ``max_words`` words, as BM25 counts words."""
     starts = [match.start() for match in WORD.finditer(query)]
     return query if len(starts) <= max_words else query[starts[-max_words] :]
 
@@ -32,8 +32,9 @@ class EvidenceIndex:
     """BM25+ index over one pool (Robertson and Zaragoza 2009; k1 1.5, b 0.75, delta 1).
 
     Args:
-        pool: the passages; indexed once, here.
-        ranker: ``bm25s`` (sparse, fast) or ``rank_bm25`` (the reference); both rank alike.
+        pool: the passages to index.
+        ranker: ``bm25s`` (sparse, fast) or ``rank_bm25`` (reference implementation); the ranks are
+            the same.
     """
 
     def __init__(self, pool: Sequence[Evidence], ranker: Ranker = "bm25s") -> None:
@@ -41,7 +42,7 @@ class EvidenceIndex:
         self.ranker = ranker
         corpus = [words(passage.text) for passage in pool]
         self._bm25: BM25Plus | bm25s.BM25 | None = None
-        if not any(corpus):  # nothing to count; every passage then scores 0
+        if not any(corpus):  # no words; every passage then scores 0
             return
         if ranker == "rank_bm25":
             self._bm25 = BM25Plus(corpus, k1=K1, b=B, delta=DELTA)

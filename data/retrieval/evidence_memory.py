@@ -1,4 +1,4 @@
-"""M_t: the evidence that earlier turns retrieved, reranked at every turn (paper, section 4.2)."""
+"""Evidence memory M_t: what earlier turns retrieved, reranked each turn (paper, section 4.2)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MemoryMode = Literal["none", "rerank", "random"]
 
 
 class TurnMemory(Protocol):
-    """Interface of a conversation's memory graph."""
+    """Interface of a conversation's memory graph, which ``data.memory_graph`` implements."""
 
     @property
     def config(self) -> MemoryGraphConfig:
@@ -24,7 +24,7 @@ class TurnMemory(Protocol):
 
     @property
     def embed(self) -> Embed | None:
-        """Encoder of the graph's vectors; None without vectors."""
+        """Sentence encoder of the graph; None if it has none."""
 
     def note(self, turn: int, retrieved: Sequence[Retrieved]) -> None:
         """Record what was retrieved for a turn."""
@@ -49,14 +49,14 @@ class EvidenceMemory:
     """Evidence memory of one conversation.
 
     Equation 2: M_t is what BM25 retrieved at turns 1 to t-1. The best passages of M_t replace the
-    lowest-ranked of E_t; they are ranked by cosine similarity to Q_t under a sentence encoder.
+    lowest-ranked ones of E_t. They are ranked by the cosine similarity of their vectors to Q_t's.
 
     Args:
-        mode: ``none`` leaves E_t unchanged; ``rerank`` is the paper's; ``random`` samples from M_t
-            without looking at the question, the paper's control.
+        mode: ``none`` leaves E_t unchanged; ``rerank`` is the paper's method; ``random`` samples
+            from M_t independently of the question, the paper's control.
         share: fraction of E_t, lowest-ranked, that is replaced, rounded down to whole passages.
         embed: the sentence encoder, ``cached``; needed for ``rerank`` only.
-        seed: random seed of ``random``.
+        seed: random seed for ``random``.
         graph: the conversation's memory graph, if it has one.
     """
 
@@ -78,7 +78,7 @@ class EvidenceMemory:
         return len(self._passages)
 
     def add(self, retrieved: Sequence[Retrieved]) -> None:
-        """Add what BM25 retrieved at a turn; a known passage keeps its first turn.
+        """Add what BM25 retrieved at a turn; a passage that is already in memory keeps its turn.
 
         A passage is identified by its text, as the pools of two turns may use the same id.
         """
@@ -112,8 +112,8 @@ class EvidenceMemory:
         Args:
             retrieved: E_t, best first.
             query: Q_t, or its turns with their weights.
-            fits: whether a list of passages stays within the node budget. A passage of M_t that
-                does not fit is skipped for the next best; slots that M_t cannot fill keep their
+            fits: tells whether a list of passages is within the node budget. If a passage of M_t
+                does not fit, the next best is tried; slots that M_t cannot fill keep their
                 passages of E_t.
 
         Returns:
@@ -142,8 +142,8 @@ class EvidenceMemory:
         texts = [query] if isinstance(query, str) else [text for text, _ in query]
         weights = [1.0] if isinstance(query, str) else [weight for _, weight in query]
         vectors = self.embed([*texts, *(c.evidence.text for c in candidates)])
-        asked = np.array(weights, dtype=vectors.dtype) @ vectors[: len(texts)]
-        scores = vectors[len(texts) :] @ (asked / max(float(np.linalg.norm(asked)), 1e-9))
+        q_t = np.array(weights, dtype=vectors.dtype) @ vectors[: len(texts)]
+        scores = vectors[len(texts) :] @ (q_t / max(float(np.linalg.norm(q_t)), 1e-9))
         order = np.argsort(-scores, kind="stable")
         return [
             Retrieved(candidates[i].evidence, float(scores[i]), candidates[i].from_turn)

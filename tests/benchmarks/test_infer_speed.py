@@ -107,7 +107,7 @@ def test_the_bare_passes_are_those_that_ours_makes(
     own_cache: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not own_cache:  # as for LMs with other layers than attention
-        monkeypatch.setattr(answerers, "key_value_cache", lambda lm, room: DynamicCache())
+        monkeypatch.setattr(answerers, "key_value_cache", lambda lm, capacity: DynamicCache())
     model, prompt = stir(tiny_model()), Prompt(tiny_tokenizer())
     model.lm.generation_config.eos_token_id = list(range(0, 480, 5))  # answers of many lengths
     ours, bare, again = Ours(model, prompt, 8, {"batch_size": 4}), Bare(model), Bare(model)

@@ -143,7 +143,7 @@ def test_every_row_is_there(tmp_path: Path, filling: str) -> None:
                 "ask_episodes, edges shuffled"):  # fmt: skip
         assert f"| {row} |" in table
     assert report["rows"]["ask_episodes"]["recall"][2][0] == 1
-    assert "never said" in table
+    assert "unanswerable questions" in table
 
 
 def test_bm25_and_dense_rank_as_expected() -> None:

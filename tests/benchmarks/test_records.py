@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from turngraph.benchmarks.quality.records import open_records, whole_lines
+from turngraph.benchmarks.quality.records import keep_complete_lines, open_records
 
 HEAD = '{"settings": {"seed": 0}}\n'
 SETTINGS = {"seed": 0}
@@ -35,7 +35,7 @@ def test_a_line_that_was_cut_off_goes_and_the_others_are_never_written_again(
     assert path.read_text() == HEAD + '{"nats": 1}\n'
     with path.open("a") as file:
         file.write("{")
-    assert whole_lines(path) == 2
+    assert keep_complete_lines(path) == 2
     assert path.read_text() == HEAD + '{"nats": 1}\n'
 
 

@@ -116,7 +116,7 @@ def test_whole_passages_go_from_the_bottom_first(prompt: Prompt) -> None:
     (example,) = builder.conversation(texts_conversation(*texts))
     assert ids(example) == ["e0", "e1", "e2"]
     assert len(example.graph.node_ids) == num_nodes(prompt, *texts[:3])
-    assert builder.counts["passages cut whole"] == 2
+    assert builder.counts["passages dropped"] == 2
     exact = builder_of(prompt, max_nodes=limit + 1)
     assert len(exact.conversation(texts_conversation(*texts))[0].evidence) == 4
 
@@ -135,18 +135,18 @@ def test_a_single_passage_over_the_budget_is_cut_there(
     (example,) = builder.conversation(texts_conversation(text, "second"))
     assert len(example.graph.node_ids) == 50
     assert example.graph.node_ids.tolist() == prompt.tokenise_passages([text])[0].ids[:50]
-    assert builder.counts["passages cut inside"] == 1
-    assert builder.counts["tokens cut inside"] == num_nodes(prompt, text) - 50
+    assert builder.counts["passages truncated"] == 1
+    assert builder.counts["tokens truncated"] == num_nodes(prompt, text) - 50
     with caplog.at_level(logging.INFO):
         builder.log_counts()
-    assert "1 passages cut whole and 1 inside" in caplog.text
+    assert "1 passages dropped and 1 truncated" in caplog.text
     assert "max_nodes 50" in caplog.text
 
 
 def test_cuts_are_counted_every_time(prompt: Prompt) -> None:
     builder = builder_of(prompt, max_nodes=50, memory="none")
     builder.conversation(texts_conversation("word " * 200, turns=3))
-    assert builder.counts["passages cut inside"] == 3
+    assert builder.counts["passages truncated"] == 3
 
 
 def test_evidence_of_100_000_tokens(prompt: Prompt) -> None:
@@ -317,7 +317,7 @@ def test_no_question_at_all_is_an_error() -> None:
     with pytest.raises(ValueError, match="no question with a gold answer"):
         choose_questions([], None, False, 0)
     lists = Conversation("c", "", (Turn("0", "?", (Answer("a"), Answer("b"))),))
-    with pytest.raises(ValueError, match="no list"):
+    with pytest.raises(ValueError, match="not a list"):
         choose_questions([lists], None, True, 0)
 
 

@@ -11,7 +11,7 @@ import pytest
 from turngraph.data.memory_graph.extract.local_lm import LmExtractor
 from turngraph.data.memory_graph.extract.replies import ENTITIES, EXTRACTION, fits, replaced_schema
 from turngraph.data.memory_graph.memory_types import Episode, Fact, Triplet, Update
-from turngraph.model.constrained import ConstrainedLM, emptiest
+from turngraph.model.constrained import ConstrainedLM, smallest_value
 from turngraph.tests.tiny import save_tiny
 
 SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -102,8 +102,8 @@ def test_what_cannot_be_generated(tmp_path: Path) -> None:
         tiny(tmp_path, 0, device="tpu")
 
 
-def test_emptiest() -> None:
-    assert emptiest(SMALL) == {"texts": [""], "so": False, "year": "", "numbers": [42]}
+def test_smallest_value() -> None:
+    assert smallest_value(SMALL) == {"texts": [""], "so": False, "year": "", "numbers": [42]}
 
 
 def test_smollm2_extracts() -> None:

@@ -62,7 +62,7 @@ def test_edge_types_are_edge_features_and_matter() -> None:
     [
         ("GATConvv", r"conv: 'GATConvv' given, must be .*did you mean GATConv\?"),
         ("Linear", r"conv: 'Linear' given, must be gatv2"),
-        ("ChebConv", r"conv: 'ChebConv' given, it needs K beside channels"),
+        ("ChebConv", r"conv: 'ChebConv' given, it needs K in addition to channels"),
     ],
 )
 def test_what_is_no_convolution_is_refused_by_name(name: str, message: str) -> None:

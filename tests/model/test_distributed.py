@@ -19,7 +19,7 @@ from turngraph.data.examples import Example
 from turngraph.inference.answer_batches import answer_together
 from turngraph.model.base_model import decoder_layers
 from turngraph.model.checkpoint import load_checkpoint, save_checkpoint, trained_weights
-from turngraph.model.distributed import is_sharded, place, shard, sharding_wanted, whole
+from turngraph.model.distributed import gather, is_sharded, place, shard, sharding_wanted
 from turngraph.model.graph_lm import GraphLM
 from turngraph.tests.runs import command
 from turngraph.tests.tiny import (
@@ -80,7 +80,7 @@ def train_step(
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)
     optimizer.step()
     optimizer.zero_grad()
-    return whole(norm).item()
+    return gather(norm).item()
 
 
 def answers(model: GraphLM, examples: list[Example]) -> list[tuple[str, str, str, float]]:
@@ -207,7 +207,7 @@ def test_quantized_weights_are_refused() -> None:
             {"FSDP_VERSION": "2", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"},
             r"fsdp_cpu_ram_efficient_loading: true given, must be false",
         ),
-        ({"FSDP_VERSION": "2"}, r"set for one process; start with accelerate launch"),
+        ({"FSDP_VERSION": "2"}, r"there is no process group; start with accelerate launch"),
     ],
 )
 def test_a_launcher_that_asks_for_something_else_is_refused(

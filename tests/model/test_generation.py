@@ -14,7 +14,7 @@ from turngraph.data.batches.collate import collate
 from turngraph.model.generation import (
     IGNORED_LABEL,
     Past,
-    RoomyLayer,
+    PreallocatedLayer,
     answer_logprobs,
     common_start,
     greedy,
@@ -210,7 +210,7 @@ def test_which_cache() -> None:
     assert isinstance(key_value_cache(other_base("hybrid"), 9), DynamicCache)
     for lm in (tiny_base(), other_base("sliding"), stir(tiny_model()).lm):
         layers = key_value_cache(lm, 9).layers
-        assert [type(layer) for layer in layers] == [RoomyLayer, RoomyLayer]
+        assert [type(layer) for layer in layers] == [PreallocatedLayer, PreallocatedLayer]
 
 
 def test_an_lm_says_how_long_it_can_read() -> None:

@@ -83,4 +83,4 @@ def test_memory_is_counted_part_by_part() -> None:
     num = sum(p.numel() for p in trained)
     assert f"{num} trainable" in said
     assert f"optimizer {8 * num / 2**30:.2f} GiB" in said
-    assert "had needed 1.00 GiB" in said
+    assert "peak before the first step: 1.00 GiB" in said

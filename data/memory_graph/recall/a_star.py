@@ -17,7 +17,7 @@ it leads through nodes that resemble the goal. Where the paper leaves it open:
 - The breadth-first search starts at the goal and grows one circle at a time, only as far as the
   nodes at hand need it: at most ``max_depth`` hops and ``max_walked`` nodes. Beyond ``max_walked``,
   every node counts as one hop farther than the last whole circle, which is a lower bound. So a
-  graph with hubs is not walked whole.
+  graph with hubs is not walked completely.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class _Search:
         self.hops = None if settings.heuristic == "ip" else _Hops(view, goal, settings)
 
     def run(self) -> tuple[int, ...] | None:
-        """Return the nodes of the path; None where there is none within the bounds."""
+        """Return the nodes of the path; None if there is none within the bounds."""
         size = len(self.view.node_types)
         self.steps = np.zeros(size, np.int64)  # steps from the start plus 1; 0: not reached
         self.came_from = np.empty(size, np.int64)

@@ -1,7 +1,7 @@
 """Adjacency of the memory graph: CSR arrays over node ids and a small delta of newer edges.
 
-SQL is the record. The arrays show one revision of it and say which. ``refresh`` brings them to the
-record's revision and reads only what was written or removed in between.
+The SQL database is the record; the arrays represent one revision of it. ``refresh`` brings them to
+the record's revision, and reads only what was written or removed in between.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class Moment(NamedTuple):
     """Restrictions of a walk: a second at which facts hold, and node types.
 
     Args:
-        as_of: second at which a fact has to hold.
+        as_of: second at which a fact must hold.
         forbidden: node types that are not walked to.
-        free: nodes that may be walked to, whatever their type.
+        free: nodes that may be walked to even if their type is forbidden.
     """
 
     as_of: int
@@ -103,7 +103,7 @@ class Adjacency:
         state = record_state(self.db)
         if state == self._state:
             return state.revision
-        if self.revision < 0 or not shows(self.db, self._state):  # none yet, or another record's
+        if self.revision < 0 or not shows(self.db, self._state):  # not built, or another record's
             nodes, edges = read_columns(self.db)
             self._use(nodes, edges, make_csr(len(nodes["type"]), edges))
             self._state = state
@@ -198,7 +198,7 @@ class Adjacency:
         edges["flags"][i] = GONE
 
     def degrees(self, nodes: np.ndarray) -> np.ndarray:
-        """Return how many triplets the CSR has at each node, allowed or not; int64."""
+        """Return the number of triplets in the CSR at each node, allowed or not; int64."""
         begin, end = self._bounds(nodes)
         return np.asarray(end - begin)
 
@@ -212,7 +212,7 @@ class Adjacency:
 
         Args:
             nodes: int64, each once.
-            moment: what may be walked.
+            moment: restrictions of the walk.
         """
         found = self._allowed(self._settled(nodes), moment)
         if self._in_delta[nodes].any():
@@ -224,8 +224,8 @@ class Adjacency:
         """Return ``around_all`` and ``fact_keys`` of one node, cached until the revision changes.
 
         Args:
-            node: one with many triplets, to be worth the cache.
-            moment: what may be walked; a hub with forbidden node types is not cached.
+            node: a node with many triplets, for which the cache is worthwhile.
+            moment: restrictions of the walk; a hub with forbidden node types is not cached.
         """
         hub = None if moment.forbidden else self._hubs.get(node, moment.as_of)
         if hub is None:
@@ -279,7 +279,7 @@ class Adjacency:
 
         Args:
             rows: triplets and their ends.
-            moment: what may be walked.
+            moment: restrictions of the walk.
             first_excluded: a triplet whose flags are at least this is left out.
         """
         triplets, owners, others = rows
@@ -314,7 +314,7 @@ class Adjacency:
     def facts_allowed(self, keys: np.ndarray, moment: Moment) -> np.ndarray:
         """Return whether each fact holds and is not forbidden; bool [k].
 
-        Where objects are forbidden, simple triplets are.
+        If objects are forbidden, so are simple triplets.
         """
         simple = keys % 2 == 1
         ids = keys // 2

@@ -3,13 +3,14 @@
 After PersonalAI (arXiv 2506.17001), section 3, "BeamSearch". Where the paper leaves it open:
 
 - The extensions of one depth are taken best first until ``max_paths`` have survived. An extension
-  that meets a node or triplet of a better extension of this depth falls away. All extensions after
-  the last survivor are dropped by the beam, whether they would have met anything or not.
-- A path has ended if it has no allowed extension, or if all its extensions fell away. A path whose
-  extensions were dropped is no result: better paths replaced it.
+  that meets a node or triplet of a better extension of this depth is discarded (``fallen``). All
+  extensions after the last survivor are dropped by the beam, whether they would have met anything
+  or not.
+- A path has ended if it has no allowed extension, or if all its extensions were discarded. A path
+  whose extensions were dropped is no result: better paths replaced it.
 - Only live paths occupy their nodes and triplets; those of ended and dropped paths are free again.
-- Ties are broken by what the paths read as, hop by hop: the triplet, then the name of the node
-  behind it. Only paths that read alike in every word are ordered by id.
+- Ties are broken by the texts of the paths, hop by hop: the triplet, then the name of the node
+  behind it. Only paths with the same texts are ordered by id.
 - Of parallel triplets between two nodes the closest is taken; the others then meet its node.
 """
 
@@ -36,7 +37,7 @@ class Path(NamedTuple):
 
     Args:
         nodes: one more than triplets, starting with the linked object.
-        triplets: in the order of the walk.
+        triplets: triplets in the order of the walk.
         cost: sum of -ln s over the triplets; smaller is closer to the question.
     """
 
@@ -51,7 +52,7 @@ class Path(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PathCounts:
-    """Counts of all paths by their fate.
+    """Numbers of paths by outcome.
 
     ``begun`` is the sum of extended, ended, continuous, fallen and dropped: every path is counted.
 
@@ -97,7 +98,7 @@ def beam_search(view: View, settings: BeamSearch | None = None) -> Beams:
 
     Args:
         view: the graph as the question sees it.
-        settings: depth, width and which paths may cross; None: the defaults.
+        settings: depth, width, and whether paths may cross; None: the defaults.
     """
     settings = settings or BeamSearch()
     known = _Neighbourhoods(view)
@@ -151,7 +152,7 @@ def _neighbourhood(
 
 
 class _Neighbourhoods:
-    """Neighbourhoods of nodes, read once a question: many paths come to the same hub."""
+    """Neighbourhoods of nodes, read once for each question, as many paths reach the same hub."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -181,7 +182,7 @@ class _Neighbourhoods:
             )
 
     def elsewhere(self, around: Sequence[_Neighbourhood], nodes: set[int]) -> list[np.ndarray]:
-        """Return, for each neighbourhood, which of its triplets lead to none of some nodes."""
+        """Return, for each neighbourhood, which of its triplets lead to none of the given nodes."""
         self._taken[list(nodes)] = True
         free = [~self._taken[a.others] for a in around]
         self._taken[list(nodes)] = False
@@ -261,7 +262,7 @@ def _take(
     """Take the best extensions that do not meet each other.
 
     Returns:
-        The extensions, and how many of each live path fell away. None where the near triplets are
+        The extensions, and how many of each live path were discarded. None if the near triplets are
         too few to tell.
     """
     whose = np.repeat(np.arange(len(live)), [len(a.costs) for a in around])

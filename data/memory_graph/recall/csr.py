@@ -1,4 +1,4 @@
-"""Columns by database id, read from the record, and the CSR arrays built from them."""
+"""Reads columns by database id from the record, and builds CSR arrays from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turngraph.data.memory_graph.memory_types import SIMPLE
 from turngraph.data.memory_graph.times import start
 
 ALWAYS = (int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max))
-"""Interval in seconds of something that has no times."""
+"""Interval, in seconds, of a node or edge without times."""
 TYPE, BOUNDED, LOOSE, GONE = 3, 4, 8, 16
 """Bits of an edge's flags: its type; it does not always hold; its ends are in the delta, not in the
 CSR; it does not exist."""
@@ -24,7 +24,7 @@ EDGE_COLUMNS = {
     "since": ("i8", ALWAYS[0]),
     "until": ("i8", ALWAYS[1]),
 }
-"""Type of each column, and its content where the record has no row."""
+"""Type of each column, and its value for ids without a row in the record."""
 BATCH = 50_000
 
 Columns = dict[str, np.ndarray]
@@ -39,7 +39,7 @@ def seconds(valid_from: str | None, valid_to: str | None) -> tuple[int, int]:
 
 
 def grow(columns: Columns, kinds: dict[str, tuple[str, int]], size: int) -> None:
-    """Make room in columns for ids below ``size``, and for a tenth more, so that this is rare."""
+    """Grow columns for ids below ``size``, with a tenth in reserve, so that this is rare."""
     for name, (dtype, empty) in kinds.items():
         old = columns.get(name, np.empty(0, dtype))
         if len(old) < size:
@@ -49,7 +49,7 @@ def grow(columns: Columns, kinds: dict[str, tuple[str, int]], size: int) -> None
 
 
 def read_columns(db: sqlite3.Connection) -> tuple[Columns, Columns]:
-    """Read the nodes and the edges of the whole record.
+    """Read all nodes and edges of the record.
 
     An edge holds while it and the theses at its ends hold, so that no walk leads to a thesis that
     does not hold.

@@ -1,7 +1,7 @@
-"""Atomically written files beside the database that are derived from it and can be rebuilt.
+"""Writes and reads files that are derived from the database and can be rebuilt.
 
-They are in ``<db>.derived/``. The process that holds its lock writes; all others keep what they
-lack in memory.
+They are in ``<db>.derived/`` and are written atomically. The process that holds the folder's lock
+writes; all others keep their new rows in memory.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class State(NamedTuple):
     """The state of the record that derived files show.
 
     Args:
-        revision: -1 is nothing yet.
-        stamp: tells the revision from that of another record, such as one that was made under the
-            name of a deleted one. None: older than the stamps.
+        revision: revision of the record; -1: none yet.
+        stamp: distinguishes the revision from that of another record, such as one with the name of
+            a deleted one; None: the revision is older than stamps.
     """
 
     revision: int = -1
@@ -63,8 +63,8 @@ def locked(folder: Path, wait: bool = False) -> Iterator[bool]:
     """Lock a folder for writing, create it if need be, and yield whether this process has the lock.
 
     Args:
-        folder: what is locked.
-        wait: wait until another process releases the lock.
+        folder: folder to lock.
+        wait: whether to wait until another process releases the lock.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[bool]:
 
 
 def write_json(path: Path, value: Manifest) -> None:
-    """Write a JSON file atomically: it is on the disk before it gets its name."""
+    """Write a JSON file atomically: it is flushed to disk before it gets its name."""
     partial = path.with_name(f".{path.name}.partial")
     with partial.open("w", encoding="utf-8") as file:
         json.dump(value, file)
@@ -112,12 +112,12 @@ def write_arrays(
 
     Args:
         folder: ``<db>.derived``.
-        name: of the group of arrays.
-        manifest: ``revision``, and what else a reader has to know.
-        arrays: by file name.
+        name: name of the group of arrays.
+        manifest: ``revision``, and other values that a reader needs.
+        arrays: arrays by file name.
     """
     partial, final = folder / f".{name}.partial", folder / f"{name}-{manifest['revision']}"
-    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
     partial.mkdir()
     for file_name, array in arrays.items():
         with (partial / f"{file_name}.npy").open("wb") as file:
@@ -144,7 +144,7 @@ def read_arrays(folder: Path, name: str) -> tuple[Manifest, dict[str, np.ndarray
     """Map the newest arrays of a name; changes to them stay in memory.
 
     Returns:
-        The manifest and the arrays, or None where none can be read; they can be rebuilt.
+        The manifest and the arrays; None if none can be read, so that they must be rebuilt.
     """
     found = sorted(folder.glob(f"{name}-*"), key=lambda path: int(path.name.rpartition("-")[2]))
     for path in reversed(found):

@@ -1,4 +1,4 @@
-"""Filter that keeps the facts closest to the question among those that a traversal found."""
+"""Filters the facts that a traversal found: keeps those closest to the question."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turngraph.data.retrieval.bm25 import K1, B
 
 DENSE, SPARSE = 0.9, 0.1
 STOPWORDS = frozenset(STOPWORDS_EN)
-"""Words that tell nothing about a fact; they are in most facts and so the slowest to count."""
+"""Words that say little about a fact and, being in most facts, are the slowest to count."""
 
 
 def closest_facts(
@@ -31,11 +31,11 @@ def closest_facts(
     text only the first is kept; ties are broken by text.
 
     Args:
-        word_index: gives document frequencies.
-        question: as the user wrote it.
+        word_index: index with document frequencies.
+        question: the question, as the user wrote it.
         texts: the candidates' texts by fact key.
         similarities: their cosines to the question by fact key.
-        num_facts: how many at most.
+        num_facts: maximum number of facts.
     """
     keys = list({text: key for key, text in reversed(list(texts.items()))}.values())
     sparse = bm25(word_index, question, [texts[key] for key in keys])

@@ -1,4 +1,4 @@
-"""Flat retrieval of the facts closest to the question, without traversal."""
+"""Retrieves the facts closest to the question, without traversal."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ def flat(view: View, settings: Flat | None = None) -> np.ndarray:
 
     Args:
         view: the graph as the question sees it.
-        settings: how many; None: 50.
+        settings: number of facts; None: 50.
     """
     return view.nearest((settings or Flat()).top_k)

@@ -1,4 +1,4 @@
-"""Cache of the triplets around hubs, kept from one question to the next."""
+"""Caches the triplets around hubs from one question to the next."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 MAX_KEPT = 1_000_000
-"""Triplets in the cache at most, 32 bytes each; the oldest hub is evicted."""
+"""Most triplets in the cache, 32 bytes each; the oldest hub is evicted."""
 
 
 class Hub(NamedTuple):
@@ -34,7 +34,7 @@ class HubCache:
         self._kept: dict[int, Hub] = {}
 
     def clear(self) -> None:
-        """Evict all hubs: the record has another revision."""
+        """Evict all hubs, as after a change of the record's revision."""
         self._kept = {}
 
     def get(self, node: int, as_of: int) -> Hub | None:
@@ -47,9 +47,9 @@ class HubCache:
         for column in hub[:4]:
             column.flags.writeable = False
         self._kept.pop(node, None)
-        room = MAX_KEPT - len(hub.triplets)
-        if room < 0:
+        free = MAX_KEPT - len(hub.triplets)
+        if free < 0:
             return
-        while sum(len(kept.triplets) for kept in self._kept.values()) > room:
+        while sum(len(kept.triplets) for kept in self._kept.values()) > free:
             self._kept.pop(next(iter(self._kept)))
         self._kept[node] = hub

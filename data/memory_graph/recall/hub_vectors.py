@@ -1,4 +1,4 @@
-"""Contiguous int8 cache of the vectors of a hub's facts, which many questions read together."""
+"""Caches the vectors of a hub's facts as contiguous int8 rows, for many questions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ with extra("memory", "memory graphs need"):
     import numkong
 
 MIN_HUB_ROWS, MAX_HUB_ROWS = 8192, 200_000
-"""Rows from which on a hub's vectors are copied, and rows that are copied at most."""
-CHUNK = 1024  # rows that are converted at once: they stay in the processor's cache
+"""Least number of rows at which a hub's vectors are copied, and most rows that are copied."""
+CHUNK = 1024  # rows that are converted at once, which fit into the processor's cache
 
 _Positions = tuple[np.ndarray, np.ndarray]
 

@@ -1,4 +1,4 @@
-"""Link the entities of a question to the objects of the graph."""
+"""Links the entities of a question to the objects of the graph."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turngraph.data.normalise import words
 RRF = 60
 """Constant of reciprocal-rank fusion (Cormack et al. 2009)."""
 NUM_RANKED = 50
-"""Objects in each of the two rankings that are fused."""
+"""Number of objects in each of the two rankings that are fused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class Candidate:
     """An object that a name may mean.
 
     Args:
-        node: the object.
-        score: of reciprocal-rank fusion; larger is closer.
+        node: node id of the object.
+        score: score of reciprocal-rank fusion; larger is closer.
         similarity: cosine between the two names.
     """
 
@@ -42,18 +42,18 @@ def link_entities(
     top_k: int = 5,
     min_similarity: float = 0.0,
 ) -> tuple[QuestionEntity, ...]:
-    """Link each name to the object that it means; leave out a name without a close object.
+    """Link each name to the object that it means; leave out names without a close object.
 
-    A name that is an alias of objects means these: up to ``top_k``, where several have it (two
-    people named Anna). Otherwise it means the best candidate.
+    If the name is an alias of objects, it is linked to these, at most ``top_k`` of them (two people
+    may be named Anna). Otherwise it is linked to the best candidate.
 
     Args:
         db: the record, in a read transaction.
-        names: as the question writes them.
+        names: names, as the question spells them.
         vectors: unit vectors of the names, [len(names), width].
         matrix: vectors of the objects' names.
         top_k: number of candidates.
-        min_similarity: the smallest cosine of a candidate that may be meant.
+        min_similarity: smallest cosine of a candidate that is linked.
     """
     found: dict[QuestionEntity, None] = {}
     for name, vector in zip(names, vectors, strict=True):
@@ -81,10 +81,10 @@ def candidates(
 
     Args:
         db: the record.
-        name: as the question writes it.
-        vector: its unit vector.
+        name: name, as the question spells it.
+        vector: unit vector of the name.
         matrix: vectors of the objects' names.
-        top_k: how many at most.
+        top_k: maximum number of objects.
     """
     query = vector.astype(np.float16)
     dense, _ = matrix.nearest(query, NUM_RANKED)

@@ -24,9 +24,9 @@ with extra("memory", "memory graphs need"):
 logger = logging.getLogger(__name__)
 
 MAX_EXACT = 20_000
-"""Rows that are searched exactly: all of them, or those that the index does not have yet."""
+"""Most rows that are searched exactly, whether all rows or those not in the index yet."""
 MAX_EXACT_SHARE = 0.25
-"""The same as a share of a larger index, so that rewriting the index stays rare."""
+"""The same limit as a fraction of a larger index, so that the index is rarely rewritten."""
 CONNECTIVITY, EXPANSION_ADD, EXPANSION_SEARCH = 16, 128, 256
 HEADER = struct.Struct("<II")
 """Header of an index file: its number of rows, and the bytes of each."""
@@ -37,9 +37,9 @@ class NeighbourIndex:
     """The index of one generation of a matrix.
 
     Args:
-        folder: of the matrix.
-        generation: of its files.
-        width: of its rows.
+        folder: folder of the matrix.
+        generation: generation of its files.
+        width: width of its rows.
     """
 
     def __init__(self, folder: Path, generation: int, width: int) -> None:
@@ -73,7 +73,7 @@ class NeighbourIndex:
 
         Args:
             query: unit vector, float16 [width].
-            k: how many the caller needs; some rows may have been dropped since, some are wrong.
+            k: number of rows that the caller needs; some rows may be dropped or not the nearest.
         """
         if self._index is None:
             return np.empty(0, dtype=np.int64)

@@ -1,16 +1,16 @@
 """Personalised PageRank from the linked objects, over objects, theses and episodes.
 
-HippoRAG (arXiv 2405.14831) ranks passages so. A thesis or an episode has the score of its node. A
-simple triplet has the score that a separate node between its ends would have: the part that stays
-of what flows over it in both directions. (With the mean of its ends as its score, every triplet at
-a hub would be above all else.)
+HippoRAG (arXiv 2405.14831) ranks passages in this way. A thesis or an episode has the score of its
+node. A simple triplet has the score that a separate node between its ends would have: the part that
+stays of the score that flows over it in both directions. (With the mean of its ends' scores, every
+triplet at a hub would be ranked first.)
 
 A matrix of the whole graph would have to be rebuilt for every revision, moment and restriction.
 Instead, the rounds of the power iteration start at the linked objects and spread over the nodes
 that they reach (the push of Andersen, Chung and Lang 2006, one round at a time, in whole arrays).
-With ``threshold`` 0 this is the power iteration; above it, an amount too small to pass on stays
-where it is. Times are not walked: they would join everything of a year. Score at a node without a
-way out returns to the restart distribution: the linked objects, or what ``restart`` sets.
+With ``threshold`` 0 this is the power iteration; otherwise an amount below the threshold is not
+passed on. Times are not walked, as they would join all facts of a year. Score at a node without
+outgoing edges returns to the restart distribution: the linked objects, or that of ``restart``.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Ranked:
 
     Args:
         facts: keys, int64.
-        scores: of the facts, float64.
-        num_walked: how often score flowed over a triplet, summed over all rounds.
+        scores: scores of the facts, float64.
+        num_walked: number of times that score flowed over a triplet, summed over all rounds.
     """
 
     facts: np.ndarray
@@ -52,8 +52,8 @@ class Spread:
     """The distribution of score after all rounds: arrays by node id, float64.
 
     Args:
-        scores: of every node; they add up to 1 where there is a linked object.
-        passed: what each node passed on, summed over all rounds.
+        scores: score of every node; they add up to 1 if there is a linked object.
+        passed: score that each node passed on, summed over all rounds.
         num_walked: as in ``Ranked``.
     """
 
@@ -97,7 +97,7 @@ def rank_episodes(view: View, settings: PPR) -> tuple[np.ndarray, np.ndarray]:
 
     Args:
         view: the graph as the question sees it.
-        settings: with ``top_k`` episodes at most.
+        settings: settings; at most ``top_k`` episodes are returned.
     """
     scores = np.round(spread(view, settings).scores, DECIMALS)
     nodes = np.flatnonzero((scores > 0) & (view.node_types == EPISODIC))
@@ -127,7 +127,7 @@ def spread(view: View, settings: PPR) -> Spread:
 
 
 def _starts(view: View, settings: PPR) -> Shares:
-    """Return the restart distribution, which also gets the score of nodes without a way out."""
+    """Return the restart distribution, which also gets the score of nodes without exit."""
     if settings.restart is not None:
         return restart_distribution(view, settings.restart)
     nodes = np.sort(view.question_nodes)
@@ -137,7 +137,7 @@ def _starts(view: View, settings: PPR) -> Shares:
 def _pass_on(
     view: View, active: np.ndarray, amounts: np.ndarray, starts: Shares, settings: PPR
 ) -> Shares:
-    """Return which nodes get how much from the sorted active nodes; a node may repeat."""
+    """Return the nodes, with repeats, that get score from the sorted active nodes, and how much."""
     _, rows, others, shares = _shares(view, active, settings)
     stuck = np.bincount(rows, minlength=len(active)) == 0
     if not stuck.any():

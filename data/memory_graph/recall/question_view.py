@@ -1,4 +1,4 @@
-"""Implementation of ``view.View``, the memory graph as one question sees it, over the arrays."""
+"""Implements ``view.View``, the memory graph as one question sees it, with the arrays."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from turngraph.data.normalise import words
 
 WORDED = """SELECT n.id, -f.rank FROM fact_words f JOIN nodes n ON n.id = f.rowid / 2
     WHERE fact_words MATCH ? AND f.rowid % 2 = 0 AND n.type = ? ORDER BY f.rank, n.id LIMIT ?"""
-_ROW_BESIDE = """(SELECT b.node FROM episodes b WHERE b.source = e.source AND b.node {} e.node
+_ADJACENT = """(SELECT b.node FROM episodes b WHERE b.source = e.source AND b.node {} e.node
     ORDER BY b.node {} LIMIT 1)"""
-BESIDE = f"""SELECT e.node, {_ROW_BESIDE.format("<", "DESC")}, {_ROW_BESIDE.format(">", "ASC")}
+ADJACENT = f"""SELECT e.node, {_ADJACENT.format("<", "DESC")}, {_ADJACENT.format(">", "ASC")}
     FROM episodes e WHERE e.node IN (SELECT value FROM json_each(?))"""
 SAID_IN = "SELECT episode, fact FROM provenance WHERE episode IN (SELECT value FROM json_each(?))"
 ENDED_IN = """SELECT t.fact, e.valid_to FROM json_each(?) k JOIN provenance t ON t.fact = k.value
     JOIN provenance f ON f.episode = t.episode AND f.start >= t.start AND f.stop <= t.stop
     JOIN edges e ON f.fact % 2 = 1 AND e.id = f.fact / 2 WHERE e.valid_to IS NOT NULL"""
-"""The ends of simple triplets that the sentences of theses say."""
+"""End times of the simple triplets in the sentences of theses."""
 HUB = 4096
-"""Degree from which on a node is a hub, whose neighbourhood is cached."""
+"""Smallest degree of a hub, whose neighbourhood is cached."""
 EXACT = 1024
 """Number of a hub's closest facts whose cosines are computed exactly."""
 
@@ -47,12 +47,12 @@ class QuestionView:
     Args:
         db: the record.
         adjacency, vectors: both at the record's revision.
-        question: as the user wrote it.
-        vector: its unit vector.
+        question: the question, as the user wrote it.
+        vector: unit vector of the question.
         entities: the linked objects.
-        as_of: second at which facts have to hold.
+        as_of: second at which facts must hold.
         forbidden: node types that are not walked to, except for the linked objects.
-        word_index: shared with other questions to the same record; None: a new one.
+        word_index: word index, shared by questions to the same record; None: a new one.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class QuestionView:
         return {2 * episode for episode in set(whose.tolist()) - set(whose[held].tolist())}
 
     def ended_parts(self, keys: Iterable[int]) -> dict[int, str]:
-        """Return the theses of which a part has ended by now, and when the last part did."""
+        """Return the theses of which a part has ended, with the time at which the last part did."""
         theses = [key for key in keys if key % 2 == 0]
         found: dict[int, str] = {}
         for key, end in self._db.execute(ENDED_IN, (json.dumps(theses),)):
@@ -171,7 +171,7 @@ class QuestionView:
         return self._adjacency.ends(triplets)
 
     def fact_keys(self, triplets: np.ndarray) -> np.ndarray:
-        """Return the key of the fact that each triplet reads as."""
+        """Return the key of the fact that has each triplet's text."""
         return self._adjacency.fact_keys(np.asarray(triplets, dtype=np.int64))
 
     def node_vectors(self, nodes: np.ndarray) -> np.ndarray:
@@ -206,7 +206,7 @@ class QuestionView:
         return [self._names[node] for node in nodes]
 
     def mentions(self, keys: np.ndarray, name: str) -> np.ndarray:
-        """Return whether each fact has the words of a name, one after the other."""
+        """Return whether each fact contains the words of a name in sequence."""
         return self._word_index.mention(" ".join(words(name)), keys)
 
     def nearest(self, k: int) -> np.ndarray:
@@ -227,9 +227,9 @@ class QuestionView:
         allowed = self._adjacency.facts_allowed(2 * nodes, self._moment)
         return nodes[allowed], np.array([score for _, score in rows], dtype=float)[allowed]
 
-    def beside(self, episodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def adjacent(self, episodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return pairs of an episode and the one right before or after it of the same source."""
-        rows = self._db.execute(BESIDE, (json.dumps(episodes.tolist()),))
+        rows = self._db.execute(ADJACENT, (json.dumps(episodes.tolist()),))
         found = [(one, other) for one, *others in rows for other in others if other is not None]
         pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
         pairs = pairs[self._adjacency.facts_allowed(2 * pairs[:, 1], self._moment)]
@@ -240,8 +240,8 @@ class CosineCache:
     """Cosines of facts to one question, each computed once.
 
     Args:
-        matrix: the facts' vectors.
-        vector: the question's.
+        matrix: vectors of the facts.
+        vector: vector of the question.
     """
 
     def __init__(self, matrix: VectorMatrix, vector: np.ndarray) -> None:
@@ -272,7 +272,7 @@ class CosineCache:
         found = copies.dot(self.query)[positions] if len(copies.rows) else np.empty(len(rows), "f4")
         found[missing] = self.of(keys[missing])
         if min(len(missing), MAX_HUB_ROWS) > max(len(copies.rows), MIN_HUB_ROWS):
-            self.matrix.copy_hub(rows[missing])  # for the next questions
+            self.matrix.copy_hub(rows[missing])  # for later questions
         near = least(-found, EXACT)
         found[near] = self.of(keys[near])
         return found

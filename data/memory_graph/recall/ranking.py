@@ -1,4 +1,4 @@
-"""Ranking shared by all traversals: best first, ties by content."""
+"""Ranks rows for all traversals: best first, ties broken by content."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 CHUNK = 64
-# The cosine of the same text differs in its last bits with the rows that it was computed beside.
-# After rounding, equal texts tie, and the order of the triplets in memory changes nothing.
+# The last bits of a text's cosine depend on the rows that are computed together with it. After
+# rounding, equal texts tie, and the order of the triplets in memory does not matter.
 DECIMALS = 6
 
 
@@ -80,7 +80,7 @@ def best_first(
     Args:
         costs: float [n]; smaller is better, infinite is left out.
         contents: returns comparable contents for all indices of equal cost at once: texts, no ids.
-        expected: how many indices are likely to be read.
+        expected: number of indices that are likely to be read.
     """
     rest, size = np.flatnonzero(costs < np.inf), max(expected, CHUNK)
     while len(rest):

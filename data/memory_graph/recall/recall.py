@@ -1,4 +1,4 @@
-"""Recall of the facts that may answer a question, or "no answer", from the memory graph."""
+"""Recalls the facts of the memory graph that may answer a question, or "no answer"."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ NodeLetter = Literal["E", "T", "O"]
 LETTERS: dict[NodeLetter, int] = {"E": EPISODIC, "T": THESIS, "O": OBJECT}
 HISTORY = """SELECT 2 * e.node FROM json_each(?) k JOIN episodes e ON 2 * e.node = k.value
     WHERE json_extract(e.properties, '$.kind') IN ('question', 'answer')"""
-"""The keys of a chat's questions and answers among some keys."""
+"""Selects the keys of a chat's questions and answers among given keys."""
 NUM_LATEST = 1000
 SPOKEN = """SELECT avg(speaker IS NOT NULL) FROM
     (SELECT speaker FROM episodes ORDER BY node DESC LIMIT ?)"""
-"""The share of the latest episodes that have a speaker; NULL: there is no episode."""
+"""Selects the fraction of the latest episodes that have a speaker; NULL without episodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,11 @@ class RecallSettings:
     """Node types that are not walked to: E (episodes), T (theses), O (objects). Linked objects are
     exempt."""
     num_facts: int = 50
-    """Facts at most (N)."""
+    """Maximum number of facts (N)."""
     num_candidates: int = 5
-    """Candidate objects for each entity of the question (k)."""
+    """Number of candidate objects for each entity of the question (k)."""
     min_similarity: float = 0.0
-    """Facts with a smaller cosine to the question are left out; without any left there is no
+    """Facts with a smaller cosine to the question are left out; if none are left, there is no
     answer."""
     by_similarity: bool = True
     """If the question names no known object, search all facts by similarity instead of finding
@@ -92,12 +92,12 @@ class Recollection:
     """The facts that the memory graph has for a question.
 
     Args:
-        question: as the user wrote it.
-        entities: names that it mentions and the objects that they mean.
-        facts: best first, with their closeness as score; none: no answer.
-        revision: of the graph that was read.
+        question: the question, as the user wrote it.
+        entities: names that it mentions, and the objects that they mean.
+        facts: facts, best first, with their closeness as score; none: no answer.
+        revision: revision of the graph that was read.
         milliseconds: time of each stage.
-        by_similarity: the question names no known object: all facts were searched.
+        by_similarity: whether all facts were searched, as the question names no known object.
     """
 
     question: str
@@ -109,7 +109,7 @@ class Recollection:
 
     @property
     def no_answer(self) -> bool:
-        """Whether no fact was found, or none that is close enough."""
+        """Whether no fact is close enough to the question."""
         return not self.facts
 
     def evidence(self) -> list[Evidence]:
@@ -165,9 +165,9 @@ class Recall:
         """Return the facts that may answer a question, best first.
 
         Args:
-            question: in words.
+            question: text of the question.
             as_of: a time; facts that held at its end are returned. None: facts that hold now.
-            settings: None: the defaults.
+            settings: settings of the search; None: the defaults.
 
         Raises:
             ValueError: ``as_of`` is not a time.
@@ -193,9 +193,9 @@ class Recall:
 
         Args:
             question, as_of: as in ``ask``.
-            settings: its traversal's ``ppr`` is used. Without a ``restart`` that has the default
-                for turns if most of the latest episodes have a speaker, else that for passages.
-                None: the defaults.
+            settings: settings whose traversal's ``ppr`` is used. If it has no ``restart``, the
+                default for turns is used if most of the latest episodes have a speaker, else that
+                for passages. None: the defaults.
 
         Raises:
             ValueError: ``as_of`` is not a time.
@@ -214,7 +214,7 @@ class Recall:
         ]
 
     def _default_restart(self) -> Restart:
-        """Return the default restart for what was remembered last: turns or passages."""
+        """Return the default restart for turns or for passages, by the latest episodes."""
         [(share,)] = self.db.execute(SPOKEN, (NUM_LATEST,))
         return TURNS if share is not None and share > 0.5 else PASSAGES
 
@@ -264,13 +264,13 @@ class Recall:
         near = similarity >= settings.min_similarity
         similarities = dict(zip(keys[near].tolist(), similarity[near].tolist(), strict=True))
         read = fact_texts(self.db, similarities)
-        # of a thesis and an episode with the same text the thesis is kept: it knows when it holds
+        # of a thesis and an episode with the same text, keep the thesis, which has times
         texts = {key: read[key] for key in sorted(read, key=lambda k: (view.is_episode(k), k))}
         best = closest_facts(
             self.word_index, view.question, texts, similarities, settings.num_facts
         )
         ended = view.ended_parts(key for key, _ in best)
-        best.sort(key=lambda found: found[0] in ended)  # what holds wholly goes first
+        best.sort(key=lambda found: found[0] in ended)  # facts that hold completely first
         facts = self.store.facts([key for key, _ in best])
         return tuple(
             replace(fact, score=score, partly_until=ended.get(fact.key))
@@ -290,7 +290,7 @@ class Recall:
 def _last_second(as_of: str) -> int:
     """Return the last second of a time in ISO form."""
     if not isinstance(as_of, str):
-        raise ValueError(f"as_of: {as_of!r} given, must be a text")
+        raise ValueError(f"as_of: {as_of!r} given, must be a string")
     try:
         return end(parse_time(as_of)) - 1
     except ValueError as error:
@@ -298,7 +298,7 @@ def _last_second(as_of: str) -> int:
 
 
 class _Clock:
-    """Stopwatch of milliseconds between one lap and the next."""
+    """Stopwatch that records the milliseconds of each stage."""
 
     def __init__(self) -> None:
         self.milliseconds: dict[str, float] = {}

@@ -1,10 +1,10 @@
-"""Restart distribution of ``ppr``: over named objects, objects of close facts, and episodes.
+"""Computes the restart distribution of ``ppr``: named objects, objects of close facts, episodes.
 
 HippoRAG (arXiv 2405.14831) restarts at the objects that the question names. HippoRAG 2 (arXiv
 2502.14802) also restarts at the ends of the facts closest to the question and, with less weight, at
-every passage by its closeness. Here closeness is dense and BM25 together, and only the closest
-episodes count. Each of them passes a part of its share to the episodes that were remembered right
-before and after it from the same source: an answer seldom repeats the words of its question.
+every passage by its closeness. Here closeness combines dense and BM25, and only the closest
+episodes are used. Each of them passes a part of its share to the adjacent episodes of its source,
+as an answer seldom repeats the words of its question.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _objects_of_facts(view: View, num_facts: int) -> dict[int, float]:
 
 
 def _num_episodes(view: View, objects: np.ndarray) -> np.ndarray:
-    """Return in how many episodes each object is, at least 1: a frequent object says little."""
+    """Return the number of episodes with each object, at least 1, to divide its weight by."""
     _, here, others = view.around_all(objects)
     seen = here[view.node_types[others] == EPISODIC]
     index = np.searchsorted(objects, seen)
@@ -74,7 +74,7 @@ def _num_episodes(view: View, objects: np.ndarray) -> np.ndarray:
 
 
 def _episodes(view: View, settings: Restart) -> tuple[np.ndarray, np.ndarray]:
-    """Return the closest episodes and those beside them, each once, and their shares."""
+    """Return the closest episodes and those adjacent to them, each once, and their shares."""
     k = settings.num_episodes
     near = _closest(view, k, episodes=True) // 2
     worded, bm25 = view.nearest_by_words(k, EPISODIC)
@@ -84,10 +84,10 @@ def _episodes(view: View, settings: Restart) -> tuple[np.ndarray, np.ndarray]:
     sparse[np.searchsorted(episodes, worded)] = bm25
     closeness = _by_best(dense) + settings.words * _by_best(sparse)
     shares = _by_best(closeness) ** settings.sharpness
-    if not settings.beside:
+    if not settings.adjacent:
         return episodes, shares
-    ones, others = view.beside(episodes)
-    passed = settings.beside * shares[np.searchsorted(episodes, ones)]
+    ones, others = view.adjacent(episodes)
+    passed = settings.adjacent * shares[np.searchsorted(episodes, ones)]
     both, which = np.unique(np.concatenate([episodes, others]), return_inverse=True)
     return both, np.bincount(which, np.concatenate([shares, passed]), len(both))
 

@@ -1,4 +1,4 @@
-"""Traversal of the graph by one algorithm or a mixture of them.
+"""Traverses the graph by one algorithm or a mixture of them.
 
 A mixture is the union of the facts that its algorithms find (PersonalAI, arXiv 2506.17001, section
 3, "Mixed algorithm").
@@ -25,9 +25,10 @@ class Found:
     """The facts that a traversal found.
 
     Args:
-        facts: keys, each once, int64; by the first algorithm that found them, in its order.
-        by: the keys that each algorithm found, best first.
-        counts: each algorithm's statistics (paths dropped, nodes expanded, ...).
+        facts: keys of the facts, each once, int64; those of the first algorithm come first, in its
+            order.
+        by: keys that each algorithm found, best first.
+        counts: statistics of each algorithm (paths dropped, nodes expanded, ...).
     """
 
     facts: np.ndarray
@@ -40,7 +41,7 @@ def traverse(view: View, settings: Traversal | None = None) -> Found:
 
     Args:
         view: the graph as the question sees it.
-        settings: which algorithms, with which settings; None: BeamSearch + WaterCircles.
+        settings: the algorithms with their settings; None: BeamSearch + WaterCircles.
     """
     settings = settings or Traversal()
     by, counts = {}, {}

@@ -1,6 +1,6 @@
-"""Settings of the traversals: one frozen dataclass per algorithm, and the mixture of them.
+"""Defines the settings of the traversals, one frozen dataclass per algorithm.
 
-The defaults are those of PersonalAI (arXiv 2506.17001, section 4), where it names one.
+The defaults are those of PersonalAI (arXiv 2506.17001, section 4) where it states them.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class BeamSearch:
     """Settings of ``beam_search.beam_search``."""
 
     max_depth: int = 5
-    """Triplets in the longest path."""
+    """Most triplets in a path."""
     max_paths: int = 10
-    """Paths that survive each depth, and that are kept at the end, for every linked object."""
+    """Number of paths that survive each depth, and that are kept at the end, for every object."""
     same_path_intersection_by_node: bool = False
     """A path may revisit one of its nodes (but never go straight back)."""
     diff_paths_intersection_by_node: bool = False
@@ -65,12 +65,12 @@ class AStar:
     heuristic: Heuristic = "ip"
     """Estimate of the cost to the goal; none of the three is admissible."""
     max_depth: int = 10
-    """Triplets in the longest path."""
+    """Most triplets in a path."""
     max_expanded: int = 150
-    """Nodes that are expanded for each pair of linked objects."""
+    """Most nodes that are expanded for each pair of linked objects."""
     max_walked: int = 10_000
-    """Nodes that the breadth-first search from one goal expands (weighted, averaged). Nodes that it
-    has not reached by then count as one hop farther than its last whole circle."""
+    """Most nodes that the breadth-first search from one goal expands (weighted, averaged). Nodes
+    that it has not reached count as one hop farther than its last complete circle."""
 
     def __post_init__(self) -> None:
         _one_of(self, "heuristic", get_args(Heuristic))
@@ -82,20 +82,20 @@ class WaterCircles:
     """Settings of ``water_circles.water_circles``."""
 
     max_circles: int = 2
-    """Circles around every linked object; the first are its neighbours."""
+    """Number of circles around every linked object; the first circle is its neighbours."""
     hyper_num: int = 15
-    """Theses at most."""
+    """Maximum number of theses."""
     episodic_num: int = 15
-    """Episodes at most."""
+    """Maximum number of episodes."""
     chain_triplets_num: int = 25
-    """Primary triplets at most."""
+    """Maximum number of primary triplets."""
     other_triplets_num: int = 6
-    """Secondary triplets at most, for every circle."""
+    """Maximum number of secondary triplets for every circle."""
     strict_filter: bool = True
     """Keep only primary triplets that join two entities of the question, if there are any."""
     max_width: int = 1000
-    """Nodes of a circle that the next one starts from: those that the triplets closest to the
-    question led to. Bounds the cost of a hub; smaller graphs never reach it."""
+    """Most nodes of a circle from which the next one starts: those that the triplets closest to the
+    question led to. It bounds the cost of hubs."""
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "max_circles", "max_width")
@@ -123,29 +123,30 @@ class Restart:
     num_facts: int = 3
     """Number of closest theses and simple triplets whose objects are start nodes."""
     facts: float = 1.0
-    """Weight of every object of the closest fact, divided likewise; less for a farther fact's."""
+    """Weight of every object of the closest fact, divided likewise; less for farther facts."""
     num_episodes: int = 100
     """Number of start episodes: the closest by vectors, and as many by words."""
     episodes: float = 0.05
     """Weight of the closest episode; less for a farther one, by closeness ** sharpness."""
     words: float = 0.5
-    """Weight of BM25 in the closeness of an episode, beside 1 for its vector."""
+    """Weight of BM25 in the closeness of an episode; its vector has weight 1."""
     sharpness: float = 8.0
-    """Exponent of closeness: the larger, the less weight has an episode that is not the closest."""
-    beside: float = 0.0
-    """Fraction of an episode's weight that the episodes right before and after it get as well."""
+    """Exponent of closeness; the larger it is, the less weight less close episodes have."""
+    adjacent: float = 0.0
+    """Fraction of an episode's weight that is also given to the episodes right before and after it
+    from the same source."""
 
     def __post_init__(self) -> None:
-        _at_least(self, 0, "objects", "num_facts", "facts", "episodes", "words", "beside")
+        _at_least(self, 0, "objects", "num_facts", "facts", "episodes", "words", "adjacent")
         _at_least(self, 1, "num_episodes")
         _check(self, "sharpness", self.sharpness > 0, "must be above 0")
 
 
 PASSAGES = Restart()
-"""Default for a record of passages, found on MuSiQue-100."""
-TURNS = Restart(episodes=1.0, beside=0.15)
-"""Default for a record of a dialogue's turns, found on two conversations of LoCoMo. A turn says
-little by itself, so that the turns beside it count."""
+"""Default for graphs of passages, tuned on MuSiQue-100."""
+TURNS = Restart(episodes=1.0, adjacent=0.15)
+"""Default for graphs of dialogues, tuned on two conversations of LoCoMo. A single turn says little,
+so adjacent turns get weight too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,18 +156,18 @@ class PPR:
     top_k: int = 50
     """Facts at most."""
     damping: float = 0.5
-    """Fraction of a node's score that flows on (HippoRAG's value); the rest stays."""
+    """Fraction of a node's score that is passed on; the default is HippoRAG's."""
     num_rounds: int = 20
-    """Rounds of the power iteration; score that still flows after them stays where it is."""
+    """Number of rounds of the power iteration; the remaining score then stays at its nodes."""
     threshold: float = 1e-5
-    """A node passes its score on once that is at least this much; 0: always. A graph of a million
-    nodes is then walked only around the linked objects, and scores have about this error."""
+    """Smallest score that a node passes on; 0: any. Large graphs are then walked only around the
+    linked objects, and scores have about this error."""
     weights: Literal["one", "similarity"] = "one"
     """Weights of a node's triplets: all equal, or (1 + cosine to the question) / 2."""
     restart: Restart | None = None
     """Restart distribution; None: uniform over the linked objects, and in ``ask_episodes`` the
-    default for the record's kind of texts (``PASSAGES`` or ``TURNS``). With one, texts that no
-    object of the question leads to are found as well."""
+    default for the record's kind of texts (``PASSAGES`` or ``TURNS``). With a ``Restart``, texts
+    that no object of the question leads to are found too."""
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "top_k", "num_rounds")

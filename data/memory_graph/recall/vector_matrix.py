@@ -1,8 +1,8 @@
-"""File-backed matrix of unit vectors: float16 rows by key, exact and approximate nearest rows.
+"""Stores unit vectors by key in files; finds the nearest rows exactly or approximately.
 
-Rows are only appended. A row that was dropped or replaced is overwritten with zeros, in the files
-too. ``manifest.json`` holds the number of valid rows; rows that a killed process wrote behind them
-are ignored.
+Rows are float16 and only appended. A row that was dropped or replaced is overwritten with zeros, in
+the files too. ``manifest.json`` has the number of valid rows; further rows, which a killed process
+wrote, are ignored.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ with extra("memory", "memory graphs need"):
 
 logger = logging.getLogger(__name__)
 
-SAMPLED = 100  # step of the sample that tells whether the index overlooked a row
-CHUNK = 1024  # rows that are gathered at once: they stay in the processor's cache
+SAMPLED = 100  # step of the sample that tells whether the index missed a row
+CHUNK = 1024  # rows that are gathered at once, which fit into the processor's cache
 DROPPED = -1
 UNKNOWN: Manifest = State()._asdict() | {
     "format": FORMAT, "serial": 0, "generation": 0, "count": 0, "width": 0, "probe": [],
@@ -48,8 +48,8 @@ class Row(NamedTuple):
     """Label of a row.
 
     Args:
-        key: a fact key or a node id.
-        hash: of the text.
+        key: fact key or node id.
+        hash: hash of the text.
     """
 
     key: int
@@ -57,10 +57,10 @@ class Row(NamedTuple):
 
 
 class VectorMatrix:
-    """A matrix with its own folder.
+    """A matrix of unit vectors with its own folder.
 
     Args:
-        folder: of its files; need not exist.
+        folder: folder of the files; it need not exist.
         writable: False keeps new rows in memory.
     """
 
@@ -68,7 +68,7 @@ class VectorMatrix:
         self.folder, self.writable = folder, writable
         self.manifest: Manifest = dict(UNKNOWN)
         self.hub_vectors = HubVectors()
-        self._copied: int | None = None  # the generation of its rows
+        self._copied: int | None = None  # generation of the rows in ``hub_vectors``
         self._parsed: tuple[bytes | None, Manifest] = None, dict(UNKNOWN)
         self.reload()
 
@@ -136,9 +136,9 @@ class VectorMatrix:
         return np.asarray(keys[keys != DROPPED])
 
     def rows(self, keys: np.ndarray) -> np.ndarray:
-        """Return the row index of every key, -1 where it has none; int64.
+        """Return the row index of every key, -1 if it has none; int64.
 
-        The rows of a large read-only array of keys, which is a cached hub's, are cached as well.
+        The rows of a large read-only array of keys, that of a cached hub, are cached too.
         """
         if self._hub_rows and self._hub_rows[0] is keys:
             return self._hub_rows[1]
@@ -163,11 +163,11 @@ class VectorMatrix:
         """Append rows and drop the keys' older rows.
 
         Args:
-            labels: of the vectors, each key once.
+            labels: labels of the vectors, each key once.
             vectors: unit vectors, [len(labels), width].
 
         Raises:
-            ValueError: the width differs from that of the present rows.
+            ValueError: the width differs from that of the existing rows.
         """
         if not len(labels):
             return
@@ -184,14 +184,14 @@ class VectorMatrix:
             self._tail = grown
         self._tail[used : used + len(keys)] = vectors
         if self.count + len(keys) > len(self.labels):
-            room = self.count // 10 + 2 * len(keys)
-            self.labels = np.pad(self.labels, ((0, room), (0, 0)))
+            more = self.count // 10 + 2 * len(keys)
+            self.labels = np.pad(self.labels, ((0, more), (0, 0)))
         self.labels[self.count : self.count + len(keys)] = labels
         self._row[keys] = np.arange(self.count, self.count + len(keys))
         self.count += len(keys)
 
     def drop(self, keys: np.ndarray) -> None:
-        """Zero the rows of keys; in the files with the next ``save``."""
+        """Zero the rows of keys; the next ``save`` does so in the files."""
         rows = self.rows(keys)
         self._hub_rows = None
         for row in rows[rows >= 0].tolist():
@@ -203,7 +203,7 @@ class VectorMatrix:
                 self._tail[row - len(self._settled)] = 0
 
     def clear(self) -> None:
-        """Drop all rows; in the files with the next ``save``."""
+        """Drop all rows; the next ``save`` does so in the files."""
         kept = {name: self.manifest[name] for name in ("serial", "generation")}
         self.manifest = dict(UNKNOWN) | kept
         self.manifest["generation"] += 1
@@ -230,10 +230,10 @@ class VectorMatrix:
         """Write the changes unless another process is writing or has written meanwhile.
 
         Args:
-            state: of the record; everything in it has its row.
-            probe: the vector of a known text, by which an embedder is recognised.
-            wait: wait until another process has finished writing.
-            index: update the index of neighbours if it is outgrown.
+            state: state of the record that the rows represent.
+            probe: vector of a known text, which identifies the encoder.
+            wait: whether to wait until another process has finished writing.
+            index: whether to update the index of neighbours if it is outgrown.
 
         Returns:
             Whether the changes were written.
@@ -243,7 +243,7 @@ class VectorMatrix:
         with locked(self.folder, wait) as is_mine:
             if not is_mine or self.is_outdated():
                 return False
-            if not self.manifest["serial"]:  # no files, or none that can be read
+            if not self.manifest["serial"]:  # no readable files
                 self.manifest["generation"] = secrets.randbits(48)
             self.manifest |= {"serial": 1 + secrets.randbits(48), "width": self.width}
             self._erase()
@@ -280,13 +280,13 @@ class VectorMatrix:
         ):
             path = self._path(kind)
             with path.open("r+b" if path.exists() else "w+b") as file:
-                file.truncate(begin * size)  # of a process that was killed
+                file.truncate(begin * size)  # rows that a killed process left
                 file.seek(begin * size)
                 file.write(array.tobytes())
                 _sync(file)
 
     def _compact(self) -> None:
-        """Write the live rows alone as a new generation of files."""
+        """Write only the live rows, as a new generation of files."""
         live = np.flatnonzero(self.labels[: self.count, 0] != DROPPED)
         generation = self.manifest["generation"] + 1
         with self._path("rows", generation).open("wb") as file:
@@ -304,7 +304,7 @@ class VectorMatrix:
         generation = self.manifest["generation"]
         for path in self.folder.glob("*-*"):
             kind, found = path.name.split("-")[:2]
-            # a process that was killed while it wrote an index left a second or a partial one
+            # a process that was killed while writing an index leaves a second or a partial one
             second = kind.endswith("index") and path != self.neighbours.path
             if found != str(generation) or second:
                 path.unlink(missing_ok=True)
@@ -362,12 +362,12 @@ class VectorMatrix:
     def nearest(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the keys and inner products of the ``k`` rows closest to a query, ties by key.
 
-        Up to about 20,000 rows the search is exact. Above, an index is searched, and the rows that
-        it does not have yet are searched exactly; all rows are, if the index overlooked one.
+        Up to about 20,000 rows the search is exact. Above, an index is searched, and rows that are
+        not in it yet are searched exactly, as are all rows if the index missed one.
 
         Args:
             query: unit vector, float16 [width].
-            k: how many at most.
+            k: maximum number of rows.
         """
         if not self.count:
             return np.empty(0, np.int64), np.empty(0, np.float32)

@@ -1,7 +1,7 @@
-"""Vectors of a memory graph at one revision: of objects' names and of facts' texts.
+"""Computes and caches the vectors of a memory graph: of objects' names and of facts' texts.
 
 They are computed on request, in batches, and saved in ``<db>.derived/``. If the process is killed,
-the next one resumes where it stopped.
+the next one resumes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ logger = logging.getLogger(__name__)
 NAMES, FACTS = "names", "facts"
 BATCH = 512
 SAVE_EVERY = 8192
-"""Rows after which a long run saves, so that little is lost if it is killed."""
+"""Number of new rows after which a long run saves, so that little is lost if it is killed."""
 SAVE_FROM = 256
-"""Fewer new rows than this stay in memory: they are quickly recomputed."""
+"""Fewer new rows than this are only kept in memory, as they are quickly recomputed."""
 MAX_CHARS = 4000
-"""No embedder reads more of an episode, and tokenising megabytes takes minutes."""
+"""Characters of a text that are embedded; encoders read no more, and tokenising would be slow."""
 PROBE = "The quick brown fox jumps over the lazy dog."
 SAME = 0.99
-"""Cosine from which two vectors of the probe are by the same embedder."""
+"""Smallest cosine of two vectors of the probe that are taken to be by the same encoder."""
 
 Changed = Callable[[sqlite3.Connection, int], Iterator[tuple[int, str]]]
 
@@ -73,7 +73,7 @@ class Vectors:
 
     @property
     def revision(self) -> int:
-        """The record's revision up to which everything has its vector."""
+        """Revision of the record up to which every name and fact has its vector."""
         return min(state.revision for state in self._seen.values())
 
     def refresh(self) -> int:
@@ -85,7 +85,7 @@ class Vectors:
 
     def _refresh(self, matrix: VectorMatrix, changed: Changed, state: State) -> None:
         name = matrix.folder.name
-        if matrix.is_outdated():  # by another process
+        if matrix.is_outdated():  # another process has written
             matrix.reload()
             self._check(matrix)
         since = self._seen[name]
@@ -101,11 +101,11 @@ class Vectors:
         num_new = self._embed(matrix, changed(self.db, since.revision), since)
         self._seen[name] = state
         if matrix.num_unsaved >= SAVE_FROM or matrix.must_erase:
-            # a question does not wait for an index that other processes let grow old
+            # questions must not wait while an outdated index is rebuilt
             matrix.save(state, self._probe, index=num_new >= SAVE_EVERY)
 
     def _strange(self, matrix: VectorMatrix, changed: Changed) -> np.ndarray:
-        """Return keys of rows that a killed process left and that the record does not have."""
+        """Return keys of rows that are not in the record, which a killed process left."""
         keys = matrix.keys
         if not len(keys):
             return keys

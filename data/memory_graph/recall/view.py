@@ -1,4 +1,4 @@
-"""Protocol of the graph that a traversal sees: one revision, question and moment.
+"""Defines ``View``, the graph that a traversal sees: one revision, question and moment.
 
 Nodes and triplets (edges) are given by their database ids. Every array of triplets that a method
 takes or returns is int64. Every similarity is a cosine to the question; larger is closer.
@@ -16,8 +16,8 @@ class QuestionEntity(NamedTuple):
     """An entity of the question and the object that it was linked to.
 
     Args:
-        name: as the question writes it.
-        node: the object.
+        name: name, as the question spells it.
+        node: node id of the object.
     """
 
     name: str
@@ -25,11 +25,12 @@ class QuestionEntity(NamedTuple):
 
 
 class View(Protocol):
-    """The graph as one question may see it (``tests/data/memory_graph/tiny_view.py`` has a small
-    one).
+    """The graph as one question may see it.
+
+    ``tests/data/memory_graph/tiny_view.py`` has a small implementation.
 
     Args:
-        question: as the user wrote it.
+        question: the question, as the user wrote it.
         entities: its linked entities, in its order; names without an object are missing, and two
             names may have one object.
     """
@@ -95,7 +96,7 @@ class View(Protocol):
         """
 
     def text(self, triplet: int) -> str:
-        """Return the text that a triplet reads as, to break ties by content."""
+        """Return the text of a triplet's fact, to break ties by content."""
 
     def fact_text(self, key: int) -> str:
         """Return the text of a fact by its key."""
@@ -109,8 +110,8 @@ class View(Protocol):
         Case, accents and Unicode form are folded (``data.normalise.words``).
 
         Args:
-            keys: of the facts.
-            name: as the question or the graph writes it.
+            keys: keys of the facts.
+            name: name, as the question or the graph spells it.
         """
 
     def nearest(self, k: int) -> np.ndarray:
@@ -120,13 +121,13 @@ class View(Protocol):
         """
 
     def nearest_by_words(self, k: int, node_type: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return at most ``k`` nodes of a type by BM25 of their texts for the question, and BM25.
+        """Return at most ``k`` nodes of a type with the highest BM25 for the question, and BM25.
 
         Best first, ties by id. Each node has a word of the question (stop words apart), holds, and
         is not forbidden. int64 [k], float64 [k].
         """
 
-    def beside(self, episodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def adjacent(self, episodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return pairs of an episode and the one right before or after it from the same source.
 
         Two int64 arrays, an episode up to twice in the first; one without a source has no pair.

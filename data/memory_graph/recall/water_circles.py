@@ -1,4 +1,4 @@
-"""WaterCircles search for facts where the circles around the linked objects meet.
+"""WaterCircles: searches for facts where the circles around the linked objects meet.
 
 After PersonalAI (arXiv 2506.17001), section 3, "WaterCircles". Where the paper leaves it open:
 
@@ -10,15 +10,15 @@ After PersonalAI (arXiv 2506.17001), section 3, "WaterCircles". Where the paper 
   the other end is, and the other end is no farther from j than the first: both reach the triplet
   from opposite sides, so that it is on a path from i to j that uses it once. A triplet that both
   walk in the same direction, behind the point where they met, is no meeting.
-- A simple triplet names the objects that it joins, whatever its words are. It names another entity
+- A simple triplet names the objects that it joins, regardless of its words. It names another entity
   if it joins a different object than the one whose circle walked it.
 - A thesis or an episode mentions an entity if it has the words of its name, as the question or as
   the graph writes it. Its count is the number of entities that it mentions other than the one whose
   circle walked it; the highest count, where several circles did.
-- Theses and episodes are ranked by that count, then, as everything else, by closeness to the
-  question; ties are broken by text. The secondary triplets of a circle are those that it, around
-  any linked object, was the first to walk. Triplets that the strict filter removes from the primary
-  list are not secondary.
+- Theses and episodes are ranked by that count, then by closeness to the question; triplets by
+  closeness alone. Ties are broken by text. The secondary triplets of a circle are those that it,
+  around any linked object, was the first to walk. Triplets that the strict filter removes from the
+  primary list are not secondary.
 - A circle of more than ``max_width`` nodes is continued only from the nodes that the closest
   triplets led to, ties broken by name; the others are counted as ``held_back``.
 """
@@ -40,7 +40,7 @@ from turngraph.data.memory_graph.recall.view import View, apart
 FAR = 255
 """Hops of a node that a linked object's circles do not reach."""
 SAMPLED = 64
-"""Step of the sample of a hub's rows that tells what most rows are like."""
+"""Step of the sample of a hub's rows from which the most frequent kind is found."""
 MARGIN = 0.01
 """Twice the largest error of a hub's approximate cosines: facts within this margin of the last one
 chosen are compared again exactly."""
@@ -54,7 +54,7 @@ class Circles:
         theses, episodes: texts next to the circles.
         primary: simple triplets in which circles meet, or that name another entity.
         secondary: the other simple triplets, the first circle's before the next one's.
-        held_back: number of nodes from which a too wide circle was not continued.
+        held_back: number of nodes from which circles that were too wide were not continued.
     """
 
     theses: np.ndarray
@@ -74,7 +74,7 @@ class _Water:
     """The circles around one linked object.
 
     Args:
-        hops: of every node by id, uint8; ``FAR`` where they do not reach.
+        hops: hops to every node by id, uint8; ``FAR`` if the circles do not reach it.
         sources: the same, but also ``FAR`` at nodes from which the circles were not continued.
         held_back: as in ``Circles``.
     """
@@ -89,9 +89,9 @@ class _Walked:
     """The rows that all circles walked; a fact may be in several rows, a triplet in two.
 
     Args:
-        keys: of the facts, int64 [k].
-        cosines: of the facts, as ``View.facts_around`` gives them, [k].
-        ends: of the triplets, in either order, two int64 [k].
+        keys: keys of the facts, int64 [k].
+        cosines: cosines of the facts, as ``View.facts_around`` returns them, [k].
+        ends: ends of the triplets, in either order, two int64 [k].
         circle: the circle from which each water first walked a row, [waters, k]; ``FAR`` if none.
     """
 
@@ -111,7 +111,7 @@ def water_circles(view: View, settings: WaterCircles | None = None) -> Circles:
 
     Args:
         view: the graph as the question sees it.
-        settings: how many circles, and how much of each kind; None: the defaults.
+        settings: numbers of circles and of facts of each kind; None: the defaults.
     """
     settings = settings or WaterCircles()
     waters = [_spread(view, node, settings) for node in view.question_nodes.tolist()]
@@ -182,14 +182,14 @@ def _may_be_chosen(
     cosines: np.ndarray,
     others: np.ndarray,
 ) -> np.ndarray:
-    """Return the index of those of a hub's rows that a list may choose.
+    """Return the indices of the rows of a hub that a list may choose.
 
-    Rows differ in nothing but closeness if every water reached their other ends in the same circle
-    and continued from none of them, and if they mention no entity. Of each kind of such rows the
-    closest are enough: they fill the list before the others.
+    Rows differ only in closeness if every water reached their other ends in the same circle and
+    continued from none of them, and if they mention no entity. Of each kind of such rows the
+    closest suffice, as they fill the list before the others.
 
     Args:
-        keys, cosines, others: of each row its fact, the fact's approximate cosine, its other end.
+        keys, cosines, others: each row's fact, the fact's approximate cosine, and the other end.
     """
     usual = np.ones(len(view.node_types), bool)
     for water in waters:
@@ -232,12 +232,12 @@ def _texts(view: View, walked: _Walked, settings: WaterCircles) -> tuple[np.ndar
 
 
 def _others_mentioned(view: View, keys: np.ndarray, by: np.ndarray) -> np.ndarray:
-    """Count the entities that each text mentions beside the one whose circle walked it.
+    """Count the entities that each text mentions, except the one whose circle walked it.
 
     Where several circles walked it, the highest count is returned, [k].
 
     Args:
-        keys: of the texts, int64 [k].
+        keys: keys of the texts, int64 [k].
         by: whether each entity's circle walked it, bool [entities, k].
     """
     mentioned = np.zeros(by.shape, bool)
@@ -317,10 +317,10 @@ def _first(
 
     Args:
         view: gives the exact closeness of the rows that may be among the first.
-        ids, keys, cosines: of each row the id, its fact, and the fact's approximate cosine.
-        num: how many ids at most.
+        ids, keys, cosines: each row's id, its fact, and the fact's approximate cosine.
+        num: maximum number of ids.
         contents: the contents of ids, which break ties.
-        bonus: of each row, added to its closeness; None: 0.
+        bonus: number to add to each row's closeness; None: 0.
     """
     if not num or not len(ids):
         return ids[:0]

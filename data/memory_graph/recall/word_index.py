@@ -1,4 +1,4 @@
-"""Cached reader of the record's full-text index over the words of all facts."""
+"""Reads and caches the record's full-text index over the words of all facts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from turngraph.data.memory_graph.recall.link_entities import quoted
 
 MIN_KEPT, MAX_KEPT = 1000, 16
-"""Number of a phrase's facts from which on they are cached; number of cached phrases at most."""
+"""Smallest number of a phrase's facts that are cached; largest number of cached phrases."""
 MAX_FREQUENCIES = 10_000
-"""Number of cached document frequencies at most."""
+"""Largest number of cached document frequencies."""
 
 
 class WordIndex:
@@ -32,7 +32,7 @@ class WordIndex:
         )
 
     def show(self, revision: int) -> None:
-        """Read at this revision, the record's current one."""
+        """Set the revision to read, which must be the record's current one."""
         if revision != self._revision:
             self._revision, self._phrases, self._frequencies = revision, {}, {}
 
@@ -71,7 +71,7 @@ class WordIndex:
         return np.fromstring(listed or "", dtype=np.int64, sep=",")
 
     def frequency(self, word: str) -> int:
-        """Return how many facts contain a word; a hub's word takes a millisecond."""
+        """Return the number of facts that contain a word."""
         if word not in self._frequencies:
             if len(self._frequencies) == MAX_FREQUENCIES:
                 self._frequencies.clear()

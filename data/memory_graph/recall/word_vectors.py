@@ -1,4 +1,4 @@
-"""Text vectors that need no model: hashed words and letter trigrams; similar words are close."""
+"""Computes text vectors without a model, from hashed words and letter trigrams."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ WIDTH = 512
 def word_vectors(texts: Sequence[str]) -> np.ndarray:
     """Return unit vectors of texts, float32 [len(texts), 512]; zeros for a text without words.
 
-    Every word counts once, weighted by its length up to 6. All its trigrams together count as much,
-    so that "lives" is near "live".
+    Every distinct word is weighted by its length, up to 6. All its trigrams together have the same
+    weight, so that "lives" is close to "live".
     """
     vectors = np.zeros((len(texts), WIDTH), np.float32)
     for vector, text in zip(vectors, texts, strict=True):

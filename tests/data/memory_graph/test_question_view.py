@@ -252,10 +252,10 @@ def test_beside_is_the_episode_before_and_after_in_the_same_source(tmp_path: Pat
         graph.remember_many([Episode(text, source=source) for text, source in said])
         with graph._recall._view("tea", None, RecallSettings()) as (view, _):
             episodes = np.flatnonzero(view.node_types == EPISODIC)
-            ones, others = (view.names(part.tolist()) for part in view.beside(episodes))
+            ones, others = (view.names(part.tolist()) for part in view.adjacent(episodes))
             pairs = sorted(f"{one} {other}" for one, other in zip(ones, others, strict=True))
             assert pairs == ["one two", "three two", "two one", "two three"]
-            assert len(view.beside(episodes[:0])[0]) == 0
+            assert len(view.adjacent(episodes[:0])[0]) == 0
 
 
 def test_nearest_by_words_are_all_of_the_type_that_have_one(record: RandomRecord) -> None:

@@ -65,11 +65,11 @@ def test_episodes_by_vectors_and_words_and_those_beside_them() -> None:
     chosen = Restart(num_facts=0, words=2, sharpness=2)
     parts = {"one": 0.16, "two": 1, "three": 0.16}
     assert starts(view, chosen) == pytest.approx({n: p / 1.32 for n, p in parts.items()})
-    # a tenth of each for the episodes beside it
-    beside = Restart(num_facts=0, words=2, sharpness=2, beside=0.1)
+    # a tenth of each for the adjacent episodes
+    adjacent = Restart(num_facts=0, words=2, sharpness=2, adjacent=0.1)
     parts = {"one": 0.16 + 0.1, "two": 1 + 0.016 + 0.016, "three": 0.16 + 0.1}
     total = sum(parts.values())
-    assert starts(view, beside) == pytest.approx({n: p / total for n, p in parts.items()})
+    assert starts(view, adjacent) == pytest.approx({n: p / total for n, p in parts.items()})
     # of one episode by each, the third is no candidate
     assert starts(view, Restart(num_facts=0, num_episodes=1, sharpness=1e-9)).keys() == {
         "one",
@@ -151,7 +151,7 @@ def test_ask_with_restart_needs_no_linked_object(graph: MemoryGraph) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"objects": -1}, {"num_facts": -1}, {"num_episodes": 0},
-                                   {"sharpness": 0}, {"beside": -0.1}])  # fmt: skip
+                                   {"sharpness": 0}, {"adjacent": -0.1}])  # fmt: skip
 def test_settings_are_checked(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Restart(**wrong)

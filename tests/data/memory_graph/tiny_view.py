@@ -161,7 +161,7 @@ class TinyView:
         best = sorted(found)[:k]
         return np.array([n for _, n in best], np.int64), np.array([-s for s, _ in best], float)
 
-    def beside(self, episodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def adjacent(self, episodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         line = [self.ids[name] for name in self.talk]
         pairs = [pair for one, other in pairwise(line) for pair in ((one, other), (other, one))]
         found = np.array([p for p in pairs if p[0] in episodes], np.int64).reshape(-1, 2)
