@@ -20,7 +20,7 @@ from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.graph.chain_graph import node_starts, span_nodes
 from turngraph.data.graph.entity_spans import entity_spans
 from turngraph.data.json_fields import iter_lines
-from turngraph.data.jsonlines import whole_file
+from turngraph.data.outputs import whole_file
 from turngraph.data.scoring.explain_page import write_explain_page
 from turngraph.data.scoring.explanation import (
     DroppedPassage,

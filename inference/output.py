@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from turngraph.data.json_fields import Json
-from turngraph.data.jsonlines import dump, whole_file
+from turngraph.data.jsonlines import dump
+from turngraph.data.outputs import whole_file
 from turngraph.data.scoring.predictions import unfinished
 
 

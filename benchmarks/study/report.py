@@ -23,7 +23,7 @@ from turngraph.benchmarks.study.row_scores import (
 from turngraph.benchmarks.study.runs import Json, Run
 from turngraph.configs.extras import extra
 from turngraph.configs.schema import Config
-from turngraph.data.jsonlines import whole_file
+from turngraph.data.outputs import whole_file
 from turngraph.data.scoring.score import Estimate, group_of
 
 logger = logging.getLogger("study")

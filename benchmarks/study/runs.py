@@ -33,7 +33,7 @@ from turngraph.configs.parse import read_config, write_config
 from turngraph.configs.schema import Config
 from turngraph.configs.shipped import find_config
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
-from turngraph.data.jsonlines import whole_file
+from turngraph.data.outputs import whole_file
 from turngraph.model.checkpoint import commit, file_hash, read_checkpoint
 from turngraph.training.run_folder import FREE
 

@@ -21,8 +21,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from turngraph.data.json_fields import Json, Location
-from turngraph.data.jsonlines import whole_file
 from turngraph.data.normalise import answer_type
+from turngraph.data.outputs import whole_file
 from turngraph.data.scoring.metrics import exact_match, hit, substring_match, token_f1
 from turngraph.data.scoring.predictions import Prediction, read_predictions
 
