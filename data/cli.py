@@ -60,7 +60,7 @@ class CommandParser(argparse.ArgumentParser):
 class _OneLine(logging.Formatter):
     """Formatter that keeps a message on its line, without control characters."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
+    def formatMessage(self, record: logging.LogRecord) -> str:
         return visible(super().formatMessage(record))
 
 

@@ -89,6 +89,13 @@ def is_stream(path: str | Path) -> bool:
     return not stat.S_ISDIR(found.st_mode)
 
 
+def is_standard_output(path: str | Path) -> bool:
+    """Whether a path leads to where standard output goes, as ``/dev/stdout`` does."""
+    with suppress(OSError):
+        return _standard(os.stat(path)) == 1
+    return False
+
+
 def open_stream(path: str | Path) -> IO[bytes] | None:
     """Open a device, a pipe, or standard output under a name that it has; None for all others.
 

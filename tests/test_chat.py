@@ -17,11 +17,12 @@ import torch
 
 import turngraph.inference.chat
 from turngraph import infer
+from turngraph.data.cli import visible
 from turngraph.data.examples import Example
 from turngraph.data.jsonlines import read_conversations, write_conversations, write_pool
 from turngraph.data.prompt import Prompt
 from turngraph.data.types import Evidence
-from turngraph.inference.display import AnswerStream, visible
+from turngraph.inference.display import AnswerStream
 from turngraph.inference.evidence import read_evidence
 from turngraph.inference.session import Session
 from turngraph.tests.chatting import CONVERSATION, QUESTIONS, Loaded, Screen, ctrl_c, evidence_of
