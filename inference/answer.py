@@ -19,6 +19,7 @@ from tqdm import tqdm
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.json_fields import Json, iter_lines
+from turngraph.data.outputs import is_stream
 from turngraph.data.types import Interaction
 from turngraph.inference.answer_batches import Batching, answer_batches, unanswered
 from turngraph.inference.choose import Choice
@@ -83,6 +84,8 @@ class AnswerJob:
                 raise ValueError(f"--output: {self.output} is also the input")
         if not self.explain:
             return
+        if is_stream(self.output):
+            raise ValueError(f"--explain reads the answers again, and {self.output} is no file")
         if sharding_wanted():
             raise ValueError(
                 "--explain: not possible under FSDP; start one process, or do not shard"

@@ -216,7 +216,7 @@ def check(*, db: str, rebuild: bool) -> None:
             rebuild_derived(store)
     problems = check_file(db)
     for problem in problems:
-        print_line(problem)
+        print_line(str(problem))
     if problems:
         raise SystemExit(EXIT_PROBLEMS)
     print("sound")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import signal
 import threading
@@ -36,6 +37,8 @@ from turngraph.model.graph_lm import GraphLM
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.conversation import ChatGraph
 
+logger = logging.getLogger("infer")
+
 
 @dataclass(frozen=True)
 class ChatAnswer:
@@ -47,6 +50,7 @@ class ChatAnswer:
         before: states of the evidence memories before the turn, for ``undo``.
         session: the conversation.
         proposing: the turn as the proposing model read it; None: there is none.
+        num_left_out: oldest turns for which the prompt had no room in the model's positions.
     """
 
     example: Example
@@ -54,6 +58,7 @@ class ChatAnswer:
     before: list[Any]
     session: Session
     proposing: Example | None = None
+    num_left_out: int = 0
 
     @property
     def question(self) -> str:
@@ -113,6 +118,9 @@ class _Stopped(Exception):
 
 class Session:
     """A running conversation; a turn is part of it completely or not at all.
+
+    Where the dialogue outgrows the model's positions, its oldest turns are left out of the prompt,
+    with a warning; retrieval, ``undo`` and ``save`` still know them.
 
     Args:
         model: in evaluation mode.
@@ -254,12 +262,13 @@ class Session:
         self.remember()
         before = [memory.state() for memory in self.memories]
         examples: list[Example] = []
+        left_out = 0
 
         def finish(record: Json) -> None:
             with suppress(KeyboardInterrupt), held_interrupts():  # too late to stop: it is answered
                 self.conversation = conversation
-                example, *proposing = examples
-                self.turns.append(ChatAnswer(example, record, before, self, *proposing))
+                example, proposing = examples[0], examples[1] if examples[1:] else None
+                self.turns.append(ChatAnswer(example, record, before, self, proposing, left_out))
 
         try:
             with held_interrupts():
@@ -267,11 +276,32 @@ class Session:
                     builder.turn(conversation, index, self.interaction, memory)
                     for builder, memory in zip(self.builders, self.memories, strict=True)
                 ]
+                examples[0], left_out = self._fitted(examples[0], question)
             yield examples, finish
         except BaseException:
             if len(self.turns) == index:
                 self._restore(before)
             raise
+
+    def _fitted(self, example: Example, question: str) -> tuple[Example, int]:
+        """Leave out the oldest turns of the dialogue that the model has no positions for.
+
+        Returns:
+            The example, and how many turns its prompt lacks; none where no number is enough.
+        """
+        before = self.turns[-1].num_left_out if self.turns else 0
+        for num in range(before, len(self.turns) + 1):
+            suffix = self.builder.prompt.suffix_ids(self.interaction[num:], question)
+            shorter = replace(example, suffix_ids=suffix)
+            if not lengths_beyond(self.model, shorter, self.max_new_tokens):
+                if num > before:
+                    logger.warning(
+                        "the chat is longer than the model's %s positions: from this question on "
+                        "the prompt leaves out its first %d of %d turns",
+                        *(self.model.max_tokens, num, len(self.turns)),
+                    )
+                return shorter, num
+        return example, 0
 
     def _restore(self, states: Sequence[Any]) -> None:
         for memory, state in zip(self.memories, states, strict=True):
@@ -282,9 +312,9 @@ class Session:
     ) -> Json:
         """Return the record of the first example; the second one is for the proposing model."""
         example, *proposing = examples
-        hint = "/undo removes turns, a smaller --max_new_tokens leaves more room"
+        hint = "a smaller --max_new_tokens leaves more room"
         if lengths := lengths_beyond(self.model, example, self.max_new_tokens):
-            raise ValueError(f"{lengths}; {hint}")
+            raise ValueError(f"{lengths}; {hint}, as does a shorter question")
         prompt, choice = self.builder.prompt, None
         try:
             if self.proposer is not None:
@@ -305,7 +335,7 @@ class Session:
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            raise ValueError(f"out of memory; {hint}") from error
+            raise ValueError(f"out of memory; /undo removes turns, {hint}") from error
 
     def remember(self) -> None:
         """Store the finished turns in the memory graph.
@@ -367,6 +397,8 @@ class Session:
     def save(self, path: str | Path, overwrite: bool = False) -> Path:
         """Write the conversation as one line of JSON, each turn with its evidence.
 
+        With a memory graph a new file is its owner's alone.
+
         Args:
             path: of the new file; its name without ending becomes the conversation's id.
             overwrite: replace an existing file.
@@ -380,9 +412,10 @@ class Session:
             if not overwrite and path.exists():
                 raise ValueError(f"{path} exists already; /save! {path} replaces it")
             turns = tuple(_saved(turn) for turn in self.turns)
-            write_conversations(path, [Conversation(path.stem, "", turns)])
-        except OSError as error:
-            raise ValueError(f"{path}: cannot be written: {error.strerror}") from None
+            private = self.persistent is not None  # its passages are what a person has said
+            write_conversations(path, [Conversation(path.stem, "", turns)], private)
+        except OSError as error:  # a name too long to look for
+            raise ValueError(f"{path}: {error.strerror}") from None
         except RuntimeError as error:  # ~ of an unknown user
             raise ValueError(f"{path}: {error}") from None
         return path

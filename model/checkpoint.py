@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib.metadata
 import json
@@ -148,8 +149,27 @@ def _write_manifest(model: GraphLM, config: Config, folder: Path) -> None:
         os.close(descriptor)
 
 
+def is_replaceable(folder: Path) -> bool:
+    """Whether a checkpoint may take a name: it is free, an empty folder's, or a checkpoint's.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    if not os.path.lexists(folder):
+        return True
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    return (folder / MANIFEST).is_file() or not any(folder.iterdir())
+
+
 def replace_folder(new: Path, folder: Path) -> None:
-    """Give a folder its name; an older one of that name stays until the new one has it."""
+    """Give a folder its name; an older one of that name stays until the new one has it.
+
+    Raises:
+        OSError: something else than a checkpoint has the name, or it cannot be renamed.
+    """
+    if not is_replaceable(folder):
+        raise FileExistsError(errno.EEXIST, "no checkpoint, it is not replaced", str(folder))
     if not folder.exists():
         os.rename(new, folder)
         return

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 from pathlib import Path
 from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
 from turngraph.configs.extras import extra
+from turngraph.data.json_fields import decoded, raw_lines
+from turngraph.data.outputs import whole_file, writing
+
+LOG = "log.jsonl"
+FIRST = b'{"step": '
+"""How each of its lines begins."""
 
 
 class RunLog:
@@ -22,7 +30,8 @@ class RunLog:
         config: of the run, for Weights & Biases.
 
     Raises:
-        ValueError: Weights & Biases is configured and not installed.
+        ValueError: log.jsonl cannot be read or written, or is no log of a run; or Weights & Biases
+            is configured and not installed.
     """
 
     def __init__(
@@ -33,19 +42,30 @@ class RunLog:
         wandb_project: str | None = None,
         config: dict[str, Any] | None = None,
     ) -> None:
-        output.mkdir(parents=True, exist_ok=True)
-        self.path = output / "log.jsonl"
+        self.path = output / LOG
+        with writing(self.path):
+            output.mkdir(parents=True, exist_ok=True)
         self.num_lines = _cut(self.path, num_lines)
         self.tensorboard = SummaryWriter(str(output / "tensorboard"), purge_step=step + 1)
         self.wandb = wandb_project and _start_wandb(output, wandb_project, config or {})
 
     def write(self, step: int, seconds: float, values: dict[str, float]) -> None:
-        """Write values of a step; ``seconds`` counts the training time of all starts."""
+        """Write values of a step, null for one that is not finite.
+
+        Args:
+            step: its number.
+            seconds: training time of all starts.
+            values: by name.
+
+        Raises:
+            ValueError: log.jsonl cannot be written.
+        """
         for name, value in values.items():
             self.tensorboard.add_scalar(name, value, step)
         self.tensorboard.flush()
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": step, "seconds": seconds} | values) + "\n")
+        finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        with writing(self.path), open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": step, "seconds": seconds} | finite) + "\n")
         self.num_lines += 1
         if self.wandb:
             self.wandb.log(values, step=step)
@@ -57,11 +77,28 @@ class RunLog:
             self.wandb.finish()
 
 
+def check_log(path: Path) -> None:
+    """Check that a file, if it is there, is the log of a run, which a run may cut or remove.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not os.path.lexists(path):
+        return
+    for location, raw in raw_lines(path):
+        if not raw.startswith(FIRST[: len(raw)]):  # a killed run may have written a part of it
+            raise location.error("not the log of a run; move the file, or train elsewhere")
+        return
+
+
 def _cut(path: Path, num_lines: int) -> int:
-    """Keep the first lines of a file; return how many there were."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    kept = text.splitlines(keepends=True)[:num_lines]
-    path.write_text("".join(kept), encoding="utf-8")
+    """Keep the first lines of a log; return how many there were."""
+    check_log(path)
+    lines = list(raw_lines(path)) if path.exists() else []
+    kept = lines[:num_lines]
+    if kept != lines or not lines:
+        with whole_file(path) as file:
+            file.write("".join(decoded(raw, location) + "\n" for location, raw in kept))
     return len(kept)
 
 

@@ -29,6 +29,7 @@ from turngraph.benchmarks.study.config import (
     changed_fields,
     row_config,
 )
+from turngraph.configs.json_files import read_json_object
 from turngraph.configs.parse import read_config, write_config
 from turngraph.configs.schema import Config
 from turngraph.configs.shipped import find_config
@@ -113,8 +114,7 @@ def state_of(folder: Path) -> Json:
     path = folder / STATE
     if not path.is_file():
         return {"done": False, "seconds": 0.0, "commits": []}
-    state: Json = json.loads(path.read_text(encoding="utf-8"))
-    return state
+    return read_json_object(path)
 
 
 def study_runs(study: Study, size: Size, output: Path, more: Sequence[str] = ()) -> list[Run]:
@@ -300,7 +300,7 @@ def _check_made_from(run: Run) -> None:
 def _made_from(run: Run) -> Json:
     """Return what the answers were made from; empty if there are none."""
     path = Path(f"{run.predictions}.run.json")
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return read_json_object(path) if path.is_file() else {}
 
 
 def execute(run: Run, size: Size, stop: StopRequest) -> Outcome:
