@@ -217,7 +217,7 @@ def test_a_prompt_that_is_too_long_is_one_line_and_the_chat_goes_on(session: Ses
     said = screen(QUESTIONS[0], "word " * 5000 + "?", QUESTIONS[1])
     errors = [line for line in said.splitlines() if line.startswith("error: a prompt of ")]
     assert len(errors) == 1
-    assert "4096 positions; /undo removes turns" in errors[0]
+    assert "4096 positions; a smaller --max_new_tokens leaves more room" in errors[0]
     assert [question for question, _ in session.interaction] == QUESTIONS[:2]
     assert screen.chat.num_errors == 1
 
