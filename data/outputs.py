@@ -79,10 +79,14 @@ def writing(path: str | Path, inside: bool = False) -> Iterator[None]:
 
 
 def is_stream(path: str | Path) -> bool:
-    """Whether a path is written to as it is: a device, a pipe, or where standard output goes."""
+    """Whether a path is written to as it is: a device, a pipe, or where standard output goes.
+
+    Raises:
+        OSError: no file can have this name.
+    """
     try:
         found = os.stat(path)
-    except OSError:  # none is there, or opening it says why
+    except FileNotFoundError:
         return False
     if stat.S_ISREG(found.st_mode):
         return _standard(found) is not None
