@@ -282,8 +282,15 @@ def read_pool(path: str | Path) -> tuple[Evidence, ...]:
 
 
 def dump(value: Json) -> str:
-    """Write a value as one line of JSON Lines, without the line break."""
-    return json.dumps(value, ensure_ascii=False)
+    """Write a value as one line of JSON Lines, without the line break.
+
+    Raises:
+        ValueError: a number is NaN or infinite, which no reader of JSON has to take.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        raise ValueError(f"a number is not finite in: {str(value)[:200]}") from None
 
 
 def write_conversations(

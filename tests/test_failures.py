@@ -167,7 +167,7 @@ NINES = "9" * 5000
         ("data:\n" + "".join(f"{'  ' * n}a{n}:\n" for n in range(1, 900)), "not YAML: too deep"),
         ("training:\n  learning_rate: .nan\n", "line 2, field training.learning_rate: nan given"),
         ("training:\n  learning_rate: -.inf\n", "field training.learning_rate: -inf given"),
-        ("model: &a\n  x: *a\n", "line 1, field model"),
+        ("model: &a\n  x: *a\n", "line 2, field model.x: unknown"),
     ],
 )
 def test_odd_yaml_names_file_and_place(text: str, message: str, tmp_path: Path) -> None:
