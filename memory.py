@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import io
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -75,7 +76,7 @@ def check_paths(command: str, options: dict[str, Any]) -> None:
         raise ValueError(f"{graph}: no such memory graph")
     for name in ("output", "jsonl", "graphml", "html", "damaged"):
         path = options.get(name)
-        if path is not None and Path(path).resolve() == graph.resolve():
+        if path is not None and os.path.realpath(path) == os.path.realpath(graph):
             raise ValueError(f"--{name}: {path} is the memory graph itself")
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -80,7 +80,7 @@ class AnswerJob:
             ValueError: they do not; the message names the option.
         """
         for read in filter(None, (self.input, self.options.proposals)):
-            if Path(self.output).resolve() == Path(read).resolve():
+            if os.path.realpath(self.output) == os.path.realpath(read):
                 raise ValueError(f"--output: {self.output} is also the input")
         if not self.explain:
             return

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from turngraph.data.cli import visible
+from turngraph.data.scoring.console import PipedConsole
 from turngraph.inference.answer import EXIT_ERRORS
 from turngraph.inference.display import (
     AnswerStream,
@@ -52,7 +53,7 @@ def chat(session: Session, evidence: Sequence[str], memory: str | None, num_pass
             escape = "surrogateescape" if stream is sys.stdin else "backslashreplace"
             stream.reconfigure(encoding="utf-8", errors=escape)
     typed = sys.stdin.isatty() and sys.stdout.isatty()
-    terminal = TerminalChat(session, Console(), typed, num_passages)
+    terminal = TerminalChat(session, PipedConsole(), typed, num_passages)
     try:
         session.warm_up()
         terminal.greet(len(evidence), memory)

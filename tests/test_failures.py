@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import logging
 import os
 import subprocess
@@ -11,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from turngraph import memory
 from turngraph.configs.json_files import read_json_object
 from turngraph.configs.parse import load_config
 from turngraph.data.cli import CommandParser, run_cli, visible
+from turngraph.data.outputs import whole_file
+from turngraph.data.scoring.console import PipedConsole
 from turngraph.inference.memory_printing import print_json
 
 BIDI = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -139,7 +143,7 @@ def test_printed_json_escapes_what_a_terminal_obeys(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{\n" + '"a": [' * 20_000, "damaged, not JSON: too deep"),
+        ('{"a": ' * 20_000, "damaged, not JSON: too deep"),
         ('{"format": ' + "9" * 5000 + "}", "damaged, not JSON"),
         ('{\n"format": }', r"damaged, not JSON \(line 2, column 11\)"),
         ("[1]", "damaged, not a JSON object"),
@@ -184,3 +188,27 @@ def test_odd_values_of_options_are_named_and_cut(name: str, value: str) -> None:
     with pytest.raises(ValueError, match=f"^option --{name}: .* given, must be a ") as error:
         load_config([f"--{name}={value}"])
     assert len(str(error.value)) < 250
+
+
+def test_a_closed_pipe_of_a_table_is_left_to_the_command() -> None:
+    class Closed(io.StringIO):
+        def write(self, _: str) -> int:
+            raise BrokenPipeError
+
+    console = PipedConsole(file=Closed())
+    with pytest.raises(BrokenPipeError):
+        console.print("text")
+
+
+def test_links_in_a_circle_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    reason = os.strerror(errno.ELOOP)
+    options = ["export", "--db", str(tmp_path), "--jsonl", str(tmp_path / "a")]
+    with pytest.raises(SystemExit) as stopped:
+        run_cli(lambda: memory.main(options))
+    assert stopped.value.code == 2
+    said = f"a: cannot be written: {reason}"
+    with pytest.raises(ValueError, match=said), whole_file(tmp_path / "a"):
+        pass
+    assert "Traceback" not in capsys.readouterr().err

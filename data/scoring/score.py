@@ -24,6 +24,7 @@ from turngraph.data.cli import visible
 from turngraph.data.json_fields import Json, Location
 from turngraph.data.normalise import answer_type
 from turngraph.data.outputs import is_standard_output, whole_file
+from turngraph.data.scoring.console import PipedConsole
 from turngraph.data.scoring.metrics import exact_match, hit, substring_match, token_f1
 from turngraph.data.scoring.predictions import Prediction, read_predictions
 
@@ -254,7 +255,7 @@ def score_files(
     report: Json = {"files": files}
     report["differences"] = [_difference_json(scored[0], other) for other in scored[1:]]
     # beside the numbers on standard output, the tables go where messages go
-    console = Console(stderr=output_json is not None and is_standard_output(output_json))
+    console = PipedConsole(stderr=output_json is not None and is_standard_output(output_json))
     for table in _tables(report):
         _print(table, console)
     if output_json is not None:
