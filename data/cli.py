@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
-from typing import Any, NoReturn, TextIO, cast
+from typing import Any, NoReturn
 
 EXIT_BAD_INPUT = 2
 EXIT_GO_ON = 75
@@ -64,13 +64,14 @@ class _OneLine(logging.Formatter):
         return visible(super().formatMessage(record))
 
 
-class _ClosedInput(io.TextIOBase):
+class _ClosedInput(io.RawIOBase):
     """Standard input that was closed before the command began."""
 
-    name = "standard input"
+    def readable(self) -> bool:
+        return True
 
-    def readline(self, size: int = -1, /) -> str:
-        raise OSError(errno.EBADF, "closed", self.name)
+    def readinto(self, _: Any, /) -> int:
+        raise OSError(errno.EBADF, "closed", "standard input")
 
 
 def run_cli(main: Callable[[], None]) -> None:
@@ -112,7 +113,7 @@ def _replace_closed_streams() -> None:
             os.close(number)
             break
     if closed[0]:
-        sys.stdin = cast(TextIO, _ClosedInput())
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(_ClosedInput()), encoding="utf-8")
     if closed[1]:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if closed[2]:
