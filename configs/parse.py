@@ -167,7 +167,7 @@ def deep_place(text: str) -> str:
     for event in yaml.parse(text, Loader=yaml.SafeLoader):  # not recursive
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEP:
+        if depth > DEEP and event.start_mark is not None:
             return f"line {event.start_mark.line + 1}: not YAML: too deep"
     return "not YAML: too deep"
 
