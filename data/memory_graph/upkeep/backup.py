@@ -92,7 +92,7 @@ def restore(backup: str | Path, path: str | Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _copy_checked(source, partial)
-        if path.exists():
+        if path.exists() and path.stat().st_size:  # an empty file is a new graph, its owner's
             shutil.copymode(path, partial)
         _to_disk(partial)
         with _alone(path):
