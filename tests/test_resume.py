@@ -476,7 +476,7 @@ def test_a_log_of_another_kind_is_not_cut(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=rf"{path}, line 1: not the log of a run"):
             change(tmp_path)
     assert path.read_text() == '{"event": "mine"}\n'
-    path.write_bytes(b'{"step": 1}\n\xff\n')
+    path.write_bytes(b'{"step": 1}\n\xff\n{"step": 3}\n')
     with pytest.raises(ValueError, match=rf"{path}, line 2: not UTF-8 at byte 1"):
         RunLog(tmp_path, num_lines=2)
 
