@@ -26,16 +26,26 @@ def main(argv: Sequence[str] | None = None) -> None:
     if command in ("-h", "--help"):
         width = max(map(len, COMMANDS))
         listed = "".join(f"  {name:<{width}}  {help_}\n" for name, help_ in COMMANDS.items())
-        sys.stdout.write(f"{USAGE}\n{listed}")
+        _print(f"{USAGE}\n{listed}")
         return
     if command == "--version":
         from turngraph import __version__
 
-        sys.stdout.write(f"turngraph {__version__}\n")
+        _print(f"turngraph {__version__}\n")
         return
     from turngraph.data.cli import run_cli
 
     run_cli(lambda: run(command, rest))
+
+
+def _print(text: str) -> None:
+    """Print a text; what stops commands is imported only if it cannot be printed."""
+    try:
+        print(text, end="", flush=True)
+    except OSError:
+        from turngraph.data.cli import run_cli
+
+        run_cli(lambda: None)  # tries again what is left of the text
 
 
 def run(command: str, argv: Sequence[str]) -> None:

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import io
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from turngraph.data.cli import CommandParser, run_cli
+from turngraph.data.json_fields import Location, well_formed
 from turngraph.data.memory_graph.times import parse_time
 from turngraph.inference import memory_commands
 
@@ -73,7 +76,7 @@ def check_paths(command: str, options: dict[str, Any]) -> None:
         raise ValueError(f"{graph}: no such memory graph")
     for name in ("output", "jsonl", "graphml", "html", "damaged"):
         path = options.get(name)
-        if path is not None and Path(path).resolve() == graph.resolve():
+        if path is not None and os.path.realpath(path) == os.path.realpath(graph):
             raise ValueError(f"--{name}: {path} is the memory graph itself")
 
 
@@ -298,8 +301,18 @@ def make_embed(embedder: str | None) -> Embed:
 
 
 def questions() -> Iterator[str]:
-    """Yield the lines of standard input that are not blank."""
-    yield from filter(None, map(str.strip, sys.stdin))
+    """Yield the lines of standard input that are not blank.
+
+    Raises:
+        ValueError: a line is not UTF-8.
+    """
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+    for number, line in enumerate(sys.stdin, 1):
+        if line != well_formed(line):
+            raise Location("standard input", number).error("not UTF-8")
+        if line.strip():
+            yield line.strip()
 
 
 # Commands without a model

@@ -16,7 +16,12 @@ def read_json_object(path: Path) -> dict[str, Any]:
     """
     try:
         value = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):  # the parser recurses into nested values
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise ValueError(f"{path}: damaged, not JSON ({place})") from None
+    except RecursionError:  # deep nesting ends the parser
+        raise ValueError(f"{path}: damaged, not JSON: too deep") from None
+    except ValueError:  # not UTF-8, or a number of more digits than Python reads
         raise ValueError(f"{path}: damaged, not JSON") from None
     if not isinstance(value, dict):
         raise ValueError(f"{path}: damaged, not a JSON object")

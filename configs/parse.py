@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+import math
 import typing
 from argparse import ArgumentError
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +21,10 @@ from turngraph.configs.schema import Config
 from turngraph.configs.shipped import with_shipped_configs
 
 Settings = TypeVar("Settings")
+MOST_SHOWN = 80
+"""Characters of a value in an error."""
+DEEP = 50
+"""Nesting of YAML that no config needs, and every parser reads."""
 
 
 def load_config(argv: Sequence[str]) -> Config:
@@ -69,7 +74,7 @@ def _build(class_: type[Settings], values: dict[str, Any], prefix: str = "") -> 
     for name, hint in typing.get_type_hints(class_).items():
         value = values[name]
         if wanted := _mismatch(value, hint):
-            raise ValueError(f"config field {prefix}{name}: {value!r} given, must be {wanted}")
+            raise ValueError(f"config field {prefix}{name}: {shown(value)} given, must be {wanted}")
         types_ = (option for option in options_of(hint) if isinstance(option, type))
         inner = next(filter(dataclasses.is_dataclass, types_), None)
         if inner is not None and value is not None:
@@ -141,22 +146,44 @@ def _check_value(name: str, text: str, hint: Any) -> None:
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         wanted = _mismatch(None if node is None else _value(node), hint)
-    except yaml.YAMLError:
+    except (RecursionError, ValueError, yaml.YAMLError):  # ValueError: thousands of digits
         wanted = kind_of(hint)
     if wanted:
-        raise ValueError(f"option --{name}: {text!r} given, must be {wanted}")
+        raise ValueError(f"option --{name}: {shown(text)} given, must be {wanted}")
+
+
+def shown(value: Any) -> str:
+    """Return a value for an error, cut where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python's limit on digits; a hexadecimal number may have more
+        return "a number of thousands of digits"
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+
+
+def deep_place(text: str) -> str:
+    """Describe where a YAML text, whose nesting ends its parser, is nested too deep."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):  # not recursive
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEP and event.start_mark is not None:
+            return f"line {event.start_mark.line + 1}: not YAML: too deep"
+    return "not YAML: too deep"
 
 
 def _check_file(path: Path, known: dict[str, Any]) -> None:
+    text = ""
     try:
-        tree = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        text = path.read_text(encoding="utf-8")
+        tree = yaml.compose(text, Loader=yaml.SafeLoader)
         if not isinstance(tree, yaml.MappingNode):
             raise ValueError(f"config {path}: a mapping of fields is needed")
         _check_entries(path, tree, known)
     except OSError as error:
         raise ValueError(f"config {path}: {error.strerror}") from None
     except RecursionError:
-        raise ValueError(f"config {path}: not YAML: nested too deeply") from None
+        raise ValueError(f"config {path}, {deep_place(text)}") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"config {path}: not YAML: {' '.join(str(error).split())}") from None
 
@@ -175,7 +202,7 @@ def _check_entries(path: Path, tree: yaml.MappingNode, known: dict[str, Any]) ->
         except (ValueError, yaml.YAMLError):  # a number of thousands of digits, a Python object
             raise ValueError(f"{position}: not a value that a config can hold") from None
         if wanted := _mismatch(value, known[name]):
-            raise ValueError(f"{position}: {value!r} given, must be {wanted}")
+            raise ValueError(f"{position}: {shown(value)} given, must be {wanted}")
 
 
 def _value(node: yaml.Node) -> Any:
@@ -215,6 +242,8 @@ def _is(value: Any, option: Any) -> bool:
         return option is bool
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return False  # no tensor has such a size, and no float such a value
+    if isinstance(value, float) and not math.isfinite(value):
+        return False
     return isinstance(value, int | float if option is float else option)
 
 

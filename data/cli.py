@@ -1,8 +1,10 @@
-"""Shared behaviour of all command lines: parser, logging, exit codes, stop signals."""
+"""Shared behaviour of all command lines: parser, logging, exit codes, streams, stop signals."""
 
 from __future__ import annotations
 
 import argparse
+import errno
+import io
 import logging
 import os
 import signal
@@ -10,8 +12,9 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 EXIT_BAD_INPUT = 2
 EXIT_GO_ON = 75
@@ -21,33 +24,129 @@ EXIT_GO_ON = 75
 CTRL_C = "Ctrl-C"
 
 
+_SHOWN = {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "\u2421"}
+_SHOWN |= dict.fromkeys(
+    (
+        *range(0x80, 0xA0),  # C1, which some terminals obey as they obey ESC
+        *(0x2028, 0x2029),  # line and paragraph separators
+        *range(0x202A, 0x202F),  # these two turn the order of what is shown
+        *range(0x2066, 0x206A),
+        *range(0xD800, 0xE000),  # half characters, of file names that are not UTF-8
+    ),
+    "\ufffd",
+)
+
+
+def visible(text: str) -> str:
+    """Replace each control character by one visible character; the length does not change.
+
+    Besides the control characters of ASCII and of C1 these are line separators, half characters
+    and what overrides the direction of text.
+    """
+    return text.translate(_SHOWN)
+
+
 class CommandParser(argparse.ArgumentParser):
     """Argument parser with prefix matching of options disabled, in subcommands too."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"allow_abbrev": False} | settings)
 
+    def error(self, message: str) -> NoReturn:
+        """Print usage and error without control characters, and exit with code 2."""
+        super().error(visible(message))
+
+
+class _OneLine(logging.Formatter):
+    """Formatter that keeps a message on its line, without control characters."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return visible(super().formatMessage(record))
+
+
+class _ClosedInput(io.RawIOBase):
+    """Standard input that was closed before the command began."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, _: Any, /) -> int:
+        raise OSError(errno.EBADF, "closed", "standard input")
+
 
 def run_cli(main: Callable[[], None]) -> None:
-    """Run a command: log to stderr; a ``ValueError`` ends in one line and exit code 2."""
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
+    """Run a command: log to stderr; a wrong input or a failing file is one line and exit code 2."""
+    _replace_closed_streams()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine("%(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     # libraries' notices about their next version do not concern a user
     for library in ("sentence_transformers", "httpx2"):
         logging.getLogger(library).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     try:
-        main()
+        if isinstance(sys.stdout, io.TextIOWrapper):  # names of files may have half characters
+            sys.stdout.reconfigure(errors="backslashreplace")
+        try:
+            main()
+        except SystemExit:  # as --help ends
+            sys.stdout.flush()
+            raise
         sys.stdout.flush()
     except BrokenPipeError:  # the reader closed the pipe, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the last flush
+        _drop_output()
         raise SystemExit(128 + signal.SIGPIPE) from None
-    except ValueError as error:
-        message = " ".join(str(error).split("\n"))  # some libraries' reasons have several lines
-        print(f"error: {message}", file=sys.stderr)
+    except (ValueError, OSError) as error:
+        _say(f"error: {_reason(error)}")
         raise SystemExit(EXIT_BAD_INPUT) from None
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
+        _say("stopped")
         raise SystemExit(130) from None
+
+
+def _replace_closed_streams() -> None:
+    """Open what the caller has closed: input that fails when it is read, output that is lost."""
+    closed = {0: sys.stdin is None, 1: sys.stdout is None, 2: sys.stderr is None}
+    # the next file that is opened would get the number, and receive what is printed
+    while any(closed.values()):
+        if (number := os.open(os.devnull, os.O_RDWR)) > 2:
+            os.close(number)
+            break
+    if closed[0]:
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(_ClosedInput()), encoding="utf-8")
+    if closed[1]:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if closed[2]:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
+def _say(line: str) -> None:
+    """Print a line to standard error, after what standard output still takes."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
+    with suppress(OSError):
+        print(visible(line), file=sys.stderr, flush=True)
+
+
+def _drop_output() -> None:
+    """Drop what standard output has not taken, which Python would try to write at its end."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _reason(error: Exception) -> str:
+    """Describe an error in one line; one of the system by its file, if it names one."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return " ".join(str(error).split("\n"))  # some libraries' reasons have several lines
+    if error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    try:
+        sys.stdout.flush()
+    except OSError as left:  # what was printed is still there
+        return f"standard output: {left.strerror}"
+    return error.strerror
 
 
 class StopRequest:

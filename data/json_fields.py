@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -50,8 +51,9 @@ def raw_lines(path: str | Path) -> Iterator[tuple[Location, bytes]]:
     Raises:
         ValueError: the file is missing.
     """
-    if not Path(path).is_file():
-        raise ValueError(f"{path}: no such file")
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"{path}: " + ("a folder, no file" if path.is_dir() else "no such file"))
     with open(path, "rb") as file:
         for number, raw in enumerate(file, 1):
             yield Location(path, number), raw
@@ -63,23 +65,65 @@ def parse_line(raw: bytes, location: Location) -> Json | None:
     Raises:
         ValueError: as ``iter_lines``.
     """
-    try:
-        text = raw.decode("utf-8-sig" if location.line == 1 else "utf-8").rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise location.error(f"not UTF-8 at byte {error.start + 1}") from None
+    text = decoded(raw, location)
     if not text.strip():
         return None
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise location.error(f"not JSON: {error.msg} (column {error.colno})") from None
-    except RecursionError:
-        raise location.error("not JSON: too deep") from None
-    except ValueError:  # Python's limit on the digits of a number
-        raise location.error("a number has too many digits") from None
+    value = parse_json(text, location)
     if not isinstance(value, dict):
         raise location.error("each line must be a JSON object")
     return value
+
+
+def decoded(raw: bytes, location: Location) -> str:
+    """Return a line of UTF-8 as text, without the line break.
+
+    Raises:
+        ValueError: it is not UTF-8.
+    """
+    try:
+        return raw.decode("utf-8-sig" if location.line == 1 else "utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise location.error(f"not UTF-8 at byte {error.start + 1}") from None
+
+
+def parse_json(text: str, location: Location) -> Any:
+    """Parse a JSON value, of a line or of a whole file (``location`` then names no line).
+
+    Raises:
+        ValueError: it is not JSON, which has no NaN and no Infinity either, or a number is larger
+            than Python's; the message names file, line and, for bad JSON, column.
+    """
+    try:
+        return _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        line = error.lineno if location.line is None else location.line
+        at = Location(location.path, line, location.field)
+        raise at.error(f"not JSON: {error.msg} (column {error.colno})") from None
+    except RecursionError:
+        raise location.error("not JSON: too deep") from None
+    except ValueError as error:  # of the functions below
+        raise location.error(f"not JSON: {error}") from None
+
+
+def _whole(digits: str) -> int:
+    try:
+        return int(digits)
+    except ValueError:  # Python's limit on the digits of a number
+        raise ValueError(f"a number has {len(digits)} digits: {digits[:20]}...") from None
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:20]} is too large a number")
+    return value
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+_DECODER = json.JSONDecoder(parse_int=_whole, parse_float=_finite, parse_constant=_no_constant)
 
 
 @overload

@@ -7,15 +7,12 @@ a line ``{"pool": ID, "evidence": [...]}`` gives the pool, and a conversation be
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from turngraph.data.json_fields import (
     Json,
@@ -27,6 +24,7 @@ from turngraph.data.json_fields import (
     records,
     well_formed,
 )
+from turngraph.data.outputs import whole_file
 from turngraph.data.types import SOURCES, Answer, Conversation, Entity, Evidence, Turn
 
 logger = logging.getLogger(__name__)
@@ -39,7 +37,6 @@ FIELDS = {
     "entities": {"id", "label", "mentions"},
 }
 """Known fields of a conversation and of the objects in it."""
-NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 
 class BadLine(NamedTuple):
@@ -284,52 +281,37 @@ def read_pool(path: str | Path) -> tuple[Evidence, ...]:
     return _pool(iter_lines(path), path)
 
 
-@contextmanager
-def whole_file(path: str | Path, private: bool = False) -> Iterator[IO[str]]:
-    """Open a text file for writing that appears under its name only when it is complete.
+def dump(value: Json) -> str:
+    """Write a value as one line of JSON Lines, without the line break.
+
+    Raises:
+        ValueError: a number is NaN or infinite, which no reader of JSON has to take.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        raise ValueError(f"a number is not finite in: {str(value)[:200]}") from None
+
+
+def write_conversations(
+    path: str | Path, conversations: Iterable[Conversation], private: bool = False
+) -> None:
+    """Write conversations; a pool that several share (one tuple) is written once, as a pool line.
 
     Args:
         path: path of the file.
-        private: only its owner may read it.
+        conversations: in the order of their lines.
+        private: only its owner may read a new file.
 
     Raises:
-        ValueError: the path is a folder or cannot be written.
-    """
-    path = Path(path)
-    partial = path.with_name(f".{path.name}.partial{os.getpid()}")
-    try:
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(partial, NEW_FILE, 0o600 if private else 0o666)
-        file = os.fdopen(descriptor, "w", encoding="utf-8")
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be written: {error.strerror}") from None
-    try:
-        with file:
-            yield file
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def dump(value: Json) -> str:
-    """Write a value as one line of JSON Lines, without the line break."""
-    return json.dumps(value, ensure_ascii=False)
-
-
-def write_conversations(path: str | Path, conversations: Iterable[Conversation]) -> None:
-    """Write conversations; a pool that several share (one tuple) is written once, as a pool line.
-
-    Raises:
-        OSError: the file cannot be written; no partial file is left.
+        ValueError: the file cannot be written; no partial file is left.
     """
     conversations = list(conversations)
     users: dict[int, int] = {}
     for conversation in conversations:
         users[id(conversation.evidence)] = users.get(id(conversation.evidence), 0) + 1
     names: dict[int, str] = {}
-    with whole_file(path) as file:
+    with whole_file(path, private) as file:
         for conversation in conversations:
             pool, key = conversation.evidence, id(conversation.evidence)
             if pool and users[key] > 1 and key not in names:

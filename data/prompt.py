@@ -3,6 +3,10 @@
 The user's message is instruction and evidence; the assistant's message begins with the dialogue and
 ``Answer:``. The evidence is between ``prefix`` and ``suffix``, as text or as node states, and has
 the same tokens, tags included, so that rows with and without a graph differ in nothing else.
+
+A text from outside cannot forge a part of the prompt: in a question, an answer or a passage, a
+space after the first character breaks up the template's markers, evidence tags, and ``Question:``
+and ``Answer:`` at the start of a line. All other text is encoded as it is.
 """
 
 from __future__ import annotations
@@ -26,13 +30,18 @@ INSTRUCTION = (
     "Answer the following conversational query as a simple key fact without description:",
 )
 OPEN_TAG, CLOSE_TAG = "<evidence>", "</evidence>\n"
-ANSWER = "Answer:"
+QUESTION, ANSWER = "Question:", "Answer:"
 FIXED_DATE = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}"
 """Precedes templates that print today's date, so that a prompt is the same every day. Llama's
 templates use this date where they cannot get today's."""
 _EVIDENCE, _DIALOGUE = "\ue000evidence\ue000", "\ue000dialogue\ue000"  # private-use characters
 _MARKER = re.compile(r"\[/?[A-Z_]+\]|<[^<>\s]+>|\b[A-Z]{2,}:|#{2,} ?\w[\w ]*:")  # of chat templates
-_TAG = re.compile(r"</?evidence>")
+_TAG = r"</?evidence>"
+_TURN = re.compile(
+    r"((?:^|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029])[\s\u200b\ufeff]*"
+    rf"(?:Q(?={QUESTION[1:]})|A(?={ANSWER[1:]})))"
+)
+"""The first letter of a line that begins like a line of the dialogue."""
 
 
 class Prompt:
@@ -103,7 +112,7 @@ class Prompt:
         """
         special = set(self.tokenizer.all_special_tokens)
         markers = {m for m in _MARKER.findall(template) if m not in special}
-        return re.compile("|".join([_TAG.pattern, *map(re.escape, sorted(markers))]))
+        return re.compile("|".join([_TAG, *map(re.escape, sorted(markers))]))
 
     def _find_anchor(self) -> str:
         """Return a text to put before every encoded text, whose own tokens are then removed.
@@ -136,10 +145,15 @@ class Prompt:
         return batch
 
     def plain(self, text: str) -> str:
-        """Break up markers of the chat template and evidence tags in a text from user or data."""
-        if not self._marker.search(text):
+        """Break up what could forge a part of the prompt in a text from user or data.
+
+        That is every marker of the chat template, every evidence tag, and ``Question:`` or
+        ``Answer:`` at the start of a line, which would be a turn that nobody has said.
+        """
+        if not self._marker.search(text) and not _TURN.search(text):
             return text
         logger.warning("a prompt marker in the data was broken up: %.80r", text)
+        text = _TURN.sub(r"\1 ", text)
         return self._marker.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
 
     def tokenise_passages(self, texts: Sequence[str]) -> list[TokenisedPassage]:
@@ -157,9 +171,10 @@ class Prompt:
 
     def suffix_ids(self, interaction: Interaction, question: str) -> list[int]:
         """Return the token ids after the evidence, up to ``Answer:``."""
-        turns = [f"Question: {q}\n{ANSWER} {a}\n" for q, a in interaction]
-        dialogue = "".join(turns) + f"Question: {question}\n{ANSWER}"
-        return self._middle_ids + self._encode(self._gap + self.plain(dialogue))
+        plain = self.plain
+        turns = [f"{QUESTION} {plain(q)}\n{ANSWER} {plain(a)}\n" for q, a in interaction]
+        dialogue = "".join(turns) + f"{QUESTION} {plain(question)}\n{ANSWER}"
+        return self._middle_ids + self._encode(self._gap + dialogue)
 
     def target_ids(self, answer: str) -> list[int]:
         """Return the token ids of an answer after ``Answer:``, with the end token."""

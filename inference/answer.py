@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -19,6 +19,7 @@ from tqdm import tqdm
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.json_fields import Json, iter_lines
+from turngraph.data.outputs import is_stream
 from turngraph.data.types import Interaction
 from turngraph.inference.answer_batches import Batching, answer_batches, unanswered
 from turngraph.inference.choose import Choice
@@ -79,10 +80,12 @@ class AnswerJob:
             ValueError: they do not; the message names the option.
         """
         for read in filter(None, (self.input, self.options.proposals)):
-            if Path(self.output).resolve() == Path(read).resolve():
+            if os.path.realpath(self.output) == os.path.realpath(read):
                 raise ValueError(f"--output: {self.output} is also the input")
         if not self.explain:
             return
+        if is_stream(self.output):
+            raise ValueError(f"--explain reads the answers again, and {self.output} is no file")
         if sharding_wanted():
             raise ValueError(
                 "--explain: not possible under FSDP; start one process, or do not shard"

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from turngraph.data.cli import visible
+from turngraph.data.scoring.console import PipedConsole
 from turngraph.inference.answer import EXIT_ERRORS
 from turngraph.inference.display import (
     AnswerStream,
@@ -18,7 +20,6 @@ from turngraph.inference.display import (
     show_question,
     show_reasons,
     show_table,
-    visible,
 )
 from turngraph.inference.session import Session
 
@@ -49,9 +50,10 @@ def chat(session: Session, evidence: Sequence[str], memory: str | None, num_pass
     for stream in (sys.stdin, sys.stdout):
         if isinstance(stream, io.TextIOWrapper):
             # bytes that are not UTF-8 become lone surrogates, which read_line refuses
-            stream.reconfigure(encoding="utf-8", errors="surrogateescape")
+            escape = "surrogateescape" if stream is sys.stdin else "backslashreplace"
+            stream.reconfigure(encoding="utf-8", errors=escape)
     typed = sys.stdin.isatty() and sys.stdout.isatty()
-    terminal = TerminalChat(session, Console(), typed, num_passages)
+    terminal = TerminalChat(session, PipedConsole(), typed, num_passages)
     try:
         session.warm_up()
         terminal.greet(len(evidence), memory)

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
+from turngraph.data.cli import visible
 from turngraph.data.examples import Example
 from turngraph.data.json_fields import Json
 from turngraph.data.prompt import Prompt
@@ -23,13 +24,6 @@ from turngraph.inference.text_stream import TextStream
 ANSWER, QUIET = "green", "dim"
 MOST_REASONS = 10
 """Maximum number of passages, and of entities, that ``/why`` lists one by one."""
-_VISIBLE = dict.fromkeys((*range(0x80, 0xA0), 0x2028, 0x2029), "\ufffd")
-_VISIBLE |= {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "\u2421"}
-
-
-def visible(text: str) -> str:
-    """Replace each control character by one visible character; the length does not change."""
-    return text.translate(_VISIBLE)
 
 
 class AnswerStream:

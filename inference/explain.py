@@ -19,8 +19,8 @@ from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.graph.chain_graph import node_starts, span_nodes
 from turngraph.data.graph.entity_spans import entity_spans
-from turngraph.data.json_fields import iter_lines
-from turngraph.data.jsonlines import whole_file
+from turngraph.data.json_fields import decoded, field, iter_lines, parse_json, raw_lines
+from turngraph.data.outputs import is_stream, whole_file, writing
 from turngraph.data.scoring.explain_page import write_explain_page
 from turngraph.data.scoring.explanation import (
     DroppedPassage,
@@ -305,7 +305,8 @@ def explain_answers(
 ) -> None:
     """Write an explanation page for each conversation of a complete predictions file.
 
-    Until all pages are written, ``PAGE.unfinished`` lists those that are.
+    Until all pages are written, ``PAGE.unfinished`` lists those that are; beside a device or a pipe
+    no such file is kept.
 
     Args:
         model, builder: of the checkpoint that answered.
@@ -325,8 +326,8 @@ def explain_answers(
     name = "/".join(checkpoint.folder.parts[-2:])
     paths = page_paths(page, list(answers))
     answered = [pair for pair in enumerate(conversations) if pair[1].id in answers]
-    journal = Path(f"{page}.unfinished")
-    done = explained(journal, file_hash(predictions))
+    journal = None if is_stream(page) else Path(f"{page}.unfinished")
+    done = set() if journal is None else explained(journal, file_hash(predictions))
     left = [pair for pair in answered if pair[1].id not in done]
     bar = tqdm(left, initial=len(done), total=len(answered), desc="explanations")
     for index, conversation in bar:
@@ -343,9 +344,11 @@ def explain_answers(
             pool=questions.pool(index),
         )
         write_explain_page(explanation, paths[conversation.id])
-        with journal.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(conversation.id) + "\n")
-    journal.unlink(missing_ok=True)
+        if journal is not None:
+            with writing(journal), journal.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(conversation.id) + "\n")
+    if journal is not None:
+        journal.unlink(missing_ok=True)
     logger.info("wrote %d pages: %s ...", len(paths), next(iter(paths.values()), "none"))
 
 
@@ -357,10 +360,12 @@ def read_answers(path: str, known: Container[str]) -> dict[str, dict[int, str | 
         known: ids of the conversations; other ids are of input lines that could not be read.
     """
     answers: dict[str, dict[int, str | None]] = {}
-    for _, record in iter_lines(path):
-        if record.get("conversation") in known:
-            by_turn = answers.setdefault(record["conversation"], {})
-            by_turn[record["turn_index"]] = record.get("answer")
+    for location, record in iter_lines(path):
+        if (id_ := field(record, "conversation", str, location, "")) in known:
+            if not isinstance(record.get("turn_index"), int):
+                raise (location / "turn_index").error("must be a whole number")
+            by_turn = answers.setdefault(id_, {})
+            by_turn[record["turn_index"]] = field(record, "answer", str, location, None)
     return answers
 
 
@@ -372,10 +377,13 @@ def explained(journal: Path, predictions: str) -> set[str]:
         predictions: hash of the predictions file.
     """
     head = json.dumps({"predictions": predictions})
-    text = journal.read_text(encoding="utf-8") if journal.is_file() else ""
-    first, *ids = text.splitlines(keepends=True) or [""]
-    if first == f"{head}\n":
-        return {json.loads(line) for line in ids if line.endswith("\n")}
+    lines = list(raw_lines(journal)) if journal.is_file() else []
+    if lines and lines[0][1] == f"{head}\n".encode():
+        return {
+            str(parse_json(decoded(raw, location), location))
+            for location, raw in lines[1:]
+            if raw.endswith(b"\n")
+        }
     with whole_file(journal) as file:
         file.write(f"{head}\n")
     return set()

@@ -76,7 +76,7 @@ class ExportJob:
         for folder in filter(None, (self.output, self.prompts)):
             check_free(Path(folder))
         if self.output and self.prompts:
-            one, other = (Path(folder).resolve() for folder in (self.output, self.prompts))
+            one, other = (Path(os.path.realpath(folder)) for folder in (self.output, self.prompts))
             if one.is_relative_to(other) or other.is_relative_to(one):
                 raise ValueError(f"--prompts {self.prompts}: needs a folder outside --output's")
         self.checkpoint.check_writes()

@@ -15,6 +15,7 @@ from turngraph.inference.memory_printing import (
     plural,
     print_facts,
     print_json,
+    print_line,
     print_rows,
     recollection_json,
     remembered_line,
@@ -166,7 +167,7 @@ def rename(*, db: str, entity: str, name: str) -> None:
 def undo(*, db: str) -> None:
     """Undo the last edit."""
     with MemoryGraph.open(db) as graph:
-        print(f"undone: {graph.undo()}")
+        print_line(f"undone: {graph.undo()}")
 
 
 def forget(
@@ -215,7 +216,7 @@ def check(*, db: str, rebuild: bool) -> None:
             rebuild_derived(store)
     problems = check_file(db)
     for problem in problems:
-        print(problem)
+        print_line(str(problem))
     if problems:
         raise SystemExit(EXIT_PROBLEMS)
     print("sound")
@@ -228,14 +229,14 @@ def restore(*, db: str, backup: str) -> None:
     restore(backup, db)
     with MemoryGraph.open(db, read_only=True) as graph:
         found = graph.stats()
-    print(f"restored {db} from {backup}: {plural(found.nodes['episodic'], 'episode')}")
+    print_line(f"restored {db} from {backup}: {plural(found.nodes['episodic'], 'episode')}")
 
 
 def backup(*, db: str, output: str) -> None:
     """Copy the last committed state to a new file."""
     with MemoryGraph.open(db, read_only=True) as graph:
         graph.backup(output)
-    print(f"written to {output}")
+    print_line(f"written to {output}")
 
 
 def import_file(*, db: str, path: str) -> None:
@@ -260,19 +261,20 @@ def export(
         from turngraph.data.memory_graph.upkeep.salvage import salvage
 
         saved = salvage(db, damaged)
-        print(f"{plural(saved.episodes, 'episode')} written to {damaged}")
+        print_line(f"{plural(saved.episodes, 'episode')} written to {damaged}", damaged)
         return
     with MemoryGraph.open(db, read_only=True) as graph:
         if html is not None:
             from turngraph.data.memory_graph.upkeep.html_page import export_html
 
             shown, total = export_html(graph.store, html, max_nodes)
-            print(f"{shown} of {total} nodes written to {html}")
+            print_line(f"{shown} of {total} nodes written to {html}", html)
         elif jsonl is not None:
             from turngraph.data.memory_graph.upkeep.transfer import export_jsonl
 
-            print(f"{export_jsonl(graph.store, jsonl)} lines written to {jsonl}")
+            print_line(f"{export_jsonl(graph.store, jsonl)} lines written to {jsonl}", jsonl)
         elif graphml is not None:
             from turngraph.data.memory_graph.upkeep.graphml import export_graphml
 
-            print(f"{export_graphml(graph.store, graphml)} elements written to {graphml}")
+            count = export_graphml(graph.store, graphml)
+            print_line(f"{count} elements written to {graphml}", graphml)

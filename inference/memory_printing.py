@@ -8,7 +8,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from turngraph.data.cli import visible
 from turngraph.data.memory_graph.memory_types import Fact, Provenance
+from turngraph.data.outputs import is_standard_output
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.recall.recall import Recollection
@@ -19,8 +21,20 @@ KINDS = {"simple": "triplet", "thesis": "thesis", "episodic": "episode"}
 
 
 def clean_line(text: str) -> str:
-    """Put a text on one line; control characters become U+FFFD."""
-    return "".join(c if c.isprintable() else "\ufffd" for c in " ".join(text.split()))
+    """Put a text on one line, without control characters."""
+    return visible(" ".join(text.split()))
+
+
+def print_line(text: str, written_to: str | None = None) -> None:
+    """Print a line without control characters.
+
+    Args:
+        text: the line.
+        written_to: path of what the command has written; if that is standard output, the line goes
+            to standard error, so that a reader of the pipe gets nothing but the file.
+    """
+    beside = written_to is not None and is_standard_output(written_to)
+    print(visible(text), file=sys.stderr if beside else sys.stdout)
 
 
 def print_rows(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -50,8 +64,11 @@ def print_rows(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None
 
 
 def print_json(value: object) -> None:
-    """Print a value as one line of JSON."""
-    print(json.dumps(value, ensure_ascii=False, default=dataclasses.asdict))
+    """Print a value as one line of JSON; control characters are escaped as JSON escapes them."""
+    text = json.dumps(value, ensure_ascii=False, default=dataclasses.asdict)
+    if text != visible(text):  # seldom, and a character at a time is slow
+        text = "".join(c if c == visible(c) else f"\\u{ord(c):04x}" for c in text)
+    print(text)
 
 
 def print_facts(facts: Sequence[Fact], score: bool = False) -> None:

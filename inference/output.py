@@ -2,19 +2,22 @@
 
 Beside ``FILE``, ``FILE.run.json`` records the settings that made the answers. Until ``FILE`` is
 complete, ``FILE.unfinished`` is a journal of all answers in the order in which they were computed.
+A device or a pipe gets the answers in order, and nothing lies beside it.
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from turngraph.data.json_fields import Json
-from turngraph.data.jsonlines import dump, whole_file
+from turngraph.configs.json_files import read_json_object
+from turngraph.data.json_fields import Json, Location, decoded, parse_json
+from turngraph.data.jsonlines import dump
+from turngraph.data.outputs import is_stream, open_stream, whole_file, writing
 from turngraph.data.scoring.predictions import unfinished
 
 
@@ -44,30 +47,35 @@ class AnswerFile:
         self._ready: dict[int, Json] = {}
         self._files: list[IO[bytes]] = []
         self._begun = False
-        self._new = fresh or not self._resumes()
+        self._is_stream = is_stream(path)
+        self._new = fresh or self._is_stream or not self._resumes()
         self.is_complete = not self._new and not self.journal.exists()
 
     def __enter__(self) -> AnswerFile:
         """Open and lock the files, so that a bad path fails before hours of answering."""
-        self._created = [p for p in (self.path, self.journal) if not p.exists()]
-        try:
-            if self.path.is_dir():
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._files = [open(p, "ab+") for p in (self.path, self.journal)]  # noqa: SIM115
-            fcntl.flock(self._files[1], fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"{self.path}: another run is writing it") from None
-        except OSError as error:
-            raise ValueError(f"{self.path}: cannot be written: {error.strerror}") from None
+        self._created: list[str] = []
+        with writing(self.path):
+            if (stream := open_stream(self.path)) is not None:
+                self._files = [stream]
+                return self
+            # what a link leads to is made and removed, not the link
+            paths = [os.path.realpath(path) for path in (self.path, self.journal)]
+            self._created = [path for path in paths if not os.path.exists(path)]
+            os.makedirs(os.path.dirname(paths[0]), exist_ok=True)
+            self._files = [open(path, "ab+") for path in paths]  # noqa: SIM115
+            try:
+                fcntl.flock(self._files[1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ValueError(f"{self.path}: another run is writing it") from None
         return self
 
     def __exit__(self, *_: object) -> None:
         if not self._begun:
             for path in self._created:
-                path.unlink(missing_ok=True)
+                Path(path).unlink(missing_ok=True)
         for file in self._files:
-            file.close()
+            with suppress(OSError):  # of what a full disk did not take; it was reported
+                file.close()
 
     def _resumes(self) -> bool:
         """Return whether there are answers of an earlier run with the same settings.
@@ -85,9 +93,9 @@ class AnswerFile:
                 return False
             raise ValueError(f"{self.path}: exists already, without {self.run.name}: {hint}")
         try:
-            before = dict(json.loads(self.run.read_text(encoding="utf-8")))
-        except (ValueError, TypeError):
-            raise ValueError(f"{self.run}: corrupt; --fresh starts over") from None
+            before = read_json_object(self.run)
+        except ValueError as error:
+            raise ValueError(f"{error}; --fresh starts over") from None
         for name in before | self.settings:
             old, new = before.get(name), self.settings.get(name)
             if old != new:
@@ -96,45 +104,63 @@ class AnswerFile:
 
     def begin(self) -> None:
         """Resume from the journal, or discard old answers; call this before ``add``."""
-        output, journal = self._files
         self._begun = True
-        output.truncate(0)
+        if self._is_stream:
+            return
+        output, journal = self._files
         if self._new:
-            journal.truncate(0)
+            with writing(self.path):
+                output.truncate(0)
+                journal.truncate(0)
             with whole_file(self.run) as file:
                 file.write(json.dumps(self.settings, indent=1, ensure_ascii=False) + "\n")
             return
         journal.seek(0)
         end = 0
-        for line in journal:
+        for number, line in enumerate(journal, 1):
             if not line.endswith(b"\n"):  # incomplete: the run was killed while writing it
                 break
             end += len(line)
-            index, record = json.loads(line)
+            index, record = self._entry(line, Location(self.journal, number))
             self.known[index] = record
-        journal.truncate(end)
+        with writing(self.path):
+            output.truncate(0)
+            journal.truncate(end)
         self.write_in_order(self.known)
+
+    def _entry(self, line: bytes, location: Location) -> tuple[int, Json]:
+        """Parse a line of the journal."""
+        match parse_json(decoded(line, location), location):
+            case [int(index), dict(record)] if 0 <= index < self.num_lines:
+                return index, record
+        raise location.error("damaged, not an answer of this run; --fresh starts over")
 
     def add(self, records: dict[int, Json]) -> None:
         """Append new records, keyed by line index, to the journal and write those that are next."""
         new = {index: record for index, record in records.items() if index not in self.known}
-        text = "".join(f"[{index}, {dump(record)}]\n" for index, record in new.items())
-        self._files[1].write(text.encode("utf-8"))
-        self._files[1].flush()
+        if not self._is_stream:
+            text = "".join(f"[{index}, {dump(record)}]\n" for index, record in new.items())
+            with writing(self.journal):
+                self._files[1].write(text.encode("utf-8"))
+                self._files[1].flush()
         self.known |= new
         self.write_in_order(new)
 
     def write_in_order(self, records: dict[int, Json]) -> None:
         """Write records, keyed by line index, each as soon as all lines before it are written."""
         self._ready |= records
-        while (record := self._ready.pop(self.num_written, None)) is not None:
-            self._files[0].write(f"{dump(record)}\n".encode())
-            self.num_written += 1
-            self.num_errors += "error" in record
-        self._files[0].flush()
+        with writing(self.path):
+            while (record := self._ready.pop(self.num_written, None)) is not None:
+                self._files[0].write(f"{dump(record)}\n".encode())
+                self.num_written += 1
+                self.num_errors += "error" in record
+            self._files[0].flush()
 
     def finish(self) -> None:
         """Sync the complete file to disk and remove the journal."""
         assert self.num_written == self.num_lines, "lines are missing"
-        os.fsync(self._files[0].fileno())
-        self.journal.unlink()
+        if self._is_stream:
+            return
+        with writing(self.path):
+            os.fsync(self._files[0].fileno())
+            self.journal.unlink()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from queue import Queue
 from threading import Event
@@ -24,8 +24,9 @@ from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import join_pools, write_conversations
 from turngraph.data.retrieval.evidence_memory import EvidenceMemory
 from turngraph.data.scoring.explanation import ExplainedTurn
-from turngraph.data.types import Answer, Conversation, Entity, Evidence, Retrieved, Turn
+from turngraph.data.types import Answer, Conversation, Evidence, Turn
 from turngraph.inference.answer_batches import answer_batch, lengths_beyond
+from turngraph.inference.chat_answer import ChatAnswer
 from turngraph.inference.options import MAX_NEW_TOKENS
 from turngraph.inference.propose import Proposer
 from turngraph.inference.text_stream import TextStream
@@ -36,75 +37,7 @@ from turngraph.model.graph_lm import GraphLM
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.conversation import ChatGraph
 
-
-@dataclass(frozen=True)
-class ChatAnswer:
-    """An answered question of a conversation.
-
-    Args:
-        example: the turn as the model read it.
-        record: the turn as in a predictions file.
-        before: states of the evidence memories before the turn, for ``undo``.
-        session: the conversation.
-        proposing: the turn as the proposing model read it; None: there is none.
-    """
-
-    example: Example
-    record: Json
-    before: list[Any]
-    session: Session
-    proposing: Example | None = None
-
-    @property
-    def question(self) -> str:
-        """The question."""
-        return str(self.record["question"])
-
-    @property
-    def text(self) -> str:
-        """The answer; "" if the model wrote nothing."""
-        return str(self.record["answer"])
-
-    @property
-    def confidence(self) -> float:
-        """The probability that the model gives to its answer, 0 to 1: exp of its log-probability.
-
-        It is not calibrated: it says how sure the model is, not how often it is right.
-        """
-        return math.exp(self.record["logprob"])
-
-    @property
-    def candidates(self) -> list[Entity]:
-        """The entities of the evidence nearest to the answer, best first, 5 at most."""
-        return [Entity(found["id"], found["label"]) for found in self.record["candidates"]]
-
-    @property
-    def evidence(self) -> list[Retrieved]:
-        """The passages that the model read, best first, each with its score and the turn of its
-        retrieval; then those that only the proposing model read."""
-        found: dict[str, Retrieved] = {}
-        for example in filter(None, (self.example, self.proposing)):
-            for item in example.evidence:
-                found.setdefault(item.evidence.text, item)
-        return list(found.values())
-
-    @property
-    def milliseconds(self) -> float:
-        """The time that the answer took, in milliseconds."""
-        return float(self.record["milliseconds"])
-
-    @property
-    def shown(self) -> Example:
-        """The example with all of ``evidence``."""
-        return replace(self.example, evidence=self.evidence)
-
-    def why(self) -> ExplainedTurn:
-        """Return the share of each passage and entity in the answer, by gradient x input.
-
-        Raises:
-            ValueError: out of memory.
-        """
-        return self.session.explain(self)
+logger = logging.getLogger("infer")
 
 
 class _Stopped(Exception):
@@ -113,6 +46,9 @@ class _Stopped(Exception):
 
 class Session:
     """A running conversation; a turn is part of it completely or not at all.
+
+    Where the dialogue outgrows the model's positions, its oldest turns are left out of the prompt,
+    with a warning; retrieval, ``undo`` and ``save`` still know them.
 
     Args:
         model: in evaluation mode.
@@ -254,12 +190,15 @@ class Session:
         self.remember()
         before = [memory.state() for memory in self.memories]
         examples: list[Example] = []
+        left_out = 0
 
         def finish(record: Json) -> None:
             with suppress(KeyboardInterrupt), held_interrupts():  # too late to stop: it is answered
                 self.conversation = conversation
-                example, *proposing = examples
-                self.turns.append(ChatAnswer(example, record, before, self, *proposing))
+                example, proposing = examples[0], examples[1] if examples[1:] else None
+                self.turns.append(
+                    ChatAnswer(example, record, before, self.explain, proposing, left_out)
+                )
 
         try:
             with held_interrupts():
@@ -267,11 +206,32 @@ class Session:
                     builder.turn(conversation, index, self.interaction, memory)
                     for builder, memory in zip(self.builders, self.memories, strict=True)
                 ]
+                examples[0], left_out = self._fitted(examples[0], question)
             yield examples, finish
         except BaseException:
             if len(self.turns) == index:
                 self._restore(before)
             raise
+
+    def _fitted(self, example: Example, question: str) -> tuple[Example, int]:
+        """Leave out the oldest turns of the dialogue that the model has no positions for.
+
+        Returns:
+            The example, and how many turns its prompt lacks; none where no number is enough.
+        """
+        before = self.turns[-1].num_left_out if self.turns else 0
+        for num in range(before, len(self.turns) + 1):
+            suffix = self.builder.prompt.suffix_ids(self.interaction[num:], question)
+            shorter = replace(example, suffix_ids=suffix)
+            if not lengths_beyond(self.model, shorter, self.max_new_tokens):
+                if num > before:
+                    logger.warning(
+                        "the chat is longer than the model's %s positions: from this question on "
+                        "the prompt leaves out its first %d of %d turns",
+                        *(self.model.max_tokens, num, len(self.turns)),
+                    )
+                return shorter, num
+        return example, 0
 
     def _restore(self, states: Sequence[Any]) -> None:
         for memory, state in zip(self.memories, states, strict=True):
@@ -282,9 +242,9 @@ class Session:
     ) -> Json:
         """Return the record of the first example; the second one is for the proposing model."""
         example, *proposing = examples
-        hint = "/undo removes turns, a smaller --max_new_tokens leaves more room"
+        hint = "a smaller --max_new_tokens leaves more room"
         if lengths := lengths_beyond(self.model, example, self.max_new_tokens):
-            raise ValueError(f"{lengths}; {hint}")
+            raise ValueError(f"{lengths}; {hint}, as does a shorter question")
         prompt, choice = self.builder.prompt, None
         try:
             if self.proposer is not None:
@@ -305,7 +265,7 @@ class Session:
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            raise ValueError(f"out of memory; {hint}") from error
+            raise ValueError(f"out of memory; /undo removes turns, {hint}") from error
 
     def remember(self) -> None:
         """Store the finished turns in the memory graph.
@@ -367,6 +327,8 @@ class Session:
     def save(self, path: str | Path, overwrite: bool = False) -> Path:
         """Write the conversation as one line of JSON, each turn with its evidence.
 
+        With a memory graph a new file is its owner's alone.
+
         Args:
             path: of the new file; its name without ending becomes the conversation's id.
             overwrite: replace an existing file.
@@ -380,9 +342,10 @@ class Session:
             if not overwrite and path.exists():
                 raise ValueError(f"{path} exists already; /save! {path} replaces it")
             turns = tuple(_saved(turn) for turn in self.turns)
-            write_conversations(path, [Conversation(path.stem, "", turns)])
-        except OSError as error:
-            raise ValueError(f"{path}: cannot be written: {error.strerror}") from None
+            private = self.persistent is not None  # its passages are what a person has said
+            write_conversations(path, [Conversation(path.stem, "", turns)], private)
+        except OSError as error:  # a name too long to look for
+            raise ValueError(f"{path}: {error.strerror}") from None
         except RuntimeError as error:  # ~ of an unknown user
             raise ValueError(f"{path}: {error}") from None
         return path

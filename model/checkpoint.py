@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib.metadata
 import json
@@ -149,8 +150,27 @@ def _write_manifest(model: GraphLM, config: Config, folder: Path) -> None:
         os.close(descriptor)
 
 
+def is_replaceable(folder: Path) -> bool:
+    """Whether a checkpoint may take a name: it is free, an empty folder's, or a checkpoint's.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    if not os.path.lexists(folder):
+        return True
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    return (folder / MANIFEST).is_file() or not any(folder.iterdir())
+
+
 def replace_folder(new: Path, folder: Path) -> None:
-    """Rename a folder; an existing one of that name is removed only after that."""
+    """Rename a folder; an existing checkpoint of that name is removed only after that.
+
+    Raises:
+        OSError: something other than a checkpoint has the name, or it cannot be renamed.
+    """
+    if not is_replaceable(folder):
+        raise FileExistsError(errno.EEXIST, "no checkpoint, it is not replaced", str(folder))
     if not folder.exists():
         os.rename(new, folder)
         return

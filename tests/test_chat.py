@@ -17,13 +17,17 @@ import torch
 
 import turngraph.inference.chat
 from turngraph import infer
+from turngraph.data.cli import run_cli, visible
 from turngraph.data.examples import Example
 from turngraph.data.jsonlines import read_conversations, write_conversations, write_pool
 from turngraph.data.prompt import Prompt
 from turngraph.data.types import Evidence
-from turngraph.inference.display import AnswerStream, visible
+from turngraph.inference.answer_batches import prompt_length
+from turngraph.inference.chat_answer import ChatAnswer
+from turngraph.inference.display import AnswerStream
 from turngraph.inference.evidence import read_evidence
 from turngraph.inference.session import Session
+from turngraph.model.graph_lm import GraphLM
 from turngraph.tests.chatting import CONVERSATION, QUESTIONS, Loaded, Screen, ctrl_c, evidence_of
 from turngraph.tests.runs import ROOT
 from turngraph.tests.tiny import tiny_tokenizer
@@ -216,7 +220,7 @@ def test_a_prompt_that_is_too_long_is_one_line_and_the_chat_goes_on(session: Ses
     said = screen(QUESTIONS[0], "word " * 5000 + "?", QUESTIONS[1])
     errors = [line for line in said.splitlines() if line.startswith("error: a prompt of ")]
     assert len(errors) == 1
-    assert "4096 positions; /undo removes turns" in errors[0]
+    assert "4096 positions; a smaller --max_new_tokens leaves more room" in errors[0]
     assert [question for question, _ in session.interaction] == QUESTIONS[:2]
     assert screen.chat.num_errors == 1
 
@@ -338,3 +342,41 @@ def test_new_begins_another_conversation_over_the_same_evidence(graph_model: Loa
     assert evidence_of(session.turns[0].example) == evidence_of(first.example)
     assert session.builder._indexes == indexes
     assert "error: no question was answered yet" in screen("/new", "/why")
+
+
+def test_a_chat_that_outgrows_the_model_leaves_out_its_oldest_turns(
+    session: Session, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    session.ask(QUESTIONS[0])
+    limit = prompt_length(session.ask(QUESTIONS[1]).example) + session.max_new_tokens + 40
+    monkeypatch.setattr(GraphLM, "max_tokens", limit)
+    counts = []
+    for number in range(8):
+        turn = session.ask(f"{QUESTIONS[1]} {number}")
+        counts.append(turn.num_left_out)
+        assert prompt_length(turn.example) + session.max_new_tokens <= limit
+        assert f"{QUESTIONS[1]} {number}" in decoded(session, turn)
+    assert counts == sorted(counts)
+    assert counts[-1] > 0
+    assert QUESTIONS[0] not in decoded(session, turn)
+    told = [r for r in caplog.messages if "longer than the model" in r]
+    assert len(told) == len(set(counts) - {0})  # once for each turn that is left out, not for all
+    assert f"its first {counts[-1]} of " in told[-1]
+    assert len(session.interaction) == 10  # the conversation is whole
+    for _ in range(10):
+        session.undo()
+    assert session.ask(QUESTIONS[0]).num_left_out == 0
+
+
+def decoded(session: Session, turn: ChatAnswer) -> str:
+    return str(session.builder.prompt.tokenizer.decode(turn.example.suffix_ids))
+
+
+def test_a_chat_whose_input_is_closed_is_one_line(
+    graph_checkpoint: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(SystemExit) as ended:
+        run_cli(lambda: infer.main(["chat", "--checkpoint", graph_checkpoint]))
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "error: standard input: closed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -122,3 +123,17 @@ def test_new_keeps_what_is_remembered(remembering: Session) -> None:
     assert episodes(remembering) == 2
     screen("/undo")
     assert episodes(remembering) == 1
+
+
+def test_a_chat_with_a_memory_graph_is_saved_for_its_owner_only(
+    remembering: Session, graph_model: Loaded, tmp_path: Path
+) -> None:
+    plain = Session(*graph_model, CONVERSATION.evidence, max_new_tokens=2)
+    umask = os.umask(0o022)
+    try:
+        for session, mode in ((remembering, 0o600), (plain, 0o644)):
+            session.ask("I live in Lima. What is its country?")
+            path = session.save(tmp_path / f"{mode}.jsonl")
+            assert path.stat().st_mode & 0o777 == mode
+    finally:
+        os.umask(umask)

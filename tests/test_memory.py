@@ -278,7 +278,7 @@ def test_paragraphs_and_equal_texts_have_origins_of_their_own(tmp_path: Path) ->
 
 
 def test_what_would_steer_a_terminal_is_shown_as_a_mark() -> None:
-    assert clean_line("a\x1b[31mb\n\tc\x00") == "a\ufffd[31mb c\ufffd"
+    assert clean_line("a\x1b[31mb\n\tc\x00") == "a\u241b[31mb c\u2400"
 
 
 def test_a_table_fits_80_columns_without_colour(

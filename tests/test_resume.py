@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -27,6 +28,7 @@ from turngraph.model.checkpoint import check_manifest, load_checkpoint
 from turngraph.tests.runs import ROOT, command, lines, losses, options
 from turngraph.tests.tiny import save_tiny, tiny_conversation
 from turngraph.training.kept_checkpoints import newest_checkpoint
+from turngraph.training.run_folder import start_afresh
 from turngraph.training.run_log import RunLog
 
 NUM_STEPS = 12
@@ -439,3 +441,86 @@ def test_two_processes_go_on_with_what_one_began(
     assert done.returncode == 0, done.stderr[-3000:]
     assert "losses may differ from those of an uninterrupted run" in done.stderr
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["best", "last"])
+@pytest.mark.parametrize("more", [[], ["--fresh"]])
+def test_a_folder_of_ones_own_is_neither_replaced_nor_removed(
+    more: list[str], name: str, tiny_data: Path, tiny_folder: str, tmp_path: Path
+) -> None:
+    mine = tmp_path / "run" / name / "thesis.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    with pytest.raises(ValueError, match=f"{name}: no checkpoint of a run"):
+        train.main([*options(tiny_folder, tiny_data, tmp_path / "run"), *more])
+    assert mine.read_text() == "mine"
+    assert {path.name for path in (tmp_path / "run").iterdir()} <= {name, ".lock"}
+
+
+def test_fresh_removes_what_a_run_has_made_and_nothing_else(tmp_path: Path) -> None:
+    kept = ["step_by_step/notes.txt", "tensorboard/mine.txt", "notes.txt"]
+    gone = ["best/manifest.json", "step_00000003/manifest.json", "last/manifest.json", "log.jsonl",
+            "tensorboard/events.out.tfevents.1.host"]  # fmt: skip
+    for name in (*kept, *gone):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text('{"step": 1}\n')
+    start_afresh(tmp_path)
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == set(kept)
+
+
+def test_a_log_of_another_kind_is_not_cut(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"event": "mine"}\n')
+    for change in (start_afresh, RunLog):
+        with pytest.raises(ValueError, match=rf"{path}, line 1: not the log of a run"):
+            change(tmp_path)
+    assert path.read_text() == '{"event": "mine"}\n'
+    path.write_bytes(b'{"step": 1}\n\xff\n{"step": 3}\n')
+    with pytest.raises(ValueError, match=rf"{path}, line 2: not UTF-8 at byte 1"):
+        RunLog(tmp_path, num_lines=2)
+
+
+def test_a_log_keeps_its_lines_where_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "".join(f'{{"step": {step}}}\n' for step in range(1, 4))
+    (tmp_path / "log.jsonl").write_text(text)
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("turngraph.data.outputs.os.fsync", full)
+    with pytest.raises(ValueError, match=r"log\.jsonl: cannot be written: No space left"):
+        RunLog(tmp_path, num_lines=2)
+    assert (tmp_path / "log.jsonl").read_text() == text
+    monkeypatch.undo()
+    log = RunLog(tmp_path, num_lines=2)
+    log.write(3, 1.0, {"loss": float("nan"), "rate": 0.5})
+    log.close()
+    assert lines(tmp_path)[2] == {"step": 3, "seconds": 1.0, "loss": None, "rate": 0.5}
+    log.path = Path("/dev/full")
+    with pytest.raises(ValueError, match="/dev/full: cannot be written: No space left"):
+        log.write(4, 1.0, {"loss": 1.0})
+
+
+def test_a_full_disk_while_saving_keeps_the_last_good_checkpoint_and_the_log(
+    stopped: Path,
+    undisturbed: Path,
+    tiny_data: Path,
+    tiny_folder: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("turngraph.model.checkpoint.os.fsync", full)
+        with pytest.raises(ValueError, match=r"checkpoint cannot be written: .*No space left"):
+            train.main(argv(tiny_folder, tiny_data, stopped))
+    assert not partial_folders(stopped)
+    check_manifest(stopped / "last")
+    logged = (stopped / "log.jsonl").read_text().splitlines()
+    assert json.loads(logged[0])["step"] == 1
+    train.main(argv(tiny_folder, tiny_data, stopped))
+    same_run(stopped, undisturbed)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
+from turngraph.data.cli import visible
 from turngraph.data.prompt import Prompt
 from turngraph.data.types import Evidence, Retrieved
 from turngraph.inference.display import (
@@ -20,7 +21,6 @@ from turngraph.inference.display import (
     show_answer,
     show_evidence,
     show_passages,
-    visible,
 )
 from turngraph.inference.text_stream import settled
 from turngraph.tests.tiny import tiny_examples, tiny_tokenizer

@@ -38,7 +38,7 @@ LAYERS: tuple[set[str], ...] = (
 """The rooms, lowest first. A module imports its own room and what is below, nothing beside it."""
 
 DATA_LAYERS: tuple[set[str], ...] = (
-    {"types", "normalise", "json_fields", "embedding", "workers", "cli"},
+    {"types", "normalise", "json_fields", "embedding", "workers", "cli", "outputs"},
     {"jsonlines", "linearise", "table_structure", "scoring.metrics"},
     {"entities"},
     {"sources", "retrieval", "graph"},

@@ -7,12 +7,34 @@ import os
 import shutil
 from pathlib import Path
 
-from turngraph.model.checkpoint import MANIFEST, OLD, check_manifest, replace_folder
+from turngraph.model.checkpoint import MANIFEST, OLD, check_manifest, is_replaceable, replace_folder
 from turngraph.training.trainer_state import read_progress
 
 logger = logging.getLogger(__name__)
 GONE = "-gone"
 """Suffix of a folder that is being removed."""
+NAMES = ("best", "last", "step_*")
+"""What a run's checkpoints are called."""
+
+
+def check_ours(output: Path) -> None:
+    """Check that what has the name of a checkpoint is one; nothing else is replaced or removed.
+
+    Raises:
+        ValueError: a folder or file is something else.
+    """
+    for name in ("best", "last"):
+        if not is_replaceable(output / name):
+            raise ValueError(
+                f"{output / name}: no checkpoint of a run, and a run's checkpoints need this name;"
+                " move it, or train elsewhere"
+            )
+
+
+def our_checkpoints(output: Path, name: str) -> list[Path]:
+    """Return the checkpoints of a name such as ``step_*``, oldest first; other folders stay."""
+    found = (path for path in output.glob(name) if not path.is_symlink())
+    return sorted(path for path in found if (path / MANIFEST).is_file())
 
 
 def undo_killed_save(output: Path) -> None:
@@ -21,9 +43,10 @@ def undo_killed_save(output: Path) -> None:
         folder = output / old.name.removeprefix(".").removesuffix(OLD)
         if not folder.exists():
             os.rename(old, folder)
-    for name in ("best", "last", "step_*"):
-        for partial in output.glob(f".{name}-*"):
-            shutil.rmtree(partial)
+    for name in NAMES:
+        for left in output.glob(f".{name}-*"):
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left)
 
 
 def keep_newest(output: Path, last: str, num: int, step: int) -> None:
@@ -40,7 +63,7 @@ def keep_newest(output: Path, last: str, num: int, step: int) -> None:
     before = read_progress(output / last)
     if num > 1 and before is not None and before["step"] != step:
         replace_folder(output / last, output / f"step_{before['step']:08d}")
-    for folder in sorted(output.glob("step_*"), reverse=True)[num - 1 :]:
+    for folder in our_checkpoints(output, "step_*")[::-1][num - 1 :]:
         gone = folder.with_name(f".{folder.name}{GONE}")
         os.rename(folder, gone)
         shutil.rmtree(gone)

@@ -29,7 +29,15 @@ from turngraph.model.checkpoint import (
     trained_weights,
 )
 from turngraph.model.graph_lm import GraphLM
-from turngraph.training.kept_checkpoints import keep_newest, newest_checkpoint, undo_killed_save
+from turngraph.training.kept_checkpoints import (
+    NAMES,
+    check_ours,
+    keep_newest,
+    newest_checkpoint,
+    our_checkpoints,
+    undo_killed_save,
+)
+from turngraph.training.run_log import LOG, check_log
 from turngraph.training.trainer_state import (
     load_optimizer,
     load_random,
@@ -128,12 +136,20 @@ def locked(output: Path) -> Iterator[None]:
 
 
 def start_afresh(output: Path) -> None:
-    """Remove the checkpoints and logs of earlier runs."""
+    """Remove the checkpoints and logs of earlier runs, and nothing else.
+
+    Raises:
+        ValueError: something else has the name of a checkpoint or of the log.
+    """
     undo_killed_save(output)
-    for name in ("best", "last", "step_*", "tensorboard"):
-        for folder in output.glob(name):
+    check_ours(output)
+    check_log(output / LOG)
+    for name in NAMES:
+        for folder in our_checkpoints(output, name):
             shutil.rmtree(folder)
-    (output / "log.jsonl").unlink(missing_ok=True)
+    for events in (output / "tensorboard").glob("events.out.tfevents.*"):
+        events.unlink()
+    (output / LOG).unlink(missing_ok=True)
 
 
 def find_resumable(
@@ -148,9 +164,12 @@ def find_resumable(
         anyway: allow the fields of ``ON_REQUEST`` to differ.
 
     Raises:
-        ValueError: the checkpoint has another config or other data; names the fields.
+        ValueError: the checkpoint has another config or other data; names the fields. Or what has
+            the name of a checkpoint or of the log is something else.
     """
     undo_killed_save(output)
+    check_ours(output)
+    check_log(output / LOG)
     folder = newest_checkpoint(output)
     if folder is None:
         return None

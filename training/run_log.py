@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 from pathlib import Path
 from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
 from turngraph.configs.extras import extra
+from turngraph.data.json_fields import decoded, raw_lines
+from turngraph.data.outputs import whole_file, writing
+
+LOG = "log.jsonl"
+FIRST = b'{"step": '
+"""How each of its lines begins."""
 
 
 class RunLog:
@@ -23,7 +31,8 @@ class RunLog:
         config: config of the run, for Weights & Biases.
 
     Raises:
-        ValueError: Weights & Biases is configured but not installed.
+        ValueError: log.jsonl cannot be read or written, or is no log of a run; or Weights & Biases
+            is configured and not installed.
     """
 
     def __init__(
@@ -34,25 +43,30 @@ class RunLog:
         wandb_project: str | None = None,
         config: dict[str, Any] | None = None,
     ) -> None:
-        output.mkdir(parents=True, exist_ok=True)
-        self.path = output / "log.jsonl"
+        self.path = output / LOG
+        with writing(self.path):
+            output.mkdir(parents=True, exist_ok=True)
         self.num_lines = _truncate(self.path, num_lines)
         self.tensorboard = SummaryWriter(str(output / "tensorboard"), purge_step=step + 1)
         self.wandb = wandb_project and _start_wandb(output, wandb_project, config or {})
 
     def write(self, step: int, seconds: float, values: dict[str, float]) -> None:
-        """Write the values of a step.
+        """Write the values of a step; null for a value that is not finite.
 
         Args:
             step: number of steps taken.
             seconds: training time so far, including that before the run was resumed.
             values: values by name.
+
+        Raises:
+            ValueError: log.jsonl cannot be written.
         """
         for name, value in values.items():
             self.tensorboard.add_scalar(name, value, step)
         self.tensorboard.flush()
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": step, "seconds": seconds} | values) + "\n")
+        finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        with writing(self.path), open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": step, "seconds": seconds} | finite) + "\n")
         self.num_lines += 1
         if self.wandb:
             self.wandb.log(values, step=step)
@@ -64,11 +78,28 @@ class RunLog:
             self.wandb.finish()
 
 
+def check_log(path: Path) -> None:
+    """Check that a file, if it is there, is the log of a run, which a run may cut or remove.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not os.path.lexists(path):
+        return
+    for location, raw in raw_lines(path):
+        if not raw.startswith(FIRST[: len(raw)]):  # a killed run may have written a part of it
+            raise location.error("not the log of a run; move the file, or train elsewhere")
+        return
+
+
 def _truncate(path: Path, num_lines: int) -> int:
-    """Truncate a file to its first ``num_lines`` lines; return how many it has then."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    kept = text.splitlines(keepends=True)[:num_lines]
-    path.write_text("".join(kept), encoding="utf-8")
+    """Truncate a log to its first ``num_lines`` lines; return how many it has then."""
+    check_log(path)
+    lines = list(raw_lines(path)) if path.exists() else []
+    kept = lines[:num_lines]
+    if kept != lines or not lines:
+        with whole_file(path) as file:
+            file.write("".join(decoded(raw, location) + "\n" for location, raw in kept))
     return len(kept)
 
 

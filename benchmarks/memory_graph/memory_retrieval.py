@@ -41,8 +41,8 @@ from turngraph.benchmarks.memory_graph.retrievers import (
 )
 from turngraph.configs.models import cache_folder, sentence_encoder
 from turngraph.data.embedding import Embed
-from turngraph.data.jsonlines import whole_file
 from turngraph.data.memory_graph.recall.traverse_settings import PPR, Restart
+from turngraph.data.outputs import whole_file
 from turngraph.data.scoring.score import bootstrap
 
 Json = dict[str, Any]

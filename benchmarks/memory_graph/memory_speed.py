@@ -31,7 +31,7 @@ import numpy as np
 
 from turngraph.benchmarks.memory_graph import asking_speed, filling_speed
 from turngraph.benchmarks.memory_graph.synthetic_graph import Shape
-from turngraph.data.jsonlines import whole_file
+from turngraph.data.outputs import whole_file
 from turngraph.model.checkpoint import commit
 
 Json = dict[str, Any]

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from turngraph.data.jsonlines import whole_file
+from turngraph.data.outputs import whole_file
 
 ROOT = Path(__file__).resolve().parents[2]
 OUTSIDE = ("tests/", "benchmarks/", ".ci/", "build/")

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import jsonargparse
 import yaml
 
-from turngraph.configs.parse import differences, read_config
+from turngraph.configs.parse import deep_place, differences, read_config
 from turngraph.configs.schema import Config, DataConfig
 from turngraph.configs.shipped import find_config
 
@@ -151,11 +151,15 @@ def read_study(name: str | Path) -> Study:
     path = find_config(name, HERE)
     parser = jsonargparse.ArgumentParser(exit_on_error=False)
     parser.add_argument("study", type=Study)
+    text = ""
     try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        values = yaml.safe_load(text)
         return _study(parser.parse_object({"study": values}).as_dict()["study"])
     except OSError as error:
         raise ValueError(f"study {path}: {error.strerror}") from None
+    except RecursionError:
+        raise ValueError(f"study {path}, {deep_place(text)}") from None
     except (ArgumentError, ValueError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"study {path}: {' '.join(str(error).split())}") from None
 

@@ -24,7 +24,7 @@ from turngraph.benchmarks.study.row_scores import (
     values_of,
 )
 from turngraph.data.cli import run_cli
-from turngraph.data.jsonlines import whole_file
+from turngraph.data.outputs import whole_file
 
 QUESTION = ("conversation", "turn")
 H_AT_1_AND_5 = {"1": (1.0, 1.0), "5": (0.0, 1.0), "0": (0.0, 0.0)}

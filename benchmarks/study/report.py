@@ -23,7 +23,8 @@ from turngraph.benchmarks.study.row_scores import (
 from turngraph.benchmarks.study.runs import Json, Run
 from turngraph.configs.extras import extra
 from turngraph.configs.schema import Config
-from turngraph.data.jsonlines import whole_file
+from turngraph.data.json_fields import iter_lines
+from turngraph.data.outputs import whole_file
 from turngraph.data.scoring.score import Estimate, group_of
 
 logger = logging.getLogger("study")
@@ -255,7 +256,7 @@ def _gates(run: Run) -> str:
     log = run.folder / "run" / "log.jsonl"
     if not log.is_file():
         return ""
-    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    lines = [record for _, record in iter_lines(log)]
     last: Json = next((line for line in reversed(lines) if "relative_change" in line), {})
     gates = [f"{value:.3f}" for name, value in last.items() if name.startswith("residual_gate_")]
     return f"{', '.join(gates)}; {last['relative_change']:.3f}" if last else ""

@@ -29,11 +29,12 @@ from turngraph.benchmarks.study.config import (
     changed_fields,
     row_config,
 )
+from turngraph.configs.json_files import read_json_object
 from turngraph.configs.parse import read_config, write_config
 from turngraph.configs.schema import Config
 from turngraph.configs.shipped import find_config
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
-from turngraph.data.jsonlines import whole_file
+from turngraph.data.outputs import whole_file
 from turngraph.model.checkpoint import commit, file_hash, read_checkpoint
 from turngraph.training.run_folder import FREE
 
@@ -114,8 +115,7 @@ def state_of(folder: Path) -> Json:
     path = folder / STATE
     if not path.is_file():
         return {"done": False, "seconds": 0.0, "commits": []}
-    state: Json = json.loads(path.read_text(encoding="utf-8"))
-    return state
+    return read_json_object(path)
 
 
 def study_runs(study: Study, size: Size, output: Path, more: Sequence[str] = ()) -> list[Run]:
@@ -301,7 +301,7 @@ def _check_made_from(run: Run) -> None:
 def _made_from(run: Run) -> Json:
     """Return the record of what the answers were made from; empty if there are no answers."""
     path = Path(f"{run.predictions}.run.json")
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return read_json_object(path) if path.is_file() else {}
 
 
 def execute(run: Run, size: Size, stop: StopRequest) -> Outcome:

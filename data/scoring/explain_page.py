@@ -19,7 +19,7 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined
 
 from turngraph.data.json_fields import Json
-from turngraph.data.jsonlines import whole_file
+from turngraph.data.outputs import whole_file
 from turngraph.data.retrieval.evidence_memory import MemoryMode
 from turngraph.data.scoring.explanation import (
     DroppedPassage,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -285,7 +286,7 @@ def _number(record: Json, name: str, location: Location, sign: int = 1) -> float
     if value is None:
         return math.nan
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 <= sign * value < math.inf:
+    if not is_number or not 0 <= sign * value <= sys.float_info.max:
         range_ = "from 0" if sign > 0 else "up to 0"
         raise (location / name).error(f"must be a number {range_}, not {json.dumps(value)[:40]}")
     return float(sign * value)
@@ -333,7 +334,7 @@ def _proposal(record: Json, location: Location) -> Proposal:
     label = field(record, "label", str, location)
     logprob = record.get("logprob")
     is_number = isinstance(logprob, int | float) and not isinstance(logprob, bool)
-    if logprob is None or not is_number or not -math.inf < logprob <= 0:
+    if logprob is None or not is_number or not -sys.float_info.max <= logprob <= 0:
         wanted = "must be a number up to 0, as models that answer from nodes write it"
         raise (location / "logprob").error(wanted)
     return Proposal(Entity(field(record, "id", str, location, label), label), float(logprob))

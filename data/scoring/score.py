@@ -17,12 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from turngraph.data.cli import visible
 from turngraph.data.json_fields import Json, Location
-from turngraph.data.jsonlines import whole_file
 from turngraph.data.normalise import answer_type
+from turngraph.data.outputs import is_standard_output, whole_file
+from turngraph.data.scoring.console import PipedConsole
 from turngraph.data.scoring.metrics import exact_match, hit, substring_match, token_f1
 from turngraph.data.scoring.predictions import Prediction, read_predictions
 
@@ -252,8 +254,10 @@ def score_files(
     ]
     report: Json = {"files": files}
     report["differences"] = [_difference_json(scored[0], other) for other in scored[1:]]
+    # beside the numbers on standard output, the tables go where messages go
+    console = PipedConsole(stderr=output_json is not None and is_standard_output(output_json))
     for table in _tables(report):
-        _print(table)
+        _print(table, console)
     if output_json is not None:
         with whole_file(output_json) as file:
             file.write(json.dumps(report, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
@@ -312,7 +316,7 @@ def _short_names(paths: list[str]) -> list[str]:
 
 
 def _table(title: str, first: str, rows: dict[str, Json]) -> Table:
-    table = Table(title=escape(title), title_justify="left", box=SIMPLE_HEAD)
+    table = Table(title=_text(title), title_justify="left", box=SIMPLE_HEAD)
     table.add_column(first, no_wrap=True)
     for heading in ("Questions", "Errors", *METRICS.values()):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -321,8 +325,13 @@ def _table(title: str, first: str, rows: dict[str, Json]) -> Table:
             _cell(metric, value, interval=metric not in WITHOUT_INTERVAL)
             for metric, value in row["metrics"].items()
         ]
-        table.add_row(escape(name), str(row["questions"]), str(row["errors"]), *metrics)
+        table.add_row(_text(name), str(row["questions"]), str(row["errors"]), *metrics)
     return table
+
+
+def _text(text: str) -> Text:
+    """Return a text from outside for a table: no markup, no control characters."""
+    return Text(visible(text))
 
 
 def _cell(metric: str, value: Json, interval: bool) -> str:
@@ -335,7 +344,7 @@ def _cell(metric: str, value: Json, interval: bool) -> str:
 
 def _difference_table(differences: list[Json], names: list[str]) -> Table:
     table = Table(
-        title=f"H@1, difference to {escape(names[0])}, paired by question",
+        title=_text(f"H@1, difference to {names[0]}, paired by question"),
         title_justify="left",
         box=SIMPLE_HEAD,
     )
@@ -345,13 +354,12 @@ def _difference_table(differences: list[Json], names: list[str]) -> Table:
     for name, row in zip(names[1:], differences, strict=True):
         counts = [str(row[key]) for key in ("common", "only_in_baseline", "only_here")]
         mean, low, high = row["hit_at_1"].values()
-        table.add_row(escape(name), *counts, f"{mean:+.3f}", f"{low:+.3f} to {high:+.3f}")
+        table.add_row(_text(name), *counts, f"{mean:+.3f}", f"{low:+.3f} to {high:+.3f}")
     return table
 
 
-def _print(table: Table) -> None:
+def _print(table: Table, console: Console) -> None:
     """Print a table in full, even if terminal or pipe are narrower."""
-    console = Console()
     needed = console.measure(table, options=console.options.update(width=10_000)).maximum
     console.width = max(console.width, needed)
     console.print(table)

@@ -26,7 +26,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from turngraph.data.cli import CommandParser, run_cli
-from turngraph.data.json_fields import Json, Location, iter_lines, records
+from turngraph.data.json_fields import Json, Location, iter_lines, parse_json, records
 from turngraph.data.json_fields import field as get
 from turngraph.data.jsonlines import unique_ids, write_conversations
 from turngraph.data.normalise import fold
@@ -101,7 +101,10 @@ def _is_lines(path: str | Path) -> bool:
         return False
     try:
         json.loads(first)
-    except ValueError:  # an object over several lines, or a line that iter_lines will refuse
+    except (
+        ValueError,
+        RecursionError,
+    ):  # an object over several lines, or a line that iter_lines will refuse
         return first.rstrip().endswith(b"}")
     return True
 
@@ -109,15 +112,12 @@ def _is_lines(path: str | Path) -> bool:
 def _load(path: str | Path) -> object:
     raw = Path(path).read_bytes()
     try:
-        return json.loads(raw.decode("utf-8-sig"))
+        text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise Location(path, line).error(f"not UTF-8 at byte {error.start + 1}") from None
-    except json.JSONDecodeError as error:
-        message = f"not JSON: {error.msg} (column {error.colno})"
-        raise Location(path, error.lineno).error(message) from None
-    except RecursionError:
-        raise Location(path).error("not JSON: too deep") from None
+    loaded: object = parse_json(text, Location(path))
+    return loaded
 
 
 def parse_passage(record: Json, location: Location) -> Evidence:

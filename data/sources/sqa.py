@@ -159,7 +159,7 @@ def read_split(path: str | Path, part: str) -> set[str]:
         split: Any = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file") from None
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise ValueError(f"{path}: not JSON in UTF-8: {error}") from None
     tables = split.get(part) if isinstance(split, dict) else None
     if not isinstance(tables, list) or not all(isinstance(table, str) for table in tables):

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turngraph.data.jsonlines import (
+    dump,
     join_pools,
     read_conversations,
     read_pool,
@@ -240,6 +241,10 @@ def test_errors_name_file_line_and_field(tmp_path: Path, line: object, message: 
         (b'{"id": "c"', "line 2: not JSON: .*column"),
         (b'{"id": "\xff"}', "line 2: not UTF-8 at byte 9"),
         (b"[" * 100_000, "line 2: not JSON: too deep"),
+        (b'{"id": ' + b"9" * 5000 + b"}", "line 2: not JSON: a number has 5000 digits: 999"),
+        (b'{"id": 1e999}', "line 2: not JSON: 1e999 is too large a number"),
+        (b'{"id": NaN}', "line 2: not JSON: NaN is no number of JSON"),
+        (b'{"id": -Infinity}', "line 2: not JSON: -Infinity is no number of JSON"),
     ],
 )
 def test_a_line_that_is_not_json_is_named(tmp_path: Path, raw: bytes, message: str) -> None:
@@ -316,3 +321,9 @@ def test_a_line_cut_at_its_end_is_wrong_there(tmp_path: Path) -> None:
     path.write_text('{"id": "c",\n')
     with pytest.raises(ValueError, match=r"line 1: .*column 12"):
         read_conversations(path)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_no_line_has_a_number_that_is_not_finite(number: float) -> None:
+    with pytest.raises(ValueError, match="a number is not finite in"):
+        dump({"logprob": number})

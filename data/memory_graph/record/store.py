@@ -217,14 +217,19 @@ class Store:
 
 
 def _prepare_file(path: Path, read_only: bool) -> None:
-    """Create a missing file for its owner only; SQLite copies its permissions to -wal and -shm."""
+    """Create a missing or empty file for its owner only.
+
+    SQLite copies its permissions to -wal and -shm.
+    """
     if path.is_dir():
         raise ValueError(f"{path}: a folder, not a memory graph")
-    if path.exists():
-        return
-    if read_only:
-        raise ValueError(f"{path}: no such memory graph")
     try:
+        if path.exists():
+            if path.is_file() and not path.stat().st_size and not read_only:
+                path.chmod(0o600)
+            return
+        if read_only:
+            raise ValueError(f"{path}: no such memory graph")
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
     except OSError as error:
         raise ValueError(f"{path}: cannot be made: {error.strerror}") from None

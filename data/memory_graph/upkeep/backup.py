@@ -82,7 +82,8 @@ def restore(backup: str | Path, path: str | Path) -> None:
         ValueError: the backup is missing, damaged or no memory graph; another process has the graph
             open; or the graph cannot be written.
     """
-    source, path = Path(backup), Path(path)
+    source, named = Path(backup), Path(path)
+    path = Path(os.path.realpath(named))  # a link stays; SQLite keeps -wal beside what it leads to
     if not source.is_file():
         raise ValueError(f"{source}: no such backup")
     if path.exists() and source.samefile(path):
@@ -91,7 +92,7 @@ def restore(backup: str | Path, path: str | Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _copy_checked(source, partial)
-        if path.exists():
+        if path.exists() and path.stat().st_size:  # an empty file is a new graph, its owner's
             shutil.copymode(path, partial)
         _to_disk(partial)
         with _alone(path):
@@ -99,7 +100,7 @@ def restore(backup: str | Path, path: str | Path) -> None:
                 Path(f"{path}{ending}").unlink(missing_ok=True)
             os.replace(partial, path)
             _to_disk(path.parent)
-        shutil.rmtree(path.with_name(f"{path.name}.derived"), ignore_errors=True)
+        shutil.rmtree(named.with_name(f"{named.name}.derived"), ignore_errors=True)
     except (OSError, sqlite3.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise ValueError(f"{path}: cannot be restored: {reason}") from None

@@ -12,8 +12,8 @@ from xml.sax.xmlreader import AttributesImpl
 
 from tqdm import tqdm
 
-from turngraph.data.jsonlines import whole_file
 from turngraph.data.memory_graph.memory_types import EDGE_TYPES, NODE_TYPES
+from turngraph.data.outputs import whole_file
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.record.store import Store

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from turngraph.data.jsonlines import whole_file
 from turngraph.data.memory_graph.memory_types import edge_key, node_key
 from turngraph.data.memory_graph.times import start
 from turngraph.data.memory_graph.upkeep.layout import layout
+from turngraph.data.outputs import whole_file
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.record.store import Store

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from turngraph.data.memory_graph.memory_types import HYPER, SIMPLE, edge_key, node_key
@@ -96,13 +97,9 @@ def undo(store: Store) -> str:
         if entry is None:
             raise ValueError(f"{store.path}: no edit to undo; forgetting ends what can be undone")
         entry_id, operation, text = entry
-        edited = json.loads(text)
-        changes = [
-            Change(table, before and tuple(before), after and tuple(after))
-            for table, before, after in edited["changes"]
-        ]
-        changes = _without_aliases_in_use(db, changes, edited["revision"])
-        if _changed_since(db, changes, edited["revision"]):
+        edited_at, changes = _entry(store.path, text)
+        changes = _without_aliases_in_use(db, changes, edited_at)
+        if _changed_since(db, changes, edited_at):
             raise ValueError(
                 f"{store.path}: {operation} cannot be undone: what was remembered since builds on"
                 " it; merge, split and rename can put right what is wrong now"
@@ -114,6 +111,18 @@ def undo(store: Store) -> str:
         _update_dependents(db, reverse, keys, revision)
         db.execute("DELETE FROM journal WHERE id = ?", (entry_id,))
     return str(operation)
+
+
+def _entry(path: Path, text: str) -> tuple[int, list[Change]]:
+    """Parse an entry of the journal: the revision of the edit, and the rows that it changed."""
+    try:
+        edited = json.loads(text)
+        return int(edited["revision"]), [
+            Change(str(table), before and tuple(before), after and tuple(after))
+            for table, before, after in edited["changes"]
+        ]
+    except (KeyError, RecursionError, TypeError, ValueError):
+        raise ValueError(f"{path}: the journal of edits is damaged; none can be undone") from None
 
 
 @contextmanager

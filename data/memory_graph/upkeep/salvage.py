@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from turngraph.data.jsonlines import dump, whole_file
+from turngraph.data.jsonlines import dump
 from turngraph.data.memory_graph.memory_types import EPISODIC
 from turngraph.data.memory_graph.upkeep.pages import rows
+from turngraph.data.outputs import whole_file
 
 COMMAND = "turngraph memory export --db {db} --damaged FILE"
 

@@ -125,7 +125,17 @@ def test_a_graph_that_is_lost_is_restored(tmp_path: Path, there: str) -> None:
         path.write_bytes(b"" if there == "an empty file" else b"noise" * 5000)
     module.restore(tmp_path / "copy.db", path)
     assert content(path, tmp_path) == content(tmp_path / "copy.db", tmp_path)
-    assert path.stat().st_mode & 0o777 == (0o600 if there == "nothing" else 0o644)
+    assert path.stat().st_mode & 0o777 == (0o644 if there == "noise" else 0o600)
+
+
+def test_a_link_to_a_graph_stays_when_it_is_restored(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    with small_graph(tmp_path / "far" / "my.db") as graph:
+        graph.backup(tmp_path / "copy.db")
+    (tmp_path / "link.db").symlink_to("far/my.db")
+    module.restore(tmp_path / "copy.db", tmp_path / "link.db")
+    assert (tmp_path / "link.db").is_symlink()
+    assert content(tmp_path / "far" / "my.db", tmp_path) == content(tmp_path / "copy.db", tmp_path)
 
 
 def test_an_open_graph_is_not_replaced(tmp_path: Path) -> None:

@@ -346,3 +346,12 @@ def test_errors_name_what_is_meant(graph: MemoryGraph) -> None:
             call()
     assert graph.store.revision == revision
     assert rows(graph, "SELECT * FROM journal") == []
+
+
+@pytest.mark.parametrize("entry", ["{", "[" * 50_000, "{}", '{"revision": 1, "changes": [[1]]}'])
+def test_a_damaged_journal_of_edits_names_the_file(graph: MemoryGraph, entry: str) -> None:
+    with graph.store.writing():
+        sql = "INSERT INTO journal (operation, undo) VALUES ('merge', ?)"
+        graph.store.db.execute(sql, [entry])
+    with pytest.raises(ValueError, match=f"^{graph.store.path}: the journal of edits is damaged"):
+        graph.undo()

@@ -226,3 +226,14 @@ def test_a_migration_that_fails_changes_nothing(
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("SELECT name FROM old_things").fetchall() == [("kept",)]
         assert db.execute("PRAGMA user_version").fetchone() == (0,)
+
+
+def test_an_empty_file_that_becomes_a_graph_is_its_owners_alone(path: Path) -> None:
+    path.touch()
+    path.chmod(0o644)
+    with Store(path):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(Path(f"{path}-wal").stat().st_mode) == 0o600
+    path.chmod(0o644)  # its owner's choice from here on
+    with Store(path):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o644

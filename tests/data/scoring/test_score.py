@@ -253,6 +253,7 @@ def without(name: str) -> dict:
         (HAND_WRITTEN[1] | {"candidates": [{}]}, "line 2, field candidates[0].label: missing"),
         (HAND_WRITTEN[1] | {"num_tokens": "9"}, "line 2, field num_tokens: must be a number"),
         (HAND_WRITTEN[1] | {"milliseconds": -1}, "line 2, field milliseconds: must be a number"),
+        (HAND_WRITTEN[1] | {"milliseconds": 10**400}, "line 2, field milliseconds: must be a"),
         (HAND_WRITTEN[1] | {"turn_index": 0.5}, "line 2, field turn_index: must be a whole"),
         (
             HAND_WRITTEN[1] | {"answer_in_evidence": "kb"},

@@ -1,0 +1,85 @@
+"""An answered question of a conversation: text, evidence, confidence, reasons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from turngraph.data.examples import Example
+from turngraph.data.json_fields import Json
+from turngraph.data.scoring.explanation import ExplainedTurn
+from turngraph.data.types import Entity, Retrieved
+
+
+@dataclass(frozen=True)
+class ChatAnswer:
+    """An answered question of a conversation.
+
+    Args:
+        example: the turn as the model read it.
+        record: the turn as in a predictions file.
+        before: states of the evidence memories before the turn, for ``undo``.
+        explain: returns what it owes to passages and entities.
+        proposing: the turn as the proposing model read it; None: there is none.
+        num_left_out: oldest turns for which the prompt had no room in the model's positions.
+    """
+
+    example: Example
+    record: Json
+    before: list[Any]
+    explain: Callable[[ChatAnswer], ExplainedTurn]
+    proposing: Example | None = None
+    num_left_out: int = 0
+
+    @property
+    def question(self) -> str:
+        """The question."""
+        return str(self.record["question"])
+
+    @property
+    def text(self) -> str:
+        """The answer; "" if the model wrote nothing."""
+        return str(self.record["answer"])
+
+    @property
+    def confidence(self) -> float:
+        """The probability that the model gives to its answer, 0 to 1: exp of its log-probability.
+
+        It is not calibrated: it says how sure the model is, not how often it is right.
+        """
+        return math.exp(self.record["logprob"])
+
+    @property
+    def candidates(self) -> list[Entity]:
+        """The entities of the evidence nearest to the answer, best first, 5 at most."""
+        return [Entity(found["id"], found["label"]) for found in self.record["candidates"]]
+
+    @property
+    def evidence(self) -> list[Retrieved]:
+        """The passages that the model read, best first, each with its score and the turn of its
+        retrieval; then those that only the proposing model read."""
+        found: dict[str, Retrieved] = {}
+        for example in filter(None, (self.example, self.proposing)):
+            for item in example.evidence:
+                found.setdefault(item.evidence.text, item)
+        return list(found.values())
+
+    @property
+    def milliseconds(self) -> float:
+        """The time that the answer took, in milliseconds."""
+        return float(self.record["milliseconds"])
+
+    @property
+    def shown(self) -> Example:
+        """The example with all of ``evidence``."""
+        return replace(self.example, evidence=self.evidence)
+
+    def why(self) -> ExplainedTurn:
+        """Return the share of each passage and entity in the answer, by gradient x input.
+
+        Raises:
+            ValueError: out of memory.
+        """
+        return self.explain(self)
