@@ -62,8 +62,8 @@ MEMORY_LAYERS: tuple[set[str], ...] = (
 BESIDE_IN_MEMORY = {("names", "memory_types"): "a name has a type"}
 
 LIBRARIES = {
-    "configs": "huggingface_hub jsonargparse platformdirs sentence_transformers torch transformers "
-    "yaml gguf",
+    "configs": "gguf huggingface_hub jsonargparse platformdirs sentence_transformers torch tqdm "
+    "transformers yaml",
     "data": "numpy rank_bm25 safetensors tqdm",
     "data.examples": "numpy torch torch_geometric",
     "data.batches": "numpy torch",
@@ -80,7 +80,7 @@ LIBRARIES = {
     "inference": "accelerate huggingface_hub numpy rich safetensors torch tqdm transformers",
     "training": "accelerate datasets filelock huggingface_hub numpy safetensors torch tqdm "
     "transformers trl wandb",
-    "train": "accelerate torch tqdm",
+    "train": "accelerate torch",
     "infer": "",
     "memory": "",
     "__init__": "",

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tqdm import tqdm
-
+from turngraph.configs.progress import track
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.entities import count_entity_edges, find_entities, log_entities
 from turngraph.data.jsonlines import write_pool
@@ -47,7 +46,7 @@ def read_folder(folder: str | Path, strict: bool = False) -> list[Evidence]:
     passages: list[Evidence] = []
     encodings: list[str] = []
     files: list[Path] = []
-    for path in tqdm(paths, desc="reading files", unit=" files", delay=2):
+    for path in track(paths, "reading", "files", delay=2):
         name = shown(path.relative_to(folder).as_posix())
         try:
             found = read_document(path)
