@@ -14,7 +14,15 @@ from turngraph.data.sources import pdf as module
 from turngraph.data.sources.document import Unreadable
 from turngraph.data.sources.readers import read_file
 from turngraph.data.types import Evidence
-from turngraph.tests.data.sources.made_documents import pdf, pdf_of_page, pdf_of_texts, stream
+from turngraph.inference.evidence import read_evidence
+from turngraph.tests.data.sources.made_documents import (
+    docx,
+    paragraph,
+    pdf,
+    pdf_of_page,
+    pdf_of_texts,
+    stream,
+)
 
 REPORT = (
     "Yearly report - page 1\nThe bridge was re-\nbuilt in 1920 by the city.\nIt is well-\nknown. "
@@ -179,3 +187,14 @@ def test_what_the_library_repairs_is_no_warning(
     with caplog.at_level(logging.WARNING):
         assert [passage.text for passage in read(tmp_path, content)] == ["file, Lima is old."]
     assert caplog.text == ""
+
+
+def test_documents_are_evidence_beside_texts(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(pdf_of_texts(["Lima is old."]))
+    (tmp_path / "b.docx").write_bytes(docx(paragraph("Oslo is cold.")))
+    single = read_evidence([tmp_path / "a.pdf", str(tmp_path / "b.docx"), "Rome is warm."])
+    assert [passage.id for passage in single] == ["a.pdf, page 1#0", "b.docx#0", "text#0"]
+    assert [p.id for p in read_evidence([tmp_path])] == ["a.pdf, page 1#0", "b.docx#0"]
+    (tmp_path / "a.pdf").write_bytes(image_only())
+    with pytest.raises(Unreadable, match=r"a.pdf: holds images only, no text"):
+        read_evidence([tmp_path / "a.pdf"])
