@@ -63,7 +63,7 @@ def read_pdf(raw: bytes, path: Path, longest_sentence: int) -> list[Evidence]:
         pages = _texts_of_pages(reader, path)
         title = _title(reader) or title_of(path)
         if not any(pages):
-            images = any(map(_has_image, reader.pages))
+            images = any(page.images.keys() for page in reader.pages)
             raise Unreadable(path, "holds images only, no text" if images else "holds no text")
     except Unreadable:
         raise
@@ -99,13 +99,6 @@ def _title(reader: Any) -> str:
     """Return the title that the file gives itself; "" if it is the name of a file."""
     title = " ".join(((reader.metadata and reader.metadata.title) or "").split())
     return "" if _FILE_NAME.search(title) else title
-
-
-def _has_image(page: Any) -> bool:
-    resources = page.get("/Resources") or {}
-    forms = (resources.get_object().get("/XObject") or {}) if resources else {}
-    found = forms.get_object().values() if forms else ()
-    return any(form.get_object().get("/Subtype") == "/Image" for form in found)
 
 
 def without_running_heads(pages: Sequence[str]) -> list[str]:

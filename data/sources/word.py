@@ -11,7 +11,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from turngraph.data.sources.document import Unreadable, documents_extra
 
-MAX_XML_BYTES = 64 << 20
+MAX_XML_BYTES = 32 << 20
 """Unpacked size of the texts of the largest file; a small file may claim to unpack to any size."""
 _DOCTYPE_WITHIN = 1 << 16
 _OLE = bytes.fromhex("D0CF11E0A1B11AE1")  # how encrypted files and those of old versions begin

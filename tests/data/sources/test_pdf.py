@@ -146,7 +146,7 @@ UNREADABLE = {
         pdf_of_page(
             "/Contents 4 0 R", stream(zlib.compress(bytes(1 << 27)), "/Filter/FlateDecode")
         ),
-        "holds no text",
+        "broken PDF",
     ),
 }
 

@@ -91,7 +91,7 @@ UNREADABLE = {
     "nothing": (docx(""), "nothing to read in it"),
     "deep": (docx(deep(3000)), "broken Word file: RecursionError"),
     "entities": (docx(paragraph("&e9;"), doctype=entities()), "broken Word file: it defines"),
-    "bomb": (docx(paragraph(" " * (65 << 20))), "too large: its texts unpack to more than 64 MiB"),
+    "bomb": (docx(paragraph(" " * (33 << 20))), "too large: its texts unpack to more than 32 MiB"),
 }
 
 
