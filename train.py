@@ -189,13 +189,9 @@ def train_steps(
     rank, world, sharded = accelerator.process_index, accelerator.num_processes, is_sharded(model)
     assert optimizer is not None, "not prepared"
     taken: list[float] = []
-    with progress(
-        run.progress.step + len(indices),
-        name,
-        "steps",
-        initial=run.progress.step,
-        shown=accelerator.is_local_main_process,
-    ) as bar:
+    initial, shown_here = run.progress.step, accelerator.is_local_main_process
+    total = initial + len(indices)
+    with progress(total, name, "steps", initial=initial, shown=shown_here) as bar:
         # batches are prefetched by a thread; a step is the same whatever the number of processes
         for step in steps(examples, schedule, indices, rank, world, settings.packing):
             began = time.monotonic()
