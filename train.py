@@ -27,9 +27,9 @@ from functools import partial
 
 import torch
 from accelerate.utils import set_seed
-from tqdm import tqdm
 
 from turngraph.configs.parse import parse_train_options
+from turngraph.configs.progress import progress
 from turngraph.configs.schema import Config
 from turngraph.data.batches.prefetch import Trial, fingerprint, steps
 from turngraph.data.batches.schedule import BatchSchedule, check_shared_evenly
@@ -57,8 +57,10 @@ TUNE_SEED = 1  # runs with different seeds are evaluated on the same questions
 def main(argv: Sequence[str] | None = None) -> None:
     """Train as the config says; write the checkpoints ``best`` and ``last``."""
     options, config = parse_train_options(sys.argv[1:] if argv is None else argv)
-    # a signal that arrives while data and model are loaded also stops the run
-    with StopRequest(config.training.max_minutes) as stop, process_group_ended():
+    # a signal that arrives while data and model are loaded also stops the run; a dry run has
+    # nothing to save, so that Ctrl-C ends it at once
+    stop = StopRequest(config.training.max_minutes)
+    with nullcontext() if options.dry_run else stop, process_group_ended():
         run_training(options, config, stop)
 
 
@@ -76,6 +78,7 @@ def run_training(options: Namespace, config: Config, stop: StopRequest) -> None:
     log_environment(config, accelerator)
     limit = answer_limit([*examples, *tune], settings.max_new_tokens)
     config = replace(config, training=replace(settings, max_new_tokens=limit))
+    logger.info("loading %s", config.model.base_model)
     run = Run(config, accelerator, GraphLM(config.model), builder, tune)
     check_lengths(run.model, examples, None)
     check_lengths(run.model, tune, limit)
@@ -171,6 +174,7 @@ def train_steps(
     schedule: BatchSchedule,
     indices: Sequence[int],
     stop: StopRequest,
+    name: str = "train",
 ) -> list[float]:
     """Run the training loop: forward, loss, backward, clip, step, log, evaluate, save.
 
@@ -180,23 +184,19 @@ def train_steps(
         schedule: assigns examples to the batches of each step.
         indices: steps to take, counted from 0.
         stop: checked after every step.
+        name: name of the progress bar.
 
     Returns:
         Seconds of each step, including the wait for its batches.
     """
-    settings, accelerator, progress = run.config.training, run.accelerator, run.progress
+    settings, accelerator = run.config.training, run.accelerator
     model, wrapped, optimizer = run.model, run.wrapped, run.optimizer
     rank, world, sharded = accelerator.process_index, accelerator.num_processes, is_sharded(model)
     assert optimizer is not None, "not prepared"
     step_seconds: list[float] = []
-    bar = tqdm(
-        total=schedule.num_steps,
-        initial=progress.step,
-        desc="train",
-        unit="step",
-        disable=not accelerator.is_local_main_process,
-    )
-    with bar:
+    initial, shown_here = run.progress.step, accelerator.is_local_main_process
+    total = initial + len(indices)
+    with progress(total, name, "steps", initial=initial, shown=shown_here) as bar:
         # a thread prefetches; a step is the same for any number of processes
         for step in steps(examples, schedule, indices, rank, world, settings.packing):
             began = time.monotonic()
@@ -229,20 +229,21 @@ def train_steps(
 
             # Log, evaluate, save.
             step_seconds.append(step.wait + time.monotonic() - began)
-            progress.step = step.index + 1
-            progress.seconds += step_seconds[-1]
+            run.progress.step = step.index + 1
+            run.progress.seconds += step_seconds[-1]
             bar.update()
-            if is_due(progress.step, settings.log_every):
+            if is_due(run.progress.step, settings.log_every):
                 values = run.step_values(
                     step, loss=step_loss, norm=float(norm), rate=rates[0], seconds=step_seconds[-1]
                 )
                 run.log(values)
                 bar.set_postfix(postfix(values), refresh=False)  # drawn with the next step
-            if run.tune and is_due(progress.step, settings.eval_every):
+            if run.tune and is_due(run.progress.step, settings.eval_every):
                 evaluate(run)
             if stops:
                 run.stop(stop)
-            if is_due(progress.step, settings.save_every) and progress.step < schedule.num_steps:
+            is_last = run.progress.step >= schedule.num_steps
+            if is_due(run.progress.step, settings.save_every) and not is_last:
                 run.save_last()
     return step_seconds
 
@@ -265,7 +266,7 @@ def evaluate(run: Run) -> None:
     Raises:
         ValueError: a question does not fit into the model or the memory.
     """
-    progress = run.progress
+    done = run.progress
     run.model.eval()
     try:
         records = answer_tune(run, run.tune)
@@ -278,12 +279,11 @@ def evaluate(run: Run) -> None:
         for name in ("hit_at_1", "hit_at_5")
     }
     values = hits | {"loss": tune_loss(run)}
-    progress.metrics = {"step": progress.step, "questions": len(records), **values}
+    done.metrics = {"step": done.step, "questions": len(records), **values}
     run.log({f"tune_{name}": value for name, value in values.items()})
-    logger.info("step %d, tune: %s", progress.step, tune_line(records, values["loss"]))
-    best = progress.best
-    if best is None or evaluation_key(progress.metrics) >= evaluation_key(best):
-        progress.best = progress.metrics
+    logger.info("step %d, tune: %s", done.step, tune_line(records, values["loss"]))
+    if done.best is None or evaluation_key(done.metrics) >= evaluation_key(done.best):
+        done.best = done.metrics
         run.save_best()
 
 
@@ -296,22 +296,23 @@ def answer_tune(run: Run, examples: Sequence[Example]) -> list[Json]:
         examples,
         batch_size=settings.eval_batch_size,
         max_new_tokens=settings.max_new_tokens or MAX_NEW_TOKENS,
+        desc="evaluate",
     )
 
 
 def finish(run: Run) -> None:
     """Evaluate unless the last step was evaluated, and save ``last``."""
-    progress = run.progress
-    if not progress.finished:
+    done = run.progress
+    if not done.finished:
         run.open_log()
-        if run.tune and progress.metrics.get("step") != progress.step:
+        if run.tune and done.metrics.get("step") != done.step:
             run.save_last()  # the evaluation may fail
             evaluate(run)
-        if progress.best is None:
+        if done.best is None:
             run.save_best()
-        progress.finished = True
+        done.finished = True
         run.save_last()
-    logger.info("done; best on tune: %s", progress.best)
+    logger.info("done; best on tune: %s", done.best)
     command = ["turngraph", "answer", "--checkpoint", str(run.output / "best")]
     command += ["--input", run.config.data.tune or run.config.data.train or "QUESTIONS.jsonl"]
     command += ["--output", str(run.output / "answers.jsonl")]
@@ -333,7 +334,7 @@ def dry_run(run: Run, examples: list[Example]) -> None:
     trial = Trial(schedule, examples)
     silent = replace(settings, log_every=sys.maxsize, eval_every=None, save_every=None)
     run.config = replace(run.config, training=silent)
-    trial.times = train_steps(run, examples, schedule, trial.indices, StopRequest())
+    trial.times = train_steps(run, examples, schedule, trial.indices, StopRequest(), name="dry run")
     began = time.monotonic()
     sample = run.tune[: settings.eval_batch_size * run.accelerator.num_processes]
     run.model.eval()

@@ -79,6 +79,7 @@ def sentence_encoder(
         find_on_hub(name)
         if not trust:
             _check_modules(name, Path(path))
+        logger.info("loading the sentence encoder %s", name)
         try:
             return SentenceTransformer(path, device=device, trust_remote_code=trust)
         except (OSError, ValueError) as error:
@@ -128,7 +129,8 @@ def local_folder(name: str) -> Path | None:
 def find_on_hub(name: str) -> None:
     """Check once that a model is on the hub, unless it is a folder or in the hub's cache.
 
-    transformers would retry for a minute where the hub cannot be reached.
+    transformers would retry for a minute where the hub cannot be reached. A log line says that
+    the hub is asked: for a model of its cache too, as transformers asks whether that has changed.
 
     Raises:
         ValueError: the hub cannot be reached, or has no such model.
@@ -136,11 +138,14 @@ def find_on_hub(name: str) -> None:
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-    if constants.HF_HUB_OFFLINE or local_folder(name) is not None:
+    if constants.HF_HUB_OFFLINE or Path(resolve_model(name)).is_dir():
+        return
+    is_cached = local_folder(name) is not None
+    _log_looking(name, constants.ENDPOINT, is_cached)
+    if is_cached:
         return
     # HTTP errors inherit from those of the HTTP library that this version of the client uses
     failures: tuple[type[Exception], ...] = (OSError, *HfHubHTTPError.__bases__)
-    logger.info("looking for %s on the hub, %s", name, constants.ENDPOINT)
     try:
         HfApi().model_info(name, timeout=HUB_SECONDS)
     except HFValidationError:
@@ -152,6 +157,12 @@ def find_on_hub(name: str) -> None:
     else:
         return
     raise ValueError(f"model {name!r}: {where_looked(name)}: {reason}")
+
+
+@cache  # a run needs the same model in several places
+def _log_looking(name: str, hub: str, is_cached: bool) -> None:
+    offline = "; it is in the cache, and HF_HUB_OFFLINE=1 asks no hub" if is_cached else ""
+    logger.info("looking for %s on the hub, %s%s", name, hub, offline)
 
 
 def where_looked(name: str) -> str:

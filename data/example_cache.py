@@ -26,9 +26,9 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
-from tqdm import tqdm
 
 from turngraph.configs.models import cache_folder, local_folder
+from turngraph.configs.progress import progress
 from turngraph.configs.schema import EDGE_TYPES, DataConfig
 from turngraph.data.embedding import cached
 from turngraph.data.entities import complete_entities
@@ -224,8 +224,8 @@ def build(
     rows: dict[int, list[Arrays]] = {}
     counts: Counter[str] = Counter()
     try:
-        desc, unit = f"graphs of {name}", " conversations"
-        with closing(results), tqdm(total=len(chosen), desc=desc, unit=unit) as bar:
+        shown = progress(len(chosen), f"graphs of {name}", "conversations")
+        with closing(results), shown as bar:
             for found, counted in results:
                 rows |= found
                 counts += counted

@@ -12,6 +12,7 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from torch import Tensor
 
+from turngraph.configs.progress import progress
 from turngraph.data.batches.collate import Batch, candidate_entities, collate
 from turngraph.data.examples import Example
 from turngraph.data.json_fields import Json
@@ -85,10 +86,12 @@ def answer_together(
     batch_size: int | None = None,
     max_new_tokens: int = MAX_NEW_TOKENS,
     batch_tokens: int | None = None,
+    desc: str = "",
 ) -> list[Json]:
     """Return the prediction records of examples, in their order; the processes share the work.
 
-    All processes must call it with the same examples; each gets all records.
+    All processes must call it with the same examples; each gets all records. ``desc`` names a
+    progress bar; without one there is none.
 
     Raises:
         ValueError: a prompt is too long for the model, or a batch too large for the memory.
@@ -97,8 +100,11 @@ def answer_together(
         batch_tokens = ANSWER_TOKENS
     batching = Batching(max_new_tokens, batch_tokens, batch_size)
     records: dict[int, Json] = {}
-    for found in answer_batches(model, prompt, examples, batching):
-        records |= found
+    shown = bool(desc) and PartialState().is_local_main_process
+    with progress(len(examples), desc, "questions", shown=shown) as bar:
+        for found in answer_batches(model, prompt, examples, batching):
+            records |= found
+            bar.update(len(found))
     return [records[index] for index in range(len(examples))]
 
 

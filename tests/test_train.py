@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
+import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +23,7 @@ from turngraph.configs.schema import Config, DataConfig, EncoderConfig, ModelCon
 from turngraph.data.batches.collate import collate
 from turngraph.data.batches.prefetch import Trial
 from turngraph.data.batches.schedule import BatchSchedule
-from turngraph.data.cli import StopRequest
+from turngraph.data.cli import StopRequest, run_cli
 from turngraph.data.examples import Example
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.types import Answer, Conversation, Turn
@@ -287,6 +289,50 @@ def test_a_dry_run_says_what_a_run_needs_and_writes_nothing(
     assert "30 of 2 batches; 1.0 examples a batch, 0.0 % padding" in said
     assert re.search(r"time +[\d.]+ min: training .* tokens/s\), 5 evaluation", said)
     assert re.search(r"peak [\d.]+ GiB of [\d.]+ GiB: fits", said)
+
+
+def test_what_takes_long_says_what_it_does(
+    tiny_data: Path, tiny_folder: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Standard error is no terminal here: each bar is a line at its start and one at its end."""
+    changes = {"training__max_steps": 30, "training__num_epochs": 9}
+    argv = options(tiny_folder, tiny_data, tmp_path / "out", **changes)
+    with caplog.at_level(logging.INFO):
+        train.main([*argv, "--dry_run"])
+    said = [record.getMessage() for record in caplog.records]
+    assert f"loading {tiny_folder}" in said
+    assert any(re.fullmatch(r"graphs of train.jsonl: \d+ conversations", line) for line in said)
+    assert "dry run: 11 steps" in said
+    begin, end = said.index("dry run: 11 steps"), len(said) - 1
+    assert any(line.startswith("dry run: done in") for line in said[begin:])
+    assert any(re.fullmatch(r"evaluate: \d+ questions", line) for line in said[begin:end])
+    assert not any(line.startswith("train:") for line in said)
+
+
+def test_ctrl_c_ends_a_dry_run_at_once(
+    tiny_data: Path,
+    tiny_folder: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    steps: list[int] = []
+
+    def interrupted(*_: object) -> list[float]:
+        steps.append(len(steps))
+        signal.raise_signal(signal.SIGINT)
+        return [1e-3]
+
+    monkeypatch.setattr(train, "set_rates", interrupted)
+    argv = [*options(tiny_folder, tiny_data, tmp_path / "out"), "--dry_run"]
+    with pytest.raises(SystemExit) as ended:
+        run_cli(lambda: train.main(argv))
+    assert (ended.value.code, steps) == (130, [0])
+    written = capfd.readouterr()
+    assert written.err.splitlines()[-1] == "stopped"
+    assert "saved" not in written.err
+    assert written.out == ""
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("limit", [60, 10])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from turngraph.data.batches.collate import collate
 from turngraph.data.json_fields import Json
@@ -25,7 +27,9 @@ def tune_loss(run: Run) -> float:
     accelerator, size = run.accelerator, run.config.training.eval_batch_size
     batches = [run.tune[start : start + size] for start in range(0, len(run.tune), size)]
     total = torch.zeros((), device=accelerator.device)
-    for start in range(0, len(batches), accelerator.num_processes):
+    starts = range(0, len(batches), accelerator.num_processes)
+    shown = accelerator.is_local_main_process and sys.stderr.isatty()
+    for start in tqdm(starts, desc="loss on tune", delay=2, leave=False, disable=not shown):
         share = batches[start : start + accelerator.num_processes]
         # a sharded model needs all processes in every batch: idle ones repeat the first
         index = accelerator.process_index if accelerator.process_index < len(share) else None

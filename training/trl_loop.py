@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from datasets import Dataset
 from huggingface_hub import constants
-from tqdm import tqdm
 from transformers import (
     PreTrainedTokenizerBase,
     TrainerCallback,
@@ -27,6 +26,7 @@ from transformers import (
 )
 from trl import SFTConfig, SFTTrainer
 
+from turngraph.configs.progress import track
 from turngraph.configs.schema import Config
 from turngraph.data.batches.collate import collate
 from turngraph.data.batches.schedule import BatchSchedule
@@ -138,7 +138,7 @@ def ids_and_labels(example: Example) -> dict[str, list[int]]:
 
 def training_set(examples: Sequence[Example], schedule: BatchSchedule) -> Dataset:
     """Return the examples in the order of our loop, epoch after epoch."""
-    rows = [ids_and_labels(example) for example in tqdm(examples, desc="ids and labels")]
+    rows = [ids_and_labels(example) for example in track(examples, "ids and labels", "examples")]
     steps = map(schedule.step, range(schedule.num_steps))
     return Dataset.from_list(rows).select([i for step in steps for batch in step for i in batch])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Container, Iterator
 from urllib.parse import unquote
 
@@ -17,6 +18,13 @@ BLOCKS = frozenset(
 )
 BOLD = frozenset({"b", "strong"})
 _GROUPS = frozenset({"thead", "tbody", "tfoot"})
+MAX_DEPTH = 1000
+"""Open elements of one name; a browser's limit is 512 for all."""
+_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)")
+_CLOSED_BY_ITSELF = frozenset(
+    "area base br col embed hr img input link meta param source track wbr p li dt dd option tr td "
+    "th thead tbody tfoot colgroup".split()
+)
 _NAMESPACES = re.compile(
     r"(?:File|Image|Media|Category|Help|Portal|Special|Template|Wikipedia|Talk|User|Book)"
     r"(?:[_ ]talk)?:",
@@ -28,6 +36,22 @@ _MISSING_PAGE = " (page does not exist)"
 _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200e\u200f\u2060\ufeff"))
 _NO_COMMA_AFTER = " ,;:([–—-/&.!?"
 _NO_COMMA_BEFORE = ",;:.)]([–—-/&"
+
+
+def is_nested_deep(html: str) -> bool:
+    """Return whether elements are nested so deep that a parser takes quadratic time for them.
+
+    An open element of each name is counted; those that a parser closes by itself are not.
+    """
+    depths: Counter[str] = Counter()
+    for match in _TAG.finditer(html):
+        name = match[2].lower()
+        if name in _CLOSED_BY_ITSELF:
+            continue
+        depths[name] = max(depths[name] + (-1 if match[1] else 1), 0)
+        if depths[name] > MAX_DEPTH:
+            return True
+    return False
 
 
 def children(node: LexborNode) -> Iterator[LexborNode]:

@@ -236,22 +236,36 @@ def test_equal_names_in_different_files_are_one_entity(tmp_path: Path) -> None:
 def test_files_come_in_order_and_others_are_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    save(tmp_path, two_txt="Two.", a__one_txt="One.", x_bin=b"\xff", sub__y_pdf="", e_md="\n")
+    save(tmp_path, two_txt="Two.", a__one_txt="One.", x_bin=b"\xff", sub__y_png="", e_md="\n")
+    save(
+        tmp_path,
+        z_csv="",
+        bad_csv="A,B\n1,2,3\n",
+        k_txt="Мост через реку был построен.".encode("koi8-r"),
+    )
     with caplog.at_level(logging.INFO):
         passages = read_folder(tmp_path)
-    assert [passage.id for passage in passages] == ["a/one.txt#0", "two.txt#0"]
+    names = ["a/one.txt#0", "k.txt#0", "two.txt#0"]
+    assert [passage.id for passage in passages] == names
     for message in (
-        "2 files of other kinds not read: sub/y.pdf, x.bin",
-        "1 files have nothing to read in them: e.md",
-        "3 files: 1 .md, 2 .txt",
-        "2 passages: 2 text",
-        "found 2 entities in 2 passages",
+        "2 files of other kinds not read: sub/y.png, x.bin",
+        f"skipped {tmp_path}/e.md: nothing to read in it",
+        f"skipped {tmp_path}/z.csv: empty",
+        f"skipped {tmp_path}/bad.csv, line 2: broken CSV: 3 cells under 2 headers",
+        "3 files skipped: broken CSV (1), nothing to read in it (1), empty (1)",
+        "1 files in other encodings: k.txt (koi8-r)",
+        "3 files read: 3 .txt",
+        "3 passages: 3 text",
+        "found 3 entities in 3 passages",
     ):
         assert message in caplog.text
 
 
 BAD = {
-    "not UTF-8": ("b_md", b"fine\nna\xefve\n", "b.md, line 2: not UTF-8 at byte 8"),
+    "not UTF-8": ("b_md", "né à Évian\nna".encode() + b"\xefve\n", "b.md, line 2: broken UTF-8: "),
+    "no text": ("b_txt", bytes(range(256)), "b.txt: binary data, no text"),
+    "empty": ("b_html", b"", "b.html: empty"),
+    "nothing": ("b_md", "\n", "b.md: nothing to read in it"),
     "open quote": ("b_csv", 'A,B\n1,2\n"3,4\n5,6\n', "b.csv, line 4: broken CSV: unexpected end"),
     "quote inside": ("b_csv", 'A,B\n"1"x,2\n', "b.csv, line 2: broken CSV: ',' expected after"),
     "too many cells": ("b_csv", "A,B\n1,2\n1,2,3\n", "b.csv, line 3: broken CSV: 3 cells under 2"),
@@ -259,11 +273,12 @@ BAD = {
 
 
 @pytest.mark.parametrize(("name", "content", "message"), BAD.values(), ids=BAD.keys())
-def test_a_file_that_cannot_be_read_is_an_error_and_nothing_is_written(
+def test_a_file_that_cannot_be_read_is_skipped_or_with_strict_an_error(
     tmp_path: Path, name: str, content: str | bytes, message: str
 ) -> None:
     folder = save(tmp_path / "in", a_txt="Fine.", **{name: content})
     output = tmp_path / "pool.jsonl"
+    root = Path(__file__).parents[3]
     command = [
         sys.executable,
         "-m",
@@ -273,8 +288,12 @@ def test_a_file_that_cannot_be_read_is_an_error_and_nothing_is_written(
         "--output",
         str(output),
     ]
-    root = Path(__file__).parents[3]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=root, check=False)
+    lenient = subprocess.run(command, capture_output=True, text=True, cwd=root, check=True)
+    assert f"WARNING skipped {folder}/{message}" in lenient.stderr
+    assert [passage.id for passage in read_pool(output)] == ["a.txt#0"]
+    output.unlink()
+    strict = [*command, "--strict"]
+    done = subprocess.run(strict, capture_output=True, text=True, cwd=root, check=False)
     assert done.returncode == 2
     assert f"error: {folder}/{message}" in done.stderr.splitlines()[-1]
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
@@ -285,6 +304,8 @@ def test_a_folder_with_nothing_to_read_is_an_error(tmp_path: Path) -> None:
         read_folder(tmp_path / "no")
     with pytest.raises(ValueError, match=r"no file with one of \.txt, \.md"):
         read_folder(save(tmp_path, a_bin=""))
+    with pytest.raises(ValueError, match=r"none of its files can be read; first: .*a\.csv: empty"):
+        read_folder(save(tmp_path, a_csv=""))
 
 
 def test_command_line(tmp_path: Path) -> None:
@@ -296,7 +317,7 @@ def test_command_line(tmp_path: Path) -> None:
 def test_a_cell_that_is_too_large_is_named(tmp_path: Path) -> None:
     save(tmp_path, big_csv="a,b\n1,2\n" + "x" * 140_000 + ",3\n")
     with pytest.raises(ValueError, match=r"big.csv, line \d: broken CSV: field larger"):
-        read_folder(tmp_path)
+        read_folder(tmp_path, strict=True)
 
 
 @pytest.mark.parametrize(

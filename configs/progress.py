@@ -1,0 +1,54 @@
+"""Shows the progress of what takes longer than a few seconds: a bar, or two lines in a log."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from tqdm import tqdm
+
+logger = logging.getLogger(__name__)
+Item = TypeVar("Item")
+
+
+@contextmanager
+def progress(
+    total: int, desc: str, unit: str, *, initial: int = 0, shown: bool = True, delay: float = 0
+) -> Iterator[tqdm[Any]]:
+    """Show a progress bar; where standard error is no terminal, log a line at start and end.
+
+    Args:
+        total: steps of the whole.
+        desc: what is done.
+        unit: what a step is, in the plural.
+        initial: steps done before.
+        shown: False in processes beside the main one.
+        delay: seconds after which the bar appears.
+    """
+    on_terminal = sys.stderr.isatty()
+    in_log, began = shown and not on_terminal, time.monotonic()
+    if in_log:
+        logger.info("%s: %d %s", desc, total - initial, unit)
+    with tqdm(
+        total=total,
+        initial=initial,
+        desc=desc,
+        unit=f" {unit}",
+        delay=delay,
+        disable=not (shown and on_terminal),
+    ) as bar:
+        yield bar
+    if in_log:
+        logger.info("%s: done in %.1f s", desc, time.monotonic() - began)
+
+
+def track(items: Sequence[Item], desc: str, unit: str, *, delay: float = 0) -> Iterator[Item]:
+    """Yield items with a progress bar, as ``progress`` shows it."""
+    with progress(len(items), desc, unit, delay=delay) as bar:
+        for item in items:
+            yield item
+            bar.update()

@@ -1,0 +1,94 @@
+"""Collects the passages of one document, and says why a document cannot be read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from turngraph.configs.extras import extra
+from turngraph.data.entities import entity_of
+from turngraph.data.json_fields import Location
+from turngraph.data.linearise import linearise_row, linearise_sentence, split_sentences
+from turngraph.data.types import Evidence, Source
+
+
+class Unreadable(ValueError):
+    """A file that cannot be read, or that nothing can be read from.
+
+    Args:
+        path: the file.
+        reason: in a few words that other files share, for counting.
+        detail: what is peculiar to this file.
+        line: where in it, if that is known.
+    """
+
+    def __init__(
+        self, path: str | Path, reason: str, detail: str = "", line: int | None = None
+    ) -> None:
+        message = f"{reason}: {detail}" if detail else reason
+        super().__init__(str(Location(shown(path), line).error(message)))
+        self.reason = reason
+
+
+@contextmanager
+def documents_extra(path: Path, kind: str) -> Iterator[None]:
+    """Report a failed import of a library that reads one kind of documents.
+
+    Raises:
+        Unreadable: it is not installed; says what to install.
+    """
+    try:
+        with extra("documents", f"{kind} need"):
+            yield
+    except ValueError as error:
+        raise Unreadable(path, str(error)) from None
+
+
+def shown(path: str | Path) -> str:
+    r"""Return a path as text; bytes of its name that are not UTF-8 become ``\xe9``."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def title_of(path: Path) -> str:
+    """Return the title of a document that has none of its own: its name without the ending."""
+    return shown(path.stem)
+
+
+@dataclass
+class Document:
+    """Passages of one document; names among its words are entities.
+
+    Args:
+        title: what every passage begins with.
+        section: the heading above what is added next.
+        place: where in the document that stands, such as "page 3"; it becomes a passage's id.
+    """
+
+    title: str
+    section: str = ""
+    place: str = ""
+    passages: list[Evidence] = field(default_factory=list)
+
+    def add(self, text: str, source: Source, names: Sequence[str]) -> None:
+        """Add a linearised passage with its entities: the title, and ``names``."""
+        found = [entity_of(name) for name in (self.title, *names)]
+        entities = {entity.id: entity for entity in found if entity is not None}
+        self.passages.append(Evidence(self.place, text, source, tuple(entities.values())))
+
+    def sentences(self, text: str, links: Sequence[str] = (), section: str = "") -> None:
+        """Add the sentences of a text, each with the links in it."""
+        for sentence in split_sentences(" ".join(text.split())):
+            if any(map(str.isalnum, sentence)):
+                names = [link for link in links if link in sentence]
+                self.add(linearise_sentence(self.title, sentence, section), "text", names)
+
+    def row(self, headers: list[str], cells: list[str], links: Sequence[str] = ()) -> None:
+        """Add a row; short rows are padded, and cells without a header are added as they are."""
+        width = max(len(headers), len(cells))
+        headers = headers + [""] * (width - len(headers))
+        cells = cells + [""] * (width - len(cells))
+        text = linearise_row(self.title, headers, cells, self.section or None)
+        self.add(text, "table", [*links, *filter(None, cells)])

@@ -1,0 +1,254 @@
+"""Reads one document: text, Markdown, HTML, CSV, PDF or Word, as passages.
+
+Every passage begins with its document's title: the first heading, else ``<title>``, else the name.
+Sentences, list items and code blocks become text, and table rows become rows with their headers.
+The ``key: value`` lines at the head of a Markdown file become infobox rows.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import re
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from selectolax.lexbor import LexborHTMLParser
+
+from turngraph.data.linearise import linearise_infobox, linearise_sentence, split_sentences
+from turngraph.data.normalise import normalise_value
+from turngraph.data.sources.boilerplate import remove_boilerplate
+from turngraph.data.sources.document import Document, Unreadable, shown, title_of
+from turngraph.data.sources.html_text import is_nested_deep
+from turngraph.data.sources.markdown import Block, blocks, front_matter
+from turngraph.data.sources.page_entities import VALUE
+from turngraph.data.sources.pdf import read_pdf
+from turngraph.data.sources.text_encoding import decode
+from turngraph.data.sources.wikipage import read_page
+from turngraph.data.sources.word import read_word
+from turngraph.data.types import Entity, Evidence
+
+logger = logging.getLogger(__name__)
+
+TOO_DEEP = "nested too deep to be read"
+FIRST_ROWS = 20
+LONGEST_SENTENCE = 500
+"""In characters. Lines that would form a longer sentence are read as one passage each."""
+MAX_BYTES = 256 << 20
+"""Size of the largest file that is read."""
+MAX_HTML_BYTES = 32 << 20
+"""Size of the largest page: its tree takes many times the page's size."""
+
+
+@dataclass(frozen=True)
+class ReadFile:
+    """A document that was read.
+
+    Args:
+        passages: in their order, with what ``Document.place`` says as their ids.
+        encoding: of a text file; None: it is not text, or UTF-8.
+    """
+
+    passages: list[Evidence]
+    encoding: str | None = None
+
+
+def read_document(path: Path) -> ReadFile:
+    """Read the passages of one file, with its title, links and cells.
+
+    Raises:
+        Unreadable: the file cannot be read, or nothing is in it; the message names it.
+    """
+    raw = _content(path)
+    suffix = path.suffix.lower()
+    encoding: str | None = None
+    if suffix in BINARY_READERS:
+        passages = BINARY_READERS[suffix](raw, path)
+    else:
+        text, encoding = decode(raw, path, is_html=suffix in HTML)
+        if suffix in (*HTML, ".md") and is_nested_deep(text):
+            raise Unreadable(path, TOO_DEEP)
+        passages = TEXT_READERS[suffix](text.replace("\r\n", "\n"), path)
+    if not passages:
+        raise Unreadable(path, "nothing to read in it")
+    return ReadFile(passages, encoding if encoding != "utf-8" else None)
+
+
+def read_file(path: Path) -> list[Evidence]:
+    """Read the passages of one file, with ids "file.md#12" and "file.pdf, page 3#12".
+
+    Raises:
+        Unreadable: the file cannot be read, or nothing is in it; the message names it.
+    """
+    found = read_document(path)
+    if found.encoding is not None:
+        logger.info("%s: read as %s", shown(path), found.encoding)
+    return with_ids(found.passages, shown(path.name))
+
+
+def with_ids(passages: Sequence[Evidence], name: str) -> list[Evidence]:
+    """Return the passages of a document with ids that name it."""
+    names = (f"{name}, {passage.id}" if passage.id else name for passage in passages)
+    pairs = zip(passages, names, strict=True)
+    return [replace(passage, id=f"{of}#{index}") for index, (passage, of) in enumerate(pairs)]
+
+
+def _content(path: Path) -> bytes:
+    limit = MAX_HTML_BYTES if path.suffix.lower() in HTML else MAX_BYTES
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
+            raise Unreadable(path, "not a regular file")
+        if status.st_size > limit:
+            size = f"{status.st_size >> 20} MiB, at most {limit >> 20} are read"
+            raise Unreadable(path, "too large", size)
+        raw = path.read_bytes()
+    except OSError as error:
+        raise Unreadable(path, "cannot be read", error.strerror or str(error)) from None
+    if not raw:
+        raise Unreadable(path, "empty")
+    return raw
+
+
+def _read_text(text: str, path: Path) -> list[Evidence]:
+    document = Document(title_of(path))
+    for paragraph in re.split(r"\n\s*\n", text):
+        longest = max(map(len, split_sentences(" ".join(paragraph.split()))), default=0)
+        for part in [paragraph] if longest <= LONGEST_SENTENCE else paragraph.split("\n"):
+            document.sentences(part)
+    return document.passages
+
+
+def _read_html(text: str, path: Path) -> list[Evidence]:
+    tree = LexborHTMLParser(text)
+    heads = (tree.css_first(tag) for tag in ("h1", "title"))
+    titles = [" ".join(head.text().split()) for head in heads if head is not None]
+    title = next(filter(None, titles), title_of(path))
+    try:
+        num_left_out = remove_boilerplate(tree, shown(path))
+    except RecursionError:
+        raise Unreadable(path, TOO_DEEP) from None
+    return _passages_of_page(tree, title, path, num_left_out)
+
+
+def _passages_of_page(
+    tree: LexborHTMLParser, title: str, path: Path, num_left_out: int = 0
+) -> list[Evidence]:
+    head = tree.css_first("h1")
+    if head is not None and " ".join(head.text().split()) == title:
+        head.decompose()  # every passage begins with it, so it is no section of its own
+    try:
+        page = read_page(tree.html or "", title, shown(path))
+    except ValueError:
+        raise Unreadable(path, TOO_DEEP) from None
+    counts = {"texts of navigation and other boilerplate": num_left_out, **page.left_out}
+    if left_out := ", ".join(f"{n} {kind}" for kind, n in counts.items() if n):
+        logger.info("%s: left out by choice: %s", shown(path), left_out)
+    return [replace(_with_plain_ids(passage), id="") for passage in page.evidence]
+
+
+def _with_plain_ids(passage: Evidence) -> Evidence:
+    """Replace a page's own ids by names, which mean the same in every file."""
+    entities: dict[str, Entity] = {}
+    for entity in passage.entities:
+        id_ = normalise_value(entity.id.removeprefix(VALUE))
+        entities.setdefault(id_, replace(entity, id=id_))
+    return replace(passage, entities=tuple(entities.values()))
+
+
+def _read_word(raw: bytes, path: Path) -> list[Evidence]:
+    tree, title = read_word(raw, path)
+    return _passages_of_page(tree, title or title_of(path), path)
+
+
+def _read_csv(text: str, path: Path) -> list[Evidence]:
+    document = Document(title_of(path))
+    headers: list[str] = []
+    reader = None
+    try:
+        delimiter = "\t" if path.suffix.lower() == ".tsv" else _delimiter(text)
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        for cells in reader:
+            cells = [" ".join(cell.split()) for cell in cells]
+            if any(cells[len(headers) :]) and headers:
+                width = f"{len(cells)} cells under {len(headers)} headers"
+                raise Unreadable(path, "broken CSV", width, reader.line_num)
+            if headers and any(cells):
+                document.row(headers, cells[: len(headers)])
+            elif not headers and any(cells):
+                headers = cells
+    except csv.Error as error:
+        line = max(reader.line_num, 1) if reader else 1
+        raise Unreadable(path, "broken CSV", str(error), line) from None
+    return document.passages
+
+
+def _delimiter(text: str) -> str:
+    """Return comma or semicolon: the one that gives the first rows equally many, or more, cells.
+
+    If both do, as in ``Price (EUR, net);Number`` over ``1,50;3``, the comma belongs to numbers.
+    """
+
+    def widths(delimiter: str) -> list[int]:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        rows = (cells for cells in reader if any(cells))
+        return [len(cells) for cells in islice(rows, FIRST_ROWS)] or [0]
+
+    def fit(delimiter: str) -> tuple[bool, int, bool]:
+        header, *rows = widths(delimiter)
+        fits = header > 1 and rows.count(header) == len(rows)
+        return fits, header, (delimiter == ";") == fits
+
+    return max((",", ";"), key=fit)
+
+
+def _read_markdown(text: str, path: Path) -> list[Evidence]:
+    facts, text = front_matter(text)
+    found = list(blocks(text))
+    given = [value for key, value in facts if key.lower() == "title"]
+    heads = [block.text[0] for block in found if block.kind == "heading"]
+    document = Document(next(filter(None, given + heads), title_of(path)))
+    for key, value in facts:
+        if key.lower() != "title":
+            document.add(linearise_infobox(document.title, key, value), "infobox", [value])
+    for block in found:
+        _add_block(document, block)
+    return document.passages
+
+
+def _add_block(document: Document, block: Block) -> None:
+    text, links = block.text
+    if block.kind == "heading":
+        document.section = text if text != document.title else ""
+    elif block.kind == "code":
+        if text:
+            document.add(linearise_sentence(document.title, text, document.section), "text", [])
+    elif block.kind == "table":
+        header, *rows = block.rows
+        for row in rows:
+            names = [link for _, found in row for link in found]
+            if any(text for text, _ in row):
+                document.row([text for text, _ in header], [text for text, _ in row], names)
+    else:
+        document.sentences(text, links, document.section if block.kind == "item" else "")
+
+
+HTML = (".html", ".htm")
+TEXT_READERS: dict[str, Callable[[str, Path], list[Evidence]]] = {
+    ".txt": _read_text,
+    ".md": _read_markdown,
+    **dict.fromkeys(HTML, _read_html),
+    ".csv": _read_csv,
+    ".tsv": _read_csv,
+}
+BINARY_READERS: dict[str, Callable[[bytes, Path], list[Evidence]]] = {
+    ".pdf": partial(read_pdf, longest_sentence=LONGEST_SENTENCE),
+    ".docx": _read_word,
+}
+SUFFIXES = (*TEXT_READERS, *BINARY_READERS)
+"""How the names of files that can be read end."""

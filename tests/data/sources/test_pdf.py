@@ -1,0 +1,200 @@
+"""PDF files as evidence: pages, hyphens, running heads, and files that hold nothing to read."""
+
+from __future__ import annotations
+
+import io
+import logging
+import zlib
+from pathlib import Path
+
+import pypdf
+import pytest
+
+from turngraph.data.sources import pdf as module
+from turngraph.data.sources.document import Unreadable
+from turngraph.data.sources.readers import read_file
+from turngraph.data.types import Evidence
+from turngraph.inference.evidence import read_evidence
+from turngraph.tests.data.sources.made_documents import (
+    docx,
+    paragraph,
+    pdf,
+    pdf_of_page,
+    pdf_of_texts,
+    stream,
+)
+
+REPORT = (
+    "Yearly report - page 1\nThe bridge was re-\nbuilt in 1920 by the city.\nIt is well-\nknown. "
+    "A well-known toll",
+    "Yearly report - page 2\nof two crowns was paid in the years 1925-\n1950.",
+    "Yearly report - page 3\nThe end.",
+)
+
+
+def read(folder: Path, content: bytes, name: str = "file.pdf") -> list[Evidence]:
+    (folder / name).write_bytes(content)
+    return read_file(folder / name)
+
+
+def texts(folder: Path, *pages: str, title: str = "") -> list[str]:
+    return [passage.text for passage in read(folder, pdf_of_texts(pages, title))]
+
+
+def test_sentences_name_the_page_that_they_begin_on(tmp_path: Path) -> None:
+    found = read(tmp_path, pdf_of_texts(REPORT, "The bridge"))
+    assert [(passage.id, passage.text) for passage in found] == [
+        ("file.pdf, page 1#0", "The bridge, The bridge was rebuilt in 1920 by the city."),
+        ("file.pdf, page 1#1", "The bridge, It is well-known."),
+        (
+            "file.pdf, page 1#2",
+            "The bridge, A well-known toll of two crowns was paid in the years 1925-1950.",
+        ),
+        ("file.pdf, page 3#3", "The bridge, The end."),
+    ]
+    assert {passage.source for passage in found} == {"text"}
+    assert [entity.label for entity in found[0].entities] == ["The bridge"]
+
+
+@pytest.mark.parametrize(
+    "title", ["", "Microsoft Word - report.doc", "untitled", "report_final.indd"]
+)
+def test_a_title_that_is_a_file_name_gives_way_to_the_name(tmp_path: Path, title: str) -> None:
+    assert texts(tmp_path, "Lima is old.", title=title) == ["file, Lima is old."]
+
+
+def test_lines_that_most_pages_share_are_left_out_and_others_stay(tmp_path: Path) -> None:
+    pages = [f"Part {n}\nOn day {n} it rained.\n{n}" for n in range(1, 5)]
+    assert texts(tmp_path, *pages) == [f"file, On day {n} it rained." for n in range(1, 5)]
+    assert len(texts(tmp_path, "Rain.", "Rain.", "Rain.")) == 3
+    assert texts(tmp_path, "A head\nOne.", "A head\nTwo.")[0] == "file, A head One."
+
+
+def test_lines_without_full_stops_are_passages_of_their_own(tmp_path: Path) -> None:
+    lines = [f"{n} rooms with a view of the lake" for n in range(40)]
+    assert texts(tmp_path, "\n".join(lines)) == [f"file, {line}" for line in lines]
+
+
+def test_pages_without_text_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert texts(tmp_path, "One.", "", "Three.") == ["file, One.", "file, Three."]
+    assert "file.pdf: 1 of 3 pages hold no text" in caplog.text
+
+
+def image_only() -> bytes:
+    form = "/Type/XObject/Subtype/Image/Width 1/Height 1/ColorSpace/DeviceGray/BitsPerComponent 8"
+    page = "/Resources<</XObject<</I 4 0 R>>>>/Contents 5 0 R"
+    return pdf_of_page(page, stream(b"\0", form), stream("/I Do"))
+
+
+def encrypted(password: str, algorithm: str = "AES-256") -> bytes:
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(pdf_of_texts(["Lima is old."])))
+    writer.encrypt(user_password=password, owner_password="owner", algorithm=algorithm)
+    out = io.BytesIO()
+    writer.write(out)
+    return out.getvalue()
+
+
+def forms_in_forms(depth: int) -> bytes:
+    """Each form draws the next 20 times: 20^depth operations in a file of some thousand bytes."""
+    kind = "/Type/XObject/Subtype/Form/BBox[0 0 9 9]"
+    forms = [
+        stream("/F Do " * 20, f"{kind}/Resources<</XObject<</F {i + 6} 0 R>>>>")
+        for i in range(depth)
+    ]
+    page = "/Resources<</XObject<</F 5 0 R>>>>/Contents 4 0 R"
+    return pdf_of_page(page, stream("/F Do"), *forms, stream("BT (x) Tj ET", kind))
+
+
+CATALOGUE = "<</Type/Catalog/Pages 2 0 R>>"
+UNREADABLE = {
+    "image": (image_only(), "holds images only, no text"),
+    "blank": (pdf_of_texts([""]), "holds no text"),
+    "password": (encrypted("secret"), "encrypted: a password is needed"),
+    "no pdf": (b"hello", "broken PDF"),
+    "cut": (pdf_of_texts(["Lima."])[:200], "broken PDF"),
+    "pages in a circle": (
+        pdf([CATALOGUE, "<</Type/Pages/Count 1000000/Kids[2 0 R 2 0 R]>>"]),
+        "broken PDF",
+    ),
+    "deep pages": (
+        pdf(
+            [
+                CATALOGUE,
+                *(f"<</Type/Pages/Count 1/Kids[{i + 3} 0 R]>>" for i in range(2000)),
+                "<</Type/Page>>",
+            ]
+        ),
+        "broken PDF",
+    ),
+    "deep array": (
+        pdf([f"<</Type/Catalog/X {'[' * 50_000}{']' * 50_000}>>", "<</Kids[]>>"]),
+        "broken PDF",
+    ),
+    "forms in forms": (forms_in_forms(20), "holds no text"),
+    "a form in itself": (
+        pdf_of_page(
+            "/Resources<</XObject<</F 5 0 R>>>>/Contents 4 0 R",
+            stream("/F Do"),
+            stream(
+                "/F Do /F Do",
+                "/Type/XObject/Subtype/Form/BBox[0 0 9 9]/Resources<</XObject<</F 5 0 R>>>>",
+            ),
+        ),
+        "holds no text",
+    ),
+    "bomb": (
+        pdf_of_page(
+            "/Contents 4 0 R", stream(zlib.compress(bytes(1 << 27)), "/Filter/FlateDecode")
+        ),
+        "broken PDF",
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "reason"), UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_what_cannot_be_read_says_why(tmp_path: Path, content: bytes, reason: str) -> None:
+    with pytest.raises(Unreadable) as caught:
+        read(tmp_path, content)
+    assert caught.value.reason == reason
+    assert str(caught.value).startswith(f"{tmp_path}/file.pdf: {reason}")
+
+
+@pytest.mark.parametrize("algorithm", ["AES-256", "RC4-128"])
+def test_a_file_that_needs_no_password_to_be_read_is_read(tmp_path: Path, algorithm: str) -> None:
+    assert [p.text for p in read(tmp_path, encrypted("", algorithm))] == ["file, Lima is old."]
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "detail"),
+    [
+        ("MAX_PAGES", 2, "more than 2 pages"),
+        ("MAX_CHARACTERS", 9, "more than 9 characters"),
+        ("MAX_PAGE_OPERATIONS", 3, "page 1 has more than 3 operations"),
+    ],
+)
+def test_sizes_are_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int, detail: str
+) -> None:
+    monkeypatch.setattr(module, limit, value)
+    with pytest.raises(Unreadable, match=f"file.pdf: too large: {detail}"):
+        read(tmp_path, pdf_of_texts(REPORT))
+
+
+def test_what_the_library_repairs_is_no_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    content = pdf_of_texts(["Lima is old."]).replace(b"startxref\n", b"startxref\n1")
+    with caplog.at_level(logging.WARNING):
+        assert [passage.text for passage in read(tmp_path, content)] == ["file, Lima is old."]
+    assert caplog.text == ""
+
+
+def test_documents_are_evidence_beside_texts(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(pdf_of_texts(["Lima is old."]))
+    (tmp_path / "b.docx").write_bytes(docx(paragraph("Oslo is cold.")))
+    single = read_evidence([tmp_path / "a.pdf", str(tmp_path / "b.docx"), "Rome is warm."])
+    assert [passage.id for passage in single] == ["a.pdf, page 1#0", "b.docx#0", "text#0"]
+    assert [p.id for p in read_evidence([tmp_path])] == ["a.pdf, page 1#0", "b.docx#0"]
+    (tmp_path / "a.pdf").write_bytes(image_only())
+    with pytest.raises(Unreadable, match=r"a.pdf: holds images only, no text"):
+        read_evidence([tmp_path / "a.pdf"])

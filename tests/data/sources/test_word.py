@@ -1,0 +1,115 @@
+"""Word files as evidence: what stands in their paragraphs, lists, tables and notes."""
+
+from __future__ import annotations
+
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from turngraph.data.sources import word as module
+from turngraph.data.sources.document import Unreadable
+from turngraph.data.sources.readers import read_file
+from turngraph.tests.data.sources.made_documents import docx, paragraph, table
+
+INSERTED = "<w:p><w:ins><w:r><w:t>Inserted text stays.</w:t></w:r></w:ins>"
+DELETED = "<w:del><w:r><w:delText>Deleted text goes.</w:delText></w:r></w:del></w:p>"
+CONTROL = f"<w:sdt><w:sdtContent>{paragraph('A form holds this.')}</w:sdtContent></w:sdt>"
+CORE = '<p xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>Port of  Dal</dc:title></p>'
+
+
+def read(folder: Path, content: bytes) -> list[tuple[str, str]]:
+    (folder / "file.docx").write_bytes(content)
+    return [(passage.source, passage.text) for passage in read_file(folder / "file.docx")]
+
+
+def test_paragraphs_headings_and_tables(tmp_path: Path) -> None:
+    body = (
+        paragraph("The harbour", "T")
+        + paragraph("Built in 1912. It has two piers.")
+        + paragraph("Ships", "H")
+        + table(["Ship", "Length", "Built"], ["Aurora", "41 m", "1999"], ["Bris", "2*unknown"])
+        + f"{INSERTED}{DELETED}{CONTROL}"
+    )
+    assert read(tmp_path, docx(body)) == [
+        ("text", "The harbour, Built in 1912."),
+        ("text", "The harbour, It has two piers."),
+        ("table", "The harbour, Ship is Aurora, Length is 41 m, Built is 1999"),
+        ("table", "The harbour, Ship is Bris, Length and Built is unknown"),
+        ("text", "The harbour, Inserted text stays."),
+        ("text", "The harbour, A form holds this."),
+    ]
+    found = read_file(tmp_path / "file.docx")
+    assert [passage.id for passage in found] == [f"file.docx#{i}" for i in range(6)]
+    assert {"aurora", "1999"} <= {entity.id for entity in found[2].entities}
+
+
+def test_of_several_tables_each_names_its_heading(tmp_path: Path) -> None:
+    body = "".join(
+        paragraph(name, "H") + table(["Ship", "Length"], ["Aurora", length])
+        for name, length in (("Summer", "41 m"), ("Winter", "42 m"))
+    )
+    assert read(tmp_path, docx(body)) == [
+        ("table", "file, Summer, Ship is Aurora, Length is 41 m"),
+        ("table", "file, Winter, Ship is Aurora, Length is 42 m"),
+    ]
+
+
+def test_the_title_is_the_first_of_heading_property_and_name(tmp_path: Path) -> None:
+    text = paragraph("Lima is old.")
+    assert read(tmp_path, docx(text)) == [("text", "file, Lima is old.")]
+    assert read(tmp_path, docx(text, core=CORE)) == [("text", "Port of Dal, Lima is old.")]
+    titled = docx(paragraph("Peru", "T") + text, core=CORE)
+    assert read(tmp_path, titled) == [("text", "Peru, Lima is old.")]
+
+
+def deep(depth: int) -> str:
+    before, after = "<w:sdt><w:sdtContent>", "</w:sdtContent></w:sdt>"
+    return before * depth + paragraph("Lima.") + after * depth
+
+
+def entities() -> str:
+    """Ten entities, each ten times the one before."""
+    lines = [f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 10)]
+    return f'<!DOCTYPE w [<!ENTITY e0 "aaaaaaaaaa">{"".join(lines)}]>'
+
+
+def without_document() -> bytes:
+    out = BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("text.xml", "<a/>")
+    return out.getvalue()
+
+
+UNREADABLE = {
+    "no zip": (b"hello", "broken Word file"),
+    "encrypted": (bytes.fromhex("D0CF11E0A1B11AE1") + bytes(600), "encrypted, or in the format"),
+    "another zip": (without_document(), "broken Word file"),
+    "cut": (docx(paragraph("Lima."))[:-30], "broken Word file"),
+    "broken XML": (docx("<w:p>"), "broken Word file"),
+    "nothing": (docx(""), "nothing to read in it"),
+    "deep": (docx(deep(3000)), "broken Word file: RecursionError"),
+    "entities": (docx(paragraph("&e9;"), doctype=entities()), "broken Word file: it defines"),
+    "bomb": (docx(paragraph(" " * (33 << 20))), "too large: its texts unpack to more than 32 MiB"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_what_cannot_be_read_says_why(tmp_path: Path, content: bytes, message: str) -> None:
+    with pytest.raises(Unreadable) as caught:
+        read(tmp_path, content)
+    assert str(caught.value).startswith(f"{tmp_path}/file.docx: {message}")
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unpack(*_: object, **__: object) -> bytes:
+        raise AssertionError("unpacked")
+
+    content = docx(paragraph("a" * 2000))
+    monkeypatch.setattr(zipfile.ZipFile, "open", unpack)
+    monkeypatch.setattr(module, "MAX_XML_BYTES", 1000)
+    with pytest.raises(Unreadable, match="too large"):
+        read(tmp_path, content)

@@ -1,0 +1,66 @@
+"""Progress: a bar on a terminal, two lines in a log elsewhere."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+
+import pytest
+
+from turngraph.configs.progress import progress, track
+
+
+class Terminal(io.StringIO):
+    """Standard error of a terminal, or of a file."""
+
+    def __init__(self, is_terminal: bool) -> None:
+        super().__init__()
+        self.is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self.is_terminal
+
+
+@pytest.mark.parametrize("on_terminal", [True, False])
+def test_a_bar_on_a_terminal_and_lines_in_a_log(
+    on_terminal: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    err = Terminal(on_terminal)
+    monkeypatch.setattr(sys, "stderr", err)
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    with caplog.at_level(logging.INFO):
+        assert list(track("abc", "reading", "files")) == ["a", "b", "c"]
+        with progress(10, "train", "steps", initial=4) as bar:
+            bar.update(6)
+    said = [record.getMessage().partition(" in ")[0] for record in caplog.records]
+    if on_terminal:
+        assert said == []
+        assert "reading: 100%" in err.getvalue()
+        assert "3/3" in err.getvalue()
+        assert "10/10" in err.getvalue()
+    else:
+        assert said == ["reading: 3 files", "reading: done", "train: 6 steps", "train: done"]
+        assert err.getvalue() == ""
+
+
+@pytest.mark.parametrize("on_terminal", [True, False])
+def test_other_processes_show_nothing(
+    on_terminal: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    err = Terminal(on_terminal)
+    monkeypatch.setattr(sys, "stderr", err)
+    with caplog.at_level(logging.INFO), progress(2, "train", "steps", shown=False) as bar:
+        bar.update(2)
+    assert (err.getvalue(), caplog.text) == ("", "")
+
+
+def test_what_fails_is_not_done(caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        caplog.at_level(logging.INFO),
+        pytest.raises(ValueError, match="broken"),
+        progress(2, "train", "steps"),
+    ):
+        raise ValueError("broken")
+    assert "train: 2 steps" in caplog.text
+    assert "done" not in caplog.text
