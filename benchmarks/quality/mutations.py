@@ -27,17 +27,16 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
+from turngraph.benchmarks.quality.forked_pytest import ForkedPytest
 from turngraph.benchmarks.quality.reached_lines import (
     NO_TESTS,
     ReachedLines,
     is_named_like,
     is_product,
-    run_tests,
 )
 from turngraph.data.cli import run_cli
 
 ROOT = Path(__file__).resolve().parents[2]
-FIRST_FAILURE = ("-x",)
 OPERATORS: dict[type[ast.AST], ast.AST] = {
     ast.Lt: ast.LtE(), ast.LtE: ast.Lt(), ast.Gt: ast.GtE(), ast.GtE: ast.Gt(),
     ast.Eq: ast.NotEq(), ast.NotEq: ast.Eq(), ast.In: ast.NotIn(), ast.NotIn: ast.In(),
@@ -73,22 +72,27 @@ def main(argv: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "turngraph"
         commit = checkout(copy)
-        reached = ReachedLines(copy, Path(args.kept) / "lines")
-        seen = SeenFaults(Path(args.kept) / "seen.jsonl", reached.blobs)
-        drawn = draw(copy, args.num_faults, args.seed, args.under)
-        for fault in tqdm(drawn, unit="fault"):
-            outcome = seen.find(fault) or judge(copy, fault, reached, args.limit)
-            seen.add(fault, outcome)
-            survivors += not outcome.seen
-            state = "seen    " if outcome.seen else "SURVIVED"
-            change = f"{_short(fault.old)}  ->  {_short(fault.new)}"
-            tqdm.write(f"{state}  {fault.path}:{fault.line}  {change}", file=sys.stdout)
-            tqdm.write(f"          {outcome.reason}", file=sys.stdout)
-            sys.stdout.flush()
+        with ForkedPytest(copy) as pytest:
+            reached = ReachedLines(pytest, Path(args.kept) / "lines")
+            seen = SeenFaults(Path(args.kept) / "seen.jsonl", reached.blobs)
+            drawn = draw(copy, args.num_faults, args.seed, args.under)
+            for fault in tqdm(drawn, unit="fault"):
+                outcome = seen.find(fault) or judge(pytest, fault, reached, args.limit)
+                seen.add(fault, outcome)
+                survivors += not outcome.seen
+                tqdm.write(described(fault, outcome), file=sys.stdout)
+                sys.stdout.flush()
     share = survivors / max(1, len(drawn))
     print(
         f"{survivors} of {len(drawn)} faults survive ({share:.0%}), seed {args.seed}, {commit[:7]}"
     )
+
+
+def described(fault: Fault, outcome: Outcome) -> str:
+    """Return two lines: a fault with what came of it, and the reason."""
+    state = "seen    " if outcome.seen else "SURVIVED"
+    change = f"{_short(fault.old)}  ->  {_short(fault.new)}"
+    return f"{state}  {fault.path}:{fault.line}  {change}\n          {outcome.reason}"
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -230,7 +234,7 @@ class SeenFaults:
         return hashlib.sha256(json.dumps([self.blobs[fault.path], *fault]).encode()).hexdigest()
 
 
-def judge(copy: Path, fault: Fault, reached: ReachedLines, limit: float) -> Outcome:
+def judge(pytest: ForkedPytest, fault: Fault, reached: ReachedLines, limit: float) -> Outcome:
     """Run the tests that reach a fault, file after file, until one fails."""
     end = time.monotonic() + limit
     ran: list[str] = []
@@ -241,7 +245,7 @@ def judge(copy: Path, fault: Fault, reached: ReachedLines, limit: float) -> Outc
         left = end - time.monotonic()
         if tests and left > 0:
             ran.append(test_file)
-            if outcome := failing(copy, fault, tests, left):
+            if outcome := failing(pytest, fault, tests, left):
                 return outcome
         if time.monotonic() > end:
             names = ", ".join(ran) or "none"
@@ -253,13 +257,15 @@ def judge(copy: Path, fault: Fault, reached: ReachedLines, limit: float) -> Outc
     return Outcome(False, f"passed: {', '.join(ran)}" if ran else "no test reaches the line")
 
 
-def failing(copy: Path, fault: Fault, tests: Sequence[str], timeout: float) -> Outcome | None:
+def failing(
+    pytest: ForkedPytest, fault: Fault, tests: Sequence[str], timeout: float
+) -> Outcome | None:
     """Run tests with a fault in the copy, then repair it; None if none fails in the time."""
-    path = copy / fault.path
+    path = pytest.copy / fault.path
     sound = path.read_bytes()
     path.write_bytes(sound[: fault.start] + fault.new.encode() + sound[fault.end :])
     try:
-        code, said = run_tests(copy, tests, FIRST_FAILURE, timeout)
+        code, said = pytest.run(tests, "-x", timeout=timeout)
     finally:
         path.write_bytes(sound)
     if code in (None, 0, NO_TESTS):

@@ -5,21 +5,18 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import os
-import signal
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
+from turngraph.benchmarks.quality.forked_pytest import ForkedPytest
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import whole_file
 
 PACKAGE = "turngraph"
 OUTSIDE = ("tests/", "benchmarks/", ".ci/", "build/")
-PYTEST = ("-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", "--tb=no")
 MEASURED = ("--cov", "--cov-context=test", "--cov-report=")
 NO_TESTS = 5
 """pytest's exit code where every test is deselected."""
@@ -29,13 +26,13 @@ class ReachedLines:
     """The tests of a copy of the repository that reach a line, the most direct first.
 
     Args:
-        copy: a clone of the repository, in a folder called as the package is.
+        pytest: of a clone of the repository.
         kept: folder for the measured lines. A test file is measured again when the product, it
             or a file that it imports has changed; other tests do not matter.
     """
 
-    def __init__(self, copy: Path, kept: Path) -> None:
-        self.copy, self.kept = copy, kept
+    def __init__(self, pytest: ForkedPytest, kept: Path) -> None:
+        self.pytest, self.kept, copy = pytest, kept, pytest.copy
         self.blobs = _blobs(copy)
         self.imports = _imports(copy, sorted(self.blobs))
         self.test_files = [path for path in sorted(self.blobs) if is_test(path)]
@@ -73,7 +70,7 @@ class ReachedLines:
         """
         record = self._record(test_file)
         if not record.exists():
-            measured = measure(self.copy, test_file)
+            measured = measure(self.pytest, test_file)
             record.parent.mkdir(parents=True, exist_ok=True)
             with whole_file(record) as file:
                 json.dump(measured, file)
@@ -97,62 +94,23 @@ def is_named_like(test: str, path: str) -> bool:
     return Path(test).name == f"test_{Path(path).stem}.py"
 
 
-def measure(copy: Path, test_file: str) -> Json:
+def measure(pytest: ForkedPytest, test_file: str) -> Json:
     """Run a test file; return coverage's contexts, "test|run" or "test|setup", by file and line."""
-    folder = copy / "build" / "coverage"
+    folder = pytest.copy / "build" / "coverage"
     folder.mkdir(parents=True, exist_ok=True)
     for left in folder.glob("data*"):
         left.unlink()
-    code, said = run_tests(copy, [test_file], MEASURED)
+    code, said = pytest.run([test_file], *MEASURED)
     if code not in (0, NO_TESTS):
         raise ValueError(f"{test_file}: fails without a fault:\n{said[-2000:]}")
     if not (folder / "data").exists():
         return {}
-    report = copy / "build" / "lines.json"
+    report = pytest.folder / "lines.json"
     command = [sys.executable, "-m", "coverage", "json", "--quiet", "--show-contexts"]
-    subprocess.run([*command, "-o", str(report)], cwd=copy, env=_environment(copy), check=True)
+    command += ["-o", str(report)]
+    subprocess.run(command, cwd=pytest.copy, env=pytest.environment, check=True)
     files = json.loads(report.read_text(encoding="utf-8"))["files"]
     return {path: found["contexts"] for path, found in files.items() if found["contexts"]}
-
-
-def run_tests(
-    copy: Path, tests: Sequence[str], options: Sequence[str], timeout: float | None = None
-) -> tuple[int | None, str]:
-    """Run tests of a copy with pytest; end what they started when the time is over.
-
-    Returns:
-        pytest's exit code, None if the time is over, and what it printed.
-    """
-    listed = copy / "build" / "tests.txt"
-    listed.parent.mkdir(exist_ok=True)
-    listed.write_text("\n".join(tests) + "\n", encoding="utf-8")
-    with subprocess.Popen(
-        [sys.executable, *PYTEST, *options, f"@{listed}"],
-        cwd=copy,
-        env=_environment(copy),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    ) as process:
-        try:
-            said, _ = process.communicate(timeout=timeout)
-            return process.returncode, said
-        except subprocess.TimeoutExpired:
-            return None, ""
-        finally:  # also when this program is stopped
-            _end_group(process.pid)
-
-
-def _end_group(leader: int) -> None:
-    with suppress(ProcessLookupError):  # nothing is left
-        os.killpg(leader, signal.SIGKILL)
-
-
-def _environment(copy: Path) -> dict[str, str]:
-    one_thread = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    return {**os.environ, **one_thread, "PYTHONPATH": str(copy.parent)}
 
 
 def _blobs(copy: Path) -> dict[str, str]:

@@ -86,7 +86,7 @@ def run_nodes(base: str, output: Path) -> Json:
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.Adam(parameters, lr=1e-2)
     found: Json = {"units": sum(map(is_sharded, model.modules())), "ranked": [ranked(model)]}
-    found["norm"] = train_step(model, optimizer, nodes_examples(), state)
+    found["norm"] = train_step(model, optimizer, nodes_examples()[:2], state)
     found["ranked"].append(ranked(model))
     if state.is_main_process:
         (output / "nodes.json").write_text(json.dumps(found))
