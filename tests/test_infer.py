@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import turngraph.inference.answer
-from turngraph import infer
+from turngraph import infer, memory
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.types import Answer, Conversation, target_answer
 from turngraph.tests.tiny import tiny_conversation
@@ -285,6 +285,13 @@ def test_a_checkpoint_that_is_not_there_is_found_before_anything_is_read(tmp_pat
         ),
     ],
 )
+@pytest.mark.parametrize("main", [infer.main, memory.main])
+def test_a_command_must_be_named(main: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([])
+    assert "the following arguments are required: " in capsys.readouterr().err
+
+
 def test_help_and_missing_files_need_no_torch(
     options: list[str], code: int, message: str, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ from turngraph.data.jsonlines import write_conversations
 from turngraph.model.checkpoint import check_manifest, load_checkpoint
 from turngraph.tests.runs import ROOT, command, lines, losses, options
 from turngraph.tests.tiny import save_tiny, tiny_conversation
+from turngraph.tests.waiting import PATIENCE, halted, wait_until
 from turngraph.training.kept_checkpoints import newest_checkpoint
 from turngraph.training.run_log import RunLog
 
@@ -94,12 +95,23 @@ def run_and_kill(arguments: list[str], output: Path, in_save: bool, rng: random.
         stderr=subprocess.PIPE,
         text=True,
     )
-    began = time.monotonic()
-    while process.poll() is None and time.monotonic() - began < 300:
-        ready = num_logged(output) >= min(start + steps, NUM_STEPS - 1)
-        if ready and (not in_save or partial_folders(output)):
-            break
-        time.sleep(0.0005)
+
+    def reached() -> bool:
+        """Whether it is there, or has ended; it is halted inside a save to be sure of it."""
+        if process.poll() is not None:
+            return True
+        if num_logged(output) < min(start + steps, NUM_STEPS - 1):
+            return False
+        if not in_save:
+            return True
+        if not partial_folders(output):
+            return False
+        if halted(process) and not partial_folders(output):
+            process.send_signal(signal.SIGCONT)  # the save was over: the next one
+            return False
+        return True
+
+    wait_until(reached, pause=0.0005)
     if not in_save:
         time.sleep(rng.random() * 0.1)
     process.send_signal(signal.SIGKILL)
@@ -433,7 +445,7 @@ def test_two_processes_go_on_with_what_one_began(
         env=os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -6,10 +6,11 @@ import ast
 import hashlib
 import json
 import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+
+from coverage import CoverageData
 
 from turngraph.benchmarks.quality.forked_pytest import ForkedPytest
 from turngraph.data.json_fields import Json
@@ -103,14 +104,13 @@ def measure(pytest: ForkedPytest, test_file: str) -> Json:
     code, said = pytest.run([test_file], *MEASURED)
     if code not in (0, NO_TESTS):
         raise ValueError(f"{test_file}: fails without a fault:\n{said[-2000:]}")
-    if not (folder / "data").exists():
-        return {}
-    report = pytest.folder / "lines.json"
-    command = [sys.executable, "-m", "coverage", "json", "--quiet", "--show-contexts"]
-    command += ["-o", str(report)]
-    subprocess.run(command, cwd=pytest.copy, env=pytest.environment, check=True)
-    files = json.loads(report.read_text(encoding="utf-8"))["files"]
-    return {path: found["contexts"] for path, found in files.items() if found["contexts"]}
+    data = CoverageData(str(folder / "data"))
+    data.read()  # nothing where no line was run
+    found: Json = {}
+    for path in data.measured_files():
+        contexts = {line: c for line, c in data.contexts_by_lineno(path).items() if c}
+        found[Path(path).relative_to(pytest.copy.resolve()).as_posix()] = contexts
+    return found
 
 
 def _blobs(copy: Path) -> dict[str, str]:
