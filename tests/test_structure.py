@@ -84,7 +84,7 @@ LIBRARIES = {
     "memory": "",
     "__init__": "",
     "__main__": "",
-    "benchmarks": "accelerate bm25s datasets filelock huggingface_hub jsonargparse matplotlib "
+    "benchmarks": "accelerate bm25s coverage datasets filelock huggingface_hub jsonargparse matplotlib "
     "networkx numpy rich safetensors tokenizers torch torch_geometric tqdm transformers trl yaml",
 }
 """The third-party libraries of each room; the entry with the longest name counts."""
