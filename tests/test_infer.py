@@ -271,6 +271,13 @@ def test_a_checkpoint_that_is_not_there_is_found_before_anything_is_read(tmp_pat
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("main", [infer.main, memory.main])
+def test_a_command_must_be_named(main: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([])
+    assert "the following arguments are required: " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
@@ -285,13 +292,6 @@ def test_a_checkpoint_that_is_not_there_is_found_before_anything_is_read(tmp_pat
         ),
     ],
 )
-@pytest.mark.parametrize("main", [infer.main, memory.main])
-def test_a_command_must_be_named(main: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main([])
-    assert "the following arguments are required: " in capsys.readouterr().err
-
-
 def test_help_and_missing_files_need_no_torch(
     options: list[str], code: int, message: str, tmp_path: Path
 ) -> None:
