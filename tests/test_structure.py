@@ -85,7 +85,7 @@ LIBRARIES = {
     "__init__": "",
     "__main__": "",
     "benchmarks": "accelerate bm25s coverage datasets filelock huggingface_hub jsonargparse "
-    "matplotlib networkx numpy rich safetensors tokenizers torch torch_geometric tqdm "
+    "matplotlib networkx numpy peft pytest rich safetensors tokenizers torch torch_geometric tqdm "
     "transformers trl yaml",
 }
 """The third-party libraries of each room; the entry with the longest name counts."""
@@ -110,6 +110,7 @@ EXTRAS = {
     "memory": {"data.memory_graph", "model.constrained"},
     "demo": {"data.sources.worldfacts", "configs.models"},
     "bench": {"benchmarks"},
+    "dev": {"benchmarks.quality.forked_pytest", "benchmarks.quality.reached_lines"},
     "wandb": {"training.run_log"},
 }
 """Where an optional extra's libraries may be imported; everything else is a core dependency."""

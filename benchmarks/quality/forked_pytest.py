@@ -7,7 +7,6 @@ files as they are.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import select
@@ -18,11 +17,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-LIBRARIES = (
-    "torch", "torch_geometric.nn", "transformers.models.auto.modeling_auto", "accelerate", "peft",
-    "transformers.models.llama.modeling_llama", "safetensors.torch", "bm25s", "rich.console",
-    "huggingface_hub", "jsonargparse", "hypothesis", "pytest", "pytest_cov.plugin",
-)  # fmt: skip
 PYTEST = ("-q", "-m", "not slow", "-p", "no:cacheprovider", "--tb=no")
 
 
@@ -31,11 +25,11 @@ class ForkedPytest:
 
     Args:
         copy: in a folder called as the package is.
-        libraries: modules to import before the forks.
+        libraries: import the large libraries before the forks.
     """
 
-    def __init__(self, copy: Path, libraries: Sequence[str] = LIBRARIES) -> None:
-        self.copy, self.libraries = copy, libraries
+    def __init__(self, copy: Path, libraries: bool = True) -> None:
+        self.copy, self.arguments = copy, ["libraries"] if libraries else []
         one_thread = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
         self.environment = {**os.environ, **one_thread, "PYTHONPATH": str(copy.parent)}
         self.folder = copy / "build"
@@ -43,7 +37,7 @@ class ForkedPytest:
 
     def __enter__(self) -> ForkedPytest:
         self._server = subprocess.Popen(
-            [sys.executable, "-P", __file__, *self.libraries],
+            [sys.executable, "-P", __file__, *self.arguments],
             cwd=self.copy,
             env=self.environment,
             stdin=subprocess.PIPE,
@@ -94,10 +88,8 @@ def serve() -> None:
     """Run pytest for each line of standard input; write the process and then its exit code."""
     answers = os.dup(1)
     os.dup2(2, 1)  # what a library prints is no answer
-    for name in sys.argv[1:]:
-        with suppress(ImportError):  # one that is optional
-            importlib.import_module(name)
-    sys.path.insert(0, os.getcwd())  # as python -m pytest does
+    if sys.argv[1:] == ["libraries"]:
+        import_libraries()
     for line in sys.stdin:
         printed, *arguments = json.loads(line)
         process = os.fork()
@@ -108,15 +100,27 @@ def serve() -> None:
         os.write(answers, f"{os.waitstatus_to_exitcode(status):<9}".encode())
 
 
+def import_libraries() -> None:
+    """Import what takes long; a fork has it."""
+    import accelerate  # noqa: F401
+    import bm25s  # noqa: F401
+    import peft  # noqa: F401
+    import pytest  # noqa: F401
+    import torch_geometric.nn  # noqa: F401
+    import transformers.models.llama.modeling_llama  # noqa: F401
+
+
 def _run(printed: str, arguments: list[str]) -> None:
     os.setsid()
     with open(os.devnull, "rb") as nothing, open(printed, "wb") as output:
         os.dup2(nothing.fileno(), 0)
         for descriptor in (1, 2):
             os.dup2(output.fileno(), descriptor)
+    import pytest
+
     code = 1
     try:
-        code = int(importlib.import_module("pytest").main(arguments))
+        code = int(pytest.main(arguments))
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -140,7 +140,7 @@ def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedPytest]:
     git = ["git", "-c", "user.name=n", "-c", "user.email=e"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "All"]):
         subprocess.run([*git, *command], cwd=copy, check=True)
-    with ForkedPytest(copy, libraries=["pytest_cov.plugin"]) as pytest_:
+    with ForkedPytest(copy, libraries=False) as pytest_:
         yield pytest_
 
 
