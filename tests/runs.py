@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from turngraph.tests.waiting import PATIENCE
+
 ROOT = Path(__file__).resolve().parent.parent
 Json = dict[str, Any]
 
@@ -50,7 +52,7 @@ def command(*arguments: object, text: str | None = None, **environment: str) -> 
         input=text,
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=PATIENCE,
         env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
     )
     assert done.returncode == 0, done.stderr[-3000:]

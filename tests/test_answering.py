@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +35,7 @@ from turngraph.inference.output import AnswerFile
 from turngraph.model.graph_lm import GraphLM
 from turngraph.tests.runs import ROOT
 from turngraph.tests.tiny import tiny_conversation
+from turngraph.tests.waiting import PATIENCE, wait_until
 
 Json = dict[str, Any]
 HISTORIES = ("gold", "predicted")
@@ -409,7 +409,7 @@ def start_a_fork(command: list[str]) -> tuple[int, Callable[[], int]]:
     process.start()
 
     def wait() -> int:
-        process.join(timeout=300)
+        process.join(timeout=PATIENCE)
         return process.exitcode
 
     return process.pid, wait
@@ -421,18 +421,25 @@ def in_a_fork(command: list[str]) -> None:
 
 
 def kill_at_random(start: Any, command: list[str], folder: Path, num_kills: int) -> None:
-    """Start a command, kill it at a random moment, again and again."""
+    """Start a command, kill it at a random moment, again and again; each kill hits a run."""
     size = (folder / "whole.jsonl").stat().st_size
-    rng, journal = random.Random(num_kills), folder / "out.jsonl.unfinished"
+    rng, output = random.Random(num_kills), folder / "out.jsonl"
+    journal = folder / "out.jsonl.unfinished"
+
+    def far(share: float) -> bool:
+        if output.exists():
+            return True
+        return journal.exists() and journal.stat().st_size >= share * size
+
     for share in sorted(0.9 * rng.random() for _ in range(num_kills)):
-        pid, wait = start(command)
-        deadline = time.monotonic() + 300
-        while time.monotonic() < deadline:
-            if journal.exists() and journal.stat().st_size >= share * size:
-                break
-            time.sleep(0.001)
-        os.kill(pid, signal.SIGKILL)
-        assert wait() == -signal.SIGKILL
+        code = 0
+        while code == 0:  # one that ended before the kill begins again
+            pid, wait = start(command)
+            wait_until(lambda share=share: far(share), pause=0.001)
+            os.kill(pid, signal.SIGKILL)
+            if (code := wait()) == 0:
+                output.unlink()
+        assert code == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,8 @@ def test_every_file_of_a_checkpoint_is_hashed_once_a_command(
 def test_saved_again_it_answers_the_same_and_holds_no_trainer_state(
     qa: QA, graph_checkpoint: str, tmp_path: Path
 ) -> None:
-    folder = qa.save_pretrained(tmp_path / "new")
+    folder = qa.save_pretrained(tmp_path / "far" / "away" / "new")
+    assert qa.save_pretrained(folder.parent / "beside").is_dir()
     assert not (folder / "trainer_state").exists()
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "library_name: turngraph" in card

@@ -21,6 +21,7 @@ from turngraph.data.jsonlines import dump, write_conversations, write_pool
 from turngraph.model.checkpoint import save_checkpoint
 from turngraph.model.graph_lm import GraphLM
 from turngraph.tests.tiny import LORA, save_tiny, stir, tiny_conversation
+from turngraph.tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
 Json = dict[str, Any]
@@ -289,7 +290,7 @@ def as_a_user(*arguments: object) -> subprocess.CompletedProcess[str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=PATIENCE,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
 

@@ -23,6 +23,8 @@ from turngraph.data.jsonlines import read_conversations, write_conversations, wr
 from turngraph.data.prompt import Prompt
 from turngraph.data.types import Evidence
 from turngraph.inference.answer_batches import prompt_length
+from turngraph.inference.chat import TerminalChat
+from turngraph.inference.chat import chat as run_chat
 from turngraph.inference.chat_answer import ChatAnswer
 from turngraph.inference.display import AnswerStream
 from turngraph.inference.evidence import read_evidence
@@ -31,6 +33,7 @@ from turngraph.model.graph_lm import GraphLM
 from turngraph.tests.chatting import CONVERSATION, QUESTIONS, Loaded, Screen, ctrl_c, evidence_of
 from turngraph.tests.runs import ROOT
 from turngraph.tests.tiny import tiny_tokenizer
+from turngraph.tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -269,6 +272,25 @@ def test_ctrl_c_at_the_prompt_goes_on_and_ends_what_is_piped(
         Screen(session).chat.run()
 
 
+@pytest.mark.parametrize("terminals", [(True, True), (True, False), (False, True), (False, False)])
+def test_a_chat_is_typed_only_between_two_terminals(
+    terminals: tuple[bool, bool], session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = []
+
+    class Made(TerminalChat):
+        def run(self) -> None:
+            typed.append(self.interactive)
+
+    monkeypatch.setattr("turngraph.inference.chat.TerminalChat", Made)
+    for stream, terminal in zip(("stdin", "stdout"), terminals, strict=True):
+        given = io.StringIO()
+        given.isatty = lambda terminal=terminal: terminal
+        monkeypatch.setattr(f"sys.{stream}", given)
+    run_chat(session, [], None, 3)
+    assert typed == [all(terminals)]
+
+
 def test_what_is_saved_can_be_read_answered_and_trained_on(
     session: Session, graph_checkpoint: str, tmp_path: Path
 ) -> None:
@@ -318,7 +340,7 @@ def test_as_a_script_runs_it(graph_checkpoint: str, tmp_path: Path) -> None:
         cwd=ROOT,
         input="Où est Lima, 東京?\n".encode() + b"caf\xe9?\n/evidence\n",
         capture_output=True,
-        timeout=600,
+        timeout=PATIENCE,
         env=environment | {"TERM": "dumb", "NO_COLOR": "1"},
     )
     said = done.stdout.decode("utf-8")

@@ -288,6 +288,26 @@ def test_existing_folders_are_never_overwritten(exported: Exported, tmp_path: Pa
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("spare", [1, 0])
+def test_prompts_as_long_as_the_model_are_reported(
+    spare: int,
+    exported: Exported,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An answer needs a position too."""
+    if "prompt" not in exported.records[0]:
+        return
+    longest = max(len(record["prompt"]) for record in exported.records)
+    monkeypatch.setattr(GraphLM, "max_tokens", longest + spare)
+    common = ["--checkpoint", exported.checkpoint, "--input", str(exported.input)]
+    infer.main(["export", *common, "--prompts", str(tmp_path / "p")])
+    said = f"the model has {longest} positions: a server refuses such prompts"
+    assert (said in caplog.text) == (spare == 0)
+    assert ("a server refuses" in caplog.text) == (spare == 0)
+
+
 def test_many_prompts_are_spread_over_files(
     exported: Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import turngraph.inference.answer
-from turngraph import infer
+from turngraph import infer, memory
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.types import Answer, Conversation, target_answer
 from turngraph.tests.tiny import tiny_conversation
@@ -269,6 +269,13 @@ def test_a_checkpoint_that_is_not_there_is_found_before_anything_is_read(tmp_pat
         with pytest.raises(ValueError, match="nope: no such folder"):
             infer.main([*command, *options])
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("main", [infer.main, memory.main])
+def test_a_command_must_be_named(main: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([])
+    assert "the following arguments are required: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,9 @@ from turngraph import train
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.jsonlines import write_conversations
 from turngraph.model.checkpoint import check_manifest, load_checkpoint
-from turngraph.tests.runs import ROOT, command, lines, losses, options
+from turngraph.tests.runs import ROOT, lines, losses, options
 from turngraph.tests.tiny import save_tiny, tiny_conversation
+from turngraph.tests.waiting import PATIENCE, halted, wait_until
 from turngraph.training.kept_checkpoints import newest_checkpoint
 from turngraph.training.run_folder import start_afresh
 from turngraph.training.run_log import RunLog
@@ -42,7 +43,7 @@ STIRRED = {  # everything that draws random numbers, and an evaluation between
 }
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
     """Sums are taken in the same order here as in the runs that are commands."""
     before = torch.get_num_threads()
@@ -61,7 +62,7 @@ def undisturbed(
 ) -> Path:
     """The output of a run that nothing happens to."""
     output = tmp_path_factory.mktemp("undisturbed") / "run"
-    command("train.py", *argv(tiny_folder, tiny_data, output))
+    train.main(argv(tiny_folder, tiny_data, output))
     return output
 
 
@@ -96,12 +97,23 @@ def run_and_kill(arguments: list[str], output: Path, in_save: bool, rng: random.
         stderr=subprocess.PIPE,
         text=True,
     )
-    began = time.monotonic()
-    while process.poll() is None and time.monotonic() - began < 300:
-        ready = num_logged(output) >= min(start + steps, NUM_STEPS - 1)
-        if ready and (not in_save or partial_folders(output)):
-            break
-        time.sleep(0.0005)
+
+    def reached() -> bool:
+        """Whether it is there, or has ended; it is halted inside a save to be sure of it."""
+        if process.poll() is not None:
+            return True
+        if num_logged(output) < min(start + steps, NUM_STEPS - 1):
+            return False
+        if not in_save:
+            return True
+        if not partial_folders(output):
+            return False
+        if halted(process) and not partial_folders(output):
+            process.send_signal(signal.SIGCONT)  # the save was over: the next one
+            return False
+        return True
+
+    wait_until(reached, pause=0.0005)
     if not in_save:
         time.sleep(rng.random() * 0.1)
     process.send_signal(signal.SIGKILL)
@@ -124,7 +136,7 @@ def killed_and_resumed(
         trace[-1] += f", logged {num_logged(output)}, newest {newest and newest.name}"
         if trace[-1].startswith("finished"):  # begin again: every kill must hit a run
             shutil.rmtree(output)
-    command("train.py", *arguments)
+    train.main(arguments)
     return trace
 
 
@@ -216,12 +228,20 @@ def test_when_its_minutes_are_up_it_stops(
     same_run(tmp_path / "run", undisturbed)
 
 
-@pytest.fixture
-def stopped(tiny_data: Path, tiny_folder: str, tmp_path: Path) -> Path:
-    """A run stopped after its first step."""
+@pytest.fixture(scope="module")
+def stopped_once(
+    tmp_path_factory: pytest.TempPathFactory, tiny_data: Path, tiny_folder: str
+) -> Path:
+    output = tmp_path_factory.mktemp("stopped") / "run"
     with pytest.raises(SystemExit):
-        train.main([*argv(tiny_folder, tiny_data, tmp_path / "run"), "--max_minutes=1e-9"])
-    return tmp_path / "run"
+        train.main([*argv(tiny_folder, tiny_data, output), "--max_minutes=1e-9"])
+    return output
+
+
+@pytest.fixture
+def stopped(stopped_once: Path, tmp_path: Path) -> Path:
+    """A run stopped after its first step, to be changed."""
+    return shutil.copytree(stopped_once, tmp_path / "run")
 
 
 def test_a_finished_run_is_left_alone_and_fresh_begins_again(
@@ -435,7 +455,7 @@ def test_two_processes_go_on_with_what_one_began(
         env=os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

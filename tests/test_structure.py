@@ -85,8 +85,9 @@ LIBRARIES = {
     "memory": "",
     "__init__": "",
     "__main__": "",
-    "benchmarks": "accelerate bm25s datasets filelock huggingface_hub jsonargparse matplotlib "
-    "networkx numpy rich safetensors tokenizers torch torch_geometric tqdm transformers trl yaml",
+    "benchmarks": "accelerate bm25s coverage datasets filelock huggingface_hub jsonargparse "
+    "matplotlib networkx numpy peft pytest rich safetensors tokenizers torch torch_geometric tqdm "
+    "transformers trl yaml",
 }
 """The third-party libraries of each room; the entry with the longest name counts."""
 TORCH_IN_DATA = {"data.batches.collate"}
@@ -113,6 +114,7 @@ EXTRAS = {
     "demo": {"data.sources.worldfacts", "configs.models"},
     "documents": {"data.sources.pdf", "data.sources.word"},
     "bench": {"benchmarks"},
+    "dev": {"benchmarks.quality.forked_pytest", "benchmarks.quality.reached_lines"},
     "wandb": {"training.run_log"},
 }
 """Where an optional extra's libraries may be imported; everything else is a core dependency."""

@@ -21,6 +21,7 @@ from turngraph.data.jsonlines import write_conversations
 from turngraph.model.checkpoint import load_checkpoint
 from turngraph.tests.runs import ROOT, command, lines, options
 from turngraph.tests.tiny import tiny_conversation
+from turngraph.tests.waiting import PATIENCE
 
 LAUNCHERS = ROOT / "configs" / "accelerate"
 NUM_STEPS = 4
@@ -60,7 +61,7 @@ def launch(strategy: str, *arguments: object) -> str:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     return done.stderr

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from turngraph.tests.runs import ROOT, options
+from turngraph.tests.waiting import PATIENCE
 
 ROOMS = ("benchmarks", "configs", "data", "inference", "model", "training")
 TEXT = "Anna lives in Lima. Bob works in Oslo."
@@ -91,7 +92,7 @@ class Installed:
             capture_output=True,
             text=True,
             check=False,
-            timeout=600,
+            timeout=PATIENCE,
             env=clean() | {"PYTHONPATH": str(self.project), "OMP_NUM_THREADS": "1"},
         )
         assert done.returncode == 0, done.stderr[-3000:]

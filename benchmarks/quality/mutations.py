@@ -3,34 +3,40 @@
     python -m turngraph.benchmarks.quality.mutations --num_faults 60 --seed 0
 
 A fault is one changed operator, condition or number, or one call left out, in any function of the
-product. It is made in a copy of the last commit. Only the tests that reach its line are run; if
-child processes reach the line, also the tests of the commands. Prints one line per fault and
-the share that no test detects. The first run measures which test reaches which line, which takes as
-long as the whole suite; ``--lines FILE`` keeps that for later runs on the same commit.
+product. Each is made in a copy of the last commit. The test file called like the fault's file runs
+first; then, file after file, the nearer by imports first, the tests that reach the fault's line,
+until one fails. Prints one line per fault and the share that no test sees. ``--kept`` holds which
+lines each test file reaches, measured when first needed, and which faults were seen, so that the
+same command resumes, and tests only the rest once tests were added. The suite is to pass before.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import hashlib
 import json
-import os
 import random
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tqdm import tqdm
 
-from turngraph.data.outputs import whole_file
+from turngraph.benchmarks.quality.forked_pytest import ForkedPytest
+from turngraph.benchmarks.quality.reached_lines import (
+    NO_TESTS,
+    ReachedLines,
+    is_named_like,
+    is_product,
+)
+from turngraph.data.cli import run_cli
 
 ROOT = Path(__file__).resolve().parents[2]
-OUTSIDE = ("tests/", "benchmarks/", ".ci/", "build/")
-PYTEST = ("-m", "pytest", "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", "--tb=no")
-IN_CHILDREN = "tests/test_*.py"
 OPERATORS: dict[type[ast.AST], ast.AST] = {
     ast.Lt: ast.LtE(), ast.LtE: ast.Lt(), ast.Gt: ast.GtE(), ast.GtE: ast.Gt(),
     ast.Eq: ast.NotEq(), ast.NotEq: ast.Eq(), ast.In: ast.NotIn(), ast.NotIn: ast.In(),
@@ -39,7 +45,6 @@ OPERATORS: dict[type[ast.AST], ast.AST] = {
     ast.FloorDiv: ast.Mult(), ast.Mod: ast.FloorDiv(),
     ast.BitOr: ast.BitAnd(), ast.BitAnd: ast.BitOr(),
 }  # fmt: skip
-Lines = dict[str, dict[int, list[str]]]
 
 
 class Fault(NamedTuple):
@@ -53,26 +58,41 @@ class Fault(NamedTuple):
     new: str
 
 
+class Outcome(NamedTuple):
+    """What the tests say of a fault: whether one fails, and which, or why none does."""
+
+    seen: bool
+    reason: str
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Draw faults, run the tests on each and print which survive."""
     args = parse(argv)
+    survivors = 0
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "turngraph"
         commit = checkout(copy)
-        lines = known_lines(args.lines, copy, commit)
-        drawn = draw(copy, args.num_faults, args.seed, args.under)
-        survivors = 0
-        for fault in tqdm(drawn, unit="fault"):
-            tests = reaching(lines, fault)
-            seen = bool(tests) and is_seen(copy, fault, tests, args.timeout)
-            survivors += not seen
-            state = "seen" if seen else "SURVIVED" if tests else "NEVER RUN"
-            change = f"{_short(fault.old)}  ->  {_short(fault.new)}"
-            tqdm.write(f"{state:9}  {fault.path}:{fault.line}  {change}", file=sys.stdout)
+        with ForkedPytest(copy) as pytest:
+            reached = ReachedLines(pytest, Path(args.kept) / "lines")
+            seen = SeenFaults(Path(args.kept) / "seen.jsonl", reached.blobs)
+            drawn = draw(copy, args.num_faults, args.seed, args.under)
+            for fault in tqdm(drawn, unit="fault"):
+                outcome = seen.find(fault) or judge(pytest, fault, reached, args.limit)
+                seen.add(fault, outcome)
+                survivors += not outcome.seen
+                tqdm.write(described(fault, outcome), file=sys.stdout)
+                sys.stdout.flush()
     share = survivors / max(1, len(drawn))
     print(
         f"{survivors} of {len(drawn)} faults survive ({share:.0%}), seed {args.seed}, {commit[:7]}"
     )
+
+
+def described(fault: Fault, outcome: Outcome) -> str:
+    """Return two lines: a fault with what came of it, and the reason."""
+    state = "seen    " if outcome.seen else "SURVIVED"
+    change = f"{_short(fault.old)}  ->  {_short(fault.new)}"
+    return f"{state}  {fault.path}:{fault.line}  {change}\n          {outcome.reason}"
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -84,12 +104,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--num_faults", type=int, default=60)
     add("--seed", type=int, default=0, help="random seed of the draw")
     add("--under", default="", help="draw from this folder or file alone")
-    add("--lines", help="JSON file that keeps which test reaches which line")
+    add("--kept", default=str(ROOT / "build" / "mutations"), help="folder for what is measured")
     add(
-        "--timeout",
+        "--limit",
         type=float,
         default=600,
-        help="seconds; a fault whose tests take longer counts as detected",
+        help="seconds for the tests of one fault; one that they do not decide counts as a survivor",
     )
     return parser.parse_args(argv)
 
@@ -101,48 +121,10 @@ def checkout(copy: Path) -> str:
     return subprocess.run(head, cwd=copy, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def known_lines(kept: str | None, copy: Path, commit: str) -> Lines:
-    """Return the tests that reach each line of each file, measured or read from a file.
-
-    Raises:
-        ValueError: the file was measured on another commit.
-    """
-    if kept and Path(kept).is_file():
-        record = json.loads(Path(kept).read_text(encoding="utf-8"))
-        if record["commit"] != commit:
-            raise ValueError(f"{kept}: measured on commit {record['commit'][:7]}, not {commit[:7]}")
-        files = record["files"]
-    else:
-        files = measure_lines(copy)
-        if kept:
-            with whole_file(kept) as file:
-                json.dump({"commit": commit, "files": files}, file)
-    return {path: {int(n): tests for n, tests in of.items()} for path, of in files.items()}
-
-
-def measure_lines(copy: Path) -> dict[str, dict[str, list[str]]]:
-    """Run the whole suite once and return the tests that reach each line, by file."""
-    (copy / "build" / "coverage").mkdir(parents=True, exist_ok=True)
-    suite = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider"]
-    suite += ["-n", "2", "--dist", "loadfile", "--cov", "--cov-context=test", "--cov-report="]
-    subprocess.run(suite, cwd=copy, env=_environment(copy), check=True)
-    report = copy / "build" / "lines.json"
-    command = [sys.executable, "-m", "coverage", "json", "--quiet", "--show-contexts"]
-    subprocess.run([*command, "-o", str(report)], cwd=copy, check=True)
-    files = json.loads(report.read_text(encoding="utf-8"))["files"]
-    return {
-        path: {
-            line: sorted({context.rpartition("|")[0] for context in contexts})
-            for line, contexts in file["contexts"].items()
-        }
-        for path, file in files.items()
-    }
-
-
 def draw(copy: Path, num: int, seed: int, under: str) -> list[Fault]:
     """Draw a random sample of all possible faults in the product's functions."""
     names = sorted(path.relative_to(copy).as_posix() for path in copy.rglob("*.py"))
-    product = [n for n in names if not n.startswith(OUTSIDE) and n.startswith(under)]
+    product = [name for name in names if is_product(name) and name.startswith(under)]
     faults = [fault for name in product for fault in faults_of(name, (copy / name).read_text())]
     return random.Random(seed).sample(faults, min(num, len(faults)))
 
@@ -214,42 +196,83 @@ def _is_text(node: ast.AST) -> bool:
     )
 
 
-def reaching(lines: Lines, fault: Fault) -> list[str]:
-    """Return the tests that reach a fault's line, those of its module first."""
-    contexts = lines.get(fault.path, {}).get(fault.line)
-    if contexts is None:
-        return []
-    own = f"test_{Path(fault.path).stem}.py"
-    tests = sorted(filter(None, contexts), key=lambda test: (own not in test, test))
-    if "" in contexts:
-        by_children = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob(IN_CHILDREN))
-        tests += [path for path in by_children if path not in tests]
-    return tests
+class SeenFaults:
+    """The faults that a test failed on, kept in a file.
+
+    A fault counts as seen as long as its file and the test file are the same.
+
+    Args:
+        path: JSON Lines file, made if it is missing.
+        blobs: hash of every file of the commit.
+    """
+
+    def __init__(self, path: Path, blobs: dict[str, str]) -> None:
+        self.path, self.blobs = path, blobs
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        self.found: dict[str, Outcome] = {}
+        for record in map(json.loads, lines):
+            if blobs.get(record["test_file"]) == record["test_blob"]:
+                self.found[record["fault"]] = Outcome(True, record["reason"])
+
+    def find(self, fault: Fault) -> Outcome | None:
+        """Return the outcome of a fault that was seen; None if it is not known."""
+        return self.found.get(self._key(fault))
+
+    def add(self, fault: Fault, outcome: Outcome) -> None:
+        """Keep an outcome, if the fault was seen."""
+        key = self._key(fault)
+        if not outcome.seen or key in self.found:
+            return
+        self.found[key] = outcome
+        test_file = outcome.reason.partition("::")[0]
+        record = {"fault": key, "test_file": test_file, "test_blob": self.blobs[test_file]}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record | {"reason": outcome.reason}) + "\n")
+
+    def _key(self, fault: Fault) -> str:
+        return hashlib.sha256(json.dumps([self.blobs[fault.path], *fault]).encode()).hexdigest()
 
 
-def is_seen(copy: Path, fault: Fault, tests: Sequence[str], timeout: float) -> bool:
-    """Tell whether a test fails or times out with a fault in the copy; then remove the fault."""
-    path = copy / fault.path
+def judge(pytest: ForkedPytest, fault: Fault, reached: ReachedLines, limit: float) -> Outcome:
+    """Run the tests that reach a fault, file after file, until one fails."""
+    end = time.monotonic() + limit
+    ran: list[str] = []
+    for number, test_file in enumerate(files := reached.files(fault.path)):
+        # The file's own tests run whole: they decide most faults sooner than a measurement would.
+        own = is_named_like(test_file, fault.path)
+        tests = [test_file] if own else reached.tests(test_file, fault.path, fault.line)
+        left = end - time.monotonic()
+        if tests and left > 0:
+            ran.append(test_file)
+            if outcome := failing(pytest, fault, tests, left):
+                return outcome
+        if time.monotonic() > end:
+            names = ", ".join(ran) or "none"
+            return Outcome(
+                False,
+                f"not decided in {limit:g} s, {len(files) - number - 1} of {len(files)} test files "
+                f"left; ran without a failure, or until then: {names}; a larger --limit decides",
+            )
+    return Outcome(False, f"passed: {', '.join(ran)}" if ran else "no test reaches the line")
+
+
+def failing(
+    pytest: ForkedPytest, fault: Fault, tests: Sequence[str], timeout: float
+) -> Outcome | None:
+    """Run tests with a fault in the copy, then repair it; None if none fails in the time."""
+    path = pytest.copy / fault.path
     sound = path.read_bytes()
     path.write_bytes(sound[: fault.start] + fault.new.encode() + sound[fault.end :])
     try:
-        listed = copy / "build" / "tests.txt"
-        listed.parent.mkdir(exist_ok=True)
-        listed.write_text("\n".join(tests) + "\n", encoding="utf-8")
-        command = [sys.executable, *PYTEST, f"@{listed}"]
-        found = subprocess.run(
-            command, cwd=copy, env=_environment(copy), capture_output=True, timeout=timeout
-        )
-        return found.returncode != 0
-    except subprocess.TimeoutExpired:
-        return True
+        code, said = pytest.run(tests, "-x", timeout=timeout)
     finally:
         path.write_bytes(sound)
-
-
-def _environment(copy: Path) -> dict[str, str]:
-    one_thread = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    return {**os.environ, **one_thread, "PYTHONPATH": str(copy.parent)}
+    if code in (None, 0, NO_TESTS):
+        return None
+    named = [line for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    test = named[0].split()[1] if named else tests[0]
+    return Outcome(True, test if test.startswith("tests/") else tests[0])
 
 
 def _short(text: str) -> str:
@@ -257,4 +280,4 @@ def _short(text: str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run_cli(main)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from turngraph.data.workers import map_in_workers
+from turngraph.tests.waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).parents[2]
 STARTS_WORKERS = """
@@ -115,19 +116,14 @@ def test_no_process_is_left_behind(number: signal.Signals, tmp_path: Path) -> No
         text=True,
         start_new_session=True,
     )
-    while len(os.listdir(pids)) < 2:
-        assert parent.poll() is None, parent.stderr.read()
-        time.sleep(0.05)
+    wait_until(lambda: len(os.listdir(pids)) == 2, parent)
     workers = [int(name) for name in os.listdir(pids)]
     assert all(map(alive, workers))
     if number == signal.SIGINT:  # a terminal sends Ctrl-C to all of them
         os.killpg(parent.pid, number)
     else:
         parent.send_signal(number)
-    _, said = parent.communicate(timeout=120)
+    _, said = parent.communicate(timeout=PATIENCE)
     assert parent.returncode != 0
     assert "SpawnProcess" not in said  # workers go without a word
-    end = time.monotonic() + 120
-    while any(map(alive, workers)) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not any(map(alive, workers))
+    wait_until(lambda: not any(map(alive, workers)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,13 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from torch.distributed.tensor import DTensor
 
-from turngraph.configs.schema import Config, EncoderConfig, ModelConfig, TrainingConfig
+from turngraph.configs.schema import (
+    Config,
+    EncoderConfig,
+    ModelConfig,
+    ScorerConfig,
+    TrainingConfig,
+)
 from turngraph.data.batches.collate import collate
 from turngraph.data.examples import Example
 from turngraph.inference.answer_batches import answer_together
@@ -29,12 +36,14 @@ from turngraph.tests.tiny import (
     stir,
     tiny_base,
     tiny_builder,
+    tiny_conversation,
     tiny_examples,
     tiny_model,
 )
 
 DTYPES = ("float32", "bfloat16")
 NUM_STEPS, MAX_COUNT = 4, 5
+SCORER = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0)
 LAUNCH = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", 2)
 FSDP2 = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"}
 Json = dict[str, Any]
@@ -66,6 +75,35 @@ def run(base: str, dtype: str, output: Path) -> Json:
         (output / f"{dtype}.json").write_text(json.dumps(found))
     state.wait_for_everyone()
     return found
+
+
+def run_nodes(base: str, output: Path) -> Json:
+    """Answer from nodes before and after a step, in any number of processes."""
+    state = PartialState(cpu=True)
+    settings = ModelConfig(base, lora=None, answers="nodes", scorer=SCORER, dtype="float32")
+    torch.manual_seed(0)
+    model = place(stir(GraphLM(settings)), torch.device("cpu"))
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.Adam(parameters, lr=1e-2)
+    found: Json = {"units": sum(map(is_sharded, model.modules())), "ranked": [ranked(model)]}
+    found["norm"] = train_step(model, optimizer, nodes_examples()[:2], state)
+    found["ranked"].append(ranked(model))
+    if state.is_main_process:
+        (output / "nodes.json").write_text(json.dumps(found))
+    state.wait_for_everyone()
+    return found
+
+
+def nodes_examples() -> list[Example]:
+    """Three examples whose entities can be scored: an odd number for two processes."""
+    return replace(tiny_builder(), mentions=True).conversation(tiny_conversation(1))
+
+
+def ranked(model: GraphLM) -> list[tuple[str, list[str], float]]:
+    """The answer to each question, its candidates, best first, and its log-probability."""
+    prompt, examples = tiny_builder().prompt, nodes_examples()
+    records = answer_together(model.eval(), prompt, examples, batch_size=1)
+    return [(r["answer"], [c["id"] for c in r["candidates"]], r["logprob"]) for r in records]
 
 
 def train_step(
@@ -105,6 +143,7 @@ def one(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> Path:
     output = tmp_path_factory.mktemp("one")
     for dtype in DTYPES:
         run(tiny_folder, dtype, output)
+    run_nodes(tiny_folder, output)
     return output
 
 
@@ -174,6 +213,18 @@ def test_a_process_whose_answers_are_shorter_waits_for_the_others(one: Path, two
     assert short == 1 < long
 
 
+def test_answers_from_nodes_are_the_same_with_shards(one: Path, two: Path) -> None:
+    """Scores need the gathered weights of the scorer, and of what holds it, in every process."""
+    alone, together = found(one, "nodes"), found(two, "nodes")
+    assert (alone["units"], together["units"]) == (0, 2)  # the scorer, the rest
+    assert together["norm"] == pytest.approx(alone["norm"], rel=1e-5)
+    for expected, answered in zip(alone["ranked"], together["ranked"], strict=True):
+        assert [record[:2] for record in answered] == [record[:2] for record in expected]
+        wanted = pytest.approx([record[2] for record in expected], abs=1e-4)
+        assert [record[2] for record in answered] == wanted
+    assert alone["ranked"][0] != alone["ranked"][1]  # the step changed them
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_decoder_layers_of_an_architecture_are_found(architecture: str) -> None:
     lm = tiny_model(architecture).lm
@@ -231,3 +282,4 @@ def test_without_a_word_from_the_launcher_nothing_is_sharded(
 if __name__ == "__main__":
     for each in DTYPES:
         run(sys.argv[1], each, Path(sys.argv[2]))
+    run_nodes(sys.argv[1], Path(sys.argv[2]))

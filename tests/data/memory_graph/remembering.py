@@ -1,7 +1,8 @@
 """A process that remembers numbered texts, and tells its parent how far it is.
 
 It writes a line for every commit: "begin" just before it and "done N" when N episodes are on disk.
-Arguments: the database, the first number, the last, the batch.
+Arguments: the database, the first number, the last, the batch; "ask" to wait for a line before
+every commit.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from turngraph.data.memory_graph.extract.rules import RulesExtractor
 from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.record.ingest import remember_batches
 from turngraph.data.memory_graph.record.store import Store
+from turngraph.tests.waiting import PATIENCE
 
 PEOPLE, CITIES = ("Anna", "Bob", "Carl", "Dora"), ("Paris", "Rome", "Oslo")
 
@@ -36,9 +38,16 @@ def tell(line: str) -> None:
 
 def main() -> None:
     """Remember what the command line says."""
-    path, (first, last, batch) = sys.argv[1], map(int, sys.argv[2:])
-    with Store(path) as store:
-        store.db.set_trace_callback(lambda sql: tell("begin") if sql == "COMMIT" else None)
+    path, (first, last, batch) = sys.argv[1], map(int, sys.argv[2:5])
+
+    def traced(sql: str) -> None:
+        if sql == "COMMIT":
+            tell("begin")
+            if sys.argv[5:] == ["ask"]:
+                sys.stdin.readline()
+
+    with Store(path, wait=PATIENCE) as store:
+        store.db.set_trace_callback(traced)
         count = 0
         for part in remember_batches(store, RulesExtractor(), episodes(first, last), batch):
             count += part.episodes + part.skipped

@@ -17,6 +17,7 @@ import pytest
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.tests.data.memory_graph import remembering
 from turngraph.tests.data.memory_graph.small_graphs import exported
+from turngraph.tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[3]
 BATCH = 10
@@ -32,9 +33,14 @@ def command(path: Path, last: int, first: int = 0, batch: int = BATCH) -> list[s
 @contextmanager
 def remember(*arguments: Any) -> Iterator[subprocess.Popen[str]]:
     """Another process that remembers; it is gone at the end."""
-    with subprocess.Popen(
-        command(*arguments), cwd=ROOT, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with running(command(*arguments)) as process:
+        yield process
+
+
+@contextmanager
+def running(arguments: list[str]) -> Iterator[subprocess.Popen[str]]:
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(arguments, cwd=ROOT, **pipes) as process:
         try:
             yield process
         finally:
@@ -57,11 +63,15 @@ def kill(path: Path, last: int, after: str, commit: int, wait: float) -> tuple[i
     Returns:
         How many episodes it had reported, and whether it died between "begin" and "done".
     """
-    with remember(path, last) as process:
+    with running([*command(path, last), "ask"]) as process:
         assert process.stdout is not None
+        assert process.stdin is not None
         lines = []
         for line in process.stdout:
             lines.append(line)
+            if line == "begin\n":  # it waits for us, however late we are
+                process.stdin.write("go\n")
+                process.stdin.flush()
             begun = sum(line == "begin\n" for line in lines)
             if begun == commit and line.startswith(after):
                 time.sleep(wait)
@@ -87,7 +97,7 @@ def check_what_is_there(path: Path, reported: int) -> None:
 def kill_and_go_on(folder: Path, kills: int, inside: int, last: int) -> None:
     """Kill runs over one database, each going on where the last one died; then let one end.
 
-    A commit is short: more runs are killed until enough died inside one.
+    A commit is short: more runs are killed, sooner and sooner, until enough died inside one.
 
     Args:
         folder: for the databases.
@@ -96,11 +106,11 @@ def kill_and_go_on(folder: Path, kills: int, inside: int, last: int) -> None:
         last: how many texts there are.
     """
     chance, died_inside, reported = random.Random(kills), 0, 0
-    for number in range(3 * kills):
+    for number in range(10 * kills):
         if number >= kills and died_inside >= inside:
             break
         after = "begin" if died_inside < inside or number % 2 else "done"
-        wait = chance.random() * MAX_WAIT[after]
+        wait = chance.random() * MAX_WAIT[after] / (1 + number)
         told, died = kill(folder / "memory.db", last, after, chance.randrange(1, 3), wait)
         died_inside, reported = died_inside + died, max(reported, told)
         check_what_is_there(folder / "memory.db", reported)
@@ -151,15 +161,15 @@ def test_several_read_while_one_writes(tmp_path: Path) -> None:
         subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]
     with remember(path, last) as writer:
-        assert [reader.communicate(timeout=120)[0] for reader in readers] == [f"{last}\n"] * 3
+        assert [reader.communicate(timeout=PATIENCE)[0] for reader in readers] == [f"{last}\n"] * 3
         assert [reader.returncode for reader in readers] == [0] * 3
-        assert writer.wait(timeout=60) == 0
+        assert writer.wait(timeout=PATIENCE) == 0
 
 
 def test_two_that_remember_the_same_at_once_remember_it_once(tmp_path: Path) -> None:
     path, last = tmp_path / "memory.db", 60
     with remember(path, last) as one, remember(path, last) as other:
-        assert (one.wait(timeout=120), other.wait(timeout=120)) == (0, 0)
+        assert (one.wait(timeout=PATIENCE), other.wait(timeout=PATIENCE)) == (0, 0)
     with MemoryGraph.open(path) as graph:
         assert graph.check() == []
         assert graph.stats().nodes["episodic"] == last
@@ -171,7 +181,7 @@ def test_a_second_writer_waits_or_says_so(tmp_path: Path) -> None:
         waited = r"another process is writing to it; waited 0.1 s"
         with one.store.writing(), pytest.raises(ValueError, match=waited):
             other.remember("Anna lives in Paris.")
-        with MemoryGraph.open(path, wait=30) as patient, remember(path, 60):
+        with MemoryGraph.open(path, wait=PATIENCE) as patient, remember(path, 60):
             for number in range(5):
                 patient.remember(f"Anna met Person {number}.")
         assert other.check() == []

@@ -34,7 +34,7 @@ def thesis(text: str, *entities: str) -> dict[str, Any]:
 
 
 def extractor(server: ChatServer, **settings: Any) -> EndpointExtractor:
-    defaults = {"backoff": 0.01, "max_tokens": 200, "timeout": 5.0}
+    defaults = {"backoff": 0.01, "max_tokens": 200, "timeout": 300.0}
     return EndpointExtractor(EndpointSettings(server.url, "tiny", **defaults | settings))
 
 

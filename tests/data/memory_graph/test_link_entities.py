@@ -81,6 +81,16 @@ def test_reciprocal_ranks_by_hand(tmp_path: Path) -> None:
     np.testing.assert_allclose([c.similarity for c in found], expected, atol=2e-3)
 
 
+def test_an_object_without_a_vector_is_a_candidate_like_nothing(tmp_path: Path) -> None:
+    """As where it was remembered since the vectors were made: its words find it."""
+    linked = Linked(tmp_path / "a.db", ("Paris",))
+    with linked.record.store.writing() as revision:
+        new = linked.record.node(revision, OBJECT, "Anna Stone")
+    [vector] = Hashing()(["Anna Stone"])
+    found = candidates(linked.record.db, "Anna Stone", vector, linked.vectors.names, 5)
+    assert {c.node: c.similarity for c in found}[new] == 0
+
+
 @pytest.mark.parametrize(
     "name", ['a" OR "b', "NEAR(a b)", "words:a*", "a AND NOT b", "(", "'; DROP TABLE nodes; --",
              "\0", "", "^a", "-", "Anna\0Berg", "𝔸nna", "安娜"],

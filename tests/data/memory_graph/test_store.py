@@ -15,6 +15,7 @@ import pytest
 
 from turngraph.data.memory_graph.record import schema
 from turngraph.data.memory_graph.record.store import Store
+from turngraph.tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -77,13 +78,13 @@ def test_a_second_writer_gets_its_turn(path: Path) -> None:
     def write() -> None:
         with Store(path) as store, store.writing() as revision:
             entered.set()
-            leave.wait(10)
+            leave.wait(PATIENCE)
             revisions.append(revision)
 
     thread = threading.Thread(target=write)
-    with Store(path, wait=20) as store:
+    with Store(path, wait=PATIENCE) as store:
         thread.start()
-        assert entered.wait(10)
+        assert entered.wait(PATIENCE)
         threading.Timer(0.2, leave.set).start()
         with store.writing() as revision:
             revisions.append(revision)
@@ -99,7 +100,7 @@ def test_processes_that_make_the_same_graph_at_once_all_have_it(path: Path) -> N
     command = [sys.executable, "-c", code, str(path)]
     processes = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(4)]
     for process in processes:
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, errors
     with Store(path) as store:
         assert store.revision == 4

@@ -11,7 +11,7 @@ import pytest
 
 from turngraph.data.jsonlines import read_conversations
 from turngraph.data.normalise import fold, normalise_value
-from turngraph.data.sources import worldfacts
+from turngraph.data.sources import worldfacts, worldfacts_facts
 from turngraph.data.sources.worldfacts import (
     build_conversation,
     build_worldfacts,
@@ -53,6 +53,19 @@ def places(passages: tuple[Evidence, ...]) -> set[str]:
 def names_entity(text: str, entity: Entity) -> bool:
     names = (entity.label, *entity.mentions)
     return any(re.search(rf"(?<!\w){re.escape(fold(name))}(?!\w)", fold(text)) for name in names)
+
+
+def test_names_of_cities_are_spelled_easily_and_mean_one_city() -> None:
+    uses = Counter({"paris": 2})
+    uses.update(map(fold, ["Zürich", "ÿ", "Ārad", "Lima.", "Lima)"]))
+    for name, plain in (
+        ("Zürich", True),
+        ("ÿ", True),  # the last letter of Latin-1
+        ("Ārad", False),  # the first after it
+        ("Lima.", False),
+        ("Paris", False),  # two cities
+    ):
+        assert worldfacts_facts._plain_name(name, Counter({fold(name): uses[fold(name)]})) == plain
 
 
 def test_same_seed_same_bytes_whatever_the_hash_seed(tmp_path: Path) -> None:

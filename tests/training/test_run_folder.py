@@ -1,0 +1,325 @@
+"""What a run's folder offers to resume from, what it refuses, and what is restored."""
+
+from __future__ import annotations
+
+import logging
+import random
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from turngraph.configs.schema import Config, DataConfig, ModelConfig, TrainingConfig
+from turngraph.model.checkpoint import check_manifest, read_checkpoint
+from turngraph.model.graph_lm import GraphLM
+from turngraph.tests.tiny import LORA, save_tiny, stir
+from turngraph.training.run_folder import (
+    EVALUATION,
+    FREE,
+    ON_REQUEST,
+    Progress,
+    find_resumable,
+    load_resumable,
+    locked,
+    save_resumable,
+    start_afresh,
+)
+from turngraph.training.trainer_state import read_progress
+
+pytestmark = pytest.mark.usefixtures("fresh_accelerator")
+
+FREE_VALUES = {
+    "data.num_workers": 3,
+    "data.train": "moved.jsonl",
+    "model.base_model": "elsewhere",
+    "model.trust_remote_code": ("somebody/model",),
+    "training.eval_batch_size": 3,
+    "training.keep_last": 5,
+    "training.log_every": 7,
+    "training.max_minutes": 9.0,
+    "training.output": "elsewhere",
+    "training.save_every": 11,
+    "training.wandb_project": "project",
+}
+ON_REQUEST_VALUES = {
+    "data.max_tune_questions": 2,
+    "data.tune": "other.jsonl",
+    "model.attn_implementation": "eager",
+    "model.compile": True,
+    "model.encoder.dropout": 0.25,
+    "model.gradient_checkpointing": True,
+    "model.lora.lora_dropout": 0.25,
+    "training.encoder_learning_rate": 0.25,
+    "training.eval_every": 4,
+    "training.residual_gate_learning_rate": 0.25,
+    "training.learning_rate": 0.25,
+    "training.max_grad_norm": 0.25,
+    "training.max_new_tokens": 7,
+    "training.max_steps": 70,
+    "training.num_epochs": 7.5,
+    "training.packing": True,
+    "training.warmup_steps": 7,
+}
+FIXED_VALUES = {
+    "data.table_questions": 5,
+    "evidence.top_k": 3,
+    "model.encoder.num_layers": 1,
+    "model.lora.r": 2,
+    "training.batch_size": 2,
+    "training.seed": 1,
+}
+PROGRESS = Progress(
+    step=6,
+    finished=True,
+    seconds=1.5,
+    metrics={"step": 6, "hit_at_1": 0.25},
+    best={"step": 3, "hit_at_1": 0.5},
+    data="fingerprint",
+    log_lines=8,
+)
+
+
+def changed(config: Any, name: str, value: Any) -> Any:
+    """A config with another value of a field."""
+    field, _, inner = name.partition(".")
+    new = changed(getattr(config, field), inner, value) if inner else value
+    return replace(config, **{field: new})
+
+
+@pytest.fixture(scope="module")
+def config(tiny_folder: str) -> Config:
+    model = ModelConfig(tiny_folder, lora=LORA, dtype="float32")
+    training = TrainingConfig(max_steps=9, warmup_steps=0, keep_last=2)
+    return Config(data=DataConfig("train.jsonl", "tune.jsonl"), model=model, training=training)
+
+
+@pytest.fixture(scope="module")
+def accelerator(fresh_accelerator: None) -> Accelerator:
+    return Accelerator(cpu=True)
+
+
+def trained(config: Config, seed: int) -> tuple[GraphLM, torch.optim.Optimizer]:
+    """A model and its optimizer after a step of random gradients."""
+    model = stir(GraphLM(config.model), seed)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.Adam(parameters, lr=1e-3)
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in parameters:
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+    optimizer.step()
+    return model, optimizer
+
+
+@pytest.fixture(scope="module")
+def saved(
+    config: Config, accelerator: Accelerator, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A finished run's folder."""
+    output = tmp_path_factory.mktemp("saved") / "run"
+    save_resumable(output, *trained(config, 1), config, PROGRESS, accelerator)
+    return output
+
+
+def test_every_field_that_may_change_is_tried_here() -> None:
+    assert FREE_VALUES.keys() == FREE
+    assert ON_REQUEST_VALUES.keys() == ON_REQUEST
+    assert EVALUATION < ON_REQUEST
+    assert not FREE & ON_REQUEST
+
+
+def test_nothing_is_offered_where_nothing_was_saved(config: Config, tmp_path: Path) -> None:
+    assert find_resumable(tmp_path, config, "fingerprint", anyway=False) is None
+
+
+@pytest.mark.parametrize("anyway", [False, True])
+def test_the_same_run_is_offered_as_it_was(saved: Path, config: Config, anyway: bool) -> None:
+    assert find_resumable(saved, config, "fingerprint", anyway) == (saved / "last", PROGRESS)
+
+
+@pytest.mark.parametrize("anyway", [False, True])
+def test_what_does_not_change_what_is_learned_may_differ(
+    saved: Path, config: Config, anyway: bool
+) -> None:
+    for name, value in FREE_VALUES.items():
+        config = changed(config, name, value)
+    assert find_resumable(saved, config, "fingerprint", anyway) == (saved / "last", PROGRESS)
+
+
+@pytest.mark.parametrize("name", sorted(ON_REQUEST))
+def test_other_fields_differ_on_request(saved: Path, config: Config, name: str) -> None:
+    """A best evaluation is kept unless later ones are of other questions or other answers."""
+    other = changed(config, name, ON_REQUEST_VALUES[name])
+    with pytest.raises(ValueError, match="a checkpoint of another config: ") as error:
+        find_resumable(saved, other, "fingerprint", anyway=False)
+    said = str(error.value)
+    assert said.startswith(f"{saved / 'last'}: ")
+    assert f"{name}: " in said
+    assert f" there, {ON_REQUEST_VALUES[name]!r} here" in said
+    assert "--resume_anyway resumes with the new values, --fresh starts over" in said
+    kept = name not in ("data.max_tune_questions", "data.tune", "training.max_new_tokens")
+    wanted = replace(
+        PROGRESS,
+        finished=False,
+        best=PROGRESS.best if kept else None,
+        metrics=PROGRESS.metrics if kept else {},
+    )
+    found = find_resumable(saved, other, "fingerprint", anyway=True)
+    assert found == (saved / "last", wanted)
+
+
+@pytest.mark.parametrize("name", sorted(FIXED_VALUES))
+def test_what_cannot_be_resumed_with_is_never_offered(
+    saved: Path, config: Config, name: str
+) -> None:
+    other = changed(config, name, FIXED_VALUES[name])
+    both = changed(other, "training.learning_rate", 0.25)
+    for given, anyway, fields in (
+        (other, False, [name]),
+        (other, True, [name]),
+        (both, False, [name, "training.learning_rate"]),
+        (both, True, [name]),
+    ):
+        with pytest.raises(ValueError, match="another config") as error:
+            find_resumable(saved, given, "fingerprint", anyway)
+        said = str(error.value)
+        listed = said.split("another config: ")[1].split(". --fresh")[0].split("; ")
+        assert sorted(item.split(":")[0] for item in listed) == sorted(fields)
+        assert "--resume_anyway" not in said
+        assert said.endswith("--fresh starts over, another training.output keeps both")
+
+
+def test_other_training_data_are_refused(saved: Path, config: Config) -> None:
+    for anyway in (False, True):
+        with pytest.raises(ValueError, match=r"last: trained on other data: .*data\.train"):
+            find_resumable(saved, config, "another fingerprint", anyway)
+
+
+def test_progress_with_unknown_fields_is_damaged(
+    saved: Path, config: Config, accelerator: Accelerator, tmp_path: Path
+) -> None:
+    unknown = PROGRESS.__class__(**vars(PROGRESS))
+    model, optimizer = trained(config, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "turngraph.training.run_folder.dataclasses.asdict",
+            lambda progress: vars(progress) | {"stage": 1},
+        )
+        patch.setattr("turngraph.model.checkpoint.write_config", lambda _: "")
+        save_resumable(tmp_path, model, optimizer, config, unknown, accelerator)
+    with pytest.raises(ValueError, match="last: damaged, its progress has other fields"):
+        find_resumable(tmp_path, config, "fingerprint", anyway=True)
+
+
+def test_a_save_that_was_cut_off_is_put_back_before_it_is_offered(
+    saved: Path, config: Config, tmp_path: Path
+) -> None:
+    shutil.copytree(saved, tmp_path / "run")
+    (tmp_path / "run" / "last").rename(tmp_path / "run" / ".last-old")
+    found = find_resumable(tmp_path / "run", config, "fingerprint", anyway=False)
+    assert found == (tmp_path / "run" / "last", PROGRESS)
+
+
+def test_saves_are_kept_by_step_and_carry_their_metrics(
+    config: Config, accelerator: Accelerator, tmp_path: Path
+) -> None:
+    model, optimizer = trained(config, 1)
+    for step in (2, 4, 6):
+        progress = replace(PROGRESS, step=step, metrics={"hit_at_1": step / 10})
+        save_resumable(tmp_path, model, optimizer, config, progress, accelerator)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["last", "step_00000004"]
+    for name, step in (("step_00000004", 4), ("last", 6)):
+        check_manifest(tmp_path / name)
+        assert read_checkpoint(tmp_path / name).metrics == {"hit_at_1": step / 10, "steps": step}
+        found = read_progress(tmp_path / name)
+        assert found is not None
+        assert found["step"] == step
+    # nothing was trained: nothing of an optimizer is kept, and it is a checkpoint all the same
+    save_resumable(tmp_path / "none", model, None, config, PROGRESS, accelerator)
+    found = find_resumable(tmp_path / "none", config, "fingerprint", anyway=False)
+    assert found == (tmp_path / "none" / "last", PROGRESS)
+
+
+def test_weights_optimizer_and_random_numbers_are_restored(
+    config: Config, accelerator: Accelerator, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (model, optimizer), (other, others) = trained(config, 1), trained(config, 2)
+    random.seed(5)
+    torch.manual_seed(5)
+    save_resumable(tmp_path, model, optimizer, config, PROGRESS, accelerator)
+    drawn = random.random(), torch.rand(3).tolist()
+    with caplog.at_level(logging.INFO):
+        load_resumable(tmp_path / "last", replace(PROGRESS), other, others, accelerator)
+    assert (random.random(), torch.rand(3).tolist()) == drawn
+    assert f"resumed from {tmp_path / 'last'}, step 6" in caplog.text
+    assert "process(es)" not in caplog.text
+    pairs = list(zip(model.named_parameters(), other.named_parameters(), strict=True))
+    assert all(torch.equal(one, two) for (_, one), (_, two) in pairs)
+    for (name, one), (_, two) in pairs:
+        assert one.requires_grad == (one in optimizer.state), name
+        for key, value in optimizer.state.get(one, {}).items():
+            assert torch.equal(others.state[two][key], value), (name, key)
+
+
+def test_another_number_of_processes_is_told_and_draws_its_own_numbers(
+    config: Config, accelerator: Accelerator, saved: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, optimizer = trained(config, 2)
+    progress = replace(PROGRESS, num_processes=3)
+    torch.manual_seed(8)
+    wanted = torch.rand(3).tolist()
+    torch.manual_seed(8)
+    load_resumable(saved / "last", progress, model, optimizer, accelerator)
+    assert torch.rand(3).tolist() == wanted
+    assert "resumed with 1 process(es) a run of 3" in caplog.text
+    assert progress.num_processes == 1
+
+
+def test_another_base_model_is_refused_before_anything_is_loaded(
+    config: Config, accelerator: Accelerator, saved: Path, tmp_path: Path
+) -> None:
+    elsewhere = changed(config, "model.base_model", save_tiny(tmp_path / "base", seed=3))
+    model, optimizer = trained(elsewhere, 2)
+    before = [parameter.clone() for parameter in model.parameters()]
+    with pytest.raises(ValueError, match="another base model"):
+        load_resumable(saved / "last", replace(PROGRESS), model, optimizer, accelerator)
+    assert all(map(torch.equal, before, model.parameters()))
+
+
+def test_starting_afresh_removes_checkpoints_and_logs_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("best", "last", "step_00000004", "step_00000006", "tensorboard"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+    for name in (".best-abc", "answers", ".step_00000002-gone"):
+        (tmp_path / name).mkdir()
+    for name in ("log.jsonl", "answers.jsonl", ".lock"):
+        (tmp_path / name).touch()
+    start_afresh(tmp_path)
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == [".lock", "answers", "answers.jsonl"]
+    start_afresh(tmp_path)  # nothing is there: as well
+    start_afresh(tmp_path / "nowhere")
+
+
+def test_a_folder_is_locked_for_one_run_at_a_time(tmp_path: Path) -> None:
+    output = tmp_path / "new" / "run"
+    with locked(output):
+        assert output.is_dir()
+        with (
+            pytest.raises(ValueError, match=r"training\.output: .*run is in use by another run"),
+            locked(output),
+        ):
+            pytest.fail("two runs have it")
+    with pytest.raises(KeyError), locked(output):
+        raise KeyError
+    with locked(output):  # given back, whatever happened
+        pass
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(ValueError, match=r"training\.output: .*file/run: Not a directory"),
+        locked(tmp_path / "file" / "run"),
+    ):
+        pytest.fail("no folder")
