@@ -287,14 +287,22 @@ def ask(
 
 
 def make_embed(embedder: str | None) -> Embed:
-    """Load a sentence encoder; None: compare words, without a model."""
+    """Load a sentence encoder; None: compare words, without a model.
+
+    Torch is not imported where few texts are new and the encoder is one that NumPy computes.
+    """
     if embedder is None:
         from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 
         return word_vectors
-    from turngraph.configs.models import sentence_encoder
+    from turngraph.configs.models import local_folder, sentence_encoder
+    from turngraph.data.bert_encoder import bert_encoder
+    from turngraph.data.embedding import few_or_many
 
-    return sentence_encoder(embedder)
+    encoder = sentence_encoder(embedder)
+    folder = local_folder(embedder)
+    light = None if folder is None else bert_encoder(folder)
+    return encoder if light is None else few_or_many(light, encoder)
 
 
 def questions() -> Iterator[str]:

@@ -39,7 +39,7 @@ LAYERS: tuple[set[str], ...] = (
 
 DATA_LAYERS: tuple[set[str], ...] = (
     {"types", "normalise", "json_fields", "embedding", "workers", "cli"},
-    {"jsonlines", "linearise", "table_structure", "scoring.metrics"},
+    {"jsonlines", "linearise", "table_structure", "scoring.metrics", "bert_encoder"},
     {"entities"},
     {"sources", "retrieval", "graph"},
     {"prompt", "memory_graph"},
@@ -65,6 +65,7 @@ LIBRARIES = {
     "configs": "huggingface_hub jsonargparse platformdirs sentence_transformers torch transformers "
     "yaml gguf",
     "data": "numpy rank_bm25 safetensors tqdm",
+    "data.bert_encoder": "numpy safetensors scipy tokenizers",
     "data.examples": "numpy torch torch_geometric",
     "data.batches": "numpy torch",
     "data.graph": "ahocorasick numpy tqdm",
