@@ -48,7 +48,8 @@ class MemoryGraph:
         Args:
             path: of its database.
             embed: texts to unit vectors; needed for asking only.
-            extractor: finds the statements of texts; None: the rules, which need no model.
+            extractor: finds the statements of texts; None: the rules, which need no model and read
+                English.
             read_only: allow inspecting and asking only, by any number of processes.
             wait: seconds to wait while another process writes.
 
@@ -57,9 +58,9 @@ class MemoryGraph:
                 version.
         """
         if extractor is None:
-            from turngraph.data.memory_graph.extract.rules import RulesExtractor
+            from turngraph.data.memory_graph.extract.english_rules import EnglishRules
 
-            extractor = RulesExtractor()
+            extractor = EnglishRules()
         store = Store(path, read_only=read_only, wait=wait)
         if not read_only:
             finish(store)

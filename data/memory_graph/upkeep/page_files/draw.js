@@ -219,7 +219,7 @@ class Drawing {
     const room = this.room((width - this.width) / 2, (height - this.height) / 2);
     const chosen = this.look.chosen();
     let left = MAX_LABELS * Math.max(this.view.scale / this.unit, 1) ** 2;
-    for (const index of chosen === null ? this.order : [chosen, ...this.order]) {
+    for (const index of new Set(chosen === null ? this.order : [chosen, ...this.order])) {
       const [x, y] = this.at[index];
       const [[low, top, high, bottom], labelled] = [room.box, this.look.labelled(index)];
       const inside = x > low && y > top && x < high && y < bottom;
@@ -240,7 +240,8 @@ class Drawing {
     const room = new Room(box, taken);
     this.at.forEach(([x, y], index) => {
       const inside = x > box[0] && y > box[1] && x < box[2] && y < box[3];
-      if (inside && this.colours[index]) room.addDot(x, y, this.radius(index));
+      const colour = this.colours[index];
+      if (inside && colour && colour !== this.look.dim) room.addDot(x, y, this.radius(index));
     });
     return room;
   }
