@@ -13,7 +13,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.memory_graph.times import parse_time
@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # loaded where they are used, so that --help answers at once
 
 CREATING = ("remember", "import")
 """Commands that create a graph where there is none."""
+EXTRACTORS = ("rules", "lm", "endpoint", "given")
 EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
 LANGUAGE_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 SERVER_OPTIONS: dict[str, tuple[type, str]] = {
@@ -113,6 +114,17 @@ def time_option(text: str) -> str:
         raise argparse.ArgumentTypeError(f"{text!r} given: {error}") from None
 
 
+def extractor_option(text: str) -> str:
+    """Check the name of an extractor; of spaCy's pipelines only that one is named."""
+    is_spacy = text.startswith("spacy:") and text != "spacy:"
+    if text not in EXTRACTORS and not is_spacy:
+        known = ", ".join(EXTRACTORS)
+        raise argparse.ArgumentTypeError(
+            f"{text!r} given, must be one of {known} or spacy:PIPELINE"
+        )
+    return text
+
+
 # Remembering
 
 
@@ -129,9 +141,11 @@ def add_remember(commands: Subparsers) -> None:
     )
     added.add_argument(
         "--extractor",
-        choices=("rules", "lm", "endpoint", "given"),
+        type=extractor_option,
         default="rules",
-        help="rules: no model; lm: a local model; endpoint: a server; given: .jsonl with triplets",
+        metavar="NAME",
+        help="rules (reads English, no model), lm (a local model), endpoint (a server), given "
+        "(.jsonl with triplets), or spacy:PIPELINE, such as spacy:pl_core_news_sm",
     )
     added.add_argument("--source", help="what the texts belong to; default: the file's name")
     added.add_argument("--time", type=time_option, help="time of the texts that have none")
@@ -150,7 +164,7 @@ def remember(
     *,
     db: str,
     inputs: Sequence[str],
-    extractor: Literal["rules", "lm", "endpoint", "given"],
+    extractor: str,
     source: str | None,
     time: str | None,
     speaker: str | None,
@@ -174,6 +188,13 @@ def remember(
         chosen = local_model(model or LANGUAGE_MODEL, device)
     elif extractor == "endpoint":
         chosen = server_model(model, server)
+    elif extractor.startswith("spacy:"):
+        from turngraph.data.memory_graph.extract.spacy_extractor import (
+            SpacyExtractor,
+            load_pipeline,
+        )
+
+        chosen = SpacyExtractor(load_pipeline(extractor.removeprefix("spacy:")), extractor)
     else:
         from turngraph.data.memory_graph.turns import TurnExtractor
 

@@ -113,6 +113,7 @@ EXTRAS = {
     "demo": {"data.sources.worldfacts", "configs.models"},
     "bench": {"benchmarks"},
     "wandb": {"training.run_log"},
+    "spacy": {"data.memory_graph.extract.spacy_extractor"},
 }
 """Where an optional extra's libraries may be imported; everything else is a core dependency."""
 CORE_BY_NAME = {
@@ -124,6 +125,7 @@ DISTRIBUTIONS = {
     "ahocorasick": "pyahocorasick",
     "huggingface_hub": "huggingface-hub",
     "markdown_it": "markdown-it-py",
+    "py_mini_racer": "mini-racer",
     "rank_bm25": "rank-bm25",
     "sentence_transformers": "sentence-transformers",
     "torch_geometric": "torch-geometric",

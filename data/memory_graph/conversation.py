@@ -224,7 +224,7 @@ class ChatGraph(ConversationGraph):
             before = self.names.unread.copy()
             self.graph.remember_many(chat_episodes(question, answer, now(), source, origin))
             if unread := self.names.unread - before:
-                logger.info("%s", unread_line(unread))
+                logger.info("%s; they are kept as they are", unread_line(unread))
 
 
 def spans(texts: Sequence[str]) -> list[Span]:

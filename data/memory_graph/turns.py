@@ -83,7 +83,7 @@ class TurnExtractor:
     name = RulesExtractor.name
 
     def __init__(self) -> None:
-        self._rules, self._reader = EnglishRules(), RulesExtractor()
+        self._rules, self._reader = EnglishRules(keep=is_history), RulesExtractor()
 
     @property
     def unread(self) -> Counter[str]:
@@ -153,6 +153,11 @@ class TurnExtractor:
     def cost(self) -> dict[str, float]:
         """Return {}: the rules use no tokens and no requests."""
         return self._rules.cost()
+
+
+def is_history(episode: Episode) -> bool:
+    """Return whether an episode is a chat's question or answer, which is never recalled itself."""
+    return episode.properties.get(KIND) in ("question", "answer")
 
 
 def _statements(found: Extraction) -> tuple[Thesis, ...]:

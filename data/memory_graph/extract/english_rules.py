@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from turngraph.data.memory_graph.extract.languages import other_languages
 from turngraph.data.memory_graph.extract.rules import Phrases, RulesExtractor
@@ -18,10 +19,15 @@ class EnglishRules(RulesExtractor):
 
     Args:
         phrases: as in ``RulesExtractor``.
+        keep: whether foreign sentences of an episode become theses as they are: where the episode
+            itself is never recalled.
     """
 
-    def __init__(self, phrases: Phrases = "spoken") -> None:
+    def __init__(
+        self, phrases: Phrases = "spoken", keep: Callable[[Episode], bool] = lambda _: False
+    ) -> None:
         super().__init__(phrases)
+        self.keep = keep
         self.unread: Counter[str] = Counter()
         """Number of sentences by language that were not read so far."""
 
@@ -43,11 +49,16 @@ class EnglishRules(RulesExtractor):
         if not unread:
             return found
         self.unread.update(unread.values())
+        found = replace(
+            found, triplets=tuple(one for one in found.triplets if not _inside(one.span, unread))
+        )
+        if self.keep(episode):
+            return found
         names = [
             name for thesis in found.theses if thesis.span in unread for name in thesis.entities
         ]
         return Extraction(
-            triplets=tuple(one for one in found.triplets if not _inside(one.span, unread)),
+            triplets=found.triplets,
             theses=tuple(one for one in found.theses if not _inside(one.span, unread)),
             times=found.times,
             entities=tuple(dict.fromkeys([*found.entities, *names])),

@@ -112,6 +112,7 @@ Spotkanie przesunięto na piątek.
 Kasia ma dwa koty.
 Nazywam się Piotr.
 Babcia piecze makowiec.
+Gdzie są klucze do piwnicy?
 Nie mam czasu.
 """,
     "German": """
@@ -122,6 +123,7 @@ Wir haben gestern einen Hund gekauft.
 Ich mag keinen Kaffee.
 Das Treffen wurde verschoben.
 Er spricht fließend Spanisch.
+Ihr Büro liegt neben dem Bahnhof.
 """,
     "French": """
 Camille habite à Lyon avec ses deux enfants.
@@ -131,6 +133,7 @@ Mon frère travaille dans une banque.
 Nous partons en vacances demain.
 La réunion est reportée à jeudi.
 Il pleut encore.
+Ma tante vend des fleurs au marché.
 """,
     "Spanish": """
 Pablo vive en Sevilla desde hace tres años.
@@ -139,6 +142,7 @@ No me gustan las aceitunas.
 El puente se abrió en 2019.
 Mañana vamos a la playa.
 ¿Dónde está la llave?
+Lucía enseña música a los niños.
 """,
     "Italian": """
 Giulia abita a Torino e insegna chimica.
@@ -146,6 +150,7 @@ Il ponte è stato aperto nel 2019.
 Non mi piacciono le olive.
 Mio fratello lavora in banca.
 Domani andiamo al mare.
+Luca ha comprato una bicicletta usata.
 """,
     "Portuguese": """
 O João mora em Coimbra com a família.
@@ -159,6 +164,7 @@ Sanne woont in Utrecht en werkt bij de gemeente.
 Ik hou niet van olijven.
 De brug is in 2019 geopend.
 Mijn broer heeft twee katten.
+Morgen vertrekken wij naar Gent.
 """,
     "Swedish": """
 Åsa bor i Malmö och arbetar på sjukhuset.
