@@ -336,13 +336,20 @@ def questions() -> Iterator[str]:
 
 def add_inspection(commands: Subparsers) -> None:
     """Add ``show``, ``history`` and ``stats``."""
-    for name, help, run in (
-        ("show", "print an object's names and the facts that hold now", memory_commands.show),
-        ("history", "print every fact of an object in order of time", memory_commands.history),
-    ):
-        added = add_command(commands, name, help, run)
-        added.add_argument("entity", metavar="ENTITY", help='a name, or an id: "#12"')
-        added.add_argument("--json", dest="as_json", action="store_true")
+    added = add_command(
+        commands, "show", "print an object's names and the facts that hold now",
+        memory_commands.show,
+    )  # fmt: skip
+    added.add_argument("entity", metavar="ENTITY", help='a name, or an id: "#12"')
+    added.add_argument("--json", dest="as_json", action="store_true")
+    added = add_command(
+        commands, "history",
+        "print every fact of an object in order of time; without ENTITY, the turns of chats, with "
+        "speaker, kind and time",
+        memory_commands.history,
+    )  # fmt: skip
+    added.add_argument("entity", nargs="?", metavar="ENTITY", help='a name, or an id: "#12"')
+    added.add_argument("--json", dest="as_json", action="store_true")
     added = add_command(commands, "stats", "print counts and file sizes", memory_commands.stats)
     added.add_argument("--json", dest="as_json", action="store_true")
 

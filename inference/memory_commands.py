@@ -18,6 +18,7 @@ from turngraph.inference.memory_printing import (
     print_facts,
     print_json,
     print_rows,
+    print_turns,
     recollection_json,
     remembered_line,
 )
@@ -121,9 +122,12 @@ def show(*, db: str, entity: str, as_json: bool) -> None:
     print_facts(shown.facts)
 
 
-def history(*, db: str, entity: str, as_json: bool) -> None:
-    """Print every fact of one object in order of time."""
+def history(*, db: str, entity: str | None, as_json: bool) -> None:
+    """Print every fact of one object in order of time; without one, the turns of chats."""
     with MemoryGraph.open(db, read_only=True) as graph:
+        if entity is None:
+            print_turns(graph.turns(), as_json)
+            return
         facts = graph.history(entity)
     if as_json:
         print_json([fact_json(fact) for fact in facts])

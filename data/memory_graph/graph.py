@@ -13,7 +13,7 @@ from turngraph.data.memory_graph.record.ingest import BATCH, Remembered, remembe
 from turngraph.data.memory_graph.record.store import WAIT_SECONDS, Store
 from turngraph.data.memory_graph.upkeep import edit, journal
 from turngraph.data.memory_graph.upkeep.forget import Forgotten, finish, forget
-from turngraph.data.memory_graph.upkeep.show import Shown, history, show
+from turngraph.data.memory_graph.upkeep.show import Shown, Turn, history, show, turns
 
 if TYPE_CHECKING:  # what few commands need is imported where it is used
     from turngraph.data.embedding import Embed
@@ -180,6 +180,10 @@ class MemoryGraph:
             ValueError: no object has that name or id, or several have.
         """
         return history(self.store, entity)
+
+    def turns(self) -> list[Turn]:
+        """Return the turns of chats and conversations in the order in which they came."""
+        return turns(self.store)
 
     def merge(self, keep: str | int, other: str | int) -> int:
         """Merge two objects that are one thing, and return the id of the kept one.

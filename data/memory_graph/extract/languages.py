@@ -1,7 +1,7 @@
 """Tells sentences that are surely not English, which the English rules must not read.
 
-No English sentence may be left out: when in doubt a sentence is English. Words in lower case decide,
-as names come from everywhere. Compared on short notes: lingua takes a minute and 1.1 GB to start and
+No English sentence may be left out: when in doubt a sentence is English. Words in lower case
+decide, as names come from everywhere. On short notes lingua takes a minute and 1.1 GB to start and
 calls "Björk performed in Reykjavík." Icelandic; py3langid takes 7 s and calls "Anna lives in
 Gdynia." Latin. simplemma's English dictionary takes a second and 15 MB.
 """
@@ -35,10 +35,8 @@ FUNCTION_WORDS = {
     "dem den meine mein wurde hat",
     "French": "le la les et est une des du je nous vous il elle dans avec pas sur au aux mon ma à "
     "son sa été ses encore",
-    "Spanish": "el la los las y es una del con por para mi su en no me desde "
-    "está se",
-    "Italian": "il lo la gli è e una di del della con per mi mio mia non nel al "
-    "ho sono stato",
+    "Spanish": "el la los las y es una del con por para mi su en no me desde está se",
+    "Italian": "il lo la gli è e una di del della con per mi mio mia non nel al ho sono stato",
     "Portuguese": "o os as e é uma do da com para minha meu não em foi eu um no na",
     "Dutch": "de het een en is niet van ik wij hij zij met voor mijn heeft bij naar",
     "Swedish": "och är inte jag vi han hon en ett på med för min har till om att som det",

@@ -48,7 +48,10 @@ def test_a_sentence_of_unknown_words_is_english_among_english_ones() -> None:
 
 
 def test_a_foreign_name_in_its_own_script_does_not_make_a_sentence_foreign() -> None:
-    assert other_languages(["My neighbour 健太 moved to Ōsaka.", "We met Анна in Kazan."]) == [None] * 2
+    assert (
+        other_languages(["My neighbour 健太 moved to Ōsaka.", "We met Анна in Kazan."])
+        == [None] * 2
+    )
     assert other_languages(["Anna spotkała się z Janem w the Old Pub."]) == ["Polish"]
 
 

@@ -119,7 +119,10 @@ def test_a_tip_stays_inside() -> None:
         left, top = ask(engine, f"beneath([{x}, {y}], [150, 40], [390, 680])")
         assert 0 <= left <= 390 - 150
         assert 0 <= top <= 680 - 40
-    assert ask(engine, "[distance([0, 3], [-5, 0], [5, 0]), distance([9, 0], [0, 0], [6, 0])]") == [3, 3]
+    assert ask(engine, "[distance([0, 3], [-5, 0], [5, 0]), distance([9, 0], [0, 0], [6, 0])]") == [
+        3,
+        3,
+    ]
 
 
 def test_an_edge_shows_its_relation_to_the_mouse() -> None:

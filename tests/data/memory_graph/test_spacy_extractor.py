@@ -124,7 +124,9 @@ def test_the_command_reads_with_a_pipeline_of_a_folder(
 
 
 def test_a_missing_pipeline_and_one_without_entities_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"spacy:xx_none: no such pipeline.*spacy download xx_none"):
+    with pytest.raises(
+        ValueError, match=r"spacy:xx_none: no such pipeline.*spacy download xx_none"
+    ):
         load_pipeline("xx_none")
     spacy.blank("pl").to_disk(tmp_path / "bare")
     with pytest.raises(ValueError, match="the pipeline finds no entities; it has nothing"):
