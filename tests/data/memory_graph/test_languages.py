@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.data.memory_graph.language_sentences import ENGLISH, FOREIGN
+from turngraph.tests.data.memory_graph.language_sentences import ENGLISH, FOREIGN
 from turngraph.configs.schema import MemoryGraphConfig
 from turngraph.data.memory_graph.conversation import ChatGraph
 from turngraph.data.memory_graph.extract.english_rules import EnglishRules, unread_line
