@@ -130,7 +130,8 @@ class BertEncoder:
         for layer in range(self.num_layers):
             states = self._layer(states, f"encoder.layer.{layer}.")
         mean = states.mean(axis=1)
-        return mean / np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), 1e-12)
+        vectors: np.ndarray = mean / np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), 1e-12)
+        return vectors
 
     def _embedded(self, ids: np.ndarray) -> np.ndarray:
         words, positions, types = (
@@ -162,16 +163,18 @@ class BertEncoder:
         return (scores @ values).transpose(0, 2, 1, 3).reshape(size, length, width)
 
     def _linear(self, states: np.ndarray, prefix: str) -> np.ndarray:
-        return states @ self.weights[f"{prefix}weight"].T + self.weights[f"{prefix}bias"]
+        product: np.ndarray = states @ self.weights[f"{prefix}weight"].T
+        return product + self.weights[f"{prefix}bias"]
 
     def _norm(self, states: np.ndarray, prefix: str) -> np.ndarray:
         centred = states - states.mean(axis=-1, keepdims=True)
         variance = (centred**2).mean(axis=-1, keepdims=True)
-        scaled = centred / np.sqrt(variance + np.float32(self.epsilon))
+        scaled: np.ndarray = centred / np.sqrt(variance + np.float32(self.epsilon))
         return scaled * self.weights[f"{prefix}weight"] + self.weights[f"{prefix}bias"]
 
 
 def _gelu(values: np.ndarray) -> np.ndarray:
     from scipy.special import erf
 
-    return values * np.float32(0.5) * (1 + erf(values * np.float32(0.5**0.5)))
+    part: np.ndarray = erf(values * np.float32(0.5**0.5))
+    return values * np.float32(0.5) * (1 + part)

@@ -94,10 +94,10 @@ def report(runs: Sequence[dict[str, Run]]) -> None:
     [first, *_] = runs[0]
     print(f"{'encoder':<26}{'wall s':>8}{'CPU s':>8}{'ratio of wall':>15}{'of CPU':>8}")
     for name in runs[0]:
-        wall, cpu = (statistics.median(r[name][i] for r in runs) for i in (0, 1))
-        by_wall, by_cpu = (
-            statistics.median(r[first][i] / r[name][i] for r in runs) for i in (0, 1)
-        )
+        wall = statistics.median(r[name].wall for r in runs)
+        cpu = statistics.median(r[name].cpu for r in runs)
+        by_wall = statistics.median(r[first].wall / r[name].wall for r in runs)
+        by_cpu = statistics.median(r[first].cpu / r[name].cpu for r in runs)
         print(f"{name:<26}{wall:8.2f}{cpu:8.2f}{by_wall:15.1f}{by_cpu:8.1f}")
     names = list(runs[0])
     same = all(r[names[0]].printed == r[names[1]].printed for r in runs)

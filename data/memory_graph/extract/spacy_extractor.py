@@ -141,6 +141,6 @@ def _relation(subject: Tokens, other: Tokens) -> str | None:
 def _is_negated(subject: Tokens) -> bool:
     verb = subject.root.head
     return any(
-        child.dep_ in ("neg", "ng") or child.morph.get("Polarity") == ["Neg"]
+        child.dep_ in ("neg", "ng") or child.morph.get("Polarity", []) == ["Neg"]
         for child in [verb, *verb.children]
     )
