@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from turngraph.tests.data.memory_graph.language_sentences import ENGLISH, FOREIGN
 from turngraph.configs.schema import MemoryGraphConfig
 from turngraph.data.memory_graph.conversation import ChatGraph
 from turngraph.data.memory_graph.extract.english_rules import EnglishRules, unread_line
@@ -16,6 +15,7 @@ from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.memory import main
+from turngraph.tests.data.memory_graph.language_sentences import ENGLISH, FOREIGN
 
 MIXED = "Anna lives in Gdynia. Mój brat nie lubi oliwek. Anna mieszka w Gdyni i pracuje w porcie."
 
