@@ -15,7 +15,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.json_fields import Location, well_formed
@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # loaded where they are used, so that --help answers at once
 
 CREATING = ("remember", "import")
 """Commands that create a graph where there is none."""
+EXTRACTORS = ("rules", "lm", "endpoint", "given")
 EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
 LANGUAGE_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 SERVER_OPTIONS: dict[str, tuple[type, str]] = {
@@ -116,6 +117,17 @@ def time_option(text: str) -> str:
         raise argparse.ArgumentTypeError(f"{text!r} given: {error}") from None
 
 
+def extractor_option(text: str) -> str:
+    """Check the name of an extractor; of spaCy's pipelines only that one is named."""
+    is_spacy = text.startswith("spacy:") and text != "spacy:"
+    if text not in EXTRACTORS and not is_spacy:
+        known = ", ".join(EXTRACTORS)
+        raise argparse.ArgumentTypeError(
+            f"{text!r} given, must be one of {known} or spacy:PIPELINE"
+        )
+    return text
+
+
 # Remembering
 
 
@@ -132,9 +144,11 @@ def add_remember(commands: Subparsers) -> None:
     )
     added.add_argument(
         "--extractor",
-        choices=("rules", "lm", "endpoint", "given"),
+        type=extractor_option,
         default="rules",
-        help="rules: no model; lm: a local model; endpoint: a server; given: .jsonl with triplets",
+        metavar="NAME",
+        help="rules (reads English, no model), lm (a local model), endpoint (a server), given "
+        "(.jsonl with triplets), or spacy:PIPELINE, such as spacy:pl_core_news_sm",
     )
     added.add_argument("--source", help="what the texts belong to; default: the file's name")
     added.add_argument("--time", type=time_option, help="time of the texts that have none")
@@ -153,7 +167,7 @@ def remember(
     *,
     db: str,
     inputs: Sequence[str],
-    extractor: Literal["rules", "lm", "endpoint", "given"],
+    extractor: str,
     source: str | None,
     time: str | None,
     speaker: str | None,
@@ -177,6 +191,13 @@ def remember(
         chosen = local_model(model or LANGUAGE_MODEL, device)
     elif extractor == "endpoint":
         chosen = server_model(model, server)
+    elif extractor.startswith("spacy:"):
+        from turngraph.data.memory_graph.extract.spacy_extractor import (
+            SpacyExtractor,
+            load_pipeline,
+        )
+
+        chosen = SpacyExtractor(load_pipeline(extractor.removeprefix("spacy:")), extractor)
     else:
         from turngraph.data.memory_graph.turns import TurnExtractor
 
@@ -290,14 +311,22 @@ def ask(
 
 
 def make_embed(embedder: str | None) -> Embed:
-    """Load a sentence encoder; None: compare words, without a model."""
+    """Load a sentence encoder; None: compare words, without a model.
+
+    Torch is not imported where few texts are new and the encoder is one that NumPy computes.
+    """
     if embedder is None:
         from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 
         return word_vectors
-    from turngraph.configs.models import sentence_encoder
+    from turngraph.configs.models import local_folder, sentence_encoder
+    from turngraph.data.bert_encoder import bert_encoder
+    from turngraph.data.embedding import few_or_many
 
-    return sentence_encoder(embedder)
+    encoder = sentence_encoder(embedder)
+    folder = local_folder(embedder)
+    light = None if folder is None else bert_encoder(folder)
+    return encoder if light is None else few_or_many(light, encoder)
 
 
 def questions() -> Iterator[str]:
@@ -320,13 +349,20 @@ def questions() -> Iterator[str]:
 
 def add_inspection(commands: Subparsers) -> None:
     """Add ``show``, ``history`` and ``stats``."""
-    for name, help, run in (
-        ("show", "print an object's names and the facts that hold now", memory_commands.show),
-        ("history", "print every fact of an object in order of time", memory_commands.history),
-    ):
-        added = add_command(commands, name, help, run)
-        added.add_argument("entity", metavar="ENTITY", help='a name, or an id: "#12"')
-        added.add_argument("--json", dest="as_json", action="store_true")
+    added = add_command(
+        commands, "show", "print an object's names and the facts that hold now",
+        memory_commands.show,
+    )  # fmt: skip
+    added.add_argument("entity", metavar="ENTITY", help='a name, or an id: "#12"')
+    added.add_argument("--json", dest="as_json", action="store_true")
+    added = add_command(
+        commands, "history",
+        "print every fact of an object in order of time; without ENTITY, the turns of chats, with "
+        "speaker, kind and time",
+        memory_commands.history,
+    )  # fmt: skip
+    added.add_argument("entity", nargs="?", metavar="ENTITY", help='a name, or an id: "#12"')
+    added.add_argument("--json", dest="as_json", action="store_true")
     added = add_command(commands, "stats", "print counts and file sizes", memory_commands.stats)
     added.add_argument("--json", dest="as_json", action="store_true")
 

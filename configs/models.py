@@ -117,13 +117,14 @@ def local_folder(name: str) -> Path | None:
     """Return a model's local folder, which may be in the hub's cache; None if there is none."""
     if (folder := Path(resolve_model(name))).is_dir():
         return folder
-    from transformers.utils import cached_file  # seconds, which a local folder does not need
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
 
     try:
-        found = cached_file(name, "config.json", local_files_only=True)
-    except OSError:
+        found = try_to_load_from_cache(name, "config.json")
+    except HFValidationError:
         return None
-    return Path(found).parent if found is not None else None
+    return Path(found).parent if isinstance(found, str) else None
 
 
 def find_on_hub(name: str) -> None:

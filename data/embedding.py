@@ -1,4 +1,4 @@
-"""Defines the type of sentence encoders, functions from texts to unit vectors, and a cache."""
+"""Sentence encoders, functions from texts to unit vectors: their type, a cache, a choice of two."""
 
 from __future__ import annotations
 
@@ -31,3 +31,18 @@ def cached(embed: Embed, max_texts: int = 100_000) -> Embed:
         return np.stack([vectors[text] for text in texts])
 
     return embed_cached
+
+
+def few_or_many(few: Embed, many: Embed, max_few: int = 256) -> Embed:
+    """Join two forms of one sentence encoder: one that starts at once, and one that is fast.
+
+    Args:
+        few: computes up to ``max_few`` texts.
+        many: computes more of them; is not called before.
+        max_few: number of texts that ``few`` computes in the seconds in which ``many`` starts.
+    """
+
+    def embed(texts: Sequence[str]) -> np.ndarray:
+        return (few if len(texts) <= max_few else many)(texts)
+
+    return embed

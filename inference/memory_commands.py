@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
+from turngraph.data.memory_graph.extract.english_rules import unread_line
 from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.turns import TurnExtractor
 from turngraph.inference.memory_printing import (
     fact_json,
     plural,
@@ -17,6 +19,7 @@ from turngraph.inference.memory_printing import (
     print_json,
     print_line,
     print_rows,
+    print_turns,
     recollection_json,
     remembered_line,
 )
@@ -58,6 +61,8 @@ def remember(
     ):
         done = graph.remember_many(_until(stop, episodes), progress=True, batch=batch)
     print(remembered_line(done))
+    if isinstance(extractor, TurnExtractor) and extractor.unread:
+        logger.info("%s; their texts are found by similarity", unread_line(extractor.unread))
     if stop:
         logger.info("stopped (%s); the same command resumes", stop.reason)
         raise SystemExit(EXIT_GO_ON)
@@ -91,8 +96,6 @@ def ask(
         read_only: do not keep new vectors on disk.
         as_json: print one JSON object a question.
     """
-    from turngraph.data.memory_graph.turns import TurnExtractor
-
     with MemoryGraph.open(db, embed, TurnExtractor(), read_only=read_only) as graph:
         for question in questions:
             found = graph.ask(question, as_of, settings)
@@ -120,9 +123,12 @@ def show(*, db: str, entity: str, as_json: bool) -> None:
     print_facts(shown.facts)
 
 
-def history(*, db: str, entity: str, as_json: bool) -> None:
-    """Print every fact of one object in order of time."""
+def history(*, db: str, entity: str | None, as_json: bool) -> None:
+    """Print every fact of one object in order of time; without one, the turns of chats."""
     with MemoryGraph.open(db, read_only=True) as graph:
+        if entity is None:
+            print_turns(graph.turns(), as_json)
+            return
         facts = graph.history(entity)
     if as_json:
         print_json([fact_json(fact) for fact in facts])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,9 @@ from turngraph.data.outputs import is_standard_output
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.recall.recall import Recollection
     from turngraph.data.memory_graph.record.ingest import Remembered
+    from turngraph.data.memory_graph.upkeep.show import Turn
+
+logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 KINDS = {"simple": "triplet", "thesis": "thesis", "episodic": "episode"}
@@ -75,6 +79,25 @@ def print_facts(facts: Sequence[Fact], score: bool = False) -> None:
     """Print facts, one a line: key, score if wanted, kind, text, validity, provenance."""
     headers = ["fact", *(["score"] if score else []), "kind", "text", "holds", "said"]
     print_rows(headers, [_fact_row(fact, score) for fact in facts])
+
+
+def print_turns(turns: Sequence[Turn], as_json: bool) -> None:
+    """Print turns, one a line: episode, kind, speaker, time, source, whether evidence, text."""
+    if as_json:
+        print_json([dataclasses.asdict(turn) | {"recalled": turn.recalled} for turn in turns])
+        return
+    headers = ["episode", "kind", "speaker", "said", "source", "recalled", "text"]
+    rows = [
+        [f"#{one.episode}", one.kind, one.speaker, one.time, one.source,
+         "as evidence" if one.recalled else "never", one.text]
+        for one in turns
+    ]  # fmt: skip
+    print_rows(headers, rows)
+    if any(not turn.recalled for turn in turns):
+        logger.info(
+            "a chat's questions and answers are history and never recalled as evidence; "
+            "the facts that a question states are"
+        )
 
 
 def _fact_row(fact: Fact, score: bool) -> list[object]:

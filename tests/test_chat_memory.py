@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,6 +15,7 @@ from turngraph.configs.schema import MemoryGraphConfig
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.types import Interaction
 from turngraph.inference.session import Session
+from turngraph.memory import main
 from turngraph.tests.chatting import CONVERSATION, Loaded, Screen, ctrl_c, evidence_of
 
 
@@ -137,3 +140,31 @@ def test_a_chat_with_a_memory_graph_is_saved_for_its_owner_only(
             assert path.stat().st_mode & 0o777 == mode
     finally:
         os.umask(umask)
+
+
+def test_what_a_user_says_is_recalled_and_a_chats_turns_are_listed(
+    remembering: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """The answers of the model, which is random, are listed as history and never recalled."""
+    screen = Screen(remembering)
+    screen("My name is Piotr and I live in Gdynia.")
+    said = screen("Where do I live?", "/evidence")
+    [found] = {line for line in said.splitlines() if "live" in line and "remembered" in line}
+    assert "Gdynia" in found
+    remembering.remember()
+    remembering.close()
+    capsys.readouterr()
+    with caplog.at_level(logging.INFO):
+        main(["history", "--db", str(tmp_path / "my.db")])
+    assert "never recalled as evidence" in caplog.text
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [row[1:3] for row in rows] == [["question", "user"], ["answer", "assistant"]] * 2
+    assert {row[5] for row in rows} == {"never"}
+    assert [row[6] for row in rows[::2]] == [
+        "My name is Piotr and I live in Gdynia.", "Where do I live?",
+    ]  # fmt: skip
+    assert all(row[3][:2] == "20" and row[4].startswith("chat 20") for row in rows)
+    main(["history", "--db", str(tmp_path / "my.db"), "--json"])
+    turns = json.loads(capsys.readouterr().out)
+    assert [turn["recalled"] for turn in turns] == [False] * 4

@@ -35,6 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a text and a memory graph of it."""
     path = tmp_path_factory.mktemp("memory")
     (path / "text.txt").write_text("Anna lives in Lima. Bob works in Oslo.", encoding="utf-8")
+    (path / "other.txt").write_text("Zoe hates pasta.", encoding="utf-8")
     command = [sys.executable, "-m", "turngraph", *REMEMBER, "rules"]
     subprocess.run(command, cwd=path, check=True, capture_output=True)
     return path
@@ -50,6 +51,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             RUN,
             (*REMEMBER, *SERVER),
             "--extractor endpoint needs httpx2: pip install 'turngraph[memory]'",
+        ),
+        (
+            "spacy",
+            RUN,
+            (*REMEMBER, "spacy:pl_core_news_sm"),
+            "--extractor spacy:pl_core_news_sm needs spacy: pip install 'turngraph[spacy]'",
+        ),
+        (
+            "simplemma",
+            RUN,
+            (*REMEMBER[:5], "other.txt"),
+            "the rules need simplemma: pip install 'turngraph[memory]'",
         ),
         (
             "llguidance",

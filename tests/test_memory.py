@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import re
 import signal
@@ -242,6 +243,44 @@ def test_conversations_become_turns_with_their_answers(folder: Path, capsys: Any
     assert "c7" in history
     assert "user" in run(capsys, "history", folder, "Rome")
     assert "nodes episodic\t2\n" in run(capsys, "stats", folder)
+    listed = lines(run(capsys, "history", folder))
+    assert [(row[1], row[2], row[4], row[5]) for row in listed] == [
+        ("turn", "user", "c7", "as evidence")
+    ] * 2
+    assert listed[1][6] == "When was he born? 1920"
+
+
+def test_what_is_no_turn_is_not_listed_as_one(folder: Path, capsys: Any) -> None:
+    remember(capsys, folder)
+    given = {"text": "Who wrote Dune?", "properties": {"question": "a property of the user's"}}
+    (folder / "own.jsonl").write_text(json.dumps(given), encoding="utf-8")
+    run(capsys, "remember", folder, "--input", folder / "own.jsonl")
+    assert run(capsys, "history", folder) == ""
+    assert json.loads(run(capsys, "history", folder, "--json")) == []
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("Who opened the bridge?", "The bridge was opened by the queen."),
+        ("When is the release?", "The release is on Friday."),
+    ],
+)
+def test_a_question_without_a_name_is_answered_by_similarity_and_says_so(
+    folder: Path, capsys: Any, caplog: pytest.LogCaptureFixture, question: str, answer: str
+) -> None:
+    """With the sentence encoder, as a user asks."""
+    text = "The bridge was opened by the queen.\n\nThe release is on Friday.\n\nBen sells maps."
+    (folder / "notes.txt").write_text(text, encoding="utf-8")
+    run(capsys, "remember", folder, "--input", folder / "notes.txt")
+    with caplog.at_level(logging.INFO):
+        asked = run(capsys, "ask", folder, question)
+    assert lines(asked)[0][3] == answer
+    assert "names nothing known: facts by similarity alone" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        assert "Ben sells maps" in run(capsys, "ask", folder, "What does Ben sell?")
+    assert "by similarity" not in caplog.text
 
 
 @pytest.mark.parametrize(

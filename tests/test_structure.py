@@ -39,7 +39,7 @@ LAYERS: tuple[set[str], ...] = (
 
 DATA_LAYERS: tuple[set[str], ...] = (
     {"types", "normalise", "json_fields", "embedding", "workers", "cli", "outputs"},
-    {"jsonlines", "linearise", "table_structure", "scoring.metrics"},
+    {"jsonlines", "linearise", "table_structure", "scoring.metrics", "bert_encoder"},
     {"entities"},
     {"sources", "retrieval", "graph"},
     {"prompt", "memory_graph"},
@@ -65,11 +65,12 @@ LIBRARIES = {
     "configs": "gguf huggingface_hub jsonargparse platformdirs sentence_transformers torch tqdm "
     "transformers yaml",
     "data": "numpy rank_bm25 safetensors tqdm",
+    "data.bert_encoder": "numpy safetensors scipy tokenizers",
     "data.examples": "numpy torch torch_geometric",
     "data.batches": "numpy torch",
     "data.graph": "ahocorasick numpy tqdm",
     "data.memory_graph": "bm25s numpy rapidfuzz tqdm",
-    "data.memory_graph.extract": "httpx2 numpy rapidfuzz tqdm",
+    "data.memory_graph.extract": "httpx2 numpy rapidfuzz simplemma spacy tqdm",
     "data.memory_graph.recall": "bm25s numkong numpy tqdm usearch",
     "data.retrieval": "bm25s numpy rank_bm25",
     "data.scoring": "jinja2 numpy rapidfuzz rich",
@@ -103,6 +104,8 @@ ONLY_IN = {
     "usearch": "data.memory_graph.recall",
     "numkong": "data.memory_graph.recall",
     "httpx2": "data.memory_graph.extract",
+    "simplemma": "data.memory_graph.extract.languages",
+    "spacy": "data.memory_graph.extract.spacy_extractor",
     "llguidance": "model.constrained",
     "gguf": "configs.models",
     "wandb": "training.run_log",
@@ -116,6 +119,7 @@ EXTRAS = {
     "bench": {"benchmarks"},
     "dev": {"benchmarks.quality.forked_pytest", "benchmarks.quality.reached_lines"},
     "wandb": {"training.run_log"},
+    "spacy": {"data.memory_graph.extract.spacy_extractor"},
 }
 """Where an optional extra's libraries may be imported; everything else is a core dependency."""
 CORE_BY_NAME = {
@@ -127,6 +131,7 @@ DISTRIBUTIONS = {
     "ahocorasick": "pyahocorasick",
     "huggingface_hub": "huggingface-hub",
     "markdown_it": "markdown-it-py",
+    "py_mini_racer": "mini-racer",
     "rank_bm25": "rank-bm25",
     "sentence_transformers": "sentence-transformers",
     "torch_geometric": "torch-geometric",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from uuid import uuid4
 
 from turngraph.configs.schema import MemoryGraphConfig
 from turngraph.data.embedding import Embed
+from turngraph.data.memory_graph.extract.english_rules import unread_line
 from turngraph.data.memory_graph.extract.given import GivenExtractor
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Fact, Span, Thesis
@@ -20,6 +22,8 @@ from turngraph.data.memory_graph.record.select_episodes import episodes_of_origi
 from turngraph.data.memory_graph.times import now
 from turngraph.data.memory_graph.turns import TurnExtractor, answer_origin, chat_episodes
 from turngraph.data.types import Entity, Evidence, Interaction, Retrieved, query
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +223,10 @@ class ChatGraph(ConversationGraph):
     def _remember(self, turn: int, question: str, answer: str) -> None:
         if not self.read_only:
             source, origin = f"chat {self.began}", self._origins(turn)[0]
+            before = self.names.unread.copy()
             self.graph.remember_many(chat_episodes(question, answer, now(), source, origin))
+            if unread := self.names.unread - before:
+                logger.info("%s; they are kept as they are", unread_line(unread))
 
 
 def spans(texts: Sequence[str]) -> list[Span]:

@@ -13,7 +13,7 @@ from turngraph.data.memory_graph.record.ingest import BATCH, Remembered, remembe
 from turngraph.data.memory_graph.record.store import WAIT_SECONDS, Store
 from turngraph.data.memory_graph.upkeep import edit, journal
 from turngraph.data.memory_graph.upkeep.forget import Forgotten, finish, forget
-from turngraph.data.memory_graph.upkeep.show import Shown, history, show
+from turngraph.data.memory_graph.upkeep.show import Shown, Turn, history, show, turns
 
 if TYPE_CHECKING:  # what few commands need is imported where it is used
     from turngraph.data.embedding import Embed
@@ -48,7 +48,8 @@ class MemoryGraph:
         Args:
             path: path of the database.
             embed: sentence encoder; needed for asking only.
-            extractor: extracts the statements of texts; None: by rules, without a model.
+            extractor: extracts the statements of texts; None: the rules, which need no model and
+                read English.
             read_only: allow inspecting and asking only, by any number of processes.
             wait: seconds to wait while another process writes.
 
@@ -57,9 +58,9 @@ class MemoryGraph:
                 has a newer version.
         """
         if extractor is None:
-            from turngraph.data.memory_graph.extract.rules import RulesExtractor
+            from turngraph.data.memory_graph.extract.english_rules import EnglishRules
 
-            extractor = RulesExtractor()
+            extractor = EnglishRules()
         store = Store(path, read_only=read_only, wait=wait)
         if not read_only:
             finish(store)
@@ -179,6 +180,10 @@ class MemoryGraph:
             ValueError: no object has that name or id, or several have.
         """
         return history(self.store, entity)
+
+    def turns(self) -> list[Turn]:
+        """Return the turns of chats and conversations in the order in which they came."""
+        return turns(self.store)
 
     def merge(self, keep: str | int, other: str | int) -> int:
         """Merge two objects that are the same thing, and return the id of the kept one.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from turngraph.data.memory_graph.extract.english_rules import EnglishRules
 from turngraph.data.memory_graph.extract.rules import RulesExtractor
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Thesis, Update
 from turngraph.data.memory_graph.names import alias
@@ -81,7 +83,12 @@ class TurnExtractor:
     name = RulesExtractor.name
 
     def __init__(self) -> None:
-        self._rules, self._reader = RulesExtractor(), RulesExtractor()
+        self._rules, self._reader = EnglishRules(keep=is_history), RulesExtractor()
+
+    @property
+    def unread(self) -> Counter[str]:
+        """Number of sentences by language that were not read, as they are not English."""
+        return self._rules.unread
 
     def extract(self, episodes: Sequence[Episode]) -> list[Extraction]:
         """Return one extraction for every episode, in order."""
@@ -146,6 +153,11 @@ class TurnExtractor:
     def cost(self) -> dict[str, float]:
         """Return {}: the rules use no tokens and no requests."""
         return self._rules.cost()
+
+
+def is_history(episode: Episode) -> bool:
+    """Return whether an episode is a chat's question or answer, which is never recalled itself."""
+    return episode.properties.get(KIND) in ("question", "answer")
 
 
 def _statements(found: Extraction) -> tuple[Thesis, ...]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 MAX_NODES = 5000
 MAX_TEXT, MAX_QUOTE = 2000, 300
-SCRIPTS = ("draw.js", "page.js")
+SCRIPTS = ("labels.js", "draw.js", "page.js")
 Json = dict[str, Any]
 
 

@@ -1,13 +1,21 @@
-"""Facts of one object: now, and over time."""
+"""Facts of one object, now and over time; the turns of chats and conversations."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
-from turngraph.data.memory_graph.memory_types import EPISODIC_EDGE, HYPER, SIMPLE, Fact
+from turngraph.data.memory_graph.memory_types import (
+    EPISODIC_EDGE,
+    HYPER,
+    SIMPLE,
+    Episode,
+    Fact,
+)
 from turngraph.data.memory_graph.record.lookup import find_object
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import now, start
+from turngraph.data.memory_graph.turns import KIND, is_history, question_size
 
 _FACTS = f"""
 SELECT 2 * id + 1 FROM edges WHERE type = {SIMPLE} AND (source = ?1 OR target = ?1)
@@ -16,6 +24,51 @@ _ALIASES = """
 SELECT a.spelling, (SELECT count(*) FROM sightings s WHERE s.alias = a.id) FROM aliases a
 WHERE a.node = ? ORDER BY a.id"""
 _EPISODES = f"SELECT count(*) FROM edges WHERE source = ? AND type = {EPISODIC_EDGE}"
+
+_TURNS = """
+SELECT e.node, e.properties, e.speaker, n.said, e.source, n.text
+FROM episodes e JOIN nodes n ON n.id = e.node
+WHERE json_extract(e.properties, '$.kind') IN ('question', 'answer')
+    OR json_extract(e.properties, '$.question') IS NOT NULL ORDER BY e.node"""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Episode of a chat or of a conversation.
+
+    Args:
+        episode: its node id.
+        kind: ``question`` or ``answer`` of a chat, or ``turn``: a conversation's question with its
+            answer.
+        speaker, time, source: of the episode.
+        text: as it was said.
+    """
+
+    episode: int
+    kind: str
+    speaker: str | None
+    time: str | None
+    source: str | None
+    text: str
+
+    @property
+    def recalled(self) -> bool:
+        """Whether it can be evidence; of a chat only the facts that a question states can."""
+        return self.kind == "turn"
+
+
+def turns(store: Store) -> list[Turn]:
+    """Return the turns of chats and conversations in the order in which they were remembered."""
+    with store.reading():
+        rows = store.db.execute(_TURNS).fetchall()
+    found: list[Turn] = []
+    for node, properties, speaker, time, source, text in rows:
+        episode = Episode(text, properties=json.loads(properties))
+        if is_history(episode):
+            found.append(Turn(node, episode.properties[KIND], speaker, time, source, text))
+        elif question_size(episode) is not None:  # else a user gave a property of this name
+            found.append(Turn(node, "turn", speaker, time, source, text))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import pytest
 from turngraph.data.memory_graph.extract.given import GivenExtractor
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Thesis, Triplet
-from turngraph.data.memory_graph.upkeep.html_page import export_html
+from turngraph.data.memory_graph.upkeep.html_page import SCRIPTS, export_html
 from turngraph.data.memory_graph.upkeep.layout import layout
 
 HOSTILE = (
@@ -100,14 +100,14 @@ def test_nothing_that_was_remembered_is_code(graph: MemoryGraph, tmp_path: Path)
     export_html(graph.store, tmp_path / "page.html")
     reader, _ = read(tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert len(reader.scripts) == 3  # the data, and two of ours
+    assert len(reader.scripts) == 4  # the data, and three of ours
     assert "img" not in reader.tags
     assert "b" not in reader.tags
     assert "onerror" not in {name for _, name, _ in reader.attributes}
     assert "&lt;b&gt;.db" in text
     [data] = [text for attributes, text in reader.scripts if "id" in attributes]
     assert not set("<>&\u2028") & set(data)
-    for script in ("draw.js", "page.js"):
+    for script in SCRIPTS:
         source = (Path("data/memory_graph/upkeep/page_files") / script).read_text(encoding="utf-8")
         assert not re.search(
             r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", source
@@ -127,7 +127,7 @@ def test_the_page_is_one_file_that_loads_nothing(graph: MemoryGraph, tmp_path: P
     code = [text for attributes, text in reader.scripts if not attributes]
     digests = {base64.b64encode(hashlib.sha256(t.encode()).digest()).decode() for t in code}
     assert digests == allowed
-    assert len(allowed) == 2
+    assert len(allowed) == 3
 
 
 def test_a_large_graph_is_cut_to_its_best_joined_nodes(graph: MemoryGraph, tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ const MAX_LABELS = 60; // with the whole graph in view; four times as many at tw
 class Drawing {
   /**
    * @param canvas fills its parent; gets pointer events
-   * @param graph nodes with x, y, size, label; edges with source, target, relation; edgesOf
-   * @param look node(index) and edge(index): colours, or null where hidden; hovered and chosen
+   * @param graph nodes with x, y, size, label; edges with source, target, relation
+   * @param look node(index) and edge(index): colours, or null where hidden; the chosen node; tip;
+   *   boxes that labels keep clear of
    * @param pick called with the index of a node that was clicked, or null
    */
   constructor(canvas, graph, look, pick) {
@@ -20,7 +21,7 @@ class Drawing {
     this.picture = document.createElement("canvas");
     this.order = [...graph.nodes.keys()].sort((a, b) => graph.nodes[b].size - graph.nodes[a].size);
     this.view = { x: 0, y: 0, scale: 1 };
-    this.hovered = null;
+    this.pointed = { node: null, edge: null, spot: null };
     this.slow = false;
     this.stale = true; // the picture is out of date
     this.pointers = new Map();
@@ -213,39 +214,65 @@ class Drawing {
     }
   }
 
-  /** Paint labels, those of the largest nodes first, where they do not overlap. */
+  /** Paint the labels that have a place: the chosen node's, then those of the largest nodes. */
   paintLabels(context, width, height) {
-    const taken = new Set();
+    const room = this.room((width - this.width) / 2, (height - this.height) / 2);
+    const chosen = this.look.chosen();
     let left = MAX_LABELS * Math.max(this.view.scale / this.unit, 1) ** 2;
-    context.font = `13px ${this.look.font}`;
-    for (const index of this.order) {
+    for (const index of new Set(chosen === null ? this.order : [chosen, ...this.order])) {
       const [x, y] = this.at[index];
-      const wanted = this.look.labelled(index) && x > 0 && y > 0 && x < width && y < height;
-      if (!wanted || !this.colours[index] || left < 1) continue;
-      const { label } = this.graph.nodes[index];
-      const cells = [];
-      const from = x + this.radius(index);
-      for (let column = from; column < from + context.measureText(label).width + 8; column += 12)
-        cells.push(`${Math.floor(column / 12)} ${Math.floor(y / 18)}`);
-      if (cells.some((cell) => taken.has(cell))) continue;
-      cells.forEach((cell) => taken.add(cell));
-      left -= 1;
-      this.text(context, label, from + 4, y + 4, this.look.ink);
+      const [[low, top, high, bottom], labelled] = [room.box, this.look.labelled(index)];
+      const inside = x > low && y > top && x < high && y < bottom;
+      if (!labelled || !inside || !this.colours[index] || left < 1) continue;
+      context.font = `${index === chosen ? "600 " : ""}13px ${this.look.font}`;
+      const radius = this.radius(index) + (index === chosen ? 4 : 0);
+      if (this.nodeLabel(context, room, index, radius)) left -= 1;
     }
-    for (const index of this.look.edgeLabels()) this.edgeLabel(context, this.graph.edges[index]);
+    context.font = `13px ${this.look.font}`;
+    for (const index of this.look.edgeLabels())
+      this.edgeLabel(context, room, this.graph.edges[index]);
   }
 
-  edgeLabel(context, edge) {
+  /** Return the room for labels: the view, which begins at a place of the picture. */
+  room(left, top) {
+    const box = [left + 2, top + 2, left + this.width - 2, top + this.height - 2];
+    const taken = this.look.covered().map(([a, b, c, d]) => [left + a, top + b, left + c, top + d]);
+    const room = new Room(box, taken);
+    this.at.forEach(([x, y], index) => {
+      const inside = x > box[0] && y > box[1] && x < box[2] && y < box[3];
+      const colour = this.colours[index];
+      if (inside && colour && colour !== this.look.dim) room.addDot(x, y, this.radius(index));
+    });
+    return room;
+  }
+
+  /** Paint a node's label, shortened to the room; return whether there was a place. */
+  nodeLabel(context, room, index, radius) {
+    const measure = (text) => context.measureText(text).width;
+    const label = shorten(this.graph.nodes[index].label, room.widest(radius), measure);
+    const place = label && room.beside(...this.at[index], radius, measure(label));
+    if (!place) return false;
+    this.text(context, label, place[0], place[1] + 13, this.look.ink);
+    return true;
+  }
+
+  edgeLabel(context, room, edge) {
     const [[x, y], [right, low]] = [this.at[edge.source], this.at[edge.target]];
-    const [long, label] = [Math.hypot(right - x, low - y), edge.relation || ""];
-    if (context.measureText(label).width > long - 30) return;
-    context.save();
-    context.translate((x + right) / 2, (y + low) / 2);
     const angle = Math.atan2(low - y, right - x);
     const turned = Math.abs(angle) > Math.PI / 2; // never upside down
-    context.rotate(turned ? angle + Math.PI : angle);
+    const label = turned ? `← ${edge.relation}` : `${edge.relation} →`;
+    const wide = context.measureText(label).width;
+    const level = turned ? angle + Math.PI : angle;
+    const [above, middle] = [-9, [(x + right) / 2, (y + low) / 2]];
+    const boxes = along(
+      middle[0] - above * Math.sin(level), middle[1] + above * Math.cos(level), level, wide,
+    );
+    if (!edge.relation || wide > Math.hypot(right - x, low - y) - 30 || !room.take(boxes)) return;
+    context.save();
+    context.translate(...middle);
+    context.rotate(level);
     context.textAlign = "center";
-    this.text(context, turned ? `← ${label}` : `${label} →`, 0, -5, this.look.accent);
+    this.text(context, label, 0, -5, this.look.accent);
     context.restore();
   }
 
@@ -263,22 +290,39 @@ class Drawing {
     return [(x - view.x) * view.scale + width / 2, (y - view.y) * view.scale + height / 2];
   }
 
-  /** Draw rings and labels of the hovered and the chosen node. */
+  /** Draw rings around the chosen and the pointed node, the pointed edge, and show its tip. */
   overlay() {
-    const { context, ratio } = this;
+    const { context, ratio, pointed } = this;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.font = `600 13px ${this.look.font}`;
-    for (const index of new Set([this.look.chosen(), this.hovered])) {
+    context.lineWidth = 2;
+    context.strokeStyle = this.look.accent;
+    for (const index of new Set([this.look.chosen(), pointed.node])) {
       if (index === null || !this.look.node(index)) continue;
       const [x, y] = this.screen(this.graph.nodes[index]);
-      const radius = this.radius(index);
       context.beginPath();
-      context.arc(x, y, radius + 3, 0, 2 * Math.PI);
-      context.lineWidth = 2;
-      context.strokeStyle = this.look.accent;
+      context.arc(x, y, this.radius(index) + 3, 0, 2 * Math.PI);
       context.stroke();
-      this.text(context, this.graph.nodes[index].label, x + radius + 6, y + 4, this.look.ink);
     }
+    const ends = pointed.edge === null ? [] : this.ends(pointed.edge);
+    if (ends.length) {
+      context.lineWidth = 3;
+      context.beginPath();
+      context.moveTo(...ends[0]);
+      context.lineTo(...ends[1]);
+      context.stroke();
+    }
+    this.look.tip(pointed, pointed.spot ?? this.anchor(ends), [this.width, this.height]);
+  }
+
+  ends(index) {
+    const { source, target } = this.graph.edges[index];
+    return [this.screen(this.graph.nodes[source]), this.screen(this.graph.nodes[target])];
+  }
+
+  /** Return where the tip of what is pointed at belongs: at the node, or the middle of the edge. */
+  anchor(ends) {
+    if (ends.length) return [(ends[0][0] + ends[1][0]) / 2, (ends[0][1] + ends[1][1]) / 2];
+    return this.pointed.node === null ? [0, 0] : this.screen(this.graph.nodes[this.pointed.node]);
   }
 
   // The pointer
@@ -292,6 +336,22 @@ class Drawing {
       if (away < Math.min(nearest, reach) && this.look.node(index)) [best, nearest] = [index, away];
     });
     return best;
+  }
+
+  /** Return the nearest visible edge within reach of a point, or null. */
+  edgeAt(point, reach) {
+    let [best, nearest] = [null, reach];
+    const places = this.graph.nodes.map((node) => this.screen(node));
+    this.graph.edges.forEach(({ source, target }, index) => {
+      const away = distance(point, places[source], places[target]);
+      if (away < nearest && this.isShown(index)) [best, nearest] = [index, away];
+    });
+    return best;
+  }
+
+  isShown(index) {
+    const { source, target } = this.graph.edges[index];
+    return Boolean(this.look.edge(index) && this.look.node(source) && this.look.node(target));
   }
 
   listen() {
@@ -312,20 +372,31 @@ class Drawing {
       pointers.set(event.pointerId, point(event));
     });
     canvas.addEventListener("pointermove", (event) => this.onMove(event, point(event)));
-    canvas.addEventListener("pointerleave", () => this.hover(null));
+    canvas.addEventListener("pointerleave", (event) => {
+      if (event.pointerType === "mouse") this.point({}); // a lifted finger leaves the tip
+    });
     canvas.addEventListener("pointercancel", (event) => pointers.delete(event.pointerId));
     canvas.addEventListener("pointerup", (event) => {
       const alone = pointers.size === 1;
       pointers.delete(event.pointerId);
-      if (alone && this.way < 6) this.pick(this.nodeAt(point(event), event.pointerType === "mouse" ? 4 : 14));
+      if (alone && this.way < 6) this.onClick(event, point(event));
     });
+  }
+
+  onClick(event, spot) {
+    const touch = event.pointerType !== "mouse";
+    const node = this.nodeAt(spot, touch ? 14 : 4);
+    const edge = touch && node === null ? this.edgeAt(spot, 10) : null; // a finger does not hover
+    if (edge === null) this.pick(node);
+    this.point({ edge, spot });
   }
 
   onMove(event, now) {
     const { pointers } = this;
     const before = pointers.get(event.pointerId);
     if (!before) {
-      this.hover(this.nodeAt(now, 3));
+      const node = this.nodeAt(now, 3);
+      this.point({ node, edge: node === null ? this.edgeAt(now, 4) : null, spot: now });
       return;
     }
     const other = [...pointers].find(([id]) => id !== event.pointerId)?.[1];
@@ -342,10 +413,23 @@ class Drawing {
     this.way = Infinity; // two fingers choose no node
   }
 
-  hover(index) {
-    if (index === this.hovered) return;
-    this.hovered = index;
-    this.canvas.style.cursor = index === null ? "" : "pointer";
+  /** Point at a node or an edge: with the mouse at a spot, or else by the keyboard. */
+  point({ node = null, edge = null, spot = null }) {
+    const before = this.pointed;
+    if (node === before.node && edge === before.edge) return;
+    this.pointed = { node, edge, spot: edge === null ? null : spot };
+    this.canvas.style.cursor = node === null ? "" : "pointer";
     this.requestFrame();
+  }
+
+  /** Point at an edge, and move the view if its middle is outside. */
+  showEdge(index, milliseconds) {
+    const { source, target } = this.graph.edges[index];
+    const [one, other] = [this.graph.nodes[source], this.graph.nodes[target]];
+    const middle = { x: (one.x + other.x) / 2, y: (one.y + other.y) / 2 };
+    const [x, y] = this.screen(middle);
+    this.point({ edge: index });
+    const outside = x < 20 || y < 20 || x > this.width - 20 || y > this.height - 20;
+    if (outside) this.go({ ...middle, scale: this.view.scale }, milliseconds);
   }
 }

@@ -5,6 +5,7 @@ const TYPES = ["object", "thesis", "episodic", "time"];
 const NAMES = ["objects", "theses", "episodes", "times"];
 const KINDS = ["object", "thesis", "episode", "time"];
 const SECTIONS = ["Facts", "Theses and what they mention", "Said in", "Times"];
+const RELATIONS = ["", "mentioned in", "said in", "the time of"]; // of edges that name none
 const SIMPLE = 0;
 const MAX_FOUND = 50;
 const MAX_LISTED = 100;
@@ -52,6 +53,13 @@ const edgeText = (edge) =>
     ? `${nodes[edge.source].text} ${edge.relation || ""} ${nodes[edge.target].text}`
     : nodes[edge.target].text;
 
+/** Return both ends of an edge and what joins them. */
+function relationText(edge) {
+  const [from, to] = [nodes[edge.source], nodes[edge.target]].map((node) => brief(node.text, 80));
+  const times = validity(edge) && ` (${validity(edge)})`;
+  return `${from} — ${edge.relation || RELATIONS[edge.type]} → ${to}${times}`;
+}
+
 function validity(item) {
   if (!item.from && !item.to) return "";
   if (!item.to) return `from ${item.from}`;
@@ -74,10 +82,23 @@ const look = {
     if (selected === null) return colours.edge;
     return edge.source === selected || edge.target === selected ? colours.accent : colours.dim;
   },
-  labelled: (index) => index !== selected && (selected === null || near.has(index)),
+  labelled: (index) => selected === null || near.has(index),
   edgeLabels: () =>
     near.size > 25 ? [] : (edgesOf[selected] ?? []).filter((index) => look.edge(index)),
   chosen: () => selected,
+  covered() {
+    const [graph, status] = [byId("graph"), byId("status")].map((e) => e.getBoundingClientRect());
+    return [[status.left - graph.left, status.top - graph.top, status.right - graph.left, status.bottom - graph.top]];
+  },
+  tip({ node, edge }, at, size) {
+    const tip = byId("tip");
+    tip.hidden = node === null && edge === null;
+    if (tip.hidden) return;
+    const text = edge === null ? nodes[node].text : relationText(edges[edge]);
+    if (tip.textContent !== brief(text, 240)) tip.textContent = brief(text, 240);
+    const [left, top] = beneath(at, [tip.offsetWidth, tip.offsetHeight], size);
+    Object.assign(tip.style, { left: `${left}px`, top: `${top}px` });
+  },
 };
 
 function readColours() {
@@ -103,6 +124,7 @@ function select(index, center = false) {
     near.add(edges[edge].source);
     near.add(edges[edge].target);
   }
+  drawing.point({});
   byId("panel").hidden = index === null;
   document.querySelector("main").classList.toggle("open", index !== null);
   fillPanel();
@@ -171,7 +193,7 @@ function link(index, text) {
 function list(indices) {
   const items = make("ul");
   const more = (from) => {
-    for (const index of indices.slice(from, from + MAX_LISTED)) items.append(fact(edges[index]));
+    for (const index of indices.slice(from, from + MAX_LISTED)) items.append(fact(index));
     const rest = indices.length - from - MAX_LISTED;
     if (rest <= 0) return;
     const item = make("li");
@@ -184,8 +206,13 @@ function list(indices) {
   return items;
 }
 
-function fact(edge) {
+/** Make the line of a fact; while it has the pointer or the focus, its edge is shown. */
+function fact(index) {
+  const edge = edges[index];
   const item = make("li", undefined, holds(edge) ? "" : "past");
+  const point = (on) => drawing.isShown(index) && drawing.point({ edge: on ? index : null });
+  for (const [event, on] of [["pointerenter", true], ["pointerleave", false], ["focusin", true], ["focusout", false]])
+    item.addEventListener(event, () => point(on));
   const text = make("div", undefined, "fact");
   const end = (index) => (index === selected ? make("b", nodes[index].text) : link(index, brief(nodes[index].text, 200)));
   if (edge.type === SIMPLE) text.append(end(edge.source), ` ${edge.relation || ""} `, end(edge.target));
@@ -324,8 +351,19 @@ function toggleTheme() {
   redraw();
 }
 
+/** Point at the next edge of the chosen node, or of the graph, and say how it joins its ends. */
+function walkEdges(step) {
+  const all = selected === null ? [...edges.keys()] : edgesOf[selected];
+  const seen = all.filter((index) => drawing.isShown(index));
+  if (!seen.length) return;
+  const at = seen.indexOf(drawing.pointed.edge);
+  const next = at < 0 ? (step > 0 ? 0 : seen.length - 1) : (at + step + seen.length) % seen.length;
+  drawing.showEdge(seen[next], pace());
+}
+
 function closeTop() {
-  if (!byId("found").hidden) byId("found").hidden = true;
+  if (drawing.pointed.edge !== null) drawing.point({});
+  else if (!byId("found").hidden) byId("found").hidden = true;
   else if (document.activeElement === byId("search")) byId("search").blur();
   else select(null);
 }
@@ -337,6 +375,8 @@ const KEYS = {
   "-": () => zoom(1 / 1.5),
   0: showAll,
   d: toggleTheme,
+  e: () => walkEdges(1),
+  E: () => walkEdges(-1),
   "?": () => byId("keys").showModal(),
   ArrowLeft: () => pan(-1, 0),
   ArrowRight: () => pan(1, 0),

@@ -1,0 +1,180 @@
+"""Sentence encoder of BERT's architecture in NumPy, for few texts at once.
+
+sentence-transformers takes five seconds to import, and torch one. A question needs the vectors of a
+handful of texts, which NumPy computes from the same files in milliseconds.
+
+Shapes: B texts, L tokens of each, D width of the encoder, H heads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from turngraph.data.embedding import Embed
+
+Weights = Mapping[str, np.ndarray]
+MODULES = ["Transformer", "Pooling", "Normalize"]
+PLAIN = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
+"""What the architecture's config says, or leaves out, of an encoder that is computed here."""
+MAX_TOKENS = 4096
+"""Tokens that are computed at once: their largest array has 1536 floats a token."""
+
+
+def bert_encoder(folder: Path) -> Embed | None:
+    """Return the encoder in a folder of sentence-transformers; None if it is of another kind.
+
+    Of this kind are BERTs with the mean of all tokens as a text's vector, in float32 safetensors.
+
+    Args:
+        folder: with ``modules.json``, ``config.json``, ``tokenizer.json``, ``model.safetensors``.
+    """
+    if not _is_plain(folder):
+        return None
+    from safetensors import safe_open
+
+    with safe_open(folder / "model.safetensors", framework="numpy") as file:
+        names = set(file.keys())
+        if "embeddings.word_embeddings.weight" not in names:  # of a model with a prefix
+            return None
+        if any(file.get_slice(name).get_dtype() not in ("F32", "I64") for name in names):
+            return None
+        weights = {name: file.get_tensor(name) for name in names}
+    return BertEncoder(folder, weights)
+
+
+def _is_plain(folder: Path) -> bool:
+    files = ("modules.json", "tokenizer.json", "model.safetensors", "sentence_bert_config.json")
+    if not all((folder / name).is_file() for name in files):
+        return False
+    modules = _json(folder / "modules.json")
+    if [module["type"].rpartition(".")[2] for module in modules] != MODULES:
+        return False
+    if not all(module["type"].startswith("sentence_transformers.") for module in modules):
+        return False  # code of the model's own, which is not run here
+    pooling = _json(folder / modules[1]["path"] / "config.json")
+    modes = [name for name, value in pooling.items() if "pooling_mode" in name and value]
+    config = _json(folder / "config.json")
+    return (
+        (modes == ["pooling_mode_mean_tokens"] or pooling.get("pooling_mode") == "mean")
+        and all(config.get(name, value) == value for name, value in PLAIN.items())
+        and {"num_hidden_layers", "num_attention_heads"} <= set(config)
+        and not _settings(folder).get("default_prompt_name")
+    )
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    path = folder / "config_sentence_transformers.json"
+    return _json(path) if path.is_file() else {}
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: not JSON: {error}") from None
+
+
+class BertEncoder:
+    """Function from texts to unit vectors, float32 [len(texts), D].
+
+    Args:
+        folder: of tokenizer and settings.
+        weights: as ``transformers.BertModel`` names them.
+    """
+
+    def __init__(self, folder: Path, weights: Weights) -> None:
+        from tokenizers import Tokenizer
+
+        config = _json(folder / "config.json")
+        sentences = _json(folder / "sentence_bert_config.json")
+        self.weights = weights
+        self.num_layers: int = config["num_hidden_layers"]
+        self.num_heads: int = config["num_attention_heads"]
+        self.epsilon: float = config.get("layer_norm_eps", 1e-12)
+        self.lower: bool = sentences.get("do_lower_case", False)
+        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self.tokenizer.no_padding()
+        self.tokenizer.enable_truncation(
+            sentences.get("max_seq_length") or config["max_position_embeddings"]
+        )
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the vectors of texts in their order."""
+        read = [text.strip() for text in texts]
+        read = [text.lower() for text in read] if self.lower else read
+        tokens = [encoding.ids for encoding in self.tokenizer.encode_batch(read)]
+        by_length: dict[int, list[int]] = defaultdict(list)  # without padding there is no mask
+        for index, ids in enumerate(tokens):
+            by_length[len(ids)].append(index)
+        vectors = np.empty((len(texts), self._width), np.float32)
+        for length, indices in by_length.items():
+            size = max(MAX_TOKENS // length, 1)
+            for begin in range(0, len(indices), size):
+                part = indices[begin : begin + size]
+                vectors[part] = self._vectors(np.array([tokens[index] for index in part]))
+        return vectors
+
+    @property
+    def _width(self) -> int:
+        return int(self.weights["embeddings.word_embeddings.weight"].shape[1])
+
+    def _vectors(self, ids: np.ndarray) -> np.ndarray:
+        """Return unit vectors [B, D] of token ids [B, L]."""
+        states = self._embedded(ids)  # B L D
+        for layer in range(self.num_layers):
+            states = self._layer(states, f"encoder.layer.{layer}.")
+        mean = states.mean(axis=1)
+        vectors: np.ndarray = mean / np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), 1e-12)
+        return vectors
+
+    def _embedded(self, ids: np.ndarray) -> np.ndarray:
+        words, positions, types = (
+            self.weights[f"embeddings.{name}_embeddings.weight"]
+            for name in ("word", "position", "token_type")
+        )
+        states = words[ids] + types[0] + positions[: ids.shape[1]]
+        return self._norm(states, "embeddings.LayerNorm.")
+
+    def _layer(self, states: np.ndarray, prefix: str) -> np.ndarray:
+        """Return the states after one layer: attention, then the feed-forward network."""
+        attended = self._linear(self._attention(states, prefix), f"{prefix}attention.output.dense.")
+        states = self._norm(states + attended, f"{prefix}attention.output.LayerNorm.")
+        inner = _gelu(self._linear(states, f"{prefix}intermediate.dense."))
+        outer = self._linear(inner, f"{prefix}output.dense.")
+        return self._norm(states + outer, f"{prefix}output.LayerNorm.")
+
+    def _attention(self, states: np.ndarray, prefix: str) -> np.ndarray:
+        size, length, width = states.shape
+        queries, keys, values = (
+            self._linear(states, f"{prefix}attention.self.{name}.")
+            .reshape(size, length, self.num_heads, -1)
+            .transpose(0, 2, 1, 3)
+            for name in ("query", "key", "value")
+        )  # B H L D/H
+        scores = queries @ keys.swapaxes(2, 3) / np.float32(np.sqrt(width / self.num_heads))
+        scores = np.exp(scores - scores.max(axis=-1, keepdims=True))  # B H L L
+        scores /= scores.sum(axis=-1, keepdims=True)
+        return (scores @ values).transpose(0, 2, 1, 3).reshape(size, length, width)
+
+    def _linear(self, states: np.ndarray, prefix: str) -> np.ndarray:
+        product: np.ndarray = states @ self.weights[f"{prefix}weight"].T
+        return product + self.weights[f"{prefix}bias"]
+
+    def _norm(self, states: np.ndarray, prefix: str) -> np.ndarray:
+        centred = states - states.mean(axis=-1, keepdims=True)
+        variance = (centred**2).mean(axis=-1, keepdims=True)
+        scaled: np.ndarray = centred / np.sqrt(variance + np.float32(self.epsilon))
+        return scaled * self.weights[f"{prefix}weight"] + self.weights[f"{prefix}bias"]
+
+
+def _gelu(values: np.ndarray) -> np.ndarray:
+    from scipy.special import erf
+
+    part: np.ndarray = erf(values * np.float32(0.5**0.5))
+    return values * np.float32(0.5) * (1 + part)

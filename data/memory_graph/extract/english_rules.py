@@ -1,0 +1,79 @@
+"""Rules extractor that leaves sentences in other languages unread, and counts them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from turngraph.data.memory_graph.extract.languages import other_languages
+from turngraph.data.memory_graph.extract.rules import Phrases, RulesExtractor
+from turngraph.data.memory_graph.memory_types import Episode, Extraction, Span
+
+
+class EnglishRules(RulesExtractor):
+    """Rules extractor of texts that may be in any language.
+
+    English rules would take a foreign sentence for a statement that it is not. Such a sentence
+    gives neither theses nor triplets; the names in it lead to its episode.
+
+    Args:
+        phrases: as in ``RulesExtractor``.
+        keep: whether foreign sentences of an episode become theses as they are: where the episode
+            itself is never recalled.
+    """
+
+    def __init__(
+        self, phrases: Phrases = "spoken", keep: Callable[[Episode], bool] = lambda _: False
+    ) -> None:
+        super().__init__(phrases)
+        self.keep = keep
+        self.unread: Counter[str] = Counter()
+        """Number of sentences by language that were not read so far."""
+
+    def extract(
+        self, episodes: Sequence[Episode], known_as: Sequence[Episode] | None = None
+    ) -> list[Extraction]:
+        """Return one extraction for every episode, in their order, of its English sentences."""
+        found = super().extract(episodes, known_as)
+        return [self._english(*pair) for pair in zip(episodes, found, strict=True)]
+
+    def _english(self, episode: Episode, found: Extraction) -> Extraction:
+        spans = [thesis.span or (0, len(episode.text)) for thesis in found.theses]
+        languages = other_languages([episode.text[start:stop] for start, stop in spans])
+        unread = {
+            span: language
+            for span, language in zip(spans, languages, strict=True)
+            if language is not None
+        }
+        if not unread:
+            return found
+        self.unread.update(unread.values())
+        found = replace(
+            found, triplets=tuple(one for one in found.triplets if not _inside(one.span, unread))
+        )
+        if self.keep(episode):
+            return found
+        names = [
+            name for thesis in found.theses if thesis.span in unread for name in thesis.entities
+        ]
+        return Extraction(
+            triplets=found.triplets,
+            theses=tuple(one for one in found.theses if not _inside(one.span, unread)),
+            times=found.times,
+            entities=tuple(dict.fromkeys([*found.entities, *names])),
+        )
+
+
+def _inside(span: Span | None, others: dict[Span, str]) -> bool:
+    if span is None:
+        return False
+    return any(start <= span[0] and span[1] <= stop for start, stop in others)
+
+
+def unread_line(unread: Counter[str]) -> str:
+    """Describe sentences that were not read, by language: "5 sentences (Polish 3, German 2)"."""
+    total = unread.total()
+    counted = ", ".join(f"{language} {count}" for language, count in unread.most_common())
+    sentences = "1 sentence" if total == 1 else f"{total} sentences"
+    return f"the rules read English: no facts were read from {sentences} ({counted})"

@@ -1,0 +1,74 @@
+// As much of a browser as the page needs: elements keep what they are given, and tell listeners.
+const byIds = new Map();
+class Element {
+  constructor(tag) {
+    Object.assign(this, { tag, children: [], listeners: {}, attributes: {}, style: {}, hidden: false });
+    Object.assign(this, { own: "", value: "", open: false, clientWidth: WIDTH, clientHeight: HEIGHT, offsetWidth: 150, offsetHeight: 30 });
+    this.classList = { toggle() {} };
+  }
+  get textContent() { return this.own + this.children.map((one) => one.textContent ?? one).join(""); }
+  set textContent(text) { [this.own, this.children] = [text, []]; }
+  get parentElement() { return byIds.get("graph"); }
+  append(...more) { this.children.push(...more); }
+  prepend(...more) { this.children.unshift(...more); }
+  replaceChildren(...more) { [this.own, this.children] = ["", more]; }
+  setAttribute(name, value) { this.attributes[name] = value; }
+  addEventListener(name, listener) { (this.listeners[name] ??= []).push(listener); }
+  dispatch(name, event = {}) {
+    for (const listener of this.listeners[name] ?? [])
+      listener({ target: this, preventDefault() {}, pointerType: "mouse", pointerId: 1, ...event });
+  }
+  all(tag) {
+    const below = this.children.filter((one) => one.children);
+    return [...below.filter((one) => one.tag === tag), ...below.flatMap((one) => one.all(tag))];
+  }
+  querySelectorAll(selector) { return this.all(selector === "[role=option]" ? "li" : selector); }
+  querySelector(selector) { return this.querySelectorAll(selector)[0] ?? new Element(selector); }
+  matches(selector) { return selector === this.tag; }
+  closest() { return null; }
+  getBoundingClientRect() { return this.box ?? { left: 0, top: 0, right: WIDTH, bottom: HEIGHT }; }
+  focus() {}
+  blur() {}
+  remove() {}
+  scrollIntoView() {}
+  setPointerCapture() {}
+  getContext() { return (this.context ??= new Context(this)); }
+}
+/** A canvas that records the labels of its last painting. */
+class Context {
+  constructor(canvas) {
+    Object.assign(this, { canvas, labels: [] });
+    for (const name of "setTransform drawImage beginPath moveTo lineTo arc rect stroke fill save restore translate rotate strokeText".split(" "))
+      this[name] = () => {};
+  }
+  clearRect() { this.labels = []; }
+  measureText(text) { return { width: [...text].length * 7 }; }
+  fillText(text, x, y) { this.labels.push([text, x, y]); }
+}
+const document = new Element("document");
+document.getElementById = (id) => {
+  if (!byIds.has(id)) byIds.set(id, new Element(id === "search" ? "input" : "div"));
+  return byIds.get(id);
+};
+document.createElement = (tag) => new Element(tag);
+document.documentElement = new Element("html");
+document.body = new Element("body");
+document.activeElement = document.body;
+document.getElementById("data").textContent = DATA;
+document.getElementById("graph");
+document.getElementById("tip").hidden = true;
+document.getElementById("status").box = { left: 12, top: HEIGHT - 30, right: 200, bottom: HEIGHT - 8 };
+document.getElementById("panel").hidden = true;
+const getComputedStyle = () => ({ fontFamily: "sans", getPropertyValue: (name) => name });
+const matchMedia = () => ({ matches: true }); // reduced motion
+const devicePixelRatio = 2;
+const performance = { now: () => 0 };
+const waiting = [];
+const requestAnimationFrame = (step) => waiting.push(step);
+const cancelAnimationFrame = () => {};
+globalThis.setTimeout = (step) => requestAnimationFrame(step);
+globalThis.clearTimeout = () => {};
+class ResizeObserver { observe() {} }
+const frames = () => { while (waiting.length) waiting.shift()(0); };
+const press = (key) => (document.dispatch("keydown", { key, target: byIds.get("graph") }), frames());
+const tip = () => (byIds.get("tip").hidden ? null : byIds.get("tip").textContent);
