@@ -12,7 +12,8 @@ from turngraph.data.memory_graph.memory_types import Episode, Extractor, Fact
 from turngraph.data.memory_graph.record.ingest import BATCH, Remembered, remember_many
 from turngraph.data.memory_graph.record.store import WAIT_SECONDS, Store
 from turngraph.data.memory_graph.upkeep import edit, journal
-from turngraph.data.memory_graph.upkeep.forget import Forgotten, finish, forget
+from turngraph.data.memory_graph.upkeep.forget import Forgotten, forget
+from turngraph.data.memory_graph.upkeep.purge import finish
 from turngraph.data.memory_graph.upkeep.show import Shown, history, show
 
 if TYPE_CHECKING:  # what few commands need is imported where it is used

@@ -16,16 +16,19 @@ from turngraph.data.memory_graph.memory_types import EPISODIC, SIMPLE, THESIS, T
 from turngraph.data.memory_graph.names import alias, text_hash
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
 from turngraph.data.memory_graph.recall.csr import GONE, TYPE, read_columns
-from turngraph.data.memory_graph.recall.derived_files import State, locked, shows
+from turngraph.data.memory_graph.recall.derived_files import LOCK, State, locked, shows
 from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
 from turngraph.data.memory_graph.recall.vectors import FACTS, NAMES, digest
 from turngraph.data.memory_graph.record.fact_texts import changed_facts, changed_names
 from turngraph.data.memory_graph.record.facts import index_rows, index_words
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import start
+from turngraph.data.memory_graph.upkeep import purge
 from turngraph.data.memory_graph.upkeep.integrity import SHOWN, Problem, broken_rules
 from turngraph.data.memory_graph.upkeep.salvage import what_can_be_saved
 
+KEPT = (LOCK, purge.LOCK)
+"""Files beside the derived ones, which other processes may hold."""
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 BATCH = 1000
 MAX_TOKEN_BYTES = 32768
@@ -200,14 +203,16 @@ def rebuild(store: Store) -> None:
     """
     with store.writing():
         index_everything(store.db)
-    with locked(store.derived, wait=True) as mine:
+    with locked(store.derived, store.wait) as mine:
         if not mine:
-            raise ValueError(f"{store.derived}: may not be written")
+            raise ValueError(
+                f"{store.derived}: may not be written, or another process is writing to it"
+            )
         for path in store.derived.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
-            elif path.name != "lock":
-                path.unlink()
+            elif path.name not in KEPT:
+                path.unlink(missing_ok=True)
 
 
 def index_everything(db: sqlite3.Connection) -> None:

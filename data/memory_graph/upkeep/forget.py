@@ -1,18 +1,12 @@
 """Deletion of episodes without a trace in any file.
 
-One transaction deletes them from the record (erase.py). Then the word indexes are merged, which
-drops the deleted words, the database is rewritten (pages keep copies of rows that once moved), the
--wal is truncated, and the vectors are zeroed. If the process is killed in between, the next one
-that opens the graph for writing finishes the work.
+One transaction deletes them from the record (erase.py). Then every file is purged (purge.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
-
-from tqdm import tqdm
 
 from turngraph.data.memory_graph.memory_types import EPISODIC
 from turngraph.data.memory_graph.names import well_formed
@@ -23,6 +17,7 @@ from turngraph.data.memory_graph.record.select_episodes import (
     episodes_of_source,
 )
 from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.upkeep.purge import finish, mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +83,10 @@ def forget(
             found = Forgotten(**eraser.counts)
             if dry_run:
                 raise _DryRun
-            _set_pending(store, revision)
+            mark(store, revision)
     except _DryRun:
         return found
-    purge(store, revision)
+    finish(store)
     return found
 
 
@@ -111,92 +106,3 @@ def _episodes(
         if store.db.execute(sql, (id_, EPISODIC)).fetchone() is None:
             raise ValueError(f"{store.path}: #{id_} is no episode")
     return ids
-
-
-def _set_pending(store: Store, revision: int) -> None:
-    """Record in the same transaction that the files are still to be purged."""
-    store.db.execute("INSERT OR IGNORE INTO meta VALUES ('purge', ?)", (revision,))
-
-
-def finish(store: Store) -> None:
-    """Purge the files if a killed process left that undone.
-
-    Raises:
-        ValueError: as ``purge``.
-    """
-    if (since := _pending(store)) is not None:
-        purge(store, since)
-
-
-def _pending(store: Store) -> int | None:
-    """Return the first revision whose deletions are still in the files."""
-    sql = "SELECT value FROM meta WHERE name = 'purge'"
-    row: tuple[int] | None = store.db.execute(sql).fetchone()
-    return None if row is None else row[0]
-
-
-def purge(store: Store, since: int) -> None:
-    """Remove every byte of deleted rows from all files of the database.
-
-    Several processes may do this at the same time.
-
-    Args:
-        store: open for writing.
-        since: the first revision with deletions.
-
-    Raises:
-        ValueError: another process read an older state too long, or the disk is full (a copy of
-            the database is needed for a while).
-    """
-    with store.clear_errors():
-        revision = store.revision
-        marked = _pending(store)
-    since = since if marked is None else min(since, marked)
-    steps: tuple[Callable[[Store], None], ...] = (
-        _merge_words,
-        _vacuum,
-        partial(_purge_derived, since=since),
-        _empty_wal,
-    )
-    for step in tqdm(steps, desc="forget", unit="step", delay=2, leave=False):
-        with store.clear_errors():
-            step(store)
-    with store.clear_errors():  # unless another process has deleted more meanwhile, and purges that
-        sql = """DELETE FROM meta WHERE name = 'purge'
-            AND NOT EXISTS (SELECT 1 FROM removed WHERE revision > ?)"""
-        store.db.execute(sql, (revision,))
-
-
-def _merge_words(store: Store) -> None:
-    """Merge all segments of FTS5, which keep the words of deleted rows until then."""
-    for table in ("name_words", "fact_words"):
-        store.db.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
-
-
-def _vacuum(store: Store) -> None:
-    store.db.execute("VACUUM")
-
-
-def _empty_wal(store: Store) -> None:
-    """Truncate the -wal, once no process reads an older state."""
-    if store.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
-        raise ValueError(
-            f"{store.path}: forgotten, but its -wal still has the text: another process has been"
-            f" reading an older state for {store.wait:g} s; the next one that opens the graph for"
-            " writing empties it"
-        )
-
-
-def _purge_derived(store: Store, since: int) -> None:
-    if not store.derived.is_dir():
-        return
-    from turngraph.data.memory_graph.recall.adjacency import NAME
-    from turngraph.data.memory_graph.recall.derived_files import drop_arrays
-    from turngraph.data.memory_graph.recall.vectors import purge as purge_vectors
-
-    drop_arrays(store.derived, NAME)  # they hold times
-
-    sql = "SELECT kind, id FROM removed WHERE revision >= ?"
-    gone = store.db.execute(sql, (since,)).fetchall()
-    nodes = [id_ for kind, id_ in gone if kind == 0]
-    purge_vectors(store.derived, [2 * id_ + kind for kind, id_ in gone], nodes)

@@ -17,8 +17,9 @@ from turngraph.data.memory_graph.memory_types import Episode, Extraction, Thesis
 from turngraph.data.memory_graph.record.ingest import remember_many
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import start
-from turngraph.data.memory_graph.upkeep import forget as forgetting
-from turngraph.data.memory_graph.upkeep.forget import finish, forget
+from turngraph.data.memory_graph.upkeep import purge
+from turngraph.data.memory_graph.upkeep.forget import forget
+from turngraph.data.memory_graph.upkeep.purge import finish
 from turngraph.tests.data.memory_graph.scripted import Scripted, nothing
 
 
@@ -338,7 +339,7 @@ def test_a_process_that_is_killed_in_between_is_finished_by_the_next(
     for step in ("_merge_words", "_vacuum", "_purge_derived", "_empty_wal"):
         graph.remember("Anna likes Zorglub", source="a")
         with monkeypatch.context() as patch:
-            patch.setattr(forgetting, step, killed)
+            patch.setattr(purge, step, killed)
             with pytest.raises(KeyboardInterrupt):
                 forget(graph.store, source="a")
         finish(graph.store)
