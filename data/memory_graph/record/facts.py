@@ -6,6 +6,9 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+from tqdm import tqdm
 
 from turngraph.data.memory_graph.memory_types import (
     EPISODIC,
@@ -162,3 +165,22 @@ def index_rows(
     else:
         sql = f"INSERT INTO {table} (rowid, words) VALUES (?, ?)"
     db.executemany(sql, indexed)
+
+
+_EVERY_FACT = f"""
+SELECT 2 * id, text FROM nodes WHERE type IN ({THESIS}, {EPISODIC})
+UNION ALL
+SELECT 2 * e.id + 1, s.text || ' ' || coalesce(e.relation, '') || ' ' || o.text FROM edges e
+JOIN nodes s ON s.id = e.source JOIN nodes o ON o.id = e.target WHERE e.type = {SIMPLE}"""
+INDEXED = {"name_words": "SELECT id, spelling FROM aliases", "fact_words": _EVERY_FACT}
+"""Query for the rows of each word index."""
+BATCH = 1000
+
+
+def index_everything(db: sqlite3.Connection) -> None:
+    """Rebuild the word indexes from the record, inside a write."""
+    for table, sql in INDEXED.items():
+        db.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")
+        rows = iter(tqdm(db.execute(sql), desc=f"fill {table}", delay=2, leave=False))
+        while batch := list(islice(rows, BATCH)):
+            index_rows(db, table, batch, remove=False)
