@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from turngraph.data.memory_graph.memory_types import (
     EPISODIC_EDGE,
@@ -17,6 +17,7 @@ from turngraph.data.memory_graph.memory_types import (
     node_key,
 )
 from turngraph.data.memory_graph.names import text_hash
+from turngraph.data.memory_graph.record.damage import UNREADABLE, Damaged
 from turngraph.data.memory_graph.record.episode_writer import thesis_times
 from turngraph.data.memory_graph.record.facts import index_aliases, index_everything, index_facts
 from turngraph.data.memory_graph.record.supersede import own_times, release, settle
@@ -62,9 +63,14 @@ class Eraser:
         if self.damaged:
             index_everything(self.db)
 
-    def _index(self, keys: Iterable[int], remove: bool = False) -> None:
-        if not self.damaged:
-            index_facts(self.db, keys, remove)
+    def _index(self, keys: Sequence[int], remove: bool = False) -> None:
+        """Add facts to the word index, or remove them.
+
+        Raises:
+            Damaged: a fact is not there, or is none, and so its words would stay.
+        """
+        if not self.damaged and index_facts(self.db, keys, remove) != len(keys):
+            raise Damaged(UNREADABLE)
 
     # Rows
 

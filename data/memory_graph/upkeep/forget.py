@@ -172,7 +172,8 @@ def _episodes(store: Store, episode: int | Iterable[int] | None, source: str | N
     assert episode is not None, "one of the three is given"
     ids = [episode] if isinstance(episode, int) else list(dict.fromkeys(episode))
     for id_ in ids:
-        sql = "SELECT 1 FROM nodes WHERE id = ? AND type = ?"
+        sql = """SELECT 1 FROM nodes WHERE id = ?1 AND type = ?2
+            UNION ALL SELECT 1 FROM episodes WHERE node = ?1"""  # one of them may be damaged
         if store.db.execute(sql, (id_, EPISODIC)).fetchone() is None:
             raise ValueError(f"{store.path}: #{id_} is no episode")
     return ids
