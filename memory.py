@@ -394,6 +394,10 @@ def add_edits(commands: Subparsers) -> None:
     chosen.add_argument("--episode", nargs="+", type=row_id, help="ids, as show prints them")
     chosen.add_argument("--entity", help="an object, and every episode that mentions it")
     chosen.add_argument("--source", help="every episode of a source")
+    added.add_argument(
+        "--wide", action="store_true",
+        help="with --entity: also what is listed as written otherwise (@name, e-mail, other case)",
+    )  # fmt: skip
     added.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
 

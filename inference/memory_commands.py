@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from turngraph.data.embedding import Embed
     from turngraph.data.memory_graph.memory_types import Episode, Extractor
     from turngraph.data.memory_graph.recall.recall import RecallSettings
+    from turngraph.data.memory_graph.record.wide_search import Mention
     from turngraph.data.memory_graph.upkeep.forget import Forgotten
 
 logger = logging.getLogger(__name__)
@@ -182,24 +184,37 @@ def forget(
     episode: Sequence[int] | None,
     entity: str | None,
     source: str | None,
+    wide: bool,
     yes: bool,
 ) -> None:
-    """Print what would be deleted, ask for confirmation, delete it.
+    """Print what would be deleted and what would be left, ask for confirmation, delete it.
 
     Raises:
-        ValueError: nobody can be asked and ``yes`` is not given.
+        ValueError: nobody can be asked and ``yes`` is not given, or ``wide`` without an entity.
     """
+    if wide and entity is None:
+        raise ValueError("--wide: given without --entity")
     with MemoryGraph.open(db) as graph:
+        chosen = partial(graph.forget, episode=episode, entity=entity, source=source, wide=wide)
+        _print_mentions([] if entity is None else graph.other_mentions(entity), wide)
         if not yes:
-            planned = graph.forget(episode=episode, entity=entity, source=source, dry_run=True)
-            print_rows(("to forget", ""), _counts(planned))
+            print_rows(("to forget", ""), _counts(chosen(dry_run=True)))
             if not sys.stdin.isatty():
                 raise ValueError("nothing was forgotten: give --yes where nobody can be asked")
             if input("Forget this permanently? [y/N] ").strip().lower() not in ("y", "yes"):
                 print("nothing was forgotten")
                 return
-        done = graph.forget(episode=episode, entity=entity, source=source)
-        print_rows(("forgotten", ""), _counts(done))
+        print_rows(("forgotten", ""), _counts(chosen()))
+
+
+def _print_mentions(mentions: Sequence[Mention], wide: bool) -> None:
+    """Print the episodes where an entity is written otherwise."""
+    if not mentions:
+        return
+    does = "forgets" if wide else "without --wide leaves"
+    print(f"{does} {plural(len(mentions), 'episode')} with other spellings, or words like it:")
+    rows = [(f"#{m.episode}", m.source, "; ".join(m.spans)) for m in mentions]
+    print_rows(("episode", "source", "written"), rows)
 
 
 def _counts(found: Forgotten) -> list[tuple[str, int]]:

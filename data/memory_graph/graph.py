@@ -12,12 +12,14 @@ from turngraph.data.memory_graph.memory_types import Episode, Extractor, Fact
 from turngraph.data.memory_graph.record.ingest import BATCH, Remembered, remember_many
 from turngraph.data.memory_graph.record.store import WAIT_SECONDS, Store
 from turngraph.data.memory_graph.upkeep import edit, journal
-from turngraph.data.memory_graph.upkeep.forget import Forgotten, finish, forget
+from turngraph.data.memory_graph.upkeep.forget import Forgotten, forget, other_mentions
+from turngraph.data.memory_graph.upkeep.purge import finish
 from turngraph.data.memory_graph.upkeep.show import Shown, Turn, history, show, turns
 
 if TYPE_CHECKING:  # what few commands need is imported where it is used
     from turngraph.data.embedding import Embed
     from turngraph.data.memory_graph.recall.recall import Recall, RecallSettings, Recollection
+    from turngraph.data.memory_graph.record.wide_search import Mention
     from turngraph.data.memory_graph.upkeep.integrity import Problem
     from turngraph.data.memory_graph.upkeep.stats import Stats
 
@@ -157,13 +159,24 @@ class MemoryGraph:
         entity: str | int | None = None,
         source: str | None = None,
         dry_run: bool = False,
+        wide: bool = False,
     ) -> Forgotten:
         """Erase episodes, an entity or a source from all files; see ``forget.forget``.
 
         Raises:
             ValueError: not exactly one of the three is given, or it is unknown.
         """
-        return forget(self.store, episode=episode, entity=entity, source=source, dry_run=dry_run)
+        return forget(
+            self.store, episode=episode, entity=entity, source=source, dry_run=dry_run, wide=wide
+        )
+
+    def other_mentions(self, entity: str | int) -> list[Mention]:
+        """Return what ``forget`` leaves without ``wide``; see ``forget.other_mentions``.
+
+        Raises:
+            ValueError: the entity is unknown.
+        """
+        return other_mentions(self.store, entity)
 
     def show(self, entity: str | int) -> Shown:
         """Return an object, by name or id, with the facts that hold now.

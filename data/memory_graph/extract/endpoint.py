@@ -27,6 +27,7 @@ from turngraph.data.memory_graph.extract.budget import (
 )
 from turngraph.data.memory_graph.extract.model_extractor import ModelExtractor, Prompt, Reply
 from turngraph.data.memory_graph.extract.replies import fits
+from turngraph.data.memory_graph.names import printable
 
 with extra("memory", "--extractor endpoint needs"):
     import httpx2
@@ -314,11 +315,6 @@ class ChatClient:
         if not isinstance(message, str) or quotes(message, prompt.text) or (key and key in message):
             return ""
         return f": {printable(message)[:300]}"
-
-
-def printable(text: str) -> str:
-    """Return a text on one line without control characters, which could steer a terminal."""
-    return "".join(c if c.isprintable() else "\ufffd" for c in " ".join(text.split()))
 
 
 def quotes(message: str, text: str) -> bool:

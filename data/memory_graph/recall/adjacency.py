@@ -6,6 +6,7 @@ the record's revision, and reads only what was written or removed in between.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from pathlib import Path
 from typing import NamedTuple
@@ -37,7 +38,14 @@ from turngraph.data.memory_graph.recall.derived_files import (
 )
 from turngraph.data.memory_graph.recall.hub_cache import Hub, HubCache
 
+logger = logging.getLogger(__name__)
+
 NAME = "adjacency"
+NAMES = {
+    *(f"node_{name}" for name in NODE_COLUMNS), *(f"edge_{name}" for name in EDGE_COLUMNS),
+    "starts", "triplets", "others",
+}  # fmt: skip
+"""Names of the arrays."""
 MAX_DELTA, MAX_DELTA_SHARE = 20_000, 0.1
 """The delta is folded into the CSR when it has more edges than both of these."""
 
@@ -73,7 +81,7 @@ class Adjacency:
         self._state = State()
         self._hubs = HubCache()
         found = read_arrays(folder, NAME)
-        if found is not None:
+        if found is not None and found[1].keys() >= NAMES:
             manifest, arrays = found
             nodes = {name: arrays[f"node_{name}"] for name in NODE_COLUMNS}
             self._use(nodes, {name: arrays[f"edge_{name}"] for name in EDGE_COLUMNS}, arrays)
@@ -129,7 +137,11 @@ class Adjacency:
                 arrays = {f"node_{name}": column for name, column in self.nodes.items()}
                 arrays |= {f"edge_{name}": column for name, column in self.edges.items()}
                 csr = {"starts": self._starts, "triplets": self._triplets, "others": self._others}
-                write_arrays(self.folder, NAME, self._state._asdict(), arrays | csr)
+                try:
+                    write_arrays(self.folder, NAME, self._state._asdict(), arrays | csr)
+                except OSError as error:
+                    reason = error.strerror
+                    logger.warning("%s: not written, kept in memory: %s", self.folder, reason)
 
     def _read_changes(self) -> None:
         self._hubs.clear()

@@ -6,10 +6,12 @@ writes; all others keep their new rows in memory.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import logging
 import os
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -19,11 +21,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from turngraph.data.memory_graph.record.patience import Patience
+
 logger = logging.getLogger(__name__)
 
 Manifest = dict[str, Any]
 FORMAT = 2
 MANIFEST = "manifest.json"
+LOCK = "lock"
+REVISION = re.compile(r"[a-z]+-\d{1,18}")
+"""Name of a folder of arrays."""
+ATTEMPTS = 10
+"""Attempts to read arrays that another process replaces again and again."""
 
 
 class State(NamedTuple):
@@ -41,7 +50,10 @@ class State(NamedTuple):
     @classmethod
     def of(cls, manifest: Manifest) -> State:
         """Return the state that was written with derived files."""
-        return cls(manifest["revision"], manifest.get("stamp"))
+        revision, stamp = manifest["revision"], manifest.get("stamp")
+        if not isinstance(revision, int) or not isinstance(stamp, int | None):
+            raise ValueError("a state that is none")
+        return cls(revision, stamp)
 
 
 def record_state(db: sqlite3.Connection, revision: int | None = None) -> State:
@@ -59,28 +71,36 @@ def shows(db: sqlite3.Connection, state: State) -> bool:
 
 
 @contextmanager
-def locked(folder: Path, wait: bool = False) -> Iterator[bool]:
+def locked(folder: Path, wait: float = 0.0, name: str = LOCK) -> Iterator[bool]:
     """Lock a folder for writing, create it if need be, and yield whether this process has the lock.
 
     Args:
         folder: folder to lock.
-        wait: whether to wait until another process releases the lock.
+        wait: seconds to wait until another process releases the lock.
+        name: name of the lock.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    except PermissionError:  # a reader of someone else's database
-        yield False
+        handle = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        yield False  # a reader of someone else's database
         return
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+        yield _acquired(handle, Patience(wait, f"{folder}: another process is writing to it"))
     finally:
         os.close(handle)
+
+
+def _acquired(handle: int, patience: Patience) -> bool:
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if not patience.pause():
+                return False
 
 
 def write_json(path: Path, value: Manifest) -> None:
@@ -124,7 +144,8 @@ def write_arrays(
             np.save(file, array, allow_pickle=False)
             file.flush()
             os.fsync(file.fileno())
-    write_json(partial / MANIFEST, manifest | {"format": FORMAT})
+    forms = {file_name: _form(array) for file_name, array in arrays.items()}
+    write_json(partial / MANIFEST, manifest | {"format": FORMAT, "arrays": forms})
     shutil.rmtree(final, ignore_errors=True)
     os.rename(partial, final)
     sync_folder(folder)
@@ -133,9 +154,20 @@ def write_arrays(
             shutil.rmtree(old, ignore_errors=True)
 
 
-def drop_arrays(folder: Path, name: str) -> None:
-    """Delete arrays, which the next reader rebuilds; wait for a process that writes some."""
-    with locked(folder, wait=True):
+def drop_arrays(folder: Path, name: str, wait: float) -> None:
+    """Delete arrays, which the next reader rebuilds; wait for a process that writes some.
+
+    Args:
+        folder: ``<db>.derived``.
+        name: of the group of arrays.
+        wait: seconds at most.
+
+    Raises:
+        ValueError: another process has been writing for so long, or the folder may not be written.
+    """
+    with locked(folder, wait) as is_mine:
+        if not is_mine:
+            raise ValueError(f"{folder}: may not be written, or another process is writing to it")
         for path in [*folder.glob(f"{name}-*"), folder / f".{name}.partial"]:
             shutil.rmtree(path, ignore_errors=True)
 
@@ -146,19 +178,46 @@ def read_arrays(folder: Path, name: str) -> tuple[Manifest, dict[str, np.ndarray
     Returns:
         The manifest and the arrays; None if none can be read, so that they must be rebuilt.
     """
-    found = sorted(folder.glob(f"{name}-*"), key=lambda path: int(path.name.rpartition("-")[2]))
-    for path in reversed(found):
-        try:
-            manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-            if manifest["format"] != FORMAT:
-                continue
-            files = sorted(path.glob("*.npy"))
-            return manifest, {f.stem: _mapped(f) for f in files}
-        except FileNotFoundError:  # another process has just replaced them
-            continue
-        except (ValueError, KeyError, OSError) as error:
-            logger.warning("%s is corrupt (%s) and will be rebuilt", path, type(error).__name__)
+    for _ in range(ATTEMPTS):
+        folders = _folders(folder, name)
+        for path in folders:
+            if (found := _read_folder(path)) is not None:
+                return found
+        if _folders(folder, name) == folders:
+            break  # else another process has just replaced them
     return None
+
+
+def _folders(folder: Path, name: str) -> list[Path]:
+    """Return the folders of a name, the newest revision first."""
+    found = [path for path in folder.glob(f"{name}-*") if REVISION.fullmatch(path.name)]
+    return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True)
+
+
+def _read_folder(path: Path) -> tuple[Manifest, dict[str, np.ndarray]] | None:
+    """Read one folder; None if it is of another format, torn, or just being deleted."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        if manifest["format"] != FORMAT:
+            return None
+        State.of(manifest)
+        forms = manifest.get("arrays")
+        if forms is None:  # of an older program
+            forms = dict.fromkeys(file.stem for file in path.glob("*.npy"))
+        arrays = {name: _mapped(path / f"{name}.npy") for name in forms}
+        if any(form and form != _form(arrays[name]) for name, form in forms.items()):
+            raise ValueError("arrays of another form")
+        return manifest, arrays
+    except FileNotFoundError:  # another process has just replaced them
+        return None
+    except (ValueError, KeyError, TypeError, EOFError, OSError) as error:
+        logger.warning("%s is corrupt (%s) and will be rebuilt", path, type(error).__name__)
+        return None
+
+
+def _form(array: np.ndarray) -> list[str | int]:
+    """Return type and shape of an array, as a manifest has them."""
+    return [array.dtype.str, *array.shape]
 
 
 def _mapped(path: Path) -> np.ndarray:

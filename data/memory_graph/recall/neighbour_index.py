@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,6 +32,8 @@ CONNECTIVITY, EXPANSION_ADD, EXPANSION_SEARCH = 16, 128, 256
 HEADER = struct.Struct("<II")
 """Header of an index file: its number of rows, and the bytes of each."""
 BATCH = 1000
+NAME = re.compile(r"index-\d+-\d{1,18}")
+"""Name of an index file: generation and number of rows."""
 
 
 class NeighbourIndex:
@@ -44,29 +47,36 @@ class NeighbourIndex:
 
     def __init__(self, folder: Path, generation: int, width: int) -> None:
         self.folder, self.generation, self.width = folder, generation, width
-        found = {int(p.name.split("-")[2]): p for p in folder.glob(f"index-{generation}-*")}
+        paths = folder.glob(f"index-{generation}-*")
+        found = {int(p.name.split("-")[2]): p for p in paths if NAME.fullmatch(p.name)}
         self.num_rows = max(found, default=0)
         self.path = found.get(self.num_rows)
-        if self.path is not None and not self._is_sound(self.path):
-            logger.warning("%s is corrupt and will be rebuilt", self.path)
-            self.num_rows, self.path = 0, None
-        self._index = None if self.path is None else self._restored(self.path)
+        self._index = None
+        if self.path is not None:
+            try:
+                self._index = self._restored(self.path)
+            except FileNotFoundError:  # another process has just written a larger index
+                self.num_rows, self.path = 0, None
+            except (OSError, RuntimeError, ValueError):
+                logger.warning("%s is corrupt and will be rebuilt", self.path)
+                self.num_rows, self.path = 0, None
 
-    @staticmethod
-    def _restored(path: Path) -> Index | None:
+    def _restored(self, path: Path) -> Index | None:
+        """Map an index.
+
+        Raises:
+            FileNotFoundError: another process has just deleted it.
+            OSError, RuntimeError, ValueError: it is torn.
+        """
+        with path.open("rb") as file:
+            begin = file.read(HEADER.size)
+        if len(begin) < HEADER.size or HEADER.unpack(begin) != (self.num_rows, self.width):
+            raise ValueError("another header")
         index = Index.restore(str(path), view=True)
         if index is not None:
             # usearch has a setter, but its second definition of the property hides it from mypy
             index.expansion_search = EXPANSION_SEARCH  # type: ignore[misc]
         return index
-
-    def _is_sound(self, path: Path) -> bool:
-        try:
-            with path.open("rb") as file:
-                begin = file.read(HEADER.size)
-        except FileNotFoundError:  # another process has just written a larger index
-            return False
-        return len(begin) == HEADER.size and HEADER.unpack(begin) == (self.num_rows, self.width)
 
     def search(self, query: np.ndarray, k: int) -> np.ndarray:
         """Return about ``2 * k`` nearest rows among the first ``num_rows`` as row indices, int64.

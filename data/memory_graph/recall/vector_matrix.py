@@ -7,20 +7,16 @@ wrote, are ignored.
 
 from __future__ import annotations
 
-import json
 import logging
-import mmap
-import os
 import secrets
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from turngraph.configs.extras import extra
 from turngraph.data.memory_graph.recall.derived_files import (
-    FORMAT,
     MANIFEST,
     Manifest,
     State,
@@ -30,6 +26,13 @@ from turngraph.data.memory_graph.recall.derived_files import (
 from turngraph.data.memory_graph.recall.hub_vectors import MIN_HUB_ROWS, HubVectors
 from turngraph.data.memory_graph.recall.neighbour_index import NeighbourIndex
 from turngraph.data.memory_graph.recall.ranking import largest
+from turngraph.data.memory_graph.recall.vector_files import (
+    MAX_KEY,
+    UNKNOWN,
+    mapped,
+    parse_manifest,
+    sync,
+)
 
 with extra("memory", "memory graphs need"):
     import numkong
@@ -39,9 +42,6 @@ logger = logging.getLogger(__name__)
 SAMPLED = 100  # step of the sample that tells whether the index missed a row
 CHUNK = 1024  # rows that are gathered at once, which fit into the processor's cache
 DROPPED = -1
-UNKNOWN: Manifest = State()._asdict() | {
-    "format": FORMAT, "serial": 0, "generation": 0, "count": 0, "width": 0, "probe": [],
-}  # fmt: skip
 
 
 class Row(NamedTuple):
@@ -81,12 +81,11 @@ class VectorMatrix:
         try:
             written = (self.folder / MANIFEST).read_bytes()
             if written != self._parsed[0]:  # read before every question, and seldom changed
-                self._parsed = written, json.loads(written)
-            manifest = self._parsed[1]
-            return dict(manifest if manifest["format"] == FORMAT else UNKNOWN)
-        except FileNotFoundError:
+                self._parsed = written, parse_manifest(written)
+            return dict(self._parsed[1])
+        except (FileNotFoundError, NotADirectoryError):
             pass
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, TypeError, OSError):
             logger.warning("%s is corrupt, vectors will be recomputed", self.folder / MANIFEST)
         return dict(UNKNOWN)
 
@@ -99,9 +98,11 @@ class VectorMatrix:
         self.manifest = self.read_manifest()
         count, width = self.manifest["count"], self.manifest["width"]
         try:
-            settled = _mapped(self._path("rows"), "f2", (count, width))
-            labels = _mapped(self._path("labels"), "i8", (count, 2))
-        except (ValueError, FileNotFoundError):
+            settled = mapped(self._path("rows"), "f2", (count, width))
+            labels = mapped(self._path("labels"), "i8", (count, 2))
+            if count and not DROPPED <= labels[:, 0].min() <= labels[:, 0].max() < MAX_KEY:
+                raise ValueError("labels that no vector can have")
+        except (ValueError, OSError):
             if self.is_outdated():  # another process has just written other files
                 self.reload()
                 return
@@ -224,7 +225,7 @@ class VectorMatrix:
         state: State,
         probe: Iterable[float],
         *,
-        wait: bool = False,
+        wait: float = 0.0,
         index: bool = False,
     ) -> bool:
         """Write the changes unless another process is writing or has written meanwhile.
@@ -232,7 +233,7 @@ class VectorMatrix:
         Args:
             state: state of the record that the rows represent.
             probe: vector of a known text, which identifies the encoder.
-            wait: whether to wait until another process has finished writing.
+            wait: seconds to wait until another process has finished writing.
             index: whether to update the index of neighbours if it is outgrown.
 
         Returns:
@@ -269,7 +270,7 @@ class VectorMatrix:
                 rows.write(bytes(2 * self.width))
                 labels.seek(row * 16)
                 labels.write(np.array([DROPPED, 0], np.int64).tobytes())
-            _sync(rows, labels)
+            sync(rows, labels)
 
     def _append(self) -> None:
         begin = len(self._settled)
@@ -283,7 +284,7 @@ class VectorMatrix:
                 file.truncate(begin * size)  # rows that a killed process left
                 file.seek(begin * size)
                 file.write(array.tobytes())
-                _sync(file)
+                sync(file)
 
     def _compact(self) -> None:
         """Write only the live rows, as a new generation of files."""
@@ -292,10 +293,10 @@ class VectorMatrix:
         with self._path("rows", generation).open("wb") as file:
             for begin in range(0, len(live), CHUNK):
                 file.write(self.gather(live[begin : begin + CHUNK]).tobytes())
-            _sync(file)
+            sync(file)
         with self._path("labels", generation).open("wb") as file:
             file.write(self.labels[live].tobytes())
-            _sync(file)
+            sync(file)
         self.manifest["generation"], self.count = generation, len(live)
 
     def _reload_and_clean(self) -> None:
@@ -395,19 +396,3 @@ class VectorMatrix:
         farthest = np.partition(scores, len(scores) - k)[len(scores) - k]
         closer = sample[self.dot(sample, query) > farthest]
         return not np.isin(closer, near).all()
-
-
-def _mapped(path: Path, dtype: str, shape: tuple[int, int]) -> np.ndarray:
-    if not shape[0]:
-        return np.empty(shape, dtype)
-    with path.open("rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    # rows are read in random order: page by page from a disk, that would take minutes
-    mapped.madvise(mmap.MADV_WILLNEED)
-    return np.frombuffer(mapped, dtype, shape[0] * shape[1]).reshape(shape)
-
-
-def _sync(*files: BinaryIO) -> None:
-    for file in files:
-        file.flush()
-        os.fsync(file.fileno())

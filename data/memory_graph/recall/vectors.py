@@ -20,6 +20,7 @@ from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.recall.derived_files import State, record_state, shows
 from turngraph.data.memory_graph.recall.vector_matrix import Row, VectorMatrix
 from turngraph.data.memory_graph.record.fact_texts import changed_facts, changed_names
+from turngraph.data.memory_graph.record.patience import Patience
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class Vectors:
         self._seen[name] = state
         if matrix.num_unsaved >= SAVE_FROM or matrix.must_erase:
             # questions must not wait while an outdated index is rebuilt
-            matrix.save(state, self._probe, index=num_new >= SAVE_EVERY)
+            self._save(matrix, state, index=num_new >= SAVE_EVERY)
 
     def _strange(self, matrix: VectorMatrix, changed: Changed) -> np.ndarray:
         """Return keys of rows that are not in the record, which a killed process left."""
@@ -135,7 +136,7 @@ class Vectors:
                 num_new += len(rows)
                 bar.update(len(rows))
                 if matrix.num_unsaved >= SAVE_EVERY:
-                    matrix.save(since, self._probe, index=True)
+                    self._save(matrix, since, index=True)
         return num_new
 
     def save(self) -> None:
@@ -145,7 +146,14 @@ class Vectors:
             if self._seen[name].revision >= 0:  # forgotten since they were computed
                 matrix.drop(self._removed(name, self._seen[name].revision))
             if matrix.num_unsaved:
-                matrix.save(self._seen[name], self._probe)
+                self._save(matrix, self._seen[name])
+
+    def _save(self, matrix: VectorMatrix, state: State, index: bool = False) -> None:
+        try:
+            matrix.save(state, self._probe, index=index)
+        except OSError as error:  # a full disk: the vectors can be made again
+            reason = error.strerror
+            logger.warning("%s: not written, kept in memory: %s", matrix.folder, reason)
 
 
 def digest(text: str) -> int:
@@ -154,21 +162,28 @@ def digest(text: str) -> int:
     return int.from_bytes(found, "little", signed=True)
 
 
-def purge(folder: Path, facts: Iterable[int], nodes: Iterable[int]) -> None:
+def purge(folder: Path, facts: Iterable[int], nodes: Iterable[int], wait: float) -> None:
     """Erase the vectors of forgotten items in the files, after the commit that forgot them.
 
     Args:
         folder: ``<db>.derived``.
         facts: keys of forgotten facts.
         nodes: ids of forgotten objects.
+        wait: seconds at most for other processes that write.
+
+    Raises:
+        ValueError: the files cannot be written, or other processes write all the time.
     """
     for name, keys in ((NAMES, nodes), (FACTS, facts)):
         dropped = np.fromiter(keys, dtype=np.int64)
         if not (folder / name).is_dir():
             continue
-        saved = False
-        while not saved:  # another process may write at the same moment
+        patience = Patience(wait, f"{folder / name}: another process is writing to it")
+        while True:
             matrix = VectorMatrix(folder / name)
             matrix.drop(dropped)
             state = State.of(matrix.manifest)
-            saved = matrix.save(state, matrix.manifest["probe"], wait=True)
+            if matrix.save(state, matrix.manifest["probe"], wait=wait):
+                break
+            if not patience.pause():  # or other processes write again and again
+                raise ValueError(f"{folder / name}: may not be written")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from turngraph.data.memory_graph.memory_types import (
     EPISODIC_EDGE,
@@ -17,8 +17,9 @@ from turngraph.data.memory_graph.memory_types import (
     node_key,
 )
 from turngraph.data.memory_graph.names import text_hash
+from turngraph.data.memory_graph.record.damage import UNREADABLE, Damaged
 from turngraph.data.memory_graph.record.episode_writer import thesis_times
-from turngraph.data.memory_graph.record.facts import index_aliases, index_facts
+from turngraph.data.memory_graph.record.facts import index_aliases, index_everything, index_facts
 from turngraph.data.memory_graph.record.supersede import own_times, release, settle
 
 NODE, EDGE = 0, 1
@@ -31,10 +32,12 @@ class Eraser:
     Args:
         db: inside a write.
         revision: of the write.
+        damaged: the record has damaged texts, with whose words nothing can be removed from the
+            word indexes: these are made anew.
     """
 
-    def __init__(self, db: sqlite3.Connection, revision: int) -> None:
-        self.db, self.revision = db, revision
+    def __init__(self, db: sqlite3.Connection, revision: int, damaged: bool = False) -> None:
+        self.db, self.revision, self.damaged = db, revision, damaged
         self.counts: Counter[str] = Counter()
         self._near: set[int] = set()  # nodes that may have lost their last edge
 
@@ -43,7 +46,7 @@ class Eraser:
         episodes, objects = list(episodes), list(objects)
         self.db.execute("DELETE FROM journal")
         gone, kept = self._facts_of(episodes)
-        index_facts(self.db, [*gone, *map(node_key, episodes)], remove=True)
+        self._index([*gone, *map(node_key, episodes)], remove=True)
         self.counts["reopened"] = release(self.db, gone, self.revision)
         edges = [key >> 1 for key in gone if key & 1]
         nodes = [*(key >> 1 for key in gone if not key & 1), *episodes]
@@ -57,6 +60,17 @@ class Eraser:
         for key in kept:
             self._restore(key)
         self._drop_lonely()
+        if self.damaged:
+            index_everything(self.db)
+
+    def _index(self, keys: Sequence[int], remove: bool = False) -> None:
+        """Add facts to the word index, or remove them.
+
+        Raises:
+            Damaged: a fact is not there, or is none, and so its words would stay.
+        """
+        if not self.damaged and index_facts(self.db, keys, remove) != len(keys):
+            raise Damaged(UNREADABLE)
 
     # Rows
 
@@ -158,7 +172,8 @@ class Eraser:
             self._rename(node)
 
     def _drop_aliases(self, ids: list[int]) -> None:
-        index_aliases(self.db, ids, remove=True)
+        if not self.damaged:
+            index_aliases(self.db, ids, remove=True)
         self._drop_rows("aliases", "id", ids)
         self.counts["names"] += len(ids)
 
@@ -175,10 +190,10 @@ class Eraser:
             sql = f"""SELECT 2 * id + 1 FROM edges
                 WHERE type = {SIMPLE} AND (source = ?1 OR target = ?1)"""
             facts = [key for (key,) in self.db.execute(sql, (node,))]
-            index_facts(self.db, facts, remove=True)
+            self._index(facts, remove=True)
             sql = "UPDATE nodes SET text = ?, revision = ? WHERE id = ?"
             self.db.execute(sql, (spellings[0], self.revision, node))
-            index_facts(self.db, facts)
+            self._index(facts)
 
     def _drop_objects(self, nodes: list[int]) -> None:
         self._drop_nodes(nodes)

@@ -6,6 +6,9 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+from tqdm import tqdm
 
 from turngraph.data.memory_graph.memory_types import (
     EPISODIC,
@@ -133,8 +136,10 @@ JOIN nodes s ON s.id = e.source JOIN nodes o ON o.id = e.target"""
 _ALIAS_WORDS = "SELECT a.id, a.spelling FROM json_each(?) k JOIN aliases a ON a.id = k.value"
 
 
-def index_facts(db: sqlite3.Connection, keys: Iterable[int], remove: bool = False) -> None:
+def index_facts(db: sqlite3.Connection, keys: Iterable[int], remove: bool = False) -> int:
     """Add facts to ``fact_words`` with their current text; simple triplets without time.
+
+    Returns the number of facts that are there.
 
     Args:
         db: inside a write.
@@ -143,7 +148,7 @@ def index_facts(db: sqlite3.Connection, keys: Iterable[int], remove: bool = Fals
             (a name at one of its ends), remove the fact, change it, and add it again.
     """
     ids = json.dumps(list(keys))
-    index_rows(db, "fact_words", db.execute(_FACT_WORDS, (ids, ids)), remove)
+    return index_rows(db, "fact_words", db.execute(_FACT_WORDS, (ids, ids)), remove)
 
 
 def index_aliases(db: sqlite3.Connection, aliases: Iterable[int], remove: bool = False) -> None:
@@ -154,11 +159,34 @@ def index_aliases(db: sqlite3.Connection, aliases: Iterable[int], remove: bool =
 
 def index_rows(
     db: sqlite3.Connection, table: str, rows: Iterable[tuple[int, str]], remove: bool
-) -> None:
-    """Add rows of ids and texts to ``name_words`` or ``fact_words``, or remove them."""
+) -> int:
+    """Add rows of ids and texts to ``name_words`` or ``fact_words``, or remove them.
+
+    Returns the number of rows.
+    """
     indexed = sorted((row_id, index_words(text)) for row_id, text in rows)
     if remove:
         sql = f"INSERT INTO {table} ({table}, rowid, words) VALUES ('delete', ?, ?)"
     else:
         sql = f"INSERT INTO {table} (rowid, words) VALUES (?, ?)"
     db.executemany(sql, indexed)
+    return len(indexed)
+
+
+_EVERY_FACT = f"""
+SELECT 2 * id, text FROM nodes WHERE type IN ({THESIS}, {EPISODIC})
+UNION ALL
+SELECT 2 * e.id + 1, s.text || ' ' || coalesce(e.relation, '') || ' ' || o.text FROM edges e
+JOIN nodes s ON s.id = e.source JOIN nodes o ON o.id = e.target WHERE e.type = {SIMPLE}"""
+INDEXED = {"name_words": "SELECT id, spelling FROM aliases", "fact_words": _EVERY_FACT}
+"""Query for the rows of each word index."""
+BATCH = 1000
+
+
+def index_everything(db: sqlite3.Connection) -> None:
+    """Rebuild the word indexes from the record, inside a write."""
+    for table, sql in INDEXED.items():
+        db.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")
+        rows = iter(tqdm(db.execute(sql), desc=f"fill {table}", delay=2, leave=False))
+        while batch := list(islice(rows, BATCH)):
+            index_rows(db, table, batch, remove=False)

@@ -19,9 +19,12 @@ WHERE fact_words MATCH ? AND instr(CAST(n.text AS BLOB), CAST(? AS BLOB))"""
 
 
 def episodes_of_source(db: sqlite3.Connection, source: str) -> list[int]:
-    """Return the episodes of a source, oldest first."""
-    sql = "SELECT node FROM episodes WHERE source = ? ORDER BY node"
-    return [node for (node,) in db.execute(sql, (source,))]
+    """Return the episodes of a source, oldest first; also where its index is damaged."""
+    for column in ("source", "+source"):  # by the index, and without it
+        sql = f"SELECT node FROM episodes WHERE {column} = ? ORDER BY node"
+        if found := [node for (node,) in db.execute(sql, (source,))]:
+            return found
+    return []
 
 
 def episodes_of_origins(db: sqlite3.Connection, origins: Iterable[str]) -> list[int]:
@@ -39,11 +42,16 @@ def episodes_of_entity(db: sqlite3.Connection, node: int) -> list[int]:
     """
     sql = f"SELECT target FROM edges WHERE source = ? AND type = {EPISODIC_EDGE}"
     found = {target for (target,) in db.execute(sql, (node,))}
-    names = [name for (name,) in db.execute(_NAMES, (node,))]
+    names = own_names(db, node)
     for name in names:
         found.update(_with_words(db, name))
     found.update(_spoken_by(db, {alias(name) for name in names}))
     return sorted(found)
+
+
+def own_names(db: sqlite3.Connection, node: int) -> list[str]:
+    """Return the spellings of an object that no other object has."""
+    return [name for (name,) in db.execute(_NAMES, (node,))]
 
 
 def _with_words(db: sqlite3.Connection, name: str) -> Iterator[int]:

@@ -13,6 +13,14 @@ from types import TracebackType
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.record import schema
+from turngraph.data.memory_graph.record.damage import (
+    LENIENT,
+    STRICT,
+    UNREADABLE,
+    Damaged,
+    broken_joins,
+    damage,
+)
 from turngraph.data.memory_graph.record.facts import load_facts
 
 WAIT_SECONDS = 30.0
@@ -25,7 +33,7 @@ once."""
 OUTSIDE = {
     sqlite3.SQLITE_BUSY: "another process is writing to it",
     sqlite3.SQLITE_NOTADB: "not a memory graph: no SQLite database",
-    sqlite3.SQLITE_CORRUPT: "damaged; `check` says what can be saved",
+    sqlite3.SQLITE_CORRUPT: UNREADABLE,
     sqlite3.SQLITE_FULL: "the disk is full",
     sqlite3.SQLITE_READONLY: "may not be written",
     sqlite3.SQLITE_IOERR: "the disk cannot be read or written",
@@ -33,6 +41,9 @@ OUTSIDE = {
     sqlite3.SQLITE_TOOBIG: "a text is too long (a database holds up to 1 GB each)",
 }
 """Errors of the file or the machine, by SQLite's code."""
+
+
+BAD_INDEX = "damaged: a text in an index; `check --rebuild` rebuilds it"
 
 
 class Store:
@@ -65,6 +76,7 @@ class Store:
         with self.clear_errors():
             self.db = self._connect()
             try:
+                self._set_pragmas()
                 self._check_schema()
             except BaseException:
                 self.db.close()
@@ -74,11 +86,14 @@ class Store:
         uri = f"{self.path.resolve().as_uri()}?mode={'ro' if self.read_only else 'rw'}"
         uri = "file::memory:" if self.in_memory else uri
         db = sqlite3.connect(uri, uri=True, timeout=self.wait, isolation_level=None)
+        db.text_factory = STRICT
+        return db
+
+    def _set_pragmas(self) -> None:
         for pragma in (f"cache_size = -{CACHE_KIB}", "mmap_size = 0", "synchronous = FULL",
                        "secure_delete = ON", f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
                        f"journal_size_limit = {4 * CHECKPOINT_PAGES * 4096}"):  # fmt: skip
-            db.execute(f"PRAGMA {pragma}").fetchall()
-        return db
+            self.db.execute(f"PRAGMA {pragma}").fetchall()
 
     def _check_schema(self) -> None:
         self.db.execute("BEGIN")  # another process may be creating it
@@ -190,15 +205,35 @@ class Store:
 
     @contextmanager
     def clear_errors(self) -> Iterator[None]:
-        """Turn errors of the file or the machine into a ValueError of one line."""
+        """Turn errors of the file or the machine into a ValueError of one line, without texts."""
         try:
             yield
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code not in OUTSIDE:
-                raise
+                found = damage(self.db) if code else None  # else an error of this program
+                if found is None:
+                    raise
+                raise Damaged(f"{self.path}: {found}") from None
             waited = f"; waited {self.wait:g} s" if code == sqlite3.SQLITE_BUSY else ""
-            raise ValueError(f"{self.path}: {OUTSIDE[code]}{waited}") from error
+            kind = Damaged if code == sqlite3.SQLITE_CORRUPT else ValueError
+            raise kind(f"{self.path}: {OUTSIDE[code]}{waited}") from error
+        except UnicodeDecodeError:
+            found = damage(self.db) or BAD_INDEX
+            raise Damaged(f"{self.path}: {found}") from None
+        except (ArithmeticError, AttributeError, LookupError, TypeError):
+            if (found := damage(self.db) or broken_joins(self.db)) is None:
+                raise
+            raise Damaged(f"{self.path}: {found}") from None
+
+    @contextmanager
+    def lenient(self) -> Iterator[None]:
+        """Read damaged texts too, with U+FFFD for what is not UTF-8."""
+        self.db.text_factory = LENIENT
+        try:
+            yield
+        finally:
+            self.db.text_factory = STRICT
 
     def facts(self, keys: Iterable[int]) -> list[Fact]:
         """Return the facts of these keys in order.

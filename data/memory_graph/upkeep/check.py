@@ -5,40 +5,34 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
-from turngraph.data.memory_graph.memory_types import EPISODIC, SIMPLE, THESIS, TIME
-from turngraph.data.memory_graph.names import alias, text_hash
+from turngraph.data.memory_graph.memory_types import THESIS, TIME
+from turngraph.data.memory_graph.names import alias, printable, text_hash
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
 from turngraph.data.memory_graph.recall.csr import GONE, TYPE, read_columns
-from turngraph.data.memory_graph.recall.derived_files import State, locked, shows
+from turngraph.data.memory_graph.recall.derived_files import LOCK, State, locked, shows
 from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
 from turngraph.data.memory_graph.recall.vectors import FACTS, NAMES, digest
+from turngraph.data.memory_graph.record.damage import Damaged, damage
 from turngraph.data.memory_graph.record.fact_texts import changed_facts, changed_names
-from turngraph.data.memory_graph.record.facts import index_rows, index_words
+from turngraph.data.memory_graph.record.facts import INDEXED, index_everything, index_words
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import start
+from turngraph.data.memory_graph.upkeep import purge
 from turngraph.data.memory_graph.upkeep.integrity import SHOWN, Problem, broken_rules
 from turngraph.data.memory_graph.upkeep.salvage import what_can_be_saved
 
-DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-BATCH = 1000
+KEPT = (LOCK, purge.LOCK)
+"""Files beside the derived ones, which other processes may hold."""
 MAX_TOKEN_BYTES = 32768
 """FTS5 truncates longer words."""
 MAX_LISTED = 20
 """Maximum damages that SQLite's own check lists."""
-_FACT_WORDS = f"""
-SELECT 2 * id, text FROM nodes WHERE type IN ({THESIS}, {EPISODIC})
-UNION ALL
-SELECT 2 * e.id + 1, s.text || ' ' || coalesce(e.relation, '') || ' ' || o.text FROM edges e
-JOIN nodes s ON s.id = e.source JOIN nodes o ON o.id = e.target WHERE e.type = {SIMPLE}"""
-INDEXED = {"name_words": "SELECT id, spelling FROM aliases", "fact_words": _FACT_WORDS}
-"""Query for the rows of each word index."""
 
 
 def check(store: Store) -> list[Problem]:
@@ -48,7 +42,7 @@ def check(store: Store) -> list[Problem]:
     provenance and edges of episodes (integrity.py); texts, names and times against their hashes and
     forms; word indexes and derived arrays against the record.
     """
-    with store.reading():
+    with store.reading(), store.lenient():
         problems = _damages(store.db)
         if not problems:  # a damaged file cannot be read further
             problems += broken_rules(store.db)
@@ -69,10 +63,12 @@ def check_file(path: str | Path) -> list[Problem]:
         with Store(path, read_only=True) as store:
             return check(store)
     except ValueError as error:
-        if getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF not in DAMAGED:
+        cause = error.__cause__
+        no_database = getattr(cause, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_NOTADB
+        if not isinstance(error, Damaged) and not no_database:
             raise
-        damaged = "damaged file, or never a memory graph"
-        problems = [Problem(f"{damaged}: {error.__cause__}", damage=True)]
+        reason = str(error) if cause is None else printable(str(cause))
+        problems = [Problem(f"damaged file, or never a memory graph: {reason}", damage=True)]
         return problems + _to_be_saved(path, problems)
 
 
@@ -83,7 +79,11 @@ def _to_be_saved(path: str | Path, problems: list[Problem]) -> list[Problem]:
 
 def _damages(db: sqlite3.Connection) -> list[Problem]:
     rows = [row for (row,) in db.execute(f"PRAGMA integrity_check({MAX_LISTED})")]
-    return [] if rows == ["ok"] else [Problem(f"damaged file: {row}", damage=True) for row in rows]
+    problems = [Problem(f"damaged file: {printable(row)}", damage=True) for row in rows]
+    if rows != ["ok"]:
+        return problems
+    found = damage(db)
+    return [] if found is None else [Problem(found, damage=True)]
 
 
 def _problems(what: str, rows: Iterable[int], damage: bool = False) -> list[Problem]:
@@ -193,27 +193,21 @@ def _wrong_vectors(store: Store) -> list[Problem]:
 
 
 def rebuild(store: Store) -> None:
-    """Rebuild the word indexes, and delete the derived files beside the database.
+    """Rebuild all indexes, and delete the derived files beside the database.
 
     Raises:
         ValueError: another process is writing.
     """
-    with store.writing():
+    with store.writing(), store.lenient():
+        store.db.execute("REINDEX")
         index_everything(store.db)
-    with locked(store.derived, wait=True) as mine:
+    with locked(store.derived, store.wait) as mine:
         if not mine:
-            raise ValueError(f"{store.derived}: may not be written")
+            raise ValueError(
+                f"{store.derived}: may not be written, or another process is writing to it"
+            )
         for path in store.derived.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
-            elif path.name != "lock":
-                path.unlink()
-
-
-def index_everything(db: sqlite3.Connection) -> None:
-    """Rebuild the word indexes from the record, inside a write."""
-    for table, sql in INDEXED.items():
-        db.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")
-        rows = iter(tqdm(db.execute(sql), desc=f"fill {table}", delay=2, leave=False))
-        while batch := list(islice(rows, BATCH)):
-            index_rows(db, table, batch, remove=False)
+            elif path.name not in KEPT:
+                path.unlink(missing_ok=True)

@@ -14,22 +14,52 @@ from collections.abc import Iterator
 from pathlib import Path
 
 Value = int | float | str | bytes | None
+COPIES = 4
+"""Largest share of the file that rows take on pages behind their own: a page that is not used any
+more names pages that another one names too."""
+MAX_COLUMNS = 100
 LEAF = 13
 """First byte of a page with rows of a table."""
 _INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 """Size of an integer in bytes by serial type."""
 
 
+class _Budget:
+    """Bytes that rows may still take: a forged file names the same pages again and again.
+
+    Args:
+        left: so many at first.
+    """
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def take(self, size: int) -> None:
+        """Take bytes.
+
+        Raises:
+            ValueError: there are not as many.
+        """
+        if size > self.left:
+            raise ValueError("more than there can be")
+        self.left -= size
+
+
 def rows(path: str | Path) -> Iterator[tuple[int, list[Value]]]:
-    """Yield row id and columns of every complete row of any table."""
+    """Yield row id and columns of every complete row of any table.
+
+    The cells of a page take no more than the page, and what continues on other pages no more than
+    ``COPIES`` times the file, whatever the file says.
+    """
     with Path(path).open("rb") as file:
         if file.seek(0, 2) < 512:
             return
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
             size = _page_size(raw)
             usable = size - (raw[20] if raw[20] <= 32 else 0)
+            elsewhere = _Budget(COPIES * len(raw))
             for begin in range(0, len(raw) - size + 1, size):
-                yield from _rows_of_page(raw, begin, size, usable)
+                yield from _rows_of_page(raw, begin, size, usable, elsewhere)
 
 
 def _page_size(raw: mmap.mmap) -> int:
@@ -39,18 +69,24 @@ def _page_size(raw: mmap.mmap) -> int:
 
 
 def _rows_of_page(
-    raw: mmap.mmap, begin: int, size: int, usable: int
+    raw: mmap.mmap, begin: int, size: int, usable: int, elsewhere: _Budget
 ) -> Iterator[tuple[int, list[Value]]]:
     page = raw[begin : begin + size]
     head = 100 if begin == 0 else 0
     if page[head] != LEAF:
         return
-    for index in range(int.from_bytes(page[head + 3 : head + 5], "big")):
-        pointer = head + 8 + 2 * index
+    here = _Budget(size)
+    count = int.from_bytes(page[head + 3 : head + 5], "big")
+    pointers = page[head + 8 : head + 8 + 2 * count]
+    cells = (int.from_bytes(pointers[at : at + 2], "big") for at in range(0, len(pointers), 2))
+    for pointer in dict.fromkeys(cells):
         try:
-            length, cell = _varint(page, int.from_bytes(page[pointer : pointer + 2], "big"))
+            length, cell = _varint(page, pointer)
             row_id, cell = _varint(page, cell)
-            yield row_id, _record(_payload(raw, page[cell:usable], length, size, usable))
+            if row_id >= 2**63:
+                continue
+            payload = _payload(raw, page[cell:usable], length, size, usable, here, elsewhere)
+            yield row_id, _record(payload)
         except (IndexError, ValueError, struct.error):  # overwritten
             continue
 
@@ -66,7 +102,15 @@ def _varint(data: bytes, begin: int) -> tuple[int, int]:
     return value << 8 | data[begin + 8], begin + 9
 
 
-def _payload(raw: mmap.mmap, cell: bytes, length: int, size: int, usable: int) -> bytes:
+def _payload(
+    raw: mmap.mmap,
+    cell: bytes,
+    length: int,
+    size: int,
+    usable: int,
+    local: _Budget,
+    elsewhere: _Budget,
+) -> bytes:
     """Return the bytes of a record, which may continue on a chain of overflow pages.
 
     Raises:
@@ -77,9 +121,12 @@ def _payload(raw: mmap.mmap, cell: bytes, length: int, size: int, usable: int) -
         raise ValueError("longer than the file")
     most, least = usable - 35, (usable - 12) * 32 // 255 - 23
     if length <= most:
+        local.take(length)
         return cell[:length]
     here = least + (length - least) % (usable - 4)
     here = here if here <= most else least
+    local.take(here)
+    elsewhere.take(length - here)
     parts, left, page = [cell[:here]], length - here, cell[here : here + 4]
     while left > 0:
         begin = (int.from_bytes(page, "big") - 1) * size
@@ -97,6 +144,8 @@ def _record(payload: bytes) -> list[Value]:
     values: list[Value] = []
     while position < end:
         kind, position = _varint(payload, position)
+        if len(values) == MAX_COLUMNS:
+            raise ValueError("no table has so many columns")
         value, body = _value(payload, kind, body)
         values.append(value)
     if body != len(payload):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from turngraph.data.memory_graph.memory_types import (
@@ -89,9 +91,18 @@ def _time_range(store: Store) -> tuple[str | None, str | None]:
 
 
 def _sizes(store: Store) -> dict[str, int]:
+    """Return sizes in bytes; files that another process deletes meanwhile count as 0."""
     files = [store.path, *(store.path.with_name(store.path.name + end) for end in ("-wal", "-shm"))]
-    sizes = {file.name: file.stat().st_size for file in files if file.exists()}
+    sizes = {file.name: _size(file) for file in files if file.exists()}
     if store.derived.is_dir():
-        arrays = (file for file in store.derived.rglob("*") if file.is_file())
-        sizes[store.derived.name] = sum(file.stat().st_size for file in arrays)
+        tree = os.walk(store.derived)
+        arrays = (Path(folder, name) for folder, _, names in tree for name in names)
+        sizes[store.derived.name] = sum(map(_size, arrays))
     return sizes
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0

@@ -21,8 +21,8 @@ from turngraph.data.json_fields import Location, iter_lines
 from turngraph.data.jsonlines import dump
 from turngraph.data.memory_graph.memory_types import EDGE_TYPES, NODE_TYPES
 from turngraph.data.memory_graph.names import text_hash, well_formed
+from turngraph.data.memory_graph.record.facts import index_everything
 from turngraph.data.memory_graph.times import start
-from turngraph.data.memory_graph.upkeep.check import index_everything
 from turngraph.data.memory_graph.upkeep.integrity import broken_rules
 from turngraph.data.outputs import whole_file
 

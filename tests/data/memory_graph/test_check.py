@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -253,6 +254,79 @@ def test_a_record_is_no_longer_than_its_file(tmp_path: Path) -> None:
     leaf[249:253] = (2).to_bytes(4, "big")
     path.write_bytes(bytes(leaf) + (2).to_bytes(4, "big") + bytes(size - 4))
     assert list(pages.rows(path)) == []
+
+
+def varint(number: int) -> bytes:
+    """SQLite's form of a number."""
+    groups = [number >> shift & 127 for shift in range(56, -1, -7)]
+    while len(groups) > 1 and not groups[0]:
+        del groups[0]
+    return bytes(group | 128 for group in groups[:-1]) + bytes(groups[-1:])
+
+
+def forged(cells: list[bytes], size: int, rest: bytes = b"", times: int = 1) -> bytes:
+    """A file whose first page has these cells, each named so many times."""
+    page = bytearray(size)
+    page[16:18] = (size if size < 65536 else 1).to_bytes(2, "big")
+    at, pointers = size, b""
+    for cell in cells:
+        at -= len(cell)
+        page[at : at + len(cell)] = cell
+        pointers += at.to_bytes(2, "big") * times
+    page[100], page[103:105] = 13, (len(pointers) // 2).to_bytes(2, "big")
+    page[108 : 108 + len(pointers)] = pointers
+    return bytes(page) + rest
+
+
+def forgeries() -> dict[str, tuple[bytes, int]]:
+    """Files of forged rows, and how many rows each has at most."""
+    size, length = 512, 40 * 508 + 39
+    record = varint(40) + bytes([8]) * (39 - len(varint(40)))  # 39 columns, then no more
+    chain = b"".join((n + 3 if n < 39 else 0).to_bytes(4, "big") + b"\1" * 508 for n in range(40))
+    text = varint(3 + 2 * length)
+    shared = bytes([1 + len(text)]) + text + b"a" * length
+    cells = [
+        varint(len(shared)) + varint(row) + shared[: 39 + (len(shared) - 39) % 508]
+        + (2).to_bytes(4, "big") for row in range(1, 9)
+    ]  # fmt: skip
+    long = bytes([4]) + varint(12 + 2 * 30_000 + 1) + b"a" * 30_000
+    big = varint(len(long)) + varint(1) + long
+    many = varint(60_002) + bytes([8]) * 60_000
+    wide = varint(len(many)) + varint(1) + many
+    huge = varint(2**62) + varint(1) + record
+    deep = varint(39) + varint(1) + varint(2**40) + record[: 39 - len(varint(2**40))]
+    return {
+        "one row named a thousand times": (forged([big], 65536, times=1000), 1),
+        "a row of sixty thousand columns": (forged([wide], 65536), 0),
+        "a length of exabytes": (forged([huge], size, chain), 0),
+        "a head of terabytes": (forged([deep], size, chain), 0),
+        "many rows of one chain": (forged(cells * 1, size, chain * 3), 13),
+        "rows that overlap": (
+            forged([], 65536, b"")[:100] + bytes([13, 0, 0, 0x7f, 0xff, 0, 0, 0])
+            + b"".join(at.to_bytes(2, "big") for at in range(200, 33_000))[:65_000].ljust(
+                65_428, b"\2"
+            ), 70_000,
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("what", forgeries())
+def test_forged_files_take_no_more_memory_than_they_have(tmp_path: Path, what: str) -> None:
+    data, most = forgeries()[what]
+    path = tmp_path / "forged.db"
+    path.write_bytes(data)
+    tracemalloc.start()
+    try:
+        counts = [sum(len(v) if isinstance(v, str | bytes) else 1 for v in values)
+                  for _, values in pages.rows(path)]  # fmt: skip
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(counts) <= most
+    assert sum(counts) <= (1 + pages.COPIES) * len(data)
+    assert peak < 8 * len(data) + 4_000_000  # a page of 64 KiB has 32,000 pointers
+    with pytest.raises(ValueError, match="no episode can be read in it"):
+        salvage(path, tmp_path / "saved.jsonl")
 
 
 def test_where_nothing_is_left_that_is_said(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.turns import TurnExtractor, turn_episode
-from turngraph.data.memory_graph.upkeep import forget as forgetting
+from turngraph.data.memory_graph.upkeep import purge
 from turngraph.memory import main
 from turngraph.tests.data.memory_graph.hashing import Hashing
 
@@ -102,15 +103,23 @@ def test_who_opens_a_graph_that_forgets_keeps_its_vectors(
     graph.ask("What likes Zed?")
     graph.close()
     with MemoryGraph.open(tmp_path / "my.db", Hashing(), TurnExtractor()) as again:
-        merge = forgetting._merge_words
+        merge = purge._merge_words
+        opened = []
+
+        def open_it() -> None:
+            with MemoryGraph.open(tmp_path / "my.db", Hashing(), TurnExtractor()) as other:
+                opened.append(purge.marked(other.store))
+
+        thread = threading.Thread(target=open_it)
 
         def meanwhile(store: Store) -> None:
-            monkeypatch.setattr(forgetting, "_merge_words", merge)
-            with MemoryGraph.open(tmp_path / "my.db", Hashing(), TurnExtractor()):
-                merge(store)
+            thread.start()
+            merge(store)
 
-        monkeypatch.setattr(forgetting, "_merge_words", meanwhile)
+        monkeypatch.setattr(purge, "_merge_words", meanwhile)
         again.forget(source="a")
+        thread.join()
+        assert opened == [None]  # it waited
         assert list(tmp_path.glob("my.db.derived/*/rows-*"))
         assert "Zed likes tea" in again.ask("What likes Zed?").facts[0].text
         assert [*again.store.db.execute("SELECT name FROM meta")] == [("revision",)]

@@ -1,0 +1,128 @@
+"""Search for a name in every way that it may be written, for what ``forget`` would leave.
+
+A text and a name are reduced to their letters and digits: without case, accents, compatibility
+forms, white space, punctuation and invisible characters. So "@anna_schmidt", "ANNA-SCHMIDT",
+"An<soft hyphen>na Schmidt" and "anna.schmidt@example.org" are all found by "Anna Schmidt".
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from urllib.parse import unquote
+
+from turngraph.data.memory_graph.memory_types import EPISODIC, EPISODIC_EDGE, SIMPLE, THESIS
+from turngraph.data.normalise import fold
+
+SHORT = 4
+"""Names of fewer letters are found as separate words only: "Al" is in every other text."""
+MAX_SPANS = 5
+"""Maximum different spans of an episode that are listed."""
+_NOT_LETTERS = re.compile(r"[\W_]+")
+_ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})")
+_ALIKE = str.maketrans("асеорхуіјѕԁһкмтнвοανρτικ", "aceopxyijsdhkmthboavptik")
+"""Cyrillic and Greek letters that look like Latin ones."""
+_TEXTS = f"""
+SELECT id, text FROM nodes WHERE type = {EPISODIC}
+UNION ALL SELECT node, source FROM episodes WHERE source IS NOT NULL
+UNION ALL SELECT node, origin FROM episodes WHERE origin IS NOT NULL
+UNION ALL SELECT node, speaker FROM episodes WHERE speaker IS NOT NULL
+UNION ALL SELECT node, properties FROM episodes WHERE properties != '{{}}'
+UNION ALL SELECT p.episode, n.text FROM nodes n JOIN provenance p ON p.fact = 2 * n.id
+    WHERE n.type = {THESIS}
+UNION ALL SELECT p.episode, e.relation FROM edges e JOIN provenance p ON p.fact = 2 * e.id + 1
+    WHERE e.type = {SIMPLE}
+UNION ALL SELECT e.target, a.spelling FROM aliases a JOIN edges e ON e.source = a.node
+    AND e.type = {EPISODIC_EDGE} WHERE a.node != ?"""
+"""Every text with the episode that goes with it; without the object's own names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """Episode in which a name is written otherwise.
+
+    Args:
+        episode: its id.
+        source: what it belongs to.
+        spans: how the name is written there.
+    """
+
+    episode: int
+    source: str | None
+    spans: tuple[str, ...]
+
+
+def wide_mentions(
+    db: sqlite3.Connection, node: int, names: Iterable[str], known: Iterable[int]
+) -> list[Mention]:
+    """Return the episodes that may mention an object, oldest first.
+
+    Args:
+        db: the record.
+        node: the object.
+        names: of it.
+        known: episodes that are known to mention it, which are left out.
+    """
+    wanted = _forms(names)
+    left_out = set(known)
+    found: dict[int, dict[str, None]] = {}
+    for episode, text in db.execute(_TEXTS, (node,)) if wanted else ():
+        if episode not in left_out:
+            for span in _spans(text, wanted):
+                found.setdefault(episode, {})[span] = None
+    sql = "SELECT source FROM episodes WHERE node = ?"
+    return [
+        Mention(episode, db.execute(sql, (episode,)).fetchone()[0], tuple(spans)[:MAX_SPANS])
+        for episode, spans in sorted(found.items())
+    ]
+
+
+def _forms(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the reduced forms of names; of several words also in other orders, with an initial."""
+    found: dict[str, None] = {}
+    for name in names:
+        words = [word for part in fold(name).split() if (word := _reduced(part))]
+        found["".join(words)] = None
+        if len(words) > 1:
+            found["".join([words[-1], *words[:-1]])] = None
+            found[words[0][0] + words[-1]] = None
+    return tuple(form for form in found if form)
+
+
+def _reduced(text: str) -> str:
+    """Return the letters and digits of a text, folded."""
+    return _NOT_LETTERS.sub("", fold(text)).translate(_ALIKE)
+
+
+@lru_cache(maxsize=1 << 12)
+def _reduced_letter(letter: str) -> str:
+    return _reduced(letter)
+
+
+def _spans(text: str, wanted: Sequence[str]) -> Iterator[str]:
+    """Yield how a text writes one of the wanted forms."""
+    for written in dict.fromkeys([text, unquote(text), html.unescape(text), _unescaped(text)]):
+        reduced = _reduced(written)
+        if any(form in reduced for form in wanted):
+            yield from _spans_in(written, wanted)
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+def _spans_in(text: str, wanted: Sequence[str]) -> Iterator[str]:
+    parts = [_reduced_letter(letter) for letter in text]
+    places = [index for index, part in enumerate(parts) for _ in part]
+    reduced = "".join(parts)
+    for form in wanted:
+        at = -1
+        while (at := reduced.find(form, at + 1)) >= 0:
+            begin, stop = places[at], places[at + len(form) - 1] + 1
+            alone = not (parts[begin - 1] if begin else "") and not "".join(parts[stop : stop + 1])
+            if alone or len(form) >= SHORT:
+                yield text[begin:stop]

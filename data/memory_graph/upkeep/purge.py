@@ -1,0 +1,134 @@
+"""Removal of every byte of deleted rows from all files of a memory graph.
+
+The transaction that deletes rows marks the record. Then the word indexes are merged, which drops
+the deleted words, the database is rewritten (pages keep copies of rows that once moved), derived
+arrays are dropped, vectors are zeroed, and the -wal is truncated. One process does this at a time,
+and others wait for it. If it is killed in between, the next one that opens the graph for writing
+finishes the work.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+
+from tqdm import tqdm
+
+from turngraph.data.memory_graph.record.patience import Patience
+from turngraph.data.memory_graph.record.store import Store
+
+LOCK = "purge.lock"
+"""Lock in ``<db>.derived`` of the process that purges."""
+
+
+def mark(store: Store, revision: int) -> None:
+    """Record, inside the write that deletes rows, that the files are still to be purged."""
+    store.db.execute("INSERT OR IGNORE INTO meta VALUES ('purge', ?)", (revision,))
+
+
+def marked(store: Store) -> int | None:
+    """Return the first revision whose deletions are still in the files."""
+    with store.clear_errors():
+        sql = "SELECT value FROM meta WHERE name = 'purge'"
+        row: tuple[int] | None = store.db.execute(sql).fetchone()
+    return None if row is None else row[0]
+
+
+def finish(store: Store) -> None:
+    """Purge the files if there are deletions in them, or wait while another process does.
+
+    Args:
+        store: open for writing.
+
+    Raises:
+        ValueError: another process purges, or read an older state, longer than ``store.wait``: the
+            record has forgotten, and the files will when the graph is next opened for writing; or
+            the disk is full (a copy of the database is needed for a while).
+    """
+    if marked(store) is None:
+        return
+    if store.in_memory:
+        _purge(store)
+        return
+    from turngraph.data.memory_graph.recall.derived_files import locked
+
+    with locked(store.derived, store.wait, LOCK) as is_mine:
+        if marked(store) is None:  # by the process that had the lock
+            return
+        if not is_mine:
+            raise ValueError(
+                f"{store.path}: another process is forgetting, or {store.derived} may not be"
+                f" written; waited {store.wait:g} s; the next one that opens the graph for writing"
+                " purges its files"
+            )
+        _purge(store)
+
+
+def _purge(store: Store) -> None:
+    since = marked(store)
+    assert since is not None, "only a marked record is purged"
+    with store.clear_errors():
+        revision = store.revision
+    steps: tuple[Callable[[Store], None], ...] = (
+        _merge_words,
+        _vacuum,
+        partial(_purge_derived, since=since),
+        _empty_wal,
+    )
+    for step in tqdm(steps, desc="forget", unit="step", delay=2, leave=False):
+        with store.clear_errors():
+            step(store)
+    with store.clear_errors():  # unless another process has deleted more meanwhile
+        sql = """DELETE FROM meta WHERE name = 'purge'
+            AND NOT EXISTS (SELECT 1 FROM removed WHERE revision > ?)"""
+        store.db.execute(sql, (revision,))
+
+
+def _merge_words(store: Store) -> None:
+    """Merge all segments of FTS5, which keep the words of deleted rows until then."""
+    for table in ("name_words", "fact_words"):
+        store.db.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
+
+
+def _vacuum(store: Store) -> None:
+    store.db.execute("VACUUM")
+
+
+def _empty_wal(store: Store) -> None:
+    """Truncate the -wal, once no process reads an older state.
+
+    SQLite waits for readers, but not for another process that writes pages back to the database.
+    """
+    patience = Patience(store.wait, f"{store.path}: another process reads an older state")
+    while not _is_emptied(store.db):
+        if not patience.pause():
+            raise ValueError(
+                f"{store.path}: forgotten, but its -wal still has the text: another process has"
+                f" been reading an older state for {store.wait:g} s; the next one that opens the"
+                " graph for writing empties it"
+            )
+
+
+def _is_emptied(db: sqlite3.Connection) -> bool:
+    return not db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+
+
+def _purge_derived(store: Store, since: int) -> None:
+    if store.in_memory or not store.derived.is_dir():
+        return
+    from turngraph.data.memory_graph.recall.adjacency import NAME
+    from turngraph.data.memory_graph.recall.derived_files import drop_arrays
+    from turngraph.data.memory_graph.recall.vectors import purge as purge_vectors
+
+    sql = "SELECT kind, id FROM removed WHERE revision >= ?"
+    gone = store.db.execute(sql, (since,)).fetchall()
+    nodes = [id_ for kind, id_ in gone if kind == 0]
+    try:
+        drop_arrays(store.derived, NAME, store.wait)  # they hold times
+        purge_vectors(store.derived, [2 * id_ + kind for kind, id_ in gone], nodes, store.wait)
+    except OSError as error:
+        raise ValueError(
+            f"{store.path}: forgotten, but {store.derived} still has vectors of it and cannot be"
+            f" written: {error.strerror}"
+        ) from None
