@@ -1,7 +1,8 @@
-"""Starts the memory graph's benchmarks: ``retrieval`` or ``speed``, with their options.
+"""Starts the memory graph's benchmarks: ``retrieval``, ``speed`` or ``extraction``.
 
 python -m turngraph.benchmarks.memory_graph retrieval --data FOLDER
 python -m turngraph.benchmarks.memory_graph speed [--nodes 100000 ...]
+python -m turngraph.benchmarks.memory_graph extraction --input FILE
 """
 
 import sys
@@ -24,10 +25,14 @@ def main() -> None:
         from turngraph.benchmarks.memory_graph import memory_speed
 
         memory_speed.main(argv)
+    elif command == "extraction":
+        from turngraph.benchmarks.memory_graph import extraction
+
+        extraction.main(argv)
     elif command in ("-h", "--help"):
         print(__doc__)
     else:
-        raise ValueError(f"{command!r} given, must be retrieval or speed")
+        raise ValueError(f"{command!r} given, must be retrieval, speed or extraction")
 
 
 if __name__ == "__main__":
