@@ -191,9 +191,7 @@ def count(case: Case, found: Sequence[Triplet], counts: Counts) -> None:
     required = [gold for gold in case.gold if not gold.optional]
     optional = [gold for gold in case.gold if gold.optional]
     right = [t for t in found if any(gold.matches(t) for gold in required)]
-    wrong = [
-        t for t in found if t not in right and not any(gold.matches(t) for gold in optional)
-    ]
+    wrong = [t for t in found if t not in right and not any(gold.matches(t) for gold in optional)]
     missed = [gold for gold in required if not any(gold.matches(t) for t in found)]
     counts.texts += 1
     counts.gold += len(required)

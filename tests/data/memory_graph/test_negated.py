@@ -18,7 +18,7 @@ ROWS: list[Row] = [
 ]
 NEGATIONS = frozenset(
     "not no never neither nor none nowhere without used stopped quit denied refused refuses "
-    "declined failed lacks hardly scarcely barely rarely seldom".split()
+    "declined failed lacks avoided hardly scarcely barely rarely seldom".split()
 )
 
 
