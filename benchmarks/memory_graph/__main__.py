@@ -1,8 +1,9 @@
-"""Starts the memory graph's benchmarks: ``retrieval``, ``speed`` or ``start``, with their options.
+"""Starts the memory graph's benchmarks: ``retrieval``, ``speed``, ``start`` or ``extraction``.
 
 python -m turngraph.benchmarks.memory_graph retrieval --data FOLDER
 python -m turngraph.benchmarks.memory_graph speed [--nodes 100000 ...]
 python -m turngraph.benchmarks.memory_graph start [--rounds 5]
+python -m turngraph.benchmarks.memory_graph extraction --input FILE
 """
 
 import sys
@@ -29,10 +30,14 @@ def main() -> None:
         from turngraph.benchmarks.memory_graph import asking_start
 
         asking_start.main(argv)
+    elif command == "extraction":
+        from turngraph.benchmarks.memory_graph import extraction
+
+        extraction.main(argv)
     elif command in ("-h", "--help"):
         print(__doc__)
     else:
-        raise ValueError(f"{command!r} given, must be retrieval, speed or start")
+        raise ValueError(f"{command!r} given, must be retrieval, speed, start or extraction")
 
 
 if __name__ == "__main__":

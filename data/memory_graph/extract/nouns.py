@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
-from turngraph.data.memory_graph.extract.verbs import begins_predicate
 from turngraph.data.memory_graph.extract.word_lists import (
     ADVERBS,
     NUMBER_WORDS,
+    OPENERS,
     PARTICIPLES,
     PAST,
     VERB_FORMS,
@@ -18,26 +18,30 @@ from turngraph.data.memory_graph.extract.word_lists import (
 
 MAX_WORDS = 7
 """Longest atomic end of a triplet, in words (PersonalAI, arXiv 2506.17001)."""
-MAX_COMPLEMENTS = 3
 
-ENDS = frozenset(", ; : — – ( ) . ! ? / … । 。".split())
-JOINS = frozenset(
-    "and but or so yet because while although though when whenever where whereas who which that "
-    "after before unless if since than whose whom nor plus except until then such including".split()
+PHRASES = frozenset(
+    {(word, "to") for word in ("next", "close", "opposite")}
+    | {(word, "of") for word in ("north", "south", "east", "west", "outside", "inside", "ahead")}
 )
-_PREPOSITIONS = frozenset(
+"""Prepositions of two words."""
+PREPOSITIONS = frozenset(
     "in at of for with from to on by near into onto as about under over through around across "
     "against between among during like behind via within without towards toward beneath "
     "above below beside outside inside opposite throughout per".split()
-)
-_ARTICLES = frozenset("a an the".split())
+) | {" ".join(words) for words in PHRASES}
+ARTICLES = frozenset("a an the".split())
 _NOT_OBJECTS = frozenset(
     "it them him her me us you that this these those there here what which who everything anything "
     "something nothing so one more lot able out up down off away myself himself herself "
     "itself".split()
 )
+_NO_DESCRIPTION = PREPOSITIONS | frozenset(PAST.values())
+_NO = frozenset("no none nobody nothing neither nor not few hardly scarcely without".split())
+_NO_SUBJECT = _NO | PREPOSITIONS
+_VAGUE = frozenset("man woman person people thing way fact truth same other others one".split())
+_OURS = frozenset(("my", "our"))
 _NOT_NOUNS = _NOT_OBJECTS | frozenset("i we he she they".split())
-_OWNERS = frozenset("my our his her their its your".split())
+OWNERS = frozenset("my our his her their its your".split())
 _ATTRIBUTES = frozenset(
     "name nickname birthday birthdate age height weight size colour color job occupation "
     "profession employer boss manager address email number phone telephone password passcode pin "
@@ -45,7 +49,8 @@ _ATTRIBUTES = frozenset(
     "chairwoman chair director mayor king queen captain head leader owner coach principal wife "
     "husband spouse fiancé fiancée fiance fiancee girlfriend boyfriend partner deadline status "
     "username nationality religion favourite favorite major degree rank title time date location "
-    "venue headquarters population currency language".split()
+    "venue headquarters population currency language fee fare revenue turnover budget length "
+    "motto slogan salary".split()
 )
 """Attributes with one value at a time: the newest value holds."""
 _OUR_THINGS = frozenset(
@@ -54,12 +59,15 @@ _OUR_THINGS = frozenset(
 """Things that are unique in a conversation: "the meeting"."""
 _THINKING = frozenset(
     "think believe guess hope suppose assume doubt bet heard imagine feel thinks believes hopes "
-    "guesses supposes assumes doubts claims says said claimed suspects suspect thought".split()
+    "guesses supposes assumes doubts claims says said claimed suspects suspect thought denies "
+    "denied".split()
 )
+_DENIES = frozenset("not never denies denied".split())
+_SECOND_WORDS = frozenset(second for _, second in PHRASES) | {"only"}
 _CONTRACTION = re.compile(r"(.+?)(n['’]t|['’](?:m|re|ve|ll|d))$")
 _LONG = {"m": "am", "re": "are", "ve": "have", "ll": "will", "d": "would"}
-_PARTICIPLES = frozenset(PARTICIPLES.values())
-_ONLY_PAST = frozenset(PAST.values()) - _PARTICIPLES
+_ONLY_PAST = frozenset(past for base, past in PAST.items() if base in PARTICIPLES)
+_PAST = frozenset(PAST.values()) - _ONLY_PAST
 _IS = frozenset("he she it that there here what who where".split())
 _FULL = {"ca": "can", "wo": "will", "sha": "shall", "ai": "is"}
 _CORRECTIONS = (
@@ -97,6 +105,7 @@ class Noun:
         owner, thing: "Bob" and "car" of "Bob's car".
         role: owner and role: (speaker, "sister") of "my sister Ella".
         is_value: it is a name, number, date, quote or address.
+        is_common: it is only described ("the old bridge"), in a text that names no topic.
     """
 
     text: str
@@ -106,21 +115,25 @@ class Noun:
     thing: str | None = None
     role: tuple[str, str] | None = None
     is_value: bool = False
+    is_common: bool = False
 
     @property
     def is_attribute(self) -> bool:
         """Whether its owner has only one of its kind, such as a "favourite" thing."""
-        words = (self.thing or "").lower().split()
+        words = (self.thing or (self.text if self.is_common else "")).lower().split()
+        if self.is_common or self.owner:  # "deadline for the grant"
+            words = words[: next((i for i, w in enumerate(words) if i and w in PREPOSITIONS), None)]
         return bool(words) and (words[-1] in _ATTRIBUTES or words[0] in ("favourite", "favorite"))
 
 
 @dataclass(frozen=True, slots=True)
 class Speakers:
-    """Referents of the pronouns "I", "she" or "he", and "it"."""
+    """Referents of the pronouns "I", "she" or "he", and "it"; the text's topic, if it has one."""
 
     me: str | None
     them: str | None
     it: str | None
+    topic: str | None = None
 
     def of(self, pronoun: str) -> str | None:
         """Return the name that a pronoun refers to, or None if it is unknown."""
@@ -142,7 +155,7 @@ def is_attribute(thing: str) -> bool:
 
 
 def expand(tokens: Sequence[Token]) -> list[Token]:
-    """Expand contractions ("I'm" to "I am") and drop parentheses."""
+    """Expand contractions ("I'm" to "I am"); drop parentheses and "not only"; join "next to"."""
     words: list[Token] = []
     depth = 0
     for token in tokens:
@@ -150,7 +163,19 @@ def expand(tokens: Sequence[Token]) -> list[Token]:
         if depth == 0:
             words += _expanded(token)
         depth -= depth > 0 and token.kind == "mark" and token.text in (")", "]")
+        if token.lower in _SECOND_WORDS and len(words) > 1:
+            _join_pair(words)
     return words
+
+
+def _join_pair(words: list[Token]) -> None:
+    """Join the last two words if they are one preposition, and drop "not only"."""
+    first, second = words[-2:]
+    pair = (first.lower, second.lower)
+    if pair in PHRASES:
+        words[-2:] = [first._replace(text=" ".join(pair), lower=" ".join(pair))]
+    elif pair == ("not", "only"):
+        del words[-2:]
 
 
 def _expanded(token: Token) -> list[Token]:
@@ -173,15 +198,22 @@ def _expanded(token: Token) -> list[Token]:
 
 
 def without_opening(words: Sequence[Token]) -> tuple[list[Token], bool]:
-    """Drop "Well," and "I think that"; return the rest, and whether it was only thought."""
+    """Drop "Well," and "I think that"; return the rest, and whether it was only thought.
+
+    Nothing is left of what is denied: "I don't think that she lives in Rome".
+    """
     start = 0
     while (length := _opening_length(words, start)) > 0:
         start += length
     doubtful = False
-    for index in range(start + 1, min(start + 3, len(words) - 1)):
+    for index in range(start + 1, min(start + 5, len(words) - 1)):
         if words[index].lower in _THINKING and _begins_clause(words, index + 1):
-            doubtful = True
-            start = index + 1 + (words[index + 1].lower == "that")
+            before = {word.lower for word in words[start : index + 1]}
+            if not before.isdisjoint(_DENIES):
+                return [], True
+            if index < start + 3:
+                doubtful = True
+                start = index + 1 + (words[index + 1].lower == "that")
             break
     return list(words[start:]), doubtful
 
@@ -207,25 +239,64 @@ def _is_mark(words: Sequence[Token], index: int) -> bool:
 
 def _begins_clause(words: Sequence[Token], index: int) -> bool:
     first = words[index]
-    subjects = ("i", "he", "she", "it", "that", "the", *_OWNERS)
+    subjects = ("i", "he", "she", "it", "that", "the", *OWNERS)
     return first.kind == "name" or first.lower in subjects
 
 
 def read_subject(words: Sequence[Token], who: Speakers) -> Noun | None:
     """Return the subject of a segment; None if it is unclear."""
-    noun = None if words[-1].owns else read_noun(words, who)
+    if words[-1].owns or words[0].lower in _NO_SUBJECT:
+        return None
+    if words[0].kind == "word" and VERB_FORMS.get(words[0].lower, ("", ""))[1] not in ("", "base"):
+        return None  # "Released six weeks later, ..."
+    if words[0].lower in _OURS and who.me is None:  # a note of its reader's own
+        noun = _several(words[1:], "") if len(words) > 1 else None
+        whole = noun and f"{words[0].lower} {noun.text}"
+        return (
+            Noun(whole, True, "the", is_common=True)
+            if whole and _fits(whole) and not _inner(words)
+            else None
+        )
+    noun = _with_phrase(words, who) if _inner(words) else read_noun(words, who)
     if noun is None or (noun.is_value and not noun.is_name):
         return None
-    is_plain = noun.is_name or noun.owner is not None
-    is_thing = noun.article == "the" and noun.text.split()[-1] in _OUR_THINGS
-    return noun if is_plain or is_thing else None
+    if noun.is_name or noun.owner is not None:
+        return noun
+    is_ours = noun.article == "the" and noun.text.split()[-1] in _OUR_THINGS
+    is_described = noun.article in ("the", "a", "an") and who.topic is None
+    if is_ours:
+        return noun
+    return replace(noun, is_common=True) if is_described and noun.text not in _VAGUE else None
+
+
+def _inner(words: Sequence[Token]) -> int:
+    """Return where a phrase with a preposition begins ("flight to Porto"), else 0."""
+    places = (i for i, word in enumerate(words) if i and word.lower in PREPOSITIONS)
+    inner = next((i for i in places if words[i].lower != "of"), 0)
+    return inner if inner < len(words) - 1 else 0
+
+
+def _with_phrase(words: Sequence[Token], who: Speakers) -> Noun | None:
+    """Read a common noun with the phrase that belongs to it: "the old bridge in Rome"."""
+    inner = _inner(words)
+    head, phrase = read_noun(words[:inner], who), read_noun(words[inner + 1 :], who)
+    if head is None or phrase is None or head.is_name:
+        return None
+    tail = f"{words[inner].lower} {phrase.text}"
+    text = f"{head.text} {tail}"
+    thing = f"{head.thing} {tail}" if head.thing else None
+    return replace(head, text=text, thing=thing) if _fits(text) else None
 
 
 def read_noun(words: Sequence[Token], who: Speakers) -> Noun | None:
     """Read all tokens as one noun phrase; return None if they are none or have over 7 words."""
     words = _without_adverbs(words)
+    while words and words[-1].kind == "mark":
+        words = words[:-1]
+    if words and words[-1].lower in PREPOSITIONS:
+        return None
     article = ""
-    if words and words[0].lower in _ARTICLES:
+    if words and words[0].lower in ARTICLES:
         article, words = words[0].lower, words[1:]
     if not words:
         return None
@@ -249,14 +320,14 @@ def _without_adverbs(words: Sequence[Token]) -> list[Token]:
 
 def _single(word: Token, who: Speakers, article: str) -> Noun | None:
     if word.kind == "date":
-        return None
+        return Noun(word.text, False, is_value=True) if word.text else None
     if word.kind in ("name", "quote"):
         return Noun(word.text, True, article, is_value=True) if _fits(word.text) else None
     if word.kind in ("number", "address") or word.lower in NUMBER_WORDS:
         return Noun(word.text, False, article, is_value=True)
     if name := who.of(word.lower):
-        return Noun(name, True, is_value=True) if word.lower not in _OWNERS else None
-    if word.kind != "word" or word.lower in _NOT_OBJECTS | _OWNERS | _PREPOSITIONS:
+        return Noun(name, True, is_value=True) if word.lower not in OWNERS else None
+    if word.kind != "word" or word.lower in _NOT_OBJECTS | OWNERS | PREPOSITIONS:
         return None
     return (
         None if word.lower in ("i", "he", "she", "we", "they") else Noun(word.text, False, article)
@@ -272,11 +343,12 @@ def _owned(words: Sequence[Token], who: Speakers) -> Noun | None:
         if inner is None or not (inner.is_name or inner.owner or inner.article == "the"):
             return None
         return _of_owner(inner.text, words[last_owner + 1 :])
-    if words[0].lower in _OWNERS:
+    if words[0].lower in OWNERS:
         owner = who.of(words[0].lower)
         return _of_owner(owner, words[1:]) if owner else None
     of = next((i for i, word in enumerate(words) if word.lower == "of"), 0)
-    if of and words[-1].kind == "name" and of == len(words) - 2:
+    last = of + 1 + (words[min(of + 1, len(words) - 1)].lower == "the")
+    if of and words[-1].kind == "name" and last == len(words) - 1:
         thing = " ".join(word.text for word in words[:of])
         if all(w.kind == "word" for w in words[:of]) and _fits(f"{thing} of {words[-1].text}"):
             return Noun(f"{thing} of {words[-1].text}", False, "", words[-1].text, thing)
@@ -286,9 +358,15 @@ def _owned(words: Sequence[Token], who: Speakers) -> Noun | None:
 def _of_owner(owner: str, words: Sequence[Token]) -> Noun | None:
     if not words or any(word.kind in ("mark", "date", "speech") for word in words):
         return None
+    if any(word.lower in ("a", "an") for word in words):  # "her brother a watch"
+        return None
     thing = " ".join(word.text for word in words if word.kind != "name")
+    is_verb = any(word.lower in ARTICLES or word.lower in VERB_FORMS for word in words[1:-1])
     names = [word.text for word in words if word.kind == "name"]
-    if names and words[-1].kind == "name" and thing:  # "my sister Ella"
+    is_plain = not any(word.lower in PREPOSITIONS for word in words)
+    if (
+        names and words[-1].kind == "name" and thing and is_plain and not is_verb
+    ):  # "my sister Ella"
         return Noun(names[-1], True, role=(owner, thing), is_value=True)
     thing = " ".join(word.text for word in words)
     text = f"{owner}'s {thing}"
@@ -297,82 +375,23 @@ def _of_owner(owner: str, words: Sequence[Token]) -> Noun | None:
 
 def _several(words: Sequence[Token], article: str) -> Noun | None:
     """Read a name after its description ("the physicist Marie Curie"), or all as one phrase."""
-    if words[-1].kind == "name" and all(w.kind == "word" and w.text.islower() for w in words[:-1]):
+    if words[-1].kind == "name" and all(map(_describes, words[:-1])):
         return Noun(words[-1].text, True, article, is_value=True)
-    if any(word.lower in _OWNERS or word.lower in _NOT_NOUNS for word in words):
+    if any(word.lower in OWNERS or word.lower in _NOT_NOUNS for word in words):
         return None
     if not article and VERB_FORMS.get(words[0].lower, ("", ""))[1] == "base":
         return None  # "helps put things right"
-    if any(word.lower in _ONLY_PAST for word in words):
-        return None
+    if any(word.lower in _ONLY_PAST or (i and word.lower in _PAST) for i, word in enumerate(words)):
+        return None  # but "retired teacher"
     text = " ".join(word.text + "'s" * word.owns for word in words)
     has_number = any(word.kind == "number" or word.lower in NUMBER_WORDS for word in words)
     return Noun(text, False, article, is_value=has_number) if _fits(text) else None
 
 
+def _describes(word: Token) -> bool:
+    is_plain = word.text.islower() or word.lower in OPENERS
+    return word.kind == "word" and is_plain and word.lower not in _NO_DESCRIPTION
+
+
 def _fits(text: str) -> bool:
     return len(text.split()) <= MAX_WORDS
-
-
-def read_complements(
-    words: Sequence[Token], start: int, who: Speakers, is_copula: bool
-) -> list[tuple[str, Noun]]:
-    """Read the complements after a predicate: at most three of (preposition, noun phrase)."""
-    complements: list[tuple[str, Noun]] = []
-    index = start
-    while index < len(words) and len(complements) < MAX_COMPLEMENTS:
-        preposition = ""
-        while index < len(words) and words[index].lower in ADVERBS and not complements:
-            index += 1
-        is_after_date = index < len(words) and words[index].kind == "date"
-        while index < len(words) and words[index].kind == "date":
-            index += 1
-        if index < len(words) and words[index].lower in _PREPOSITIONS:
-            preposition, index = words[index].lower, index + 1
-        elif complements and is_copula and is_participial(words, index):
-            preposition = f"{words[index].lower} {words[index + 1].lower}"
-            index += 2
-        stop = _complement_end(words, index, is_copula)
-        noun = None if _is_clause(words, index, preposition) else read_noun(words[index:stop], who)
-        if noun is None or (is_after_date and not preposition) or _is_doing(noun, is_copula):
-            break
-        complements.append((preposition, noun))
-        index = stop
-    return complements
-
-
-def _complement_end(words: Sequence[Token], index: int, is_copula: bool) -> int:
-    """Return where a noun phrase ends: at a preposition, a date, or a verb after a name."""
-    stop = index
-    while stop < len(words):
-        word = words[stop]
-        is_of = word.lower == "of" and stop > index and not is_copula
-        if (
-            word.kind == "date"
-            or (word.lower in _PREPOSITIONS and not is_of)
-            or (stop > index and is_copula and is_participial(words, stop))
-        ):
-            break
-        if stop > index and words[stop - 1].kind == "name" and begins_predicate(words, stop):
-            break
-        stop += 1
-    return stop
-
-
-def _is_doing(noun: Noun, is_copula: bool) -> bool:
-    """Return whether a complement is an unknown verb in -ing: "is networking" is an activity."""
-    return is_copula and noun.text.endswith("ing") and noun.text.islower() and not noun.article
-
-
-def is_participial(words: Sequence[Token], index: int) -> bool:
-    """Return whether "directed by", "based on" or the like is here, a reduced clause."""
-    if index + 1 >= len(words) or words[index + 1].lower not in _PREPOSITIONS:
-        return False
-    word = words[index]
-    return word.kind == "word" and (word.lower in _PARTICIPLES or word.lower.endswith("ed"))
-
-
-def _is_clause(words: Sequence[Token], index: int, preposition: str) -> bool:
-    """Return whether a clause begins here: "to study medicine", "by working hard"."""
-    form = VERB_FORMS.get(words[index].lower, ("", ""))[1] if index < len(words) else ""
-    return (preposition == "to" and form == "base") or (bool(preposition) and form == "ing")

@@ -6,7 +6,7 @@ statements of one verb, and find names, dates and quotes in any script.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from turngraph.data.memory_graph.extract.aspects import find_replaced
@@ -14,6 +14,7 @@ from turngraph.data.memory_graph.extract.dates import Date, find_dates
 from turngraph.data.memory_graph.extract.sentence_mentions import (
     Spellings,
     Token,
+    full_names,
     join_names,
     mentions,
     phrases,
@@ -90,15 +91,20 @@ class RulesExtractor:
         seen = Spellings()
         for words in tokens:
             seen.add(words)
+        joined = [
+            join_names(words, text, seen) for words, (text, _) in zip(tokens, plain, strict=True)
+        ]
+        full = full_names(joined, sentences[0].topic if sentences else None)
         theses: list[Thesis] = []
         triplets: list[Triplet] = []
         times: list[str] = []
         reader = Reader()
         for sentence, (text, links), when, words in zip(
-            sentences, plain, dates, tokens, strict=True
+            sentences, plain, dates, joined, strict=True
         ):
-            words = join_names(words, text, seen)
-            stated = reader.read(words, when, sentence)
+            if full:
+                links = [*links, *(full[word.text] for word in words if word.text in full)]
+            stated = reader.read(_with_full_names(words, full), when, sentence)
             theses.append(self._thesis(sentence, text, links, words, when))
             triplets += stated
             self._said[_sentence_key(known, sentence.span)] = stated
@@ -125,6 +131,17 @@ class RulesExtractor:
             hypothesis=is_hypothesis(words),
             span=sentence.span,
         )
+
+
+def _with_full_names(words: Sequence[Token], full: Mapping[str, str]) -> Sequence[Token]:
+    if not full:
+        return words
+    return [
+        word._replace(text=full[word.text], lower=full[word.text].lower())
+        if word.kind == "name" and word.text in full
+        else word
+        for word in words
+    ]
 
 
 def _sentence_key(episode: Episode, span: Span | None) -> _SentenceKey:

@@ -15,6 +15,7 @@ from turngraph.data.memory_graph.extract.word_lists import (
     NUMBER_WORDS,
     OPENERS,
     STOP_WORDS,
+    UNITS,
     VERB_FORMS,
 )
 from turngraph.data.normalise import MARKS
@@ -41,6 +42,19 @@ _LINK = re.compile(
 _NO_PHRASE = STOP_WORDS | {
     form for form, (_, kind) in VERB_FORMS.items() if kind in ("past", "third", "participle")
 }
+_WHERE = frozenset("in at near into the across of".split())
+_NOT_PEOPLE = frozenset(
+    "university college school academy institute bank company corporation group holding media "
+    "press books records studios pictures foods dairy mining shipping systems airlines airport "
+    "station street road avenue square park bridge tower castle palace museum gallery library "
+    "theatre theater hotel hospital church cathedral island islands river lake mountain mount "
+    "sea ocean bay valley county city town festival cup prize award medal championship "
+    "championships games marathon league club team orchestra band party union army council "
+    "committee court ministry department association society foundation fund empire kingdom "
+    "republic war treaty revolution day week airways motors inc ltd llc corp north south east "
+    "west house hall centre center open district region province state states coast beach "
+    "forest desert album film movie".split()
+)
 _POSSESSIVE = ("'s", "’s")
 _CONTRACTED = re.compile(
     r"(?:[Ii]|[Yy]ou|[Ww]e|[Tt]hey|[Hh]e|[Ss]he|[Ii]t|[Tt]hat|[Ww]hat|[Ww]ho)['’]"
@@ -105,7 +119,8 @@ def tokenise(text: str, dates: Sequence[Date] = ()) -> list[Token]:
         if ahead and start >= ahead[0].start:
             if not (tokens and tokens[-1].kind == "date" and tokens[-1].start == ahead[0].start):
                 found = ahead[0]
-                tokens.append(Token("", "", found.start, found.stop, "date"))
+                name = "" if found.word else name_date(found.first) if found.is_exact else ""
+                tokens.append(Token(name, name.lower(), found.start, found.stop, "date"))
             continue
         tokens.append(_token(match[0], start, stop, match.lastgroup or "mark"))
     return tokens
@@ -144,6 +159,42 @@ def join_names(tokens: Sequence[Token], text: str, seen: Spellings) -> list[Toke
     return joined
 
 
+def full_names(sentences: Iterable[Sequence[Token]], topic: str | None) -> dict[str, str]:
+    """Return the full name of every person whom a text also calls by one word of it.
+
+    "Marta" is "Marta Kowalska" if only one such name is in the text, and "Marta" no place.
+
+    Args:
+        sentences: of the text, names joined.
+        topic: of the text; it may be a name of three words.
+    """
+    names: set[str] = set()
+    places: set[str] = set()
+    for tokens in sentences:
+        for index, token in enumerate(tokens):
+            if token.kind == "name":
+                names.add(token.text)
+                if index and tokens[index - 1].lower in _WHERE:
+                    places.add(token.text)
+    if len(names) < 2:
+        return {}
+    found: dict[str, list[str]] = {}
+    for name in names:
+        is_full = name.count(" ") == 1 or (name == topic and " " in name)
+        if is_full and name not in places and (words := _person_words(name)):
+            for word in words & names - places - {topic}:
+                found.setdefault(word, []).append(name)
+    return {word: full[0] for word, full in found.items() if len(full) == 1}
+
+
+def _person_words(name: str) -> set[str]:
+    """Return the first and the last word of what may be a person's name."""
+    words = name.split(" ")
+    if words[-1].lower() in _NOT_PEOPLE or not all(map(str.isalpha, words)):
+        return set()
+    return {words[0], words[-1]} if all(word[0].isupper() for word in words) else set()
+
+
 def _not_first(tokens: Iterable[Token]) -> Iterator[Token]:
     rest = iter(tokens)
     for token in rest:
@@ -168,7 +219,7 @@ def _run_end(tokens: Sequence[Token], start: int, text: str) -> int:
             gap == "" and ("." in before.text or "&" in (token.text, before.text))
         ):
             break
-        if _is_capital(token) or _is_short_number(token, text):
+        if _is_capital(token) or _is_short_number(tokens, index):
             stop = index + 1
         elif token.text not in CONNECTORS and token.text != "&":
             break
@@ -176,8 +227,12 @@ def _run_end(tokens: Sequence[Token], start: int, text: str) -> int:
     return stop
 
 
-def _is_short_number(token: Token, text: str) -> bool:
-    return token.kind == "number" and token.text.isdigit() and len(token.text) < 4
+def _is_short_number(tokens: Sequence[Token], index: int) -> bool:
+    """Return whether a number may be part of a name: "Apollo 11", but not "paid Mira 11 euros"."""
+    number = tokens[index]
+    if number.kind != "number" or not number.text.isdigit() or len(number.text) > 3:
+        return False
+    return index + 1 == len(tokens) or tokens[index + 1].lower not in UNITS
 
 
 def _opening(run: Sequence[Token], seen: Spellings) -> int:

@@ -5,27 +5,52 @@ A segment is a part of the sentence between marks and conjunctions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
+from turngraph.data.memory_graph.extract.complements import is_participial, read_complements
 from turngraph.data.memory_graph.extract.dates import Date, name_date
 from turngraph.data.memory_graph.extract.nouns import (
-    ENDS,
-    JOINS,
+    ARTICLES,
+    PREPOSITIONS,
     Noun,
     Speakers,
-    is_participial,
-    read_complements,
     read_noun,
     read_subject,
 )
+from turngraph.data.memory_graph.extract.polarity import Mood, moods
+from turngraph.data.memory_graph.extract.segments import split_segments
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
-from turngraph.data.memory_graph.extract.verbs import Predicate, begins_predicate, read_predicate
+from turngraph.data.memory_graph.extract.verbs import (
+    Predicate,
+    agrees,
+    begins_predicate,
+    read_predicate,
+)
+from turngraph.data.memory_graph.extract.word_lists import (
+    ADVERBS,
+    LASTING,
+    PARTICIPLES,
+    PAST,
+    VERB_FORMS,
+)
 
 _RELATIVE = frozenset("who which that".split())
-_GOES_ON = frozenset(["and", "but", ",", ";", "then", "or"])
+_CLAUSES = _RELATIVE | frozenset("whose whom where".split())
+_OF_WHOM = {"who": frozenset("of by with to".split()), "which": frozenset("of by".split())}
+"""Prepositions after which a name may be what a relative clause is about."""
+_BACKGROUND = frozenset("when while".split())
+_GOES_ON = frozenset(["and", "but", ",", ";", "then"])
 _LISTS = frozenset(["", ",", "and", "&"])
 _MAX_SUBJECT = 9  # tokens of the longest subject
+_MEASURES = frozenset("cost weigh last take contain measure require need hold".split())
+"""Verbs that say what is so of anything of a kind: "a ticket costs"."""
+_SHIFTS = frozenset("postpone move delay reschedule adjourn defer schedule shift push".split())
+"""Verbs whose dates are what they speak of, not when they happened."""
+_SCHEDULED = frozenset("be bear take start begin end open close expire leave".split())
+_SHIFT_WORDS = {"since": "from", "until": "until"}
+PAST_FORMS = frozenset(PAST.values()) | frozenset(PARTICIPLES.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +62,14 @@ class Statement:
         predicate: joins them to the complements.
         complements: a preposition or "", and the noun phrase after it.
         dates: of the statement.
+        is_whole: nothing of its segment was left unread.
     """
 
     subjects: tuple[Noun, ...]
     predicate: Predicate
     complements: tuple[tuple[str, Noun], ...]
     dates: tuple[Date, ...] = ()
+    is_whole: bool = True
 
 
 class SentenceReader:
@@ -55,36 +82,85 @@ class SentenceReader:
 
     def __init__(self, who: Speakers, dates: Mapping[int, Date]) -> None:
         self.statements: list[Statement] = []
+        self.asides: list[Statement] = []
+        """Statements of appositions: "Karin, the CEO of Acme, ..."."""
         self.roles: list[tuple[str, str, str]] = []
         """Triplets of noun phrases alone: "my wife Anna"."""
         self._who, self._dates = who, dates
         self._waiting: list[Date] = []
         self._list: list[Noun] | None = []  # noun phrases in a row; None: not of this statement
+        self._apposed: Sequence[Token] = ()  # the last of them, if it may describe the first
         self._follows = False  # the segment before was read as a statement
+        self._before = ""  # the mark or conjunction before that
 
     def read(self, words: Sequence[Token]) -> None:
-        """Read all segments into ``statements`` and ``roles``."""
-        for join, segment in _segments(words):
+        """Read all segments into ``statements``, ``asides`` and ``roles``."""
+        segments = split_segments(words)
+        self._look_ahead(segments)
+        ends = pairwise([*segments, ("", [])])
+        for ((join, segment), (following, _)), mood in zip(ends, moods(segments), strict=True):
             when = [self._dates[token.start] for token in segment if token.kind == "date"]
-            while segment and segment[0].kind == "date":
+            while segment and (segment[0].kind == "date" or segment[0].lower in ADVERBS):
                 segment = segment[1:]
-            if segment:
-                self._read_segment(join, segment, when)
+            if mood is Mood.DENIED:
+                self._list, self._follows = None, False
+            elif join == "or":
+                self._be_unsure()
+            elif segment:
+                num = len(self.statements)
+                self._read_segment(join, segment, when, following)
+                if mood is Mood.POSSIBLE:
+                    self.statements[num:] = map(_doubted, self.statements[num:])
             else:
                 self._attach(when)
+            self._before = join
 
-    def _read_segment(self, join: str, segment: Sequence[Token], when: Sequence[Date]) -> None:
-        found = self._statement(join, segment, when)
+    def _look_ahead(self, segments: Sequence[tuple[str, Sequence[Token]]]) -> None:
+        """Let a pronoun in a first clause refer to the next one's name: "When she left, Ida"."""
+        if self._who.them is not None or len(segments) < 2 or segments[0][0] in ("", ","):
+            return
+        (_, clause), (_, main) = segments[:2]
+        pairs = zip([None, *clause], clause, strict=False)
+        if main[0].kind == "name" and not any(
+            word.kind == "name" and (before is None or before.lower not in PREPOSITIONS)
+            for before, word in pairs
+        ):
+            self._who = replace(self._who, them=main[0].text)
+
+    def _be_unsure(self) -> None:
+        """Take what "or" continues as one of several possibilities."""
+        if self._follows:
+            self.statements[-1] = _doubted(self.statements[-1])
+        self._list, self._follows = None, False
+
+    def _read_segment(
+        self, join: str, segment: Sequence[Token], when: Sequence[Date], following: str
+    ) -> None:
+        found = None if following == "than" else self._statement(join, segment, when)
         if found is not None:
             is_list = join == "and" and not self.statements
             shared = self._list or [] if is_list else []
             dates = (*self._waiting, *found.dates)
             subjects = (*shared, *found.subjects)
             self.statements.append(replace(found, subjects=subjects, dates=dates))
-            self._waiting, self._list = [], []
-        else:
+            self._waiting, self._apposed = [], ()
+            self._list = [] if found.is_whole else None
+            self._remember(self.statements[-1])
+        elif not self._read_aside(join, segment, when, following):
             self._read_noun(join, segment, when)
         self._follows = found is not None
+
+    def _remember(self, statement: Statement) -> None:
+        """Remember the referents of "she" and "it" in the rest of the sentence."""
+        subject, *others = statement.subjects
+        direct = [noun for preposition, noun in statement.complements if not preposition]
+        is_copula = statement.predicate.is_copula
+        if others or (not is_copula and any(noun.is_name for noun in direct)):
+            return
+        if subject.is_name and not subject.article and subject.text != self._who.them:
+            self._who = replace(self._who, them=subject.text)
+        elif subject.article == "the" and all(n.is_value or is_copula for n in direct):
+            self._who = replace(self._who, it=subject.text)
 
     def _attach(self, when: Sequence[Date]) -> None:
         """Attach dates between commas to the last statement, or hold them for the first one."""
@@ -94,16 +170,57 @@ class SentenceReader:
         last = self.statements[-1]
         self.statements[-1] = replace(last, dates=(*last.dates, *when))
 
+    def _read_aside(
+        self, join: str, segment: Sequence[Token], when: Sequence[Date], following: str
+    ) -> bool:
+        """Read what interrupts a statement, and return whether it was such a thing."""
+        if join in _CLAUSES and self._list and len(self._list) == 1:
+            return True  # "Brae Castle, which is old, belongs": its subject is still open
+        if join != ",":
+            return False
+        is_first = not self.statements and bool(self._list) and len(self._list or ()) == 1
+        if self._list and is_first and _is_reduced(segment):
+            self._aside(self._list[0], segment, _participial(segment[0]), 1)
+            return True
+        if not self.statements or self._list is None or self._list:
+            return False
+        last = self.statements[-1]
+        if segment[0].lower in ARTICLES and last.complements[-1][1].is_name:
+            if following in ("and", "or") or not (self._follows or self._apposed):
+                return False
+            self._apposed = segment
+            self._aside(last.complements[-1][1], segment, _IS, 0)
+            return True
+        if self._apposed and segment[0].lower in PREPOSITIONS:
+            more, _ = read_complements(segment, 0, self._who, last.predicate.base)
+            complements, dates = (*last.complements, *more), (*last.dates, *when)
+            self.statements[-1] = replace(last, complements=complements, dates=dates)
+            return True
+        return False
+
+    def _aside(self, noun: Noun, words: Sequence[Token], predicate: Predicate, start: int) -> None:
+        complements, _ = read_complements(words, start, self._who, predicate.base)
+        when = [self._dates[token.start] for token in words if token.kind == "date"]
+        if complements and noun.is_name:
+            found = Statement((noun,), predicate, tuple(complements), tuple(when))
+            self.asides.append(found)
+
     def _read_noun(self, join: str, segment: Sequence[Token], when: Sequence[Date]) -> None:
         """Read a noun phrase that continues a list: "has a dog", "a parrot" and "a cat"."""
         if join not in _LISTS or self._list is None:
             self._list = None
             return
-        noun = read_noun(segment, self._who)
+        owner = self._list[-1].text if self._list and self._list[-1].is_name else self._who.them
+        while len(segment) > 1 and segment[-1].kind == "date":
+            segment = segment[:-1]
+        noun = read_noun(segment, replace(self._who, them=owner))
         if noun is None:
             self._list = None
             return
         self._list.append(noun)
+        if noun.role is not None:
+            self.roles.append((noun.role[0], f"has {noun.role[1]}", noun.text))
+        self._apposed = segment
         if self.statements and join == "and":
             self._extend(self._list, when)
             self._list = []
@@ -113,7 +230,10 @@ class SentenceReader:
     def _extend(self, nouns: Sequence[Noun], when: Sequence[Date]) -> None:
         last = self.statements[-1]
         more = tuple((last.complements[-1][0], noun) for noun in nouns)
-        if when:  # "became a duke in 1981 and a king in 1983"
+        if when and not last.dates:  # "signed by Ostria and Taskia in 1954"
+            more = (*last.complements, *more)
+            self.statements[-1] = replace(last, complements=more, dates=tuple(when))
+        elif when:  # "became a duke in 1981 and a king in 1983"
             self.statements.append(replace(last, complements=more, dates=tuple(when)))
         else:
             self.statements[-1] = replace(last, complements=(*last.complements, *more))
@@ -121,71 +241,148 @@ class SentenceReader:
     def _statement(
         self, join: str, words: Sequence[Token], when: Sequence[Date]
     ) -> Statement | None:
-        start, subjects = self._subject(join, words)
+        start, subjects, is_one = self._subject(join, words)
         lasts = any(date.word == "since" for date in when)
-        predicate = read_predicate(words, start, lasts) if subjects else None
-        if predicate is None:
+        predicate = read_predicate(words, start, lasts, is_one) if subjects else None
+        if predicate is None or (join in _BACKGROUND and predicate.is_copula):
             return None
-        complements = read_complements(words, predicate.stop, self._who, predicate.is_copula)
-        is_day = predicate.base == "bear" or (predicate.is_copula and subjects[0].is_attribute)
-        if not complements and when and is_day:
-            return Statement(tuple(subjects), predicate, (_day(predicate, when[0]),))
-        if not complements and (complement := _participle(predicate)) is not None:
-            complements = [("", complement)]
+        first = subjects[0]
+        if first.is_common and first.article != "the" and predicate.base not in _MEASURES:
+            return None
+        own = first.text if len(subjects) == 1 and not first.owner else None
+        who = replace(self._who, them=own, it=own) if own else self._who
+        complements, is_whole = read_complements(words, predicate.stop, who, predicate.base)
+        if predicate.base in _SHIFTS:
+            complements, when = _shifted(complements, when)
+        if not complements and when and _is_scheduled(predicate, when[0]):
+            dates = () if predicate.time == "present" or predicate.base in ("be", "bear") else when
+            day = _day(predicate, first, when[0])
+            return Statement(tuple(subjects), predicate, (day,), tuple(dates))
+        if first.is_common and not (complements and _is_telling(predicate, complements[0])):
+            return None
+        if not complements and (found := _participle(predicate)):
+            complements = [("", found)]
             predicate = replace(predicate, text=predicate.text.rpartition(" ")[0], base="be")
         for noun in (*subjects, *(noun for _, noun in complements)):
             if noun.role is not None:
                 self.roles.append((noun.role[0], f"has {noun.role[1]}", noun.text))
         return (
-            Statement(tuple(subjects), predicate, tuple(complements), tuple(when))
+            Statement(tuple(subjects), predicate, tuple(complements), tuple(when), is_whole)
             if complements
             else None
         )
 
-    def _subject(self, join: str, words: Sequence[Token]) -> tuple[int, Sequence[Noun]]:
-        """Return where the predicate begins, and its subjects; none if they are unclear."""
-        if begins_predicate(words, 0) and not is_participial(words, 0) and words[0].lower != "like":
-            if join in _RELATIVE:
-                return 0, self._antecedent()
-            if self._follows and join in _GOES_ON:
-                return 0, self.statements[-1].subjects
-            if self._list and join == ",":  # "Anna, a nurse, lives"
-                return 0, self._list[:1]
+    def _subject(self, join: str, words: Sequence[Token]) -> tuple[int, Sequence[Noun], bool]:
+        """Return where the predicate begins, its subjects, and whether it is surely one.
+
+        There are no subjects if they are unclear.
+        """
+        if begins_predicate(words, 0) and words[0].lower != "like":
+            subjects = self._known_subjects(join, words)
+            if subjects:
+                return 0, subjects, False
         if self._list and join == ",":  # "Paris, Texas is a town": the subject is unclear
-            return 0, []
+            return 0, [], False
+        is_many = join == "and" and bool(self._list)
         for index in range(1, min(len(words), _MAX_SUBJECT)):
-            if begins_predicate(words, index):
+            if begins_predicate(words, index) and (is_many or agrees(words, index)):
                 noun = read_subject(words[:index], self._who)
                 if noun is not None:
-                    return index, [noun]
-        return 0, []
+                    is_one = not is_many and words[0].lower not in ("i", "you")
+                    return index, [noun], is_one and not words[index - 1].lower.endswith("s")
+        return 0, [], False
 
-    def _antecedent(self) -> Sequence[Noun]:
+    def _known_subjects(self, join: str, words: Sequence[Token]) -> Sequence[Noun]:
+        """Return the subjects of a predicate without one in its own segment."""
+        is_reduced = is_participial(words, 0)
+        if join in _RELATIVE:
+            return self._antecedent(join)
+        if self._follows and join in _GOES_ON:
+            last = self.statements[-1].predicate
+            is_reduced |= last.is_copula and words[0].lower in PAST_FORMS
+            is_new = not is_reduced or join != "," or self._before in _RELATIVE
+            return self.statements[-1].subjects if is_new else []
+        if not self._list or join != ",":
+            return []
+        if len(self._list) == 2:  # "Anna, a nurse, lives"
+            return [self._appose(*self._list)]
+        return [] if is_reduced else self._list[:1]
+
+    def _appose(self, first: Noun, second: Noun) -> Noun:
+        """Read an apposition, and return which of its two noun phrases is the name."""
+        if first.is_name and self._apposed and self._apposed[0].lower in ARTICLES:
+            self._aside(first, self._apposed, _IS, 0)
+        elif second.is_name and not first.is_name:
+            if first.owner is not None:
+                self.roles.append((first.owner, f"has {first.thing}", second.text))
+            return second
+        return first
+
+    def _antecedent(self, join: str) -> Sequence[Noun]:
         """Return the antecedent of "who": the name before it, or the last statement's object."""
         if self._list:
             return [noun for noun in self._list[-1:] if noun.is_name]
-        complements = self.statements[-1].complements if self._follows else ()
-        return [noun for preposition, noun in complements[-1:] if noun.is_name and not preposition]
+        if not self._follows or not self.statements[-1].is_whole:
+            return []
+        [(preposition, noun)] = self.statements[-1].complements[-1:]
+        is_near = not preposition or preposition in _OF_WHOM.get(join, ())
+        return [noun] if noun.is_name and is_near else []
 
 
-def _segments(words: Sequence[Token]) -> list[tuple[str, list[Token]]]:
-    """Return the segments of a sentence with the mark or conjunction before each."""
-    segments: list[tuple[str, list[Token]]] = [("", [])]
-    for word in words:
-        is_mark = word.kind == "mark" and word.text in ENDS
-        if not (is_mark or (word.kind == "word" and word.lower in JOINS)):
-            segments[-1][1].append(word)
-        elif segments[-1][1]:
-            segments.append((word.lower, []))
-        else:
-            segments[-1] = (word.lower, [])
-    return [segment for segment in segments if segment[1]]
+_IS = Predicate("is", "be", "present", 0)
 
 
-def _day(predicate: Predicate, date: Date) -> tuple[str, Noun]:
+def _is_telling(predicate: Predicate, complement: tuple[str, Noun]) -> bool:
+    """Return whether a statement about "the museum" is more than an impression ("was nice")."""
+    preposition, noun = complement
+    if predicate.doubtful:
+        return False
+    if not predicate.is_copula or preposition or noun.is_value or noun.text in LASTING:
+        return True
+    return bool(noun.article) and predicate.time == "present"
+
+
+def _doubted(statement: Statement) -> Statement:
+    return replace(statement, predicate=replace(statement.predicate, doubtful=True))
+
+
+def _is_scheduled(predicate: Predicate, date: Date) -> bool:
+    """Return whether a date is what a statement without other complements says."""
+    if predicate.base not in _SCHEDULED or date.word == "since":
+        return False
+    return predicate.time == "present" or predicate.base in ("be", "bear")
+
+
+def _day(predicate: Predicate, subject: Noun, date: Date) -> tuple[str, Noun]:
     """Return a date as the complement: "her birthday is 3 May 1990", "was born in May 1990"."""
-    preposition = "" if predicate.is_copula else "on" if len(date.first) > 7 else "in"
+    is_plain = predicate.is_copula and subject.is_attribute
+    preposition = "" if is_plain else "on" if len(date.first) > 7 else "in"
     return preposition, Noun(name_date(date.first), False, is_value=True)
+
+
+def _shifted(
+    complements: Sequence[tuple[str, Noun]], when: Iterable[Date]
+) -> tuple[list[tuple[str, Noun]], list[Date]]:
+    """Return the dates from and to which something is moved as complements, and the other dates."""
+    moved = [date for date in when if date.word in ("since", "until") and date.is_exact]
+    more = [
+        (_SHIFT_WORDS[date.word], Noun(name_date(date.first), False, is_value=True))
+        for date in moved
+    ]
+    return [*complements, *more], [date for date in when if date not in moved]
+
+
+def _is_reduced(words: Sequence[Token]) -> bool:
+    """Return whether a clause without "was" begins here: "built in 1911", "born in Faro"."""
+    if is_participial(words, 0):
+        return True
+    return len(words) > 1 and words[1].kind == "date" and words[0].lower in PAST_FORMS
+
+
+def _participial(token: Token) -> Predicate:
+    """Return the predicate of "born in Faro" beside a name."""
+    base = VERB_FORMS.get(token.lower, (token.lower,))[0]
+    return Predicate(f"was {token.lower}", base, "event", 1)
 
 
 def _participle(predicate: Predicate) -> Noun | None:

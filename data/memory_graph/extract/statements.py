@@ -14,6 +14,7 @@ from functools import lru_cache
 from turngraph.data.memory_graph.extract.dates import Date, find_dates
 from turngraph.data.memory_graph.extract.nouns import (
     MAX_WORDS,
+    PREPOSITIONS,
     Noun,
     Speakers,
     expand,
@@ -27,10 +28,18 @@ from turngraph.data.memory_graph.extract.sentence_mentions import (
 )
 from turngraph.data.memory_graph.extract.sentence_reader import SentenceReader, Statement
 from turngraph.data.memory_graph.extract.sentences import Sentence
-from turngraph.data.memory_graph.extract.verbs import Predicate
-from turngraph.data.memory_graph.extract.word_lists import DOUBT
+from turngraph.data.memory_graph.extract.verbs import ACTIVITIES, Predicate
+from turngraph.data.memory_graph.extract.word_lists import COUNTRIES, DOUBT
 from turngraph.data.memory_graph.memory_types import Triplet
 
+_OF_ADJECTIVES = frozenset("to of with for about from at".split())
+"""Prepositions that complete an adjective: "is afraid of"."""
+_OF_THINGS = frozenset(
+    "be found establish acquire own buy sell join leave visit attend release publish write direct "
+    "produce design build create invent develop play speak win run open close launch read compose "
+    "record perform edit paint use like study teach host move reach cross found make".split()
+)
+"""Verbs whose objects are no "she"."""
 _LIGHT = frozenset("have get take make give start begin lose quit leave find accept".split())
 
 
@@ -52,11 +61,14 @@ class Reader:
         """
         words, doubtful = without_opening(expand(tokens))
         doubtful |= is_hypothesis(tokens)
-        who = Speakers(sentence.speaker, self._last or sentence.topic, sentence.topic)
+        who = Speakers(
+            sentence.speaker, self._last or sentence.topic, sentence.topic, sentence.topic
+        )
         reader = SentenceReader(who, {date.start: date for date in dates})
         reader.read(words)
         self._remember(reader.statements, words)
-        found = [triplet for statement in reader.statements for triplet in _triplets(statement)]
+        stated = (*reader.statements, *reader.asides)
+        found = [triplet for statement in stated for triplet in _triplets(statement)]
         found += [Triplet(*ends) for ends in reader.roles]
         triplets = (
             replace(t, hypothesis=doubtful or t.hypothesis, span=sentence.span) for t in found
@@ -74,10 +86,14 @@ class Reader:
             noun.text
             for statement in statements
             for preposition, noun in statement.complements
-            if noun.is_name and not preposition and not statement.predicate.is_copula
+            if noun.is_name and not preposition and _may_be_person(statement.predicate, noun)
         }
         is_sure = len(statements[0].subjects) == 1 and not others - {subject.text}
         self._last = (subject.owner or subject.text) if is_sure else None
+
+
+def _may_be_person(predicate: Predicate, noun: Noun) -> bool:
+    return predicate.base not in _OF_THINGS and noun.text.lower() not in COUNTRIES
 
 
 @lru_cache(maxsize=1 << 14)
@@ -110,7 +126,7 @@ def is_hypothesis(tokens: Sequence[Token]) -> bool:
 def _triplets(statement: Statement) -> list[Triplet]:
     triplets: list[Triplet] = []
     predicate = statement.predicate
-    since, until = _interval(predicate, statement.dates)
+    since, until = _interval(statement)
     for subject in statement.subjects:
         for relation, noun in _relations(predicate, statement.complements):
             who, relation = _possession(subject, relation, noun)
@@ -126,20 +142,28 @@ def _ended(made: Triplet, predicate: Predicate) -> list[Triplet]:
     over = replace(made, valid_from=made.valid_to, valid_to=None)
     if made.valid_from is None and made.valid_to is None:
         return [over]
-    relation = made.relation.replace(f"used to {predicate.base}", predicate.was or "", 1)
+    relation = made.relation.replace(predicate.text, predicate.was or "", 1)
     return [replace(made, relation=relation), over]
 
 
-def _interval(predicate: Predicate, dates: Sequence[Date]) -> tuple[str | None, str | None]:
-    """Return [from, to) of a segment's statement, from its dates."""
+def _interval(statement: Statement) -> tuple[str | None, str | None]:
+    """Return [from, to) of a segment's statement, from its dates.
+
+    An event is a fact from its time on, for good: who has won in 2010 is still the one who won. A
+    state in the past held at its time. What lasts and is done once ("ran the marathon") ends where
+    the text gives its end, and is an event else.
+    """
+    predicate, dates = statement.predicate, statement.dates
     since = next((date.first for date in dates if date.word == "since"), None)
     until = next((date.first for date in dates if date.word == "until"), None)
     at = next((date for date in dates if date.word == "at"), None)
     if predicate.ended and not predicate.was:
         return since or until or (at.first if at else None), None
     if since or until or at is None:
-        return since, until
-    return at.first, at.after if predicate.time == "past" or predicate.was else None
+        return since, until if since is None or predicate.can_last else None
+    is_done = predicate.base in ACTIVITIES and not statement.complements[0][0]
+    is_over = predicate.was or (predicate.time == "past" and not is_done)
+    return at.first, at.after if is_over else None
 
 
 def _relations(
@@ -160,17 +184,22 @@ def _relations(
 def _copula(be: str, complements: Sequence[tuple[str, Noun]]) -> list[tuple[str, Noun]]:
     """Return the pairs of a copula: plain complement, role "of" something, and its place."""
     relations: list[tuple[str, Noun]] = []
-    role = ""
+    role, is_adjective = "", False
     for index, (preposition, noun) in enumerate(complements):
         if not preposition:
             article = f"{be} {noun.article}" if noun.article else be
             role = f"{article} {noun.text}"
-            if [p for p, of in complements[index + 1 : index + 2] if p == "of" and of.is_value]:
-                continue
-            relations.append((article, noun))
-        elif " " in preposition:  # "a film directed by"
+            following = complements[index + 1][0] if index + 1 < len(complements) else ""
+            is_plain = noun.text.islower() and not (noun.article or noun.is_value)
+            is_adjective = is_plain and following in _OF_ADJECTIVES
+            if following == "of" and not (is_adjective or complements[index + 1][1].is_value):
+                whole = f"{noun.text} of {complements[index + 1][1].text}"
+                relations.append((article, replace(noun, text=whole)))
+            elif following != "of" and not is_adjective:
+                relations.append((article, noun))
+        elif preposition not in PREPOSITIONS:  # "a film directed by"
             relations.append((preposition, noun))
-        elif role and noun.is_value:
+        elif role and index == 1 and (noun.is_value or is_adjective):
             relations.append((f"{role} {preposition}", noun))
         elif not role:
             relations.append((f"{be} {preposition}", noun))

@@ -18,16 +18,23 @@ from turngraph.data.memory_graph.extract.word_lists import (
 Time = Literal["present", "past", "event"]
 
 MODALS = frozenset("will would can could may might must shall should".split())
-_STATES = frozenset(
-    "be have live work reside stay own know play study teach serve lead belong attend date use "
-    "love like hate prefer need want rent drive coach manage run host".split()
+ACTIVITIES = frozenset(
+    "work play study teach serve lead attend date use rent drive coach manage run host".split()
 )
+"""Verbs of what goes on for a while; with an object it is done once ("ran the marathon")."""
+_STATES = ACTIVITIES | frozenset(
+    "be have live reside stay own know belong love like hate prefer need want cost weigh contain "
+    "measure remain exist lack last border lie".split()
+)
+_LASTING_PASSIVES = frozenset("base locate employ know call engage".split())
 _INTENTS = frozenset("want plan hope need decide consider intend wish dream think try aim".split())
 _ENDINGS = frozenset("stop quit finish cease".split())
 _BEGINNINGS = frozenset("start begin".split())
 _COMING = frozenset("move leave join marry get go come relocate start begin switch".split())
 _PARTICLES = frozenset("up out off together".split())
 _PARTICIPLES = frozenset(PARTICIPLES.values()) | frozenset(PAST.values())
+_MANY = frozenset("i you we they people parents children men women police staff team".split())
+_DETERMINERS = frozenset("the a an his her its".split())
 _NEGATIONS = frozenset("not never".split())
 
 
@@ -54,6 +61,11 @@ class Predicate:
     was: str | None = None
 
     @property
+    def can_last(self) -> bool:
+        """Whether it is so for a while, so that it may end: "was married from 1990 to 2001"."""
+        return self.time == "past" or self.base in _STATES or self.base == "marry"
+
+    @property
     def is_copula(self) -> bool:
         """Whether this is a form of "to be" that is no auxiliary."""
         return self.base == "be"
@@ -65,6 +77,20 @@ def begins_predicate(tokens: Sequence[Token], index: int) -> bool:
     if index >= len(tokens) or tokens[index].kind != "word":
         return False
     return _is_verb(tokens[index])
+
+
+def agrees(tokens: Sequence[Token], index: int) -> bool:
+    """Return whether the verb here may belong to the words before it.
+
+    A base form follows a plural or "I": in "the Pathfinder watch has", "watch" is no verb.
+    """
+    verb = _after_adverbs(tokens, index)
+    base, kind = VERB_FORMS.get(tokens[verb].lower, ("", ""))
+    if kind != "base" or base in ("be", "have", "do"):
+        return True
+    last = tokens[index - 1]
+    is_plural = last.lower in _MANY or (last.lower.endswith("s") and not last.owns)
+    return is_plural or PAST.get(base, base) == base
 
 
 def _is_verb(token: Token) -> bool:
@@ -95,13 +121,16 @@ def _base(word: str) -> tuple[str, str]:
     return VERB_FORMS.get(word) or (word, "past" if word.endswith("ed") else "")
 
 
-def read_predicate(tokens: Sequence[Token], index: int, lasts: bool = False) -> Predicate | None:
+def read_predicate(
+    tokens: Sequence[Token], index: int, lasts: bool = False, is_one: bool = False
+) -> Predicate | None:
     """Return the predicate that begins here, or None if no known verb follows.
 
     Args:
         tokens: of a segment.
         index: where the chain of auxiliaries, adverbs and the verb begins.
         lasts: the segment has a date with "since", so that "has worked" still holds.
+        is_one: the subject is one, so that "cost" is in the past.
     """
     negation = _negation(tokens, index)
     index = _after_adverbs(tokens, index)
@@ -119,12 +148,24 @@ def read_predicate(tokens: Sequence[Token], index: int, lasts: bool = False) -> 
         helped = _base(_word(tokens, following))[0]
         time: Time = "past" if word == "did" else "present"
         return _whole(tokens, following, helped, time, negation)
-    if base == "have" and _word(tokens, following) in _PARTICIPLES:
+    if base == "do" and negation and following < len(tokens):  # a verb that is not known
+        text = f"{word} {negation} {_word(tokens, following)}"
+        is_word = tokens[following].kind == "word" and following > index + 1
+        return Predicate(text, "do", "event", following + 1) if is_word else None
+    if base == "have" and _is_participle(tokens, following):
         return _perfect(tokens, following, word, negation, lasts)
     if base == "be":
         return _being(tokens, following, "past" if form == "past" else "present", negation)
-    is_present = form in ("base", "third")
+    is_past = is_one and form == "base" and PAST.get(base, base) == base
+    is_present = form in ("base", "third") and not is_past
     return _whole(tokens, index, base, "present" if is_present else "past", negation)
+
+
+def _is_participle(tokens: Sequence[Token], index: int) -> bool:
+    """Return whether "has" is an auxiliary: in "has dropped the", not in "has limited access"."""
+    word = _word(tokens, index)
+    is_verb = len(word) > 4 and word.endswith("ed") and _word(tokens, index + 1) in _DETERMINERS
+    return word in _PARTICIPLES or is_verb
 
 
 def _negation(tokens: Sequence[Token], index: int) -> str:
@@ -150,6 +191,10 @@ def _modal(tokens: Sequence[Token], index: int, negation: str) -> Predicate | No
     modal = _word(tokens, index)
     if _negation(tokens, index + 1) or negation:
         modal += " not"
+    participle = _word(tokens, following + 1)
+    if base == "be" and participle in _PARTICIPLES and following + 2 < len(tokens):
+        text, verb = f"{modal} be {participle}", _base(participle)[0]
+        return Predicate(text, verb, "present", following + 2, doubtful=True)
     return Predicate(f"{modal} {base}", base, "present", following + 1, doubtful=modal != "can")
 
 
@@ -158,6 +203,10 @@ def _used_to(tokens: Sequence[Token], index: int) -> Predicate | None:
     if form != "base":
         return None
     was = PAST.get(base, base)
+    participle = _word(tokens, index + 1)
+    if base == "be" and participle in _PARTICIPLES:  # "used to be called"
+        text, was, verb = f"used to be {participle}", f"was {participle}", _base(participle)[0]
+        return Predicate(text, verb, "event", index + 2, ended=True, was=was)
     return Predicate(f"used to {base}", base, "event", index + 1, ended=True, was=was)
 
 
@@ -188,7 +237,7 @@ def _being(tokens: Sequence[Token], index: int, time: Time, negation: str) -> Pr
     if form == "ing":
         return _going_on(tokens, index, base, time, negation)
     is_participle = word in _PARTICIPLES or (form == "past" and len(word) > 4)
-    follows = _word(tokens, index + 1) or base == "bear"
+    follows = index + 1 < len(tokens) or base == "bear"
     is_lower = index < len(tokens) and tokens[index].text.islower()
     if is_participle and is_lower and follows and base != "be":
         stop = index + 1
@@ -200,7 +249,7 @@ def _passive_time(time: Time, base: str) -> Time:
     """Return a passive's time: "is based" holds, "was based" held, "was directed" happened."""
     if time == "present":
         return "present"
-    return "past" if base in ("base", "locate", "employ", "know", "call", "engage") else "event"
+    return "past" if base in _LASTING_PASSIVES | (_STATES - ACTIVITIES) else "event"
 
 
 def _going_on(
@@ -239,7 +288,7 @@ def _whole(
         is_end = base in _ENDINGS and not negation
         return Predicate(joined, inner, "event", second + 1, ended=is_end or ended)
     stop = index + 1
-    if after in _PARTICLES:
+    if after in _PARTICLES or (base == "take" and after in ("place", "part")):
         text, stop = f"{text} {after}", stop + 1
     is_state = base in _STATES
     when: Time = time if time == "present" or is_state else "event"

@@ -51,7 +51,9 @@ OPENERS = FUNCTION_WORDS | frozenset(
     "among amid per via throughout across along behind beside besides beyond except past toward "
     "towards whereas whose ever half several certain additionally according due early late each "
     "somewhat subsequently nowadays ultimately initially soon afterwards beforehand morning "
-    "afternoon evening night noon midnight weekend week month year day".split()
+    "afternoon evening night noon midnight weekend week month year day unless neither nor suppose "
+    "supposing imagine assume assuming instead failing hardly scarcely barely rarely seldom never "
+    "not nowhere none only although despite whereas".split()
 )
 """Words in lower case with which sentences begin; they are no names when alone and first."""
 
@@ -64,15 +66,26 @@ ADVERBS = frozenset(
 )
 """Words that may be between a subject and its verb without changing the statement."""
 
+LASTING = frozenset("open closed full empty available unavailable".split())
+"""Conditions of a thing that are no impressions of it."""
+
 MORE = frozenset("also too another second both additionally besides part-time".split())
 """Words that add to an old fact instead of replacing it."""
 
 DOUBT = frozenset(
     "maybe perhaps possibly probably might may could would if unless wonder wondering wish "
     "hopefully suppose supposedly allegedly apparently rumoured rumored presumably potentially "
-    "hypothetically".split()
+    "hypothetically imagine supposing assuming whether".split()
 )
 """Words that make a statement a hypothesis."""
+
+UNITS = frozenset(
+    "euro euros dollar dollars pound pounds franc francs kronor crowns yen cent cents percent "
+    "km kilometre kilometres kilometer kilometers metre metres meter meters mile miles feet "
+    "kilo kilos kg gram grams hour hours minute minutes second seconds day days week weeks "
+    "month months year years people times".split()
+)
+"""Words that a number counts, so that it is no part of the name before it."""
 
 STOP_WORDS = (
     FUNCTION_WORDS
@@ -104,27 +117,54 @@ _IRREGULAR = (  # base, past, participle where it differs
     "pay paid|put put|quit quit|read read|ride rode ridden|run ran run|see saw seen|"
     "sell sold|send sent|sing sang sung|sit sat|sleep slept|speak spoke spoken|spend spent|"
     "stand stood|swim swam swum|take took taken|teach taught|tell told|think thought|"
-    "understand understood|wear wore worn|"
+    "understand understood|wear wore worn|rise rose risen|steal stole stolen|throw threw thrown|"
+    "hide hid hidden|freeze froze frozen|fight fought|hang hung|shut shut|strike struck|"
+    "seek sought|withdraw withdrew withdrawn|undergo underwent undergone|feed fed|"
+    "overcome overcame overcome|"
+    "flee fled|lie lay lain|split split|dig dug|sink sank sunk|spread spread|swear swore sworn|"
+    "tear tore torn|wake woke woken|bite bit bitten|blow blew blown|shake shook shaken|breed bred|"
     "win won|write wrote written|wed wed|set set|shoot shot|beat beat beaten|hit hit|"
     "bear bore borne"
 )
 _REGULAR = (
-    "live work move reside relocate settle stay marry divorce separate retire join found establish "
-    "acquire own use like love hate enjoy prefer play study attend visit direct produce star "
-    "portray appear serve graduate host manage start open close create invent discover release "
-    "publish record perform design compose narrate adapt translate teach train coach support help "
-    "adopt name call employ hire promote appoint elect die travel return plan want need hope "
-    "consider decide finish stop end turn weigh contain include feature cover border locate base "
-    "represent belong compete score defeat collaborate volunteer practice practise paint cook bake "
-    "collect research explore learn apply sign register order purchase receive earn donate watch "
-    "listen follow celebrate organize organise participate raise switch change replace rename date "
-    "engage share rent borrow owe measure cost dislike fear miss trust know voice edit develop "
-    "debut premiere air broadcast border flow cross succeed precede inherit bequeath arrive depart "
-    "emigrate immigrate camp hike bike jog run dance knit garden photograph sponsor "
-    "mentor tutor launch declare offer add connect receive form consist appear award nominate "
-    "attack invade rule govern conquer capture negotiate reach describe suggest surprise "
-    "remind adore network".split()
+    "live work move reside relocate settle stay marry divorce separate retire join found "
+    "establish acquire own use like love hate enjoy prefer play study attend visit direct produce "
+    "star portray appear serve graduate host manage start open close create invent discover "
+    "release publish record perform design compose narrate adapt translate teach train coach "
+    "support help adopt name call employ hire promote appoint elect die travel return plan want "
+    "need hope consider decide finish stop end turn weigh contain include feature cover border "
+    "locate base represent belong compete score defeat collaborate volunteer practice practise "
+    "paint cook bake collect research explore learn apply sign register order purchase receive "
+    "earn donate watch listen follow celebrate organize organise participate raise switch change "
+    "replace rename date engage share rent borrow owe measure cost dislike fear miss trust know "
+    "voice edit develop debut premiere air broadcast flow cross succeed precede inherit bequeath "
+    "arrive depart emigrate immigrate camp hike bike jog run dance knit garden photograph sponsor "
+    "mentor tutor launch declare offer add connect form consist award nominate attack invade rule "
+    "govern conquer capture negotiate reach describe suggest surprise remind adore network "
+    "collapse complete confirm consult deliver demolish destroy dissolve distribute dominate "
+    "enter examine expand expire explode extend improve inform inspect install introduce invite "
+    "kill maintain manufacture merge modernise modernize occupy operate persuade postpone "
+    "preserve promise protect prove pursue reject remain remove renovate repair reschedule "
+    "respond restore reveal save select solve suffer thank threaten transform unveil warn adjourn "
+    "cancel amend assemble assist beg behave breathe carry cease challenge climb combine complain "
+    "conduct consume convert convince coordinate decorate dedicate defend deny depend destine "
+    "detect devote disappear disappoint educate emerge encourage enrol enroll ensure exist expect "
+    "fail fill fix fold generate grant handle heal identify ignore imagine injure inspire insure "
+    "investigate migrate obtain occur oppose persist predict prepare prevent prohibit propose "
+    "refuse relate rely require resemble resign specialise specialize steer stretch surrender "
+    "tackle vary wander".split()
 )
+_NAMED_BY_NOUNS = (
+    "head boil charge deal last fuel light rank stock pilot author captain farm fish land lease "
+    "mine model nurse park partner plant pump ship staff stem tour answer commission damage "
+    "double export finance flood guard import issue load monitor notice pass rescue smoke "
+    "surround swap test upgrade wash delay block chair claim clean cycle decrease escape exchange "
+    "guide hunt increase influence kiss lack lecture lock mark master murder pull push quote "
+    "regret report request retreat review reward ruin sail schedule shelter speed stage store "
+    "struggle supply taste tie total touch track trade transfer transport treat vote warm welcome "
+    "witness worry yield"
+).split()
+"""Verbs whose base form is mostly a noun: "the head", but "she heads"."""
 
 
 def _third(base: str) -> str:
@@ -141,6 +181,9 @@ def _past(base: str) -> str:
     return f"{_doubled(base)}ed"
 
 
+_DOUBLING = frozenset("prefer refer transfer occur commit admit cancel travel model enrol".split())
+
+
 def _doubled(base: str) -> str:
     is_short = (
         len(base) < 5
@@ -148,6 +191,8 @@ def _doubled(base: str) -> str:
         and base[-1] in "bdgmnprt"
         and base[-2] in "aeiou"
     )
+    if base in _DOUBLING:
+        return base + base[-1]
     vowels = base[-3:-1] if base[-3:-1] != "ui" else base[-2]  # "quit" doubles, "wear" does not
     return base + base[-1] if is_short and len(vowels.strip("bcdfghjklmnpqrstvwxyz")) == 1 else base
 
@@ -165,18 +210,20 @@ def _verb_forms() -> dict[str, tuple[str, str]]:
     for entry in _IRREGULAR.split("|"):
         base, past, *rest = entry.split()
         parts[base] = past, rest[0] if rest else past
+    parts |= {base: (_past(base), _past(base)) for base in _NAMED_BY_NOUNS if base not in parts}
     forms: dict[str, tuple[str, str]] = {}
     for base, (past, participle) in parts.items():
         forms[_ing(base)] = base, "ing"
         forms[participle] = base, "participle"
         forms[past] = base, "past"
         forms[_third(base)] = base, "third"
-        forms[base] = base, "base"
+        if base not in _NAMED_BY_NOUNS:
+            forms[base] = base, "base"
     forms |= {"has": ("have", "third"), "does": ("do", "third"), "is": ("be", "third")}
     forms |= {"am": ("be", "base"), "are": ("be", "base"), "were": ("be", "past")}
     forms |= {"born": ("bear", "participle"), "quit": ("quit", "past")}
     forms |= {"being": ("be", "ing"), "beginning": ("begin", "ing")}
-    forms |= {"practising": ("practise", "ing"), "dying": ("die", "ing")}
+    forms |= {"practising": ("practise", "ing"), "dying": ("die", "ing"), "lying": ("lie", "ing")}
     return forms
 
 

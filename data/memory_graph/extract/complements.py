@@ -1,0 +1,192 @@
+"""Complements of a predicate: the noun phrases after it, each with its preposition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from turngraph.data.memory_graph.extract.nouns import (
+    ARTICLES,
+    OWNERS,
+    PREPOSITIONS,
+    Noun,
+    Speakers,
+    read_noun,
+)
+from turngraph.data.memory_graph.extract.sentence_mentions import Token
+from turngraph.data.memory_graph.extract.verbs import begins_predicate
+from turngraph.data.memory_graph.extract.word_lists import (
+    ADVERBS,
+    PARTICIPLES,
+    PAST,
+    VERB_FORMS,
+    WEEKDAYS,
+)
+from turngraph.data.normalise import MONTHS
+
+MAX_COMPLEMENTS = 3
+Complement = tuple[str, Noun]
+"""A preposition or "", and the noun phrase after it."""
+
+_PARTICIPLES = frozenset(PARTICIPLES.values()) | frozenset(PAST.values())
+_PLACES = frozenset("here there back twice".split())
+_GIVES = frozenset("pay cost charge lend give send owe offer award teach show tell".split())
+_COMES_FROM = frozenset(
+    "move come travel buy return receive graduate borrow get steal order resign retire relocate "
+    "emigrate immigrate escape date range descend hear learn fly drive change take be purchase "
+    "release remove separate translate migrate withdraw rent bear fall rise".split()
+)
+"""Verbs that say where something comes from; after others "from Graz" belongs to the noun."""
+_OF_NOUNS = frozenset("between per".split())
+_NEAR = frozenset("yesterday today tonight tomorrow".split())
+_WHICH = frozenset("last next this past every each".split())
+_UNITS = frozenset("day week weekend month year morning evening afternoon night".split())
+_UNITS |= frozenset(WEEKDAYS) | frozenset(MONTHS) | frozenset("summer autumn winter spring".split())
+_STOPS = frozenset("instead rather".split())
+_DATED = frozenset("to for until till".split())
+
+
+def read_complements(
+    words: Sequence[Token], start: int, who: Speakers, base: str
+) -> tuple[list[Complement], bool]:
+    """Read the complements after a predicate: at most three; return whether nothing is left.
+
+    Args:
+        words: of a segment.
+        start: the index after the predicate.
+        who: the pronouns' referents.
+        base: the verb's base form.
+    """
+    complements: list[Complement] = []
+    is_copula = base == "be"
+    index = end = _after_places(words, start)
+    while index < len(words) and len(complements) < MAX_COMPLEMENTS:
+        at = index
+        index = _after_times(words, index)
+        if index >= len(words):
+            break
+        preposition = ""
+        if words[index].lower in PREPOSITIONS:
+            preposition, index = words[index].lower, index + 1
+        elif complements and is_copula and is_participial(words, index):
+            preposition = f"{words[index].lower} {words[index + 1].lower}"
+            index += 2
+        if (not preposition and (complements or index > at)) or _is_apart(
+            preposition, complements, base
+        ):
+            break
+        stop = _complement_end(words, index, is_copula)
+        if base in _GIVES and not preposition and _gives_more(words, stop):
+            index, stop = stop, _complement_end(words, stop, is_copula)
+        noun = (
+            None
+            if _is_clause(words, index, preposition)
+            else _noun(words[index:stop], who, preposition)
+        )
+        if noun is None or _is_doing(noun, is_copula):
+            break
+        complements.append((preposition, noun))
+        index = stop
+        end = stop
+    return complements, _after_times(words, end) >= len(words)
+
+
+def _noun(words: Sequence[Token], who: Speakers, preposition: str) -> Noun | None:
+    """Read a noun phrase; a date is one only after a preposition that makes it an object."""
+    if len(words) == 1 and words[0].kind == "date" and preposition not in _DATED:
+        return None
+    return read_noun(words, who)
+
+
+def _is_apart(preposition: str, complements: Sequence[Complement], base: str) -> bool:
+    """Return whether a phrase belongs to the noun before it: "a dentist from Graz"."""
+    if not complements:
+        return False
+    is_origin = preposition == "from" and base not in _COMES_FROM
+    return preposition in _OF_NOUNS or (is_origin and not complements[-1][1].is_name)
+
+
+def _after_places(words: Sequence[Token], index: int) -> int:
+    while index < len(words) and (words[index].lower in ADVERBS or words[index].lower in _PLACES):
+        index += 1
+    return index
+
+
+def _after_times(words: Sequence[Token], index: int) -> int:
+    while index < len(words) and (length := _time_length(words, index)):
+        index += length
+    return index
+
+
+def _time_length(words: Sequence[Token], index: int) -> int:
+    """Return the number of tokens of a time that is no complement: a date, "last June"."""
+    word = words[index]
+    if word.kind == "date":
+        return int(not word.text)
+    if word.kind != "word":
+        return 0
+    if word.lower in _NEAR:
+        return 1
+    following = words[index + 1].lower if index + 1 < len(words) else ""
+    return 2 * (word.lower in _WHICH and following.removesuffix("s") in _UNITS)
+
+
+def _complement_end(words: Sequence[Token], index: int, is_copula: bool) -> int:
+    """Return where a noun phrase ends: at a preposition, a time, or a verb after a name."""
+    stop = index
+    while stop < len(words):
+        word = words[stop]
+        if stop > index and _ends_before(words, stop, is_copula):
+            break
+        if (word.lower in PREPOSITIONS and stop == index) or word.lower in _STOPS:
+            break
+        if _time_length(words, stop) or (word.kind == "date" and stop > index):
+            break
+        stop += 1
+    return stop
+
+
+def _ends_before(words: Sequence[Token], index: int, is_copula: bool) -> bool:
+    word, before = words[index], words[index - 1]
+    if word.lower in PREPOSITIONS and (word.lower != "of" or is_copula):
+        return True
+    if is_copula and is_participial(words, index):
+        return True
+    if before.kind != "name" or before.owns:
+        return False
+    is_new = word.kind == "number" or word.lower in ARTICLES or word.lower in OWNERS
+    return is_new or begins_predicate(words, index)
+
+
+def _gives_more(words: Sequence[Token], index: int) -> bool:
+    """Return whether another noun phrase follows: "paid Anna | 20 euros"."""
+    if index >= len(words):
+        return False
+    word = words[index]
+    return word.kind == "number" or word.lower in ARTICLES or word.lower in OWNERS
+
+
+def _is_doing(noun: Noun, is_copula: bool) -> bool:
+    """Return whether a complement is an unknown verb in -ing: "is networking" is an activity."""
+    return is_copula and noun.text.endswith("ing") and noun.text.islower() and not noun.article
+
+
+def is_participial(words: Sequence[Token], index: int) -> bool:
+    """Return whether "directed by", "based on" or the like is here, a reduced clause."""
+    if index + 1 >= len(words) or words[index + 1].lower not in PREPOSITIONS:
+        return False
+    word = words[index]
+    return word.kind == "word" and (word.lower in _PARTICIPLES or word.lower.endswith("ed"))
+
+
+def _is_clause(words: Sequence[Token], index: int, preposition: str) -> bool:
+    """Return whether a clause begins here: "to study medicine", "meeting Anna"."""
+    if not preposition or index >= len(words):
+        return False
+    word = words[index]
+    form = VERB_FORMS.get(word.lower, ("", ""))[1]
+    following = words[index + 1].lower if index + 1 < len(words) else ""
+    is_object = following in ARTICLES or following in OWNERS
+    if preposition == "to":
+        is_new = is_object and word.kind == "word" and word.lower not in ARTICLES | OWNERS
+        return form == "base" or is_new
+    return form == "ing" or (is_object and word.lower.endswith("ing"))

@@ -1,0 +1,36 @@
+"""Segments of a sentence: its parts between marks and conjunctions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from turngraph.data.memory_graph.extract.sentence_mentions import Token
+
+_ENDS = frozenset(", ; : — – ( ) . ! ? / … । 。".split())
+_JOINS = frozenset(
+    "and but or so yet because while although though when whenever where whereas who which that "
+    "after before unless if since than whose whom nor plus except until then such including".split()
+)
+_QUANTITIES = frozenset("less more fewer".split())
+
+
+def split_segments(words: Sequence[Token]) -> list[tuple[str, list[Token]]]:
+    """Return the segments of a sentence with the mark or conjunction before each."""
+    segments: list[tuple[str, list[Token]]] = [("", [])]
+    for index, word in enumerate(words):
+        is_mark = word.kind == "mark" and word.text in _ENDS
+        is_join = word.kind == "word" and word.lower in _JOINS and not _is_amount(words, index)
+        if not (is_mark or is_join):
+            segments[-1][1].append(word)
+        elif segments[-1][1]:
+            segments.append((word.lower, []))
+        else:
+            segments[-1] = (word.lower, [])
+    return [segment for segment in segments if segment[1]]
+
+
+def _is_amount(words: Sequence[Token], index: int) -> bool:
+    """Return whether "than" here is inside an amount: "less than 80 dollars"."""
+    if words[index].lower != "than" or not 0 < index < len(words) - 1:
+        return False
+    return words[index - 1].lower in _QUANTITIES and words[index + 1].kind == "number"

@@ -1,0 +1,116 @@
+"""What the rules read from single sentences: predicates, complements, names and asides."""
+
+from __future__ import annotations
+
+import pytest
+
+from turngraph.data.memory_graph.extract.rules import RulesExtractor
+from turngraph.data.memory_graph.memory_types import Episode
+
+
+def triplets(text: str, speaker: str | None = None) -> list[str]:
+    """Return triplets as "subject | relation | object", "?" in front of a hypothesis."""
+    found = RulesExtractor().extract([Episode(text, "2024-05-08", speaker=speaker)])[0]
+    return [
+        "? " * t.hypothesis + " | ".join((t.subject, t.relation, t.object)) for t in found.triplets
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("Bob will visit Oslo.", ["? Bob | will visit | Oslo"]),
+        ("Bob will not visit Oslo.", ["? Bob | will not visit | Oslo"]),
+        ("Bob never will visit Oslo.", ["? Bob | will not visit | Oslo"]),
+        ("Bob can't play chess.", ["? Bob | can not play | chess"]),
+        ("Bob can play chess.", ["Bob | can play | chess"]),
+        ("The game will be moved to Oslo.", []),
+        ("Finale will be moved to Oslo.", ["? Finale | will be moved to | Oslo"]),
+    ],
+)
+def test_modal_verbs_keep_their_negation(text: str, wanted: list[str]) -> None:
+    assert triplets(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("Tom sold his bike to Lena for 200 euros.",
+         ["Tom | sold | Tom's bike", "Tom | sold to | Lena", "Tom | sold for | 200 euros"]),
+        ("Tom moved the shop from Rome to Oslo in 2010.",
+         ["Tom | moved | shop", "Tom | moved from | Rome", "Tom | moved to | Oslo"]),
+        ("Tom met the king of Norway in Oslo.",
+         ["Tom | met | king of Norway", "Tom | met in | Oslo"]),
+        ("Viktor sold the yacht to a dentist from Graz.",
+         ["Viktor | sold | yacht", "Viktor | sold to | dentist"]),
+        ("Eva visited Rome last June.", ["Eva | visited | Rome"]),
+        ("Eva visits Rome every August.", ["Eva | visits | Rome"]),
+        ("Milo paid Anna 20 euros.", ["Milo | paid | 20 euros"]),
+        ("Bob lives next to the park.", ["Bob | lives next to | park"]),
+        ("Bob is afraid of water.", ["Bob | is afraid of | water"]),
+        ("Bob is a member of the club.", ["Bob | is a | member of club"]),
+        ("Bob joined Solera instead of Kredo.", ["Bob | joined | Solera"]),
+        ("Titanic costs less than 80 dollars.", ["Titanic | costs | less than 80 dollars"]),
+        ("The launch was postponed to 3 June 2024.", ["launch | was postponed to | 3 June 2024"]),
+        ("The launch was postponed until 3 June 2024.",
+         ["launch | was postponed until | 3 June 2024"]),
+        ("Team Raven beat Team Otter.", ["Team Raven | beat | Team Otter"]),
+        ("Bob gave her brother a watch.", []),
+    ],
+)  # fmt: skip
+def test_complements(text: str, wanted: list[str]) -> None:
+    assert triplets(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("Karin, the CEO of Fjordtech, lives in Oslo.",
+         ["Karin | lives in | Oslo", "Karin | is the CEO of | Fjordtech"]),
+        ("Solera's chairman, Viktor Lang, lives in Basel.",
+         ["Viktor Lang | lives in | Basel", "Solera | has chairman | Viktor Lang"]),
+        ("Nordlys acquired Kredo, a small bank, for 4 euros in 2017.",
+         ["Nordlys | acquired | Kredo", "Nordlys | acquired for | 4 euros",
+          "Kredo | is a | small bank"]),
+        ("Ines Duarte, born in Faro, is a pilot.",
+         ["Ines Duarte | is a | pilot", "Ines Duarte | was born in | Faro"]),
+        ("Brae Castle, which dates from 1340, belongs to Bob.", ["Brae Castle | belongs to | Bob"]),
+        ("Anna met a man from Oslo, who owns a boat.", ["Anna | met | man"]),
+        ("Anna works with Bob, who owns a boat.", ["Anna | works with | Bob", "Bob | owns | boat"]),
+    ],
+)  # fmt: skip
+def test_asides(text: str, wanted: list[str]) -> None:
+    assert triplets(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("Marta Kowalska is a nurse. Marta lives in Gdansk.",
+         ["Marta Kowalska | is a | nurse", "Marta Kowalska | lives in | Gdansk"]),
+        ("Marta Kowalska met Marta Nowak. Marta lives in Gdansk.",
+         ["Marta Kowalska | met | Marta Nowak", "Marta | lives in | Gdansk"]),
+        ("Oslo University owns a park. Oslo has a zoo.",
+         ["Oslo University | owns | park", "Oslo | has | zoo"]),
+        ("Karin founded Fjordtech. She lives in Oslo.",
+         ["Karin | founded | Fjordtech", "Karin | lives in | Oslo"]),
+        ("Karin met Ida. She lives in Oslo.", ["Karin | met | Ida"]),
+        ("Aino used to be a baker, now she is a pilot.",
+         ["Aino | used to be a | baker", "Aino | is a | pilot"]),
+        ("Although he grew up in Lyon, Marc speaks Catalan.",
+         ["Marc | grew up in | Lyon", "Marc | speaks | Catalan"]),
+        ("My cat is called Pixel.", ["my cat | is called | Pixel"]),
+    ],
+)  # fmt: skip
+def test_names_and_pronouns(text: str, wanted: list[str]) -> None:
+    assert triplets(text) == wanted
+
+
+def test_a_described_thing_is_no_subject_where_the_text_names_its_topic() -> None:
+    assert triplets("The company employs 450 people.") == ["company | employs | 450 people"]
+    assert triplets("Solera\nThe company employs 450 people in all of its plants.") == []
+
+
+def test_impressions_of_things_are_no_facts() -> None:
+    assert triplets("The event was awesome. The sign was a joke.", speaker="Mel") == []
+    assert triplets("The shop is closed.") == ["shop | is | closed"]

@@ -1,0 +1,61 @@
+"""Table of sentences: what holds, from when, until when, and as of which moments asking finds it.
+
+An event ("was founded") is a fact from its time on, for good; a state ("lived", "was the mayor")
+holds at the time that its sentence gives.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import Fact
+from turngraph.data.memory_graph.recall.word_vectors import word_vectors
+from turngraph.data.memory_graph.upkeep.show import history, show
+
+Row = dict[str, Any]
+ROWS: list[Row] = [
+    json.loads(line)
+    for line in (Path(__file__).parent / "when_facts_hold.jsonl").read_text("utf-8").splitlines()
+]
+by_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['said'][-1][1]} {row['fact']}")
+
+
+def remember(graph: MemoryGraph, row: Row) -> None:
+    for time, text in row["said"]:
+        graph.remember(text, time=time)
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Iterator[MemoryGraph]:
+    with MemoryGraph.open(tmp_path / "memory.db", word_vectors) as graph:
+        graph.store.db.execute("PRAGMA synchronous = OFF")  # no power cut is tested here
+        yield graph
+
+
+def stated(facts: tuple[Fact, ...] | list[Fact]) -> dict[str, Fact]:
+    return {" ".join(fact.ends): fact for fact in facts if fact.ends}
+
+
+@by_row
+def test_a_fact_holds_when_its_sentence_says(graph: MemoryGraph, row: Row) -> None:
+    remember(graph, row)
+    said = row["fact"]
+    fact = stated(history(graph.store, row["of"]))[said]
+    assert (fact.valid_from, fact.valid_to) == (row["from"], row["until"])
+    holds_now = row["until"] is None
+    assert (said in stated(show(graph.store, row["of"]).facts)) == holds_now
+    assert (said in stated(graph.ask(said).facts)) == holds_now
+    for as_of in row["found"]:
+        assert said in stated(graph.ask(said, as_of=as_of).facts), as_of
+    for as_of in row["missing"]:
+        assert said not in stated(graph.ask(said, as_of=as_of).facts), as_of
+
+
+def test_the_table_has_sixty_rows() -> None:
+    assert len(ROWS) >= 60
