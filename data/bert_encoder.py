@@ -160,7 +160,8 @@ class BertEncoder:
         scores = queries @ keys.swapaxes(2, 3) / np.float32(np.sqrt(width / self.num_heads))
         scores = np.exp(scores - scores.max(axis=-1, keepdims=True))  # B H L L
         scores /= scores.sum(axis=-1, keepdims=True)
-        return (scores @ values).transpose(0, 2, 1, 3).reshape(size, length, width)
+        mixed: np.ndarray = (scores @ values).transpose(0, 2, 1, 3)  # B L H D/H
+        return mixed.reshape(size, length, width)
 
     def _linear(self, states: np.ndarray, prefix: str) -> np.ndarray:
         product: np.ndarray = states @ self.weights[f"{prefix}weight"].T
@@ -177,4 +178,5 @@ def _gelu(values: np.ndarray) -> np.ndarray:
     from scipy.special import erf
 
     part: np.ndarray = erf(values * np.float32(0.5**0.5))
-    return values * np.float32(0.5) * (1 + part)
+    activated: np.ndarray = values * np.float32(0.5) * (1 + part)
+    return activated
