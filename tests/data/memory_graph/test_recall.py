@@ -264,11 +264,11 @@ def test_no_remembered_text_is_logged(graph: MemoryGraph, caplog) -> None:
 def test_a_question_without_a_known_name_is_answered_by_similarity(tmp_path: Path) -> None:
     """Nothing that is not similar enough is found."""
     with MemoryGraph.open(tmp_path / "my.db", word_vectors) as graph:
-        graph.remember("The bridge was opened by the queen. The release is in December.")
+        graph.remember("There a queen opened some bridge. We hope for the release soon.")
         found = graph.ask("who opened a bridge")
         assert found.by_similarity
         assert "opened" in found.facts[0].text
-        assert graph.ask("when is the release").facts[0].text == "The release is in December."
+        assert graph.ask("when is the release").facts[0].text == "We hope for the release soon."
         assert graph.ask("is it tasty").no_answer
         strict = RecallSettings(by_similarity=False)
         assert graph.ask("who opened a bridge", settings=strict).no_answer
