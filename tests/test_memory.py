@@ -262,15 +262,18 @@ def test_what_is_no_turn_is_not_listed_as_one(folder: Path, capsys: Any) -> None
 @pytest.mark.parametrize(
     ("question", "answer"),
     [
-        ("Who opened the bridge?", "The bridge was opened by the queen."),
-        ("When is the release?", "The release is on Friday."),
+        ("Who opened the bridge?", "There a queen opened some bridge."),
+        ("When is the release?", "We hope for the release on Friday."),
     ],
 )
 def test_a_question_without_a_name_is_answered_by_similarity_and_says_so(
     folder: Path, capsys: Any, caplog: pytest.LogCaptureFixture, question: str, answer: str
 ) -> None:
     """With the sentence encoder, as a user asks."""
-    text = "The bridge was opened by the queen.\n\nThe release is on Friday.\n\nBen sells maps."
+    text = (
+        "There a queen opened some bridge.\n\nWe hope for the release on Friday.\n\n"
+        "Ben sells maps.\n\nThe harbour was opened by the king."
+    )
     (folder / "notes.txt").write_text(text, encoding="utf-8")
     run(capsys, "remember", folder, "--input", folder / "notes.txt")
     with caplog.at_level(logging.INFO):
@@ -280,6 +283,7 @@ def test_a_question_without_a_name_is_answered_by_similarity_and_says_so(
     caplog.clear()
     with caplog.at_level(logging.INFO):
         assert "Ben sells maps" in run(capsys, "ask", folder, "What does Ben sell?")
+        assert "harbour was opened by king" in run(capsys, "ask", folder, "Who opened the harbour?")
     assert "by similarity" not in caplog.text
 
 

@@ -292,9 +292,14 @@ def test_a_dry_run_says_what_a_run_needs_and_writes_nothing(
 
 
 def test_what_takes_long_says_what_it_does(
-    tiny_data: Path, tiny_folder: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tiny_data: Path,
+    tiny_folder: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Standard error is no terminal here: each bar is a line at its start and one at its end."""
+    monkeypatch.setenv("TURNGRAPH_CACHE", str(tmp_path / "cache"))  # no examples are there yet
     changes = {"training__max_steps": 30, "training__num_epochs": 9}
     argv = options(tiny_folder, tiny_data, tmp_path / "out", **changes)
     with caplog.at_level(logging.INFO):

@@ -292,6 +292,7 @@ def test_the_log_is_the_same_but_says_hit_or_miss(
         with caplog.at_level(logging.INFO):
             load(builder, data)
         said.append([r.message for r in caplog.records if r.levelno == logging.INFO])
+        said[-1] = [line for line in said[-1] if not line.startswith("graphs of")]  # of a build
     assert said[0][:-1] == said[1][:-1]
     assert any("E_t holds the answer of" in line for line in said[0])
     assert any("graphs: mean" in line for line in said[0])

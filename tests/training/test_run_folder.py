@@ -274,7 +274,7 @@ def test_another_number_of_processes_is_told_and_draws_its_own_numbers(
     torch.manual_seed(8)
     load_resumable(saved / "last", progress, model, optimizer, accelerator)
     assert torch.rand(3).tolist() == wanted
-    assert "resumed with 1 process(es) a run of 3" in caplog.text
+    assert "resumed a run of 3 process(es) with 1" in caplog.text
     assert progress.num_processes == 1
 
 
@@ -290,16 +290,19 @@ def test_another_base_model_is_refused_before_anything_is_loaded(
 
 
 def test_starting_afresh_removes_checkpoints_and_logs_and_nothing_else(tmp_path: Path) -> None:
-    for name in ("best", "last", "step_00000004", "step_00000006", "tensorboard"):
+    for name in ("best", "last", "step_00000004", "step_00000006"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "file").touch()
-    for name in (".best-abc", "answers", ".step_00000002-gone"):
+        (tmp_path / name / "manifest.json").touch()
+    for name in (".best-abc", "answers", ".step_00000002-gone", "step_mine", "tensorboard"):
         (tmp_path / name).mkdir()
+    (tmp_path / "tensorboard" / "events.out.tfevents.1").touch()
+    (tmp_path / "step_mine" / "notes").touch()
     for name in ("log.jsonl", "answers.jsonl", ".lock"):
         (tmp_path / name).touch()
     start_afresh(tmp_path)
     left = sorted(path.name for path in tmp_path.iterdir())
-    assert left == [".lock", "answers", "answers.jsonl"]
+    assert left == [".lock", "answers", "answers.jsonl", "step_mine", "tensorboard"]
+    assert not list((tmp_path / "tensorboard").iterdir())
     start_afresh(tmp_path)  # nothing is there: as well
     start_afresh(tmp_path / "nowhere")
 
