@@ -12,7 +12,7 @@ import secrets
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -23,8 +23,14 @@ NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 @contextmanager
+def unnoted(partial: Path) -> Iterator[None]:
+    """Keep no note of a partial file."""
+    yield
+
+
+@contextmanager
 def whole_file(
-    path: str | Path, private: bool = False, noting: Noting = nullcontext
+    path: str | Path, private: bool = False, noting: Noting = unnoted
 ) -> Iterator[IO[str]]:
     """Open a text file for writing that appears under its name only when it is complete.
 

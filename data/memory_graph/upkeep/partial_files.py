@@ -12,10 +12,12 @@ import fcntl
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from turngraph.data.outputs import Noting, unnoted
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.record.store import Store
@@ -28,9 +30,9 @@ ENDINGS = ("", "-journal", "-wal", "-shm")
 """A partial database, and what SQLite keeps beside it."""
 
 
-def noting(store: Store) -> Callable[[Path], AbstractContextManager[None]]:
+def noting(store: Store) -> Noting:
     """Return what keeps a note of a partial file while it is written from a graph."""
-    return nullcontext if store.in_memory else functools.partial(noted, store.derived)
+    return unnoted if store.in_memory else functools.partial(noted, store.derived)
 
 
 @contextmanager
