@@ -13,6 +13,7 @@ from turngraph.data.memory_graph.record.ingest import BATCH, Remembered, remembe
 from turngraph.data.memory_graph.record.store import WAIT_SECONDS, Store
 from turngraph.data.memory_graph.upkeep import edit, journal
 from turngraph.data.memory_graph.upkeep.forget import Forgotten, forget, other_mentions
+from turngraph.data.memory_graph.upkeep.partial_files import remove_left
 from turngraph.data.memory_graph.upkeep.purge import finish
 from turngraph.data.memory_graph.upkeep.show import Shown, Turn, history, show, turns
 
@@ -65,6 +66,7 @@ class MemoryGraph:
             extractor = EnglishRules()
         store = Store(path, read_only=read_only, wait=wait)
         if not read_only:
+            remove_left(store.derived)
             finish(store)
         return cls(store, extractor, embed)
 

@@ -74,13 +74,24 @@ class Store:
         if not self.in_memory:
             _prepare_file(self.path, read_only)
         with self.clear_errors():
-            self.db = self._connect()
-            try:
-                self._set_pragmas()
-                self._check_schema()
-            except BaseException:
+            while not self._opened():
+                pass
+
+    def _opened(self) -> bool:
+        """Open the file; return False if ``restore`` has replaced it while this waited for it."""
+        before = None if self.in_memory else os.stat(self.path)
+        self.db = self._connect()
+        try:
+            self._set_pragmas()
+            self.db.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # waits
+            if before is not None and not os.path.samestat(before, os.stat(self.path)):
                 self.db.close()
-                raise
+                return False
+            self._check_schema()
+        except BaseException:
+            self.db.close()
+            raise
+        return True
 
     def _connect(self) -> sqlite3.Connection:
         uri = f"{self.path.resolve().as_uri()}?mode={'ro' if self.read_only else 'rw'}"

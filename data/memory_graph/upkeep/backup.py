@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tqdm import tqdm
+
+from turngraph.data.memory_graph.record.schema import APPLICATION_ID
+from turngraph.data.memory_graph.upkeep.partial_files import (
+    ENDINGS,
+    noted,
+    noting,
+    remove_left,
+    remove_partial,
+)
+from turngraph.data.outputs import Noting, partial_of
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.record.store import Store
 
 STEP_PAGES = 4096
 """Pages between two updates of the progress bar: 16 MiB at SQLite's usual page size."""
+UNREADABLE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def backup(store: Store, path: str | Path) -> None:
@@ -35,20 +47,28 @@ def backup(store: Store, path: str | Path) -> None:
     path = Path(path)
     if os.path.lexists(path):
         raise ValueError(f"{path}: already there; a backup overwrites nothing")
-    partial = path.with_name(f".{path.name}.partial{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _copy(store, partial)
-        shutil.copymode(store.path, partial)
-        _to_disk(partial)
-        os.replace(partial, path)
-        _to_disk(path.parent)
+        with _partial(path, noting(store)) as partial:
+            _copy(store, partial)
+            shutil.copymode(store.path, partial)
+            _to_disk(partial)
+            os.replace(partial, path)
+            _to_disk(path.parent)
     except (OSError, sqlite3.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise ValueError(f"{path}: the backup cannot be written: {reason}") from None
-    finally:
-        for name in (partial, Path(f"{partial}-journal"), Path(f"{partial}-wal")):
-            name.unlink(missing_ok=True)
+
+
+@contextmanager
+def _partial(path: Path, noting: Noting) -> Iterator[Path]:
+    """Yield the name of a partial file, and remove what is left of it."""
+    partial = partial_of(path)
+    with noting(partial):
+        try:
+            yield partial
+        finally:
+            remove_partial(partial)
 
 
 def _copy(store: Store, target: Path) -> None:
@@ -72,7 +92,7 @@ def restore(backup: str | Path, path: str | Path) -> None:
     """Replace a memory graph by a backup, or create it.
 
     The backup is copied, brought to this version's schema and checked before anything is replaced.
-    The graph's -wal goes first, as it belongs to the old state.
+    If the process is killed, the old graph or the new one is there, whole.
 
     Args:
         backup: of a memory graph; it is not changed.
@@ -84,29 +104,51 @@ def restore(backup: str | Path, path: str | Path) -> None:
     """
     source, named = Path(backup), Path(path)
     path = Path(os.path.realpath(named))  # a link stays; SQLite keeps -wal beside what it leads to
-    if not source.is_file():
-        raise ValueError(f"{source}: no such backup")
-    if path.exists() and source.samefile(path):
-        raise ValueError(f"{source}: the graph itself, not a backup of it")
-    partial = path.with_name(f".{path.name}.partial{os.getpid()}")
+    derived = named.with_name(f"{named.name}.derived")
     try:
+        _refuse(source, path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        _copy_checked(source, partial)
-        if path.exists() and path.stat().st_size:  # an empty file is a new graph, its owner's
-            shutil.copymode(path, partial)
-        _to_disk(partial)
-        with _alone(path):
-            for ending in ("-wal", "-shm"):
-                Path(f"{path}{ending}").unlink(missing_ok=True)
-            os.replace(partial, path)
-            _to_disk(path.parent)
-        shutil.rmtree(named.with_name(f"{named.name}.derived"), ignore_errors=True)
+        remove_left(derived)
+        with _partial(path, functools.partial(noted, derived)) as partial:
+            _copy_checked(source, partial)
+            if path.exists() and path.stat().st_size:  # an empty file is a new graph, its owner's
+                shutil.copymode(path, partial)
+            _to_disk(partial)
+            _replace(path, partial)
+        shutil.rmtree(derived, ignore_errors=True)
     except (OSError, sqlite3.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise ValueError(f"{path}: cannot be restored: {reason}") from None
     finally:
-        for ending in ("", "-journal", "-wal", "-shm"):
-            Path(f"{partial}{ending}").unlink(missing_ok=True)
+        if not path.exists():
+            with suppress(OSError):  # holds files
+                derived.rmdir()
+
+
+def _refuse(source: Path, path: Path) -> None:
+    if source.is_dir():
+        raise ValueError(f"{source}: a folder, not a backup")
+    if not source.is_file():
+        raise ValueError(f"{source}: no such backup")
+    if path.is_dir():
+        raise ValueError(f"{path}: a folder, not a memory graph")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path}: no file, which could be replaced")
+    if path.exists() and source.samefile(path):
+        raise ValueError(f"{source}: the graph itself, not a backup of it")
+
+
+def _replace(path: Path, partial: Path) -> None:
+    """Replace a graph that no other process has open.
+
+    What SQLite keeps beside the old graph would be taken for the new one's.
+    """
+    with _alone(path):
+        for ending in ENDINGS[1:]:
+            Path(f"{path}{ending}").unlink(missing_ok=True)
+        _to_disk(path.parent)
+        os.replace(partial, path)
+        _to_disk(path.parent)
 
 
 def _copy_checked(source: Path, target: Path) -> None:
@@ -122,10 +164,14 @@ def _copy_checked(source: Path, target: Path) -> None:
             closing(sqlite3.connect(target, isolation_level=None)) as copy,
         ):
             old.backup(copy)
+            if copy.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+                raise ValueError(f"{source}: not a memory graph")  # an empty one would become one
         with Store(target) as store:
             problems = check(store)
             store.db.execute("PRAGMA journal_mode = DELETE")
-    except sqlite3.DatabaseError:
+    except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF not in UNREADABLE:
+            raise
         raise ValueError(f"{source}: damaged, or not a memory graph") from None
     except ValueError as error:
         raise ValueError(str(error).replace(str(target), str(source))) from None
@@ -135,7 +181,7 @@ def _copy_checked(source: Path, target: Path) -> None:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Keep other processes out of a graph's file.
+    """Keep other processes out of a graph's file, which is whole without its -wal inside.
 
     Raises:
         ValueError: another process has it open.
@@ -145,10 +191,16 @@ def _alone(path: Path) -> Iterator[None]:
             db.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
             db.execute("BEGIN EXCLUSIVE")
             db.execute("COMMIT")
+            # merges the -wal: a kill before the replacement then loses nothing of the old graph,
+            # and closing it after that deletes no -wal, which would be the new graph's
+            db.execute("PRAGMA journal_mode = DELETE").fetchall()
+            db.execute("BEGIN EXCLUSIVE")
         except sqlite3.DatabaseError as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise ValueError(f"{path}: open in another process; close it there") from None
+            if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+                raise  # the -wal is not merged
             # damaged: that is what a backup is for
         yield
 

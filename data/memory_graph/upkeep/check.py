@@ -25,6 +25,7 @@ from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import start
 from turngraph.data.memory_graph.upkeep import purge
 from turngraph.data.memory_graph.upkeep.integrity import SHOWN, Problem, broken_rules
+from turngraph.data.memory_graph.upkeep.partial_files import NOTE
 from turngraph.data.memory_graph.upkeep.salvage import what_can_be_saved
 
 KEPT = (LOCK, purge.LOCK)
@@ -209,5 +210,5 @@ def rebuild(store: Store) -> None:
         for path in store.derived.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
-            elif path.name not in KEPT:
+            elif path.name not in KEPT and not NOTE.fullmatch(path.name):
                 path.unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from xml.sax.xmlreader import AttributesImpl
 from tqdm import tqdm
 
 from turngraph.data.memory_graph.memory_types import EDGE_TYPES, NODE_TYPES
+from turngraph.data.memory_graph.upkeep.partial_files import noting
 from turngraph.data.outputs import whole_file
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def export_graphml(store: Store, path: str | Path) -> int:
     Raises:
         ValueError: the file cannot be written; no partial file is left.
     """
-    with store.reading(), whole_file(path, private=True) as file:
+    with store.reading(), whole_file(path, True, noting(store)) as file:
         xml = XMLGenerator(cast(TextIOBase, file), encoding="utf-8", short_empty_elements=True)
         xml.startDocument()
         _start(xml, "graphml", {"xmlns": "http://graphml.graphdrawing.org/xmlns"})

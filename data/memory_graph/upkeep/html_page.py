@@ -24,6 +24,7 @@ import numpy as np
 from turngraph.data.memory_graph.memory_types import edge_key, node_key
 from turngraph.data.memory_graph.times import start
 from turngraph.data.memory_graph.upkeep.layout import layout
+from turngraph.data.memory_graph.upkeep.partial_files import noting
 from turngraph.data.outputs import whole_file
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def export_html(store: Store, path: str | Path, max_nodes: int = MAX_NODES) -> t
     Raises:
         ValueError: the file cannot be written; no partial file is left.
     """
-    with store.reading(), whole_file(path, private=True) as file:
+    with store.reading(), whole_file(path, True, noting(store)) as file:
         graph = page_data(store.db, store.path.name, max_nodes)
         file.write(page(graph))
     return len(graph["nodes"]), graph["total"]

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from tqdm import tqdm
 from turngraph.data.jsonlines import dump
 from turngraph.data.memory_graph.memory_types import EPISODIC
 from turngraph.data.memory_graph.upkeep.pages import rows
+from turngraph.data.memory_graph.upkeep.partial_files import noted
 from turngraph.data.outputs import whole_file
 
 COMMAND = "turngraph memory export --db {db} --damaged FILE"
@@ -58,7 +60,8 @@ def salvage(path: str | Path, output: str | Path) -> Saved:
     Raises:
         ValueError: no episode can be read, or the output cannot be written.
     """
-    with _damaged(path) as db, whole_file(output, private=True) as file:
+    notes = partial(noted, Path(f"{path}.derived"))
+    with _damaged(path) as db, whole_file(output, True, notes) as file:
         episodes = 0
         for line in _episodes(db, path):
             file.write(dump(line) + "\n")

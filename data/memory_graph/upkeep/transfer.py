@@ -24,6 +24,7 @@ from turngraph.data.memory_graph.names import text_hash, well_formed
 from turngraph.data.memory_graph.record.facts import index_everything
 from turngraph.data.memory_graph.times import start
 from turngraph.data.memory_graph.upkeep.integrity import broken_rules
+from turngraph.data.memory_graph.upkeep.partial_files import noting
 from turngraph.data.outputs import whole_file
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def export_jsonl(store: Store, path: str | Path) -> int:
     Raises:
         ValueError: the file cannot be written; no partial file is left.
     """
-    with store.reading(), whole_file(path, private=True) as file:
+    with store.reading(), whole_file(path, True, noting(store)) as file:
         file.write(dump(HEADER) + "\n")
         lines = 1
         for line in tqdm(_lines(store.db), desc="export", unit="line", delay=2, leave=False):

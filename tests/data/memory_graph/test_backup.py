@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 
 from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.upkeep import backup as module
+from turngraph.data.memory_graph.upkeep.partial_files import noted
 from turngraph.memory import main
 from turngraph.tests.data.memory_graph.small_graphs import exported, small_graph
+from turngraph.tests.waiting import wait_until
 
 
 def test_a_backup_is_the_graph_as_it_was(tmp_path: Path) -> None:
@@ -167,3 +173,201 @@ def test_a_damaged_backup_replaces_nothing(tmp_path: Path) -> None:
             module.restore(tmp_path / name, path)
         assert content(path, tmp_path) == before
     assert not list(tmp_path.glob(".*partial*"))
+
+
+WRITERS = {
+    "backup": """
+from turngraph.data.memory_graph.upkeep import backup as module
+class Bar(module.tqdm):
+    def update(self, n=1):
+        signal.pause()
+module.STEP_PAGES, module.tqdm = 1, Bar
+write = graph.backup
+""",
+    "export": """
+from turngraph.data.memory_graph.upkeep import transfer as module
+module._lines = lambda db: iter(signal.pause, 0)
+write = functools.partial(module.export_jsonl, graph.store)
+""",
+}
+"""Code that writes a copy of a graph and stops in the middle."""
+
+
+def partial_files(folder: Path) -> list[Path]:
+    return list(folder.glob(".*partial*"))
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_partial_copy_goes_with_its_process(tmp_path: Path, kind: str) -> None:
+    """The next opening removes the copy of a killed process, and never that of a living one."""
+    path, out = tmp_path / "my.db", tmp_path / "out"
+    small_graph(path).close()
+    code = f"""
+import functools, signal
+from turngraph.data.memory_graph.graph import MemoryGraph
+graph = MemoryGraph.open({str(path)!r}, read_only=True)
+{WRITERS[kind]}
+write({str(out / "copy")!r})
+"""
+    child = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        wait_until(lambda: bool(partial_files(out)), child)
+        with MemoryGraph.open(path) as graph:
+            main(["check", "--db", str(path), "--rebuild"])
+            graph.remember("Carl lives in Rome.")
+        MemoryGraph.open(path).close()
+        assert partial_files(out)
+    finally:
+        child.kill()
+        child.wait()
+    MemoryGraph.open(path, read_only=True).close()
+    assert partial_files(out)
+    MemoryGraph.open(path).close()
+    assert list(out.iterdir()) == []
+    assert list((tmp_path / "my.db.derived").glob("partial-*")) == []
+
+
+def test_a_forged_note_deletes_nothing_else(tmp_path: Path) -> None:
+    path, derived = tmp_path / "my.db", tmp_path / "my.db.derived"
+    with small_graph(path) as graph:
+        graph.backup(tmp_path / "copy.db")
+    derived.mkdir(exist_ok=True)
+    (tmp_path / ".0123abcd.partial").mkdir()
+    (tmp_path / "mine").write_text("mine")
+    (derived / "note").write_bytes(os.fsencode(tmp_path))
+    folder = os.fsencode(tmp_path)
+    for number, text in enumerate((b"mine", b"", b"/mine\0", folder, folder + b"/mine", b"\xff")):
+        (derived / f"partial-{number:08x}").write_bytes(text)
+    (derived / "partial-0123abcd").write_bytes(folder)
+    (derived / "partial-abcdabcd").symlink_to(tmp_path / "mine")
+    (derived / "partial-abcdabce").mkdir()
+    before = sorted(tmp_path.iterdir())
+    MemoryGraph.open(path).close()
+    assert sorted(tmp_path.iterdir()) == before
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_a_note_waits_for_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    """As a disk that is plugged in again."""
+    (tmp_path / "disk").mkdir()
+    path, partial = tmp_path / "my.db", tmp_path / "disk" / ".0123abcd.partial"
+    small_graph(path).close()
+    with noted(tmp_path / "my.db.derived", partial):
+        partial.write_text("Anna")
+        kept = (tmp_path / "my.db.derived" / "partial-0123abcd").read_bytes()
+    (tmp_path / "my.db.derived" / "partial-0123abcd").write_bytes(kept)
+    (tmp_path / "disk").rename(tmp_path / "away")
+    MemoryGraph.open(path).close()
+    (tmp_path / "away").rename(tmp_path / "disk")
+    MemoryGraph.open(path).close()
+    assert not partial.exists()
+
+
+@pytest.mark.parametrize("point", ["shutil.copymode", "os.replace", "shutil.rmtree"])
+def test_a_restoration_that_is_killed(tmp_path: Path, point: str) -> None:
+    """The old graph, with what its -wal has, or the new one is there, never a mixture."""
+    path = tmp_path / "my.db"
+    with small_graph(path) as graph:
+        graph.backup(tmp_path / "copy.db")
+    new = content(tmp_path / "copy.db", tmp_path)
+    code = f"""
+import os, shutil, signal, sys
+from pathlib import Path
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.upkeep.backup import restore
+if sys.argv[1] == "write":
+    graph = MemoryGraph.open({str(path)!r})
+    graph.remember("Carl lives in Rome.")
+    os._exit(0)
+{point} = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+restore({str(tmp_path / "copy.db")!r}, {str(path)!r})
+"""
+    subprocess.run([sys.executable, "-c", code, "write"], check=True)
+    for ending in ("", "-wal"):
+        shutil.copy(f"{path}{ending}", tmp_path / f"old.db{ending}")
+    old = content(tmp_path / "old.db", tmp_path)
+    assert old != new
+    killed = subprocess.run([sys.executable, "-c", code, "restore"], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert content(path, tmp_path) == (new if point == "shutil.rmtree" else old)
+    assert partial_files(tmp_path) == []
+
+
+def test_what_sqlite_left_of_a_lost_graph_is_not_read(tmp_path: Path) -> None:
+    """A -journal or a -wal without its database would be taken for the new one's."""
+    with small_graph(tmp_path / "my.db") as graph:
+        graph.backup(tmp_path / "copy.db")
+        graph.remember("Carl lives in Rome.")
+        for ending in ("-wal", "-shm"):
+            shutil.copy(f"{tmp_path / 'my.db'}{ending}", f"{tmp_path / 'lost.db'}{ending}")
+    db = sqlite3.connect(tmp_path / "copy.db", isolation_level=None)
+    for sql in ("PRAGMA cache_size = 1", "BEGIN", "UPDATE nodes SET text = zeroblob(9999)"):
+        db.execute(sql)
+    shutil.copy(tmp_path / "copy.db-journal", tmp_path / "lost.db-journal")
+    db.execute("ROLLBACK")
+    db.close()
+    module.restore(tmp_path / "copy.db", tmp_path / "lost.db")
+    assert not list(tmp_path.glob("lost.db-*"))
+    assert content(tmp_path / "lost.db", tmp_path) == content(tmp_path / "copy.db", tmp_path)
+
+
+def test_what_is_no_backup_replaces_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "my.db"
+    small_graph(path).close()
+    before = content(path, tmp_path)
+    (tmp_path / "empty.db").touch()
+    (tmp_path / "folder.db").mkdir()
+    (tmp_path / "link.db").symlink_to("my.db")
+    (tmp_path / "hard.db").hardlink_to(path)
+    with sqlite3.connect(tmp_path / "bare.db", isolation_level=None) as db:
+        db.execute("VACUUM")  # a page without tables
+    for name in ("empty.db", "bare.db", "folder.db", "link.db", "hard.db"):
+        with pytest.raises(ValueError, match=name.replace(".", r"\.")):
+            module.restore(tmp_path / name, path)
+        with pytest.raises(ValueError, match=r"no(t a memory graph|t a backup| file)|itself"):
+            module.restore(tmp_path / name, path)
+        assert content(path, tmp_path) == before
+    with pytest.raises(ValueError, match=r"folder\.db: a folder, not a memory graph"):
+        module.restore(path, tmp_path / "folder.db")
+    with pytest.raises(ValueError, match=r"empty\.db: not a memory graph"):
+        module.restore(tmp_path / "empty.db", tmp_path / "new.db")
+    assert not list(tmp_path.glob("new.db*"))
+
+
+def test_a_backup_of_an_older_schema_is_restored(tmp_path: Path) -> None:
+    with tarfile.open(Path(__file__).parent / "fixtures" / "old_graph.tar.xz") as tar:
+        tar.extractall(tmp_path / "old", filter="data")
+    source, path = tmp_path / "old" / "my.db", tmp_path / "my.db"
+    small_graph(path).close()
+    before = source.read_bytes()
+    module.restore(source, path)
+    assert source.read_bytes() == before
+    with MemoryGraph.open(path, read_only=True) as graph:
+        assert graph.check() == []
+        assert graph.stats().nodes["episodic"]
+
+
+def test_an_opening_waits_for_a_restoration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has opened the old file meanwhile opens the new one."""
+    path = tmp_path / "my.db"
+    with small_graph(path) as graph:
+        graph.backup(tmp_path / "copy.db")
+        graph.remember("Carl lives in Rome.")
+    connect, opened = Store._connect, []
+
+    def late(store: Store) -> sqlite3.Connection:
+        db = connect(store)
+        if store.path == path and not opened:
+            opened.append(True)
+            module.restore(tmp_path / "copy.db", path)
+        return db
+
+    monkeypatch.setattr(Store, "_connect", late)
+    with MemoryGraph.open(path) as graph:
+        assert graph.stats().nodes["episodic"] == 5
+        graph.remember("Carl lives in Oslo.")
+    with MemoryGraph.open(path) as graph:
+        assert graph.stats().nodes["episodic"] == 6
+        assert graph.check() == []
