@@ -1,25 +1,40 @@
-"""Shows the progress of what takes longer than a few seconds: a bar, or two lines in a log."""
+"""Shows the progress of what takes longer than a few seconds: a bar, or lines in a log."""
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from tqdm import tqdm
 
 logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
+LOG_INTERVAL = 60.0
+"""Seconds between two lines in a log."""
+
+
+class _LogLines(io.TextIOBase):
+    """Stream that logs what a progress bar writes."""
+
+    def write(self, text: str) -> int:
+        if line := text.strip():
+            logger.info("%s", line)
+        return len(text)
 
 
 @contextmanager
 def progress(
     total: int, desc: str, unit: str, *, initial: int = 0, shown: bool = True, delay: float = 0
 ) -> Iterator[tqdm[Any]]:
-    """Show a progress bar; where standard error is no terminal, log a line at start and end.
+    """Show a progress bar; where standard error is no terminal, log lines in place of it.
+
+    These come at the start, once a minute, and at the end.
 
     Args:
         total: steps of the whole.
@@ -33,15 +48,20 @@ def progress(
     in_log, began = shown and not on_terminal, time.monotonic()
     if in_log:
         logger.info("%s: %d %s", desc, total - initial, unit)
-    with tqdm(
-        total=total,
-        initial=initial,
-        desc=desc,
-        unit=f" {unit}",
-        delay=delay,
-        disable=not (shown and on_terminal),
-    ) as bar:
-        yield bar
+    bar = partial(tqdm, total=total, initial=initial, desc=desc, unit=f" {unit}", disable=not shown)
+    if in_log:
+        bar = partial(
+            bar,
+            file=_LogLines(),
+            delay=LOG_INTERVAL,
+            mininterval=LOG_INTERVAL,
+            leave=False,
+            bar_format="{desc}: {n_fmt} of {total_fmt}, {remaining} left{postfix}",
+        )
+    else:
+        bar = partial(bar, delay=delay)
+    with bar() as shown_bar:
+        yield shown_bar
     if in_log:
         logger.info("%s: done in %.1f s", desc, time.monotonic() - began)
 

@@ -1,13 +1,16 @@
-"""Progress: a bar on a terminal, two lines in a log elsewhere."""
+"""Progress: a bar on a terminal, lines in a log elsewhere."""
 
 from __future__ import annotations
 
 import io
 import logging
+import re
 import sys
+import time
 
 import pytest
 
+import turngraph.configs.progress as progress_module
 from turngraph.configs.progress import progress, track
 
 
@@ -64,3 +67,18 @@ def test_what_fails_is_not_done(caplog: pytest.LogCaptureFixture) -> None:
         raise ValueError("broken")
     assert "train: 2 steps" in caplog.text
     assert "done" not in caplog.text
+
+
+def test_long_work_says_in_the_log_how_far_it_is(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_module, "LOG_INTERVAL", 0.01)
+    with caplog.at_level(logging.INFO), progress_module.progress(3, "train", "steps") as bar:
+        for loss in ("2.0", "1.0"):
+            time.sleep(0.05)
+            bar.set_postfix(loss=loss, refresh=False)
+            bar.update()
+    lines = [record.getMessage() for record in caplog.records]
+    assert re.fullmatch("train: 1 of 3, .* left, loss=2.0", lines[1])
+    assert re.fullmatch("train: 2 of 3, .* left, loss=1.0", lines[2])
+    assert len(lines) == 4

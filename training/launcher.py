@@ -47,7 +47,9 @@ def make_accelerator() -> Accelerator:
 
 def log_environment(config: Config, accelerator: Accelerator) -> None:
     """Log the data needed to reproduce a run: config, commit, version of torch, devices."""
-    logger.info("config:\n%s", write_config(config))
+    logger.info("config:")
+    for line in write_config(config).splitlines():  # a log message is one line
+        logger.info("  %s", line)
     logger.info(
         "commit %s, torch %s, %d process(es) on %s",
         commit(),
