@@ -16,7 +16,7 @@ from tqdm import tqdm
 logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
 LOG_INTERVAL = 60.0
-"""Seconds between two lines in a log."""
+"""Seconds between the lines of one bar in a log."""
 
 
 class _LogLines(io.TextIOBase):
@@ -53,6 +53,7 @@ def progress(
         bar = partial(
             bar,
             file=_LogLines(),
+            position=0,  # a bar inside another one would move the cursor
             delay=LOG_INTERVAL,
             mininterval=LOG_INTERVAL,
             leave=False,
