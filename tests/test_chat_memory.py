@@ -78,6 +78,7 @@ def test_a_locked_memory_graph_is_one_line_and_nothing_is_half_remembered(
     screen = Screen(remembering)
     store = remembering.memory.graph.graph.store
     store.db.execute("PRAGMA busy_timeout = 50")
+    store.wait = 0.05
     with MemoryGraph.open(tmp_path / "my.db") as other:
         with other.store.writing():
             said = screen("Ada moved to Oslo in 2010. Is it cold?")
