@@ -16,7 +16,7 @@ COMMANDS = {
     "study": "train and answer the rows of a study, and write its page",
     "configs": "list the configs that come with the package",
 }
-"""What ``turngraph --help`` lists."""
+"""Commands that ``turngraph --help`` lists."""
 USAGE = "usage: turngraph COMMAND [OPTIONS]; turngraph COMMAND --help lists a command's options\n"
 
 

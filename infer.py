@@ -15,7 +15,7 @@ from turngraph.data.scoring.score import GROUPINGS, score_files
 from turngraph.inference.options import ANSWER_TOKENS, AnswerOptions, LoadOptions
 
 Commands = Any
-"""What ``add_subparsers`` gives; argparse does not export its type."""
+"""Type that ``add_subparsers`` returns; argparse does not export its type."""
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "infer.py") -> None:

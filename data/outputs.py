@@ -111,7 +111,7 @@ def is_stream(path: str | Path) -> bool:
 
 
 def is_standard_output(path: str | Path) -> bool:
-    """Whether a path leads to where standard output goes, as ``/dev/stdout`` does."""
+    """Return whether a path leads to where standard output goes, as ``/dev/stdout`` does."""
     with suppress(OSError):
         return _standard(os.stat(path)) == 1
     return False

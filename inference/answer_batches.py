@@ -35,7 +35,7 @@ SHORTER = "a smaller evidence.max_nodes or evidence.top_k"
 
 @dataclass(frozen=True)
 class Batching:
-    """How questions are batched.
+    """Settings of the batches of questions.
 
     Args:
         max_new_tokens: length of the longest answer, in tokens.

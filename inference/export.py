@@ -47,7 +47,7 @@ ANSWER_FIELDS = ("answer", "candidates", "logprob", "milliseconds", "hit_at_1", 
 
 @dataclass(frozen=True)
 class ExportJob:
-    """What to export of a checkpoint, and where to write it.
+    """Options of an export: the checkpoint and the output.
 
     Args:
         checkpoint: the one to export.

@@ -16,7 +16,7 @@ from turngraph.model.checkpoint import CARD, CONFIG, MANIFEST, METRICS, Checkpoi
 
 TRAINER_STATE = "trainer_state"
 FILES = ("*.json", "*.yaml", "*.safetensors", CARD)
-"""What a checkpoint consists of; nothing else is downloaded, so that no pickle ever is."""
+"""Files of a checkpoint; nothing else is downloaded, so that no pickle ever is."""
 _FAILURES: tuple[type[Exception], ...] = (
     *HfHubHTTPError.__bases__,
     HFValidationError,

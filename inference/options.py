@@ -1,4 +1,4 @@
-"""How a checkpoint is loaded and how it answers: what the Python API and the command line share."""
+"""Options of loading and answering, which the Python API and the command line share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_NEW_TOKENS = 48
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """How a checkpoint is loaded.
+    """Options of loading a checkpoint.
 
     Args:
         base_model: where the base model is now; None: where the config says.
@@ -35,7 +35,7 @@ class LoadOptions:
 
 @dataclass(frozen=True)
 class ProposalOptions:
-    """What an LM chooses its answers from, instead of writing them.
+    """Options of proposals, from which an LM chooses instead of writing.
 
     Args:
         proposals: a checkpoint that answers from nodes, or its predictions; None: the LM writes.
@@ -62,7 +62,7 @@ class ProposalOptions:
 
 @dataclass(frozen=True)
 class AnswerOptions(ProposalOptions):
-    """Which questions of a set of conversations are answered, and how.
+    """Options of answering the questions of conversations.
 
     Args:
         history: which answers fill the interaction: ``gold``, or those ``predicted`` before.

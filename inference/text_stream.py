@@ -25,7 +25,7 @@ class TextStream:
         self.prompt = prompt
         self.ids: list[int] = []
         self.text = ""
-        """What has been given out."""
+        """Text that has been given out."""
 
     def add(self, ids: Tensor) -> str:
         """Take one more token, [1], and return the text that is settled by it; often ""."""
@@ -46,7 +46,7 @@ class TextStream:
         return self._give(answer)
 
     def restarts(self, answer: str) -> bool:
-        """Whether the whole answer differs from what was given out."""
+        """Return whether the whole answer differs from what was given out."""
         return not answer.startswith(self.text)
 
     def _give(self, text: str) -> str:
@@ -56,7 +56,7 @@ class TextStream:
 
 
 def settled(text: str) -> int:
-    """How many characters of an unfinished text stay as they are, whatever follows.
+    """Return how many characters of an unfinished text stay as they are, whatever follows.
 
     Those are whole words; in scripts without spaces, characters.
     """

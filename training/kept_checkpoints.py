@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 GONE = "-gone"
 """Suffix of a folder that is being removed."""
 NAMES = ("best", "last", "step_*")
-"""What a run's checkpoints are called."""
+"""Names of a run's checkpoints."""
 
 
 def check_ours(output: Path) -> None:

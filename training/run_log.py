@@ -16,7 +16,7 @@ from turngraph.data.outputs import whole_file, writing
 
 LOG = "log.jsonl"
 FIRST = b'{"step": '
-"""How each of its lines begins."""
+"""Beginning of each of its lines."""
 
 
 class RunLog:

@@ -100,7 +100,7 @@ def _mark_main(tree: LexborHTMLParser, texts: list[_Text]) -> None:
 
 
 class _Rules:
-    """What is left out of a page, and what stays though it is no running text."""
+    """Rules of a page: what is left out, and what stays though it is no running text."""
 
     def __init__(self, tree: LexborHTMLParser, texts: list[_Text]) -> None:
         self.texts = texts

@@ -251,4 +251,4 @@ BINARY_READERS: dict[str, Callable[[bytes, Path], list[Evidence]]] = {
     ".docx": _read_word,
 }
 SUFFIXES = (*TEXT_READERS, *BINARY_READERS)
-"""How the names of files that can be read end."""
+"""Endings of the names of files that can be read."""

@@ -34,7 +34,7 @@ AnswerCell = tuple[int, int, str]
 
 @dataclass(frozen=True, slots=True)
 class SqaPageTask:
-    """What to read for one table.
+    """Paths and names needed to read one table.
 
     Args:
         table: its name in the questions: "table_csv/203_149.csv".

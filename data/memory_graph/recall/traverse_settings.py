@@ -47,7 +47,7 @@ class BeamSearch:
     mean_alpha: float = 0.75
     """A path's score is its cost / hops ** mean_alpha; 0: the sum, 1: the mean."""
     final_sorting_mode: Sorting = "mixed"
-    """Which paths are kept at the end: the best of all, or those of one kind before the other."""
+    """Order in which paths are kept: the best of all, or those of one kind before the other."""
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "max_depth", "max_paths")

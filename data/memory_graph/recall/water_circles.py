@@ -102,7 +102,7 @@ class _Walked:
 
     @cached_property
     def simple(self) -> np.ndarray:
-        """Whether each fact is a simple triplet, bool [k]."""
+        """Return whether each fact is a simple triplet, bool [k]."""
         return (self.keys & 1).astype(bool)
 
 

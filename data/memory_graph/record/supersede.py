@@ -55,7 +55,7 @@ def supersede(db: sqlite3.Connection, old: int, new: int, now: str, revision: in
 
 
 def _is_before(a: Holds, b: Holds) -> bool:
-    """Whether fact a is older than fact b, which was remembered earlier."""
+    """Return whether fact a is older than fact b, which was remembered earlier."""
     for one, other in ((a.valid_from, b.valid_from), (a.said, b.said)):
         if one is not None and other is not None and start(one) != start(other):
             return start(one) < start(other)

@@ -160,7 +160,7 @@ def _wrong_arrays(store: Store) -> list[Problem]:
 
 
 def _equal(shown: dict[str, Any], right: dict[str, Any], kind: str, none: int) -> bool:
-    """Whether columns are equal wherever there is a row; arrays may have spare rows."""
+    """Return whether columns are equal wherever there is a row; arrays may have spare rows."""
     size = max(len(shown[kind]), len(right[kind]))
     kinds = [
         np.pad(columns[kind], (0, size - len(columns[kind])), constant_values=none)

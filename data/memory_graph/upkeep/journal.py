@@ -244,7 +244,7 @@ def _without_aliases_in_use(
 
 
 def _changed_since(db: sqlite3.Connection, changes: list[Change], since: int) -> bool:
-    """Whether what was remembered after a revision depends on changed rows."""
+    """Return whether what was remembered after a revision depends on changed rows."""
     edges = {row[0] for c in changes if c.table == "edges" for row in c[1:] if row}
     for change in changes:
         table, before, after = change
@@ -274,7 +274,7 @@ def _seen(db: sqlite3.Connection, alias: int, since: int) -> bool:
 
 
 def _said(db: sqlite3.Connection, edge: Row, since: int) -> bool:
-    """Whether the fact of an edge was said again after a revision."""
+    """Return whether the fact of an edge was said again after a revision."""
     edge_id, type, _, target, *_ = edge
     if type not in (SIMPLE, HYPER):
         return False
