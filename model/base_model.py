@@ -177,6 +177,17 @@ def check_device(config: ModelConfig, device: torch.device) -> None:
             )
 
 
+def has_bfloat16(device: torch.device) -> bool:
+    """Tell whether a device multiplies bfloat16 matrices; an older CPU takes 8 times as long.
+
+    oneDNN, which computes them on x86, needs AVX-512. Without it torch converts every number.
+    Where torch is built without oneDNN, the CPU is taken to have them.
+    """
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return True
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 def recompute_layers(base: PreTrainedModel) -> None:
     """Recompute the activations of decoder layers in the backward pass instead of keeping them.
 
