@@ -23,6 +23,7 @@ from transformers.pytorch_utils import Conv1D
 from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
 
 from turngraph.configs.models import code_hint, find_on_hub, resolve_model, where_looked
+from turngraph.configs.progress import library_bars
 from turngraph.configs.schema import LoraConfig, ModelConfig
 
 FINGERPRINT_SAMPLES = 256
@@ -125,7 +126,8 @@ def empty_base_model(name: str, dtype: str, trusted: Collection[str] = ()) -> Pr
 def _reading(name: str) -> Iterator[None]:
     """Turn a library's exception for an unreadable model into a ValueError that names the model."""
     try:
-        yield
+        with library_bars():
+            yield
     except _UNREADABLE as error:
         reason = f"{_first_line(error)}{code_hint(name, error)}"
         raise ValueError(f"model {name!r}: {where_looked(name)}: {reason}") from error
