@@ -66,6 +66,7 @@ def progress(
             position=0,  # a bar inside another one would move the cursor
             delay=LOG_INTERVAL,
             mininterval=LOG_INTERVAL,
+            miniters=1,  # else a thread of tqdm's repeats a line
             leave=False,
             bar_format="{desc}: {n_fmt} of {total_fmt}, {remaining} left{postfix}"
             if total is not None
