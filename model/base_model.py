@@ -111,9 +111,10 @@ def empty_base_model(name: str, dtype: str, trusted: Collection[str] = ()) -> Pr
         trusted: names of models whose own Python code may run.
 
     Raises:
-        ValueError: the model's config cannot be found or read.
+        ValueError: the model's config cannot be found or read, or the hub cannot be reached.
     """
     path, trust = resolve_model(name), name in trusted
+    find_on_hub(name)
     with _reading(name), torch.device("meta"):
         config = AutoConfig.from_pretrained(path, trust_remote_code=trust)
         model: PreTrainedModel = AutoModelForCausalLM.from_config(

@@ -71,6 +71,15 @@ def test_a_wrong_config_is_an_error_before_torch_is_loaded(
         run("train", ["--config", "demo", *options])
 
 
+def test_missing_evidence_is_an_error_before_torch_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "turngraph.inference.api", None)  # cannot be imported
+    options = ["--checkpoint", str(tmp_path), "--evidence", str(tmp_path), "missing.txt"]
+    with pytest.raises(ValueError, match=r"^missing\.txt: no such file or folder"):
+        run("chat", options)
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--version"])
     assert capsys.readouterr().out.startswith("turngraph 0.")
