@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 
 import numpy as np
-from tqdm import tqdm
 
+from turngraph.configs.progress import progress
 from turngraph.data.memory_graph.memory_types import SIMPLE
 from turngraph.data.memory_graph.times import start
 
@@ -78,7 +78,7 @@ def _highest(db: sqlite3.Connection, table: str) -> int:
 
 def _read(db: sqlite3.Connection, table: str, names: tuple[str, ...], columns: Columns) -> None:
     cursor = db.execute(f"SELECT id, {', '.join(names)} FROM {table}")
-    with tqdm(total=len(columns[names[0]]), desc=f"arrays of {table}", delay=2) as bar:
+    with progress(len(columns[names[0]]), f"arrays of {table}", "rows", delay=2) as bar:
         while rows := cursor.fetchmany(BATCH):
             ids, *values = np.array(rows, dtype=np.int64).T
             for name, column in zip(names, values, strict=True):

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from turngraph.configs.extras import extra
+from turngraph.configs.progress import track
 
 with extra("memory", "memory graphs need"):
     from usearch.index import Index
@@ -109,7 +109,7 @@ class NeighbourIndex:
         if self.path is not None:
             index.load(str(self.path))
         starts = range(self.num_rows, len(rows), BATCH)
-        for begin in tqdm(starts, desc="index of vectors", unit="thousand", delay=2):
+        for begin in track(starts, "index of vectors", "batches", delay=2):
             part = rows[begin : begin + BATCH]
             index.add(np.arange(begin, begin + len(part)), part, threads=1)
         final = self.folder / f"index-{self.generation}-{len(rows)}"

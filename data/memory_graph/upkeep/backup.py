@@ -11,8 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tqdm import tqdm
-
+from turngraph.configs.progress import progress
 from turngraph.data.memory_graph.record.schema import APPLICATION_ID
 from turngraph.data.memory_graph.upkeep.partial_files import (
     ENDINGS,
@@ -77,7 +76,7 @@ def _copy(store: Store, target: Path) -> None:
     with (
         store.reading(),
         closing(sqlite3.connect(target, isolation_level=None)) as copy,
-        tqdm(desc="backup", unit="page", delay=2, leave=False) as bar,
+        progress(None, "backup", "pages", delay=2, leave=False) as bar,
     ):
 
         def show(_: int, remaining: int, total: int) -> None:

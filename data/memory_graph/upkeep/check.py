@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
+from turngraph.configs.progress import track
 from turngraph.data.memory_graph.memory_types import THESIS, TIME
 from turngraph.data.memory_graph.names import alias, printable, text_hash
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
@@ -128,7 +128,7 @@ def _wrong_index(db: sqlite3.Connection, table: str) -> list[Problem]:
     db.execute(f"CREATE VIRTUAL TABLE temp.positions USING fts5vocab (main, {table}, instance)")
     try:
         sql = 'SELECT doc, "offset", CAST(term AS BLOB) FROM temp.positions'
-        found = _sum(tqdm(db.execute(sql), desc=f"check {table}", delay=2, leave=False))
+        found = _sum(track(db.execute(sql), f"check {table}", "words", delay=2, leave=False))
     finally:
         db.execute("DROP TABLE temp.positions")
     if found == _sum(_positions(db.execute(INDEXED[table]))):
@@ -185,7 +185,7 @@ def _wrong_vectors(store: Store) -> list[Problem]:
         if revision < 0 or not shows(store.db, state):  # none, or of another record: rebuilt on use
             continue
         later = {key for key, _ in changed(store.db, revision)}
-        texts = tqdm(changed(store.db, -1), desc=f"check {name}", delay=2, leave=False)
+        texts = track(changed(store.db, -1), f"check {name}", "texts", delay=2, leave=False)
         wrong = sum(key not in later and matrix.hash_of(key) != digest(t) for key, t in texts)
         if wrong:
             what = f"vectors of {store.derived.name}/{name} do not show revision {revision}"

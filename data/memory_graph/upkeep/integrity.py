@@ -5,8 +5,7 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
-from tqdm import tqdm
-
+from turngraph.configs.progress import track
 from turngraph.data.memory_graph.memory_types import (
     EPISODIC,
     EPISODIC_EDGE,
@@ -153,7 +152,7 @@ RULES = {
 def broken_rules(db: sqlite3.Connection) -> list[Problem]:
     """Return the rules that a database breaks."""
     problems = []
-    for what, sql in tqdm(RULES.items(), desc="check", unit="rule", delay=2, leave=False):
+    for what, sql in track(RULES.items(), "check", "rules", delay=2, leave=False):
         count = db.execute(f"SELECT count(*) FROM ({sql})").fetchone()[0]
         if count:
             rows = db.execute(f"{sql} LIMIT {SHOWN}").fetchall()

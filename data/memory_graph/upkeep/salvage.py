@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tqdm import tqdm
-
+from turngraph.configs.progress import progress
 from turngraph.data.jsonlines import dump
 from turngraph.data.memory_graph.memory_types import EPISODIC
 from turngraph.data.memory_graph.upkeep.pages import rows
@@ -103,8 +102,8 @@ def _episodes(db: sqlite3.Connection, path: str | Path) -> Iterator[dict[str, An
     found: set[int] = set()
     records = dict(_records_of_pages(path))
     sql = "SELECT id, said, text FROM nodes WHERE id BETWEEN ? AND ? AND type = ?"
-    with tqdm(total=last, desc="read", unit="row", delay=2, leave=False) as bar:
-        for node, said, text in _readable(db, sql, last, bar):
+    with progress(last, "read", "rows", delay=2, leave=False) as bar:
+        for node, said, text in _readable(db, sql, last, bar.update):
             if not isinstance(text, str) or text.endswith("\0"):  # SQLite pads a cut page with NUL
                 continue  # a text that really ends so is found below
             found.add(node)
@@ -134,7 +133,7 @@ def _line(said: Any, text: Any, record: tuple[Any, ...] | None) -> dict[str, Any
 
 
 def _readable(
-    db: sqlite3.Connection, sql: str, last: int, bar: tqdm[Any]
+    db: sqlite3.Connection, sql: str, last: int, advance: Callable[[int], object]
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of all ids; bisect around those that cannot be read."""
     ranges = [(1, last)] if last else []
@@ -148,7 +147,7 @@ def _readable(
             middle = (low + high) // 2
             ranges += [(middle + 1, high), (low, middle)]
             continue
-        bar.update(high - low + 1)
+        advance(high - low + 1)
         yield from rows
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from turngraph.configs import progress
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.upkeep import backup as module
@@ -43,14 +44,14 @@ def test_others_write_while_a_backup_is_made(
     with small_graph(tmp_path / "one.db") as graph, MemoryGraph.open(tmp_path / "one.db") as other:
         before, steps = exported(graph, tmp_path), []
 
-        class Bar(module.tqdm):
+        class Bar(progress.tqdm):
             def update(self, n: float | None = 1) -> bool | None:
                 steps.append(n)
                 if len(steps) in (3, 6):
                     other.remember(f"Carl lives in Rome{len(steps)}.")
                 return super().update(n)
 
-        monkeypatch.setattr(module, "tqdm", Bar)
+        monkeypatch.setattr(progress, "tqdm", Bar)
         graph.backup(tmp_path / "copy.db")
         assert len(steps) > 10
         assert min(steps) >= 0
@@ -108,6 +109,7 @@ def test_a_restored_graph_is_the_backup(tmp_path: Path, killed: bool) -> None:
     before = content(tmp_path / "copy.db", tmp_path)
     code = f"""
 import os
+from turngraph.configs import progress
 from turngraph.data.memory_graph.graph import MemoryGraph
 graph = MemoryGraph.open({str(path)!r})
 graph.remember("Carl lives in Rome.")
@@ -177,11 +179,12 @@ def test_a_damaged_backup_replaces_nothing(tmp_path: Path) -> None:
 
 WRITERS = {
     "backup": """
+from turngraph.configs import progress
 from turngraph.data.memory_graph.upkeep import backup as module
-class Bar(module.tqdm):
+class Bar(progress.tqdm):
     def update(self, n=1):
         signal.pause()
-module.STEP_PAGES, module.tqdm = 1, Bar
+module.STEP_PAGES, progress.tqdm = 1, Bar
 write = graph.backup
 """,
     "export": """
@@ -204,6 +207,7 @@ def test_a_partial_copy_goes_with_its_process(tmp_path: Path, kind: str) -> None
     small_graph(path).close()
     code = f"""
 import functools, signal
+from turngraph.configs import progress
 from turngraph.data.memory_graph.graph import MemoryGraph
 graph = MemoryGraph.open({str(path)!r}, read_only=True)
 {WRITERS[kind]}
@@ -273,6 +277,7 @@ def test_a_restoration_that_is_killed(tmp_path: Path, point: str) -> None:
     code = f"""
 import os, shutil, signal, sys
 from pathlib import Path
+from turngraph.configs import progress
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.upkeep.backup import restore
 if sys.argv[1] == "write":
