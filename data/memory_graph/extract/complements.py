@@ -13,7 +13,7 @@ from turngraph.data.memory_graph.extract.nouns import (
     read_noun,
 )
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
-from turngraph.data.memory_graph.extract.verbs import begins_predicate
+from turngraph.data.memory_graph.extract.verbs import agrees, begins_predicate
 from turngraph.data.memory_graph.extract.word_lists import (
     ADVERBS,
     PARTICIPLES,
@@ -27,7 +27,16 @@ MAX_COMPLEMENTS = 3
 Complement = tuple[str, Noun]
 """A preposition or "", and the noun phrase after it."""
 
-_PARTICIPLES = frozenset(PARTICIPLES.values()) | frozenset(PAST.values())
+PARTICIPLE_FORMS = frozenset(PARTICIPLES.values()) | frozenset(PAST.values())
+SCHEDULED = frozenset(
+    "be bear take start begin end open close expire leave postpone move delay reschedule adjourn "
+    "defer schedule shift push meet".split()
+)
+"""Verbs whose day is part of what they say."""
+_NOUNS_IN_LY = frozenset(
+    "family reply supply assembly jelly belly ally bully lily butterfly monopoly anomaly "
+    "melancholy doily dragonfly firefly homily".split()
+)
 _PLACES = frozenset("here there back twice".split())
 _GIVES = frozenset("pay cost charge lend give send owe offer award teach show tell".split())
 _COMES_FROM = frozenset(
@@ -65,7 +74,7 @@ def read_complements(
         if index >= len(words):
             break
         preposition = ""
-        if words[index].lower in PREPOSITIONS:
+        if words[index].lower in PREPOSITIONS and not _is_range(words, index):
             preposition, index = words[index].lower, index + 1
         elif complements and is_copula and is_participial(words, index):
             preposition = f"{words[index].lower} {words[index + 1].lower}"
@@ -82,11 +91,11 @@ def read_complements(
             if _is_clause(words, index, preposition)
             else _noun(words[index:stop], who, preposition)
         )
-        if noun is None or _is_doing(noun, is_copula):
+        if noun is None or _is_doing(noun, is_copula) or _is_manner(noun, is_copula):
             break
-        complements.append((preposition, noun))
-        index = stop
-        end = stop
+        index = end = stop
+        if not (complements and base not in SCHEDULED and _is_weekday(noun, preposition)):
+            complements.append((preposition, noun))
     return complements, _after_times(words, end) >= len(words)
 
 
@@ -122,12 +131,27 @@ def _time_length(words: Sequence[Token], index: int) -> int:
     word = words[index]
     if word.kind == "date":
         return int(not word.text)
+    if word.kind == "number":
+        return _frequency_length(words, index)
     if word.kind != "word":
         return 0
     if word.lower in _NEAR:
         return 1
     following = words[index + 1].lower if index + 1 < len(words) else ""
-    return 2 * (word.lower in _WHICH and following.removesuffix("s") in _UNITS)
+    if word.lower in _WHICH and following.removesuffix("s") in _UNITS:
+        return 2
+    return _frequency_length(words, index)
+
+
+def _frequency_length(words: Sequence[Token], index: int) -> int:
+    """Return the number of tokens of "twice a week" or "three times a year", else 0."""
+    start = index + 1
+    if words[index].lower not in ("once", "twice"):
+        if start >= len(words) or words[start].lower != "times":
+            return 0
+        start += 1
+    is_rate = start + 1 < len(words) and words[start].lower in ("a", "an", "per", "every")
+    return start + 2 - index if is_rate and words[start + 1].lower in _UNITS else 0
 
 
 def _complement_end(words: Sequence[Token], index: int, is_copula: bool) -> int:
@@ -137,7 +161,9 @@ def _complement_end(words: Sequence[Token], index: int, is_copula: bool) -> int:
         word = words[stop]
         if stop > index and _ends_before(words, stop, is_copula):
             break
-        if (word.lower in PREPOSITIONS and stop == index) or word.lower in _STOPS:
+        if word.lower in PREPOSITIONS and stop == index and not _is_range(words, index):
+            break
+        if word.lower in _STOPS:
             break
         if _time_length(words, stop) or (word.kind == "date" and stop > index):
             break
@@ -151,10 +177,22 @@ def _ends_before(words: Sequence[Token], index: int, is_copula: bool) -> bool:
         return True
     if is_copula and is_participial(words, index):
         return True
+    if _is_gerund(words, index):
+        return True
     if before.kind != "name" or before.owns:
         return False
     is_new = word.kind == "number" or word.lower in ARTICLES or word.lower in OWNERS
-    return is_new or begins_predicate(words, index)
+    return is_new or (begins_predicate(words, index) and agrees(words, index))
+
+
+def _is_gerund(words: Sequence[Token], index: int) -> bool:
+    """Return whether a clause like "volunteering at the desk" begins here."""
+    if index + 1 >= len(words) or VERB_FORMS.get(words[index].lower, ("", ""))[1] != "ing":
+        return False
+    before, following = words[index - 1].lower, words[index + 1].lower
+    if before in ARTICLES or before in OWNERS:
+        return False
+    return following in PREPOSITIONS - {"of"} or following in ARTICLES or following in OWNERS
 
 
 def _gives_more(words: Sequence[Token], index: int) -> bool:
@@ -170,12 +208,31 @@ def _is_doing(noun: Noun, is_copula: bool) -> bool:
     return is_copula and noun.text.endswith("ing") and noun.text.islower() and not noun.article
 
 
+def _is_manner(noun: Noun, is_copula: bool) -> bool:
+    """Return whether a complement is an adverb: "stood quietly"."""
+    text = noun.text
+    if is_copula or noun.article or not text.islower() or not text.endswith("ly"):
+        return False
+    return " " not in text and len(text) > 4 and text not in _NOUNS_IN_LY
+
+
+def _is_weekday(noun: Noun, preposition: str) -> bool:
+    return preposition == "on" and noun.text.lower().removesuffix("s") in WEEKDAYS
+
+
+def _is_range(words: Sequence[Token], index: int) -> bool:
+    """Return whether "between 10 and 30" is here, which belongs to the amount."""
+    if words[index].lower != "between" or index + 3 >= len(words):
+        return False
+    return words[index + 1].kind == words[index + 3].kind == "number"
+
+
 def is_participial(words: Sequence[Token], index: int) -> bool:
     """Return whether "directed by", "based on" or the like is here, a reduced clause."""
     if index + 1 >= len(words) or words[index + 1].lower not in PREPOSITIONS:
         return False
     word = words[index]
-    return word.kind == "word" and (word.lower in _PARTICIPLES or word.lower.endswith("ed"))
+    return word.kind == "word" and (word.lower in PARTICIPLE_FORMS or word.lower.endswith("ed"))
 
 
 def _is_clause(words: Sequence[Token], index: int, preposition: str) -> bool:

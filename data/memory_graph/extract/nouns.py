@@ -33,15 +33,23 @@ ARTICLES = frozenset("a an the".split())
 _NOT_OBJECTS = frozenset(
     "it them him her me us you that this these those there here what which who everything anything "
     "something nothing so one more lot able out up down off away myself himself herself "
-    "itself".split()
+    "itself others ya em no none".split()
 )
-_NO_DESCRIPTION = PREPOSITIONS | frozenset(PAST.values())
+_FINITE = frozenset(
+    "is are was were has had have does do did will would can could may might must shall should "
+    "how why when where whether because".split()
+)
+"""Words that are in no noun phrase: a clause begins there."""
+_NO_DESCRIPTION = PREPOSITIONS | frozenset(PAST.values()) | _FINITE
 _NO = frozenset("no none nobody nothing neither nor not few hardly scarcely without".split())
 _NO_SUBJECT = _NO | PREPOSITIONS
+_IMPRECISE = frozenset("more over about under almost nearly between".split())
+"""Words before a number that do not make it another one: "about 300", "more than 80"."""
 _VAGUE = frozenset("man woman person people thing way fact truth same other others one".split())
 _OURS = frozenset(("my", "our"))
 _NOT_NOUNS = _NOT_OBJECTS | frozenset("i we he she they".split())
 OWNERS = frozenset("my our his her their its your".split())
+_NO_PART = OWNERS | _NOT_NOUNS | _FINITE
 _ATTRIBUTES = frozenset(
     "name nickname birthday birthdate age height weight size colour color job occupation "
     "profession employer boss manager address email number phone telephone password passcode pin "
@@ -69,6 +77,9 @@ _LONG = {"m": "am", "re": "are", "ve": "have", "ll": "will", "d": "would"}
 _ONLY_PAST = frozenset(past for base, past in PAST.items() if base in PARTICIPLES)
 _PAST = frozenset(PAST.values()) - _ONLY_PAST
 _IS = frozenset("he she it that there here what who where".split())
+_AFTER_IS = ARTICLES | frozenset(
+    "in at from with on not allergic afraid fond proud pregnant vegetarian vegan allowed".split()
+)
 _FULL = {"ca": "can", "wo": "will", "sha": "shall", "ai": "is"}
 _CORRECTIONS = (
     "actually", "correction", "no", "sorry", "wait", "i was wrong", "i was mistaken", "my mistake",
@@ -158,10 +169,10 @@ def expand(tokens: Sequence[Token]) -> list[Token]:
     """Expand contractions ("I'm" to "I am"); drop parentheses and "not only"; join "next to"."""
     words: list[Token] = []
     depth = 0
-    for token in tokens:
+    for index, token in enumerate(tokens):
         depth += token.text in ("(", "[") if token.kind == "mark" else 0
         if depth == 0:
-            words += _expanded(token)
+            words += _expanded(token, token.owns and _is_short_is(tokens, index))
         depth -= depth > 0 and token.kind == "mark" and token.text in (")", "]")
         if token.lower in _SECOND_WORDS and len(words) > 1:
             _join_pair(words)
@@ -178,9 +189,16 @@ def _join_pair(words: list[Token]) -> None:
         del words[-2:]
 
 
-def _expanded(token: Token) -> list[Token]:
-    if token.owns and token.lower in _IS:
-        return [token._replace(owns=False), token._replace(text="is", lower="is", owns=False)]
+def _is_short_is(tokens: Sequence[Token], index: int) -> bool:
+    """Return whether "'s" is "is": "Ravi's a vet", "Ravi's allergic to cats"."""
+    following = tokens[index + 1].lower if index + 1 < len(tokens) else ""
+    return following in _AFTER_IS
+
+
+def _expanded(token: Token, is_verb: bool) -> list[Token]:
+    if token.owns and (token.lower in _IS or is_verb):
+        verb = token._replace(text="is", lower="is", kind="word", owns=False)
+        return [token._replace(owns=False), verb]
     if token.kind == "name" and " of " in token.text:  # "CEO of Acme"
         role, _, name = token.text.partition(" of ")
         if role.lower() in _ATTRIBUTES:
@@ -258,8 +276,10 @@ def read_subject(words: Sequence[Token], who: Speakers) -> Noun | None:
             else None
         )
     noun = _with_phrase(words, who) if _inner(words) else read_noun(words, who)
-    if noun is None or (noun.is_value and not noun.is_name):
+    if noun is None:
         return None
+    if noun.is_value and not noun.is_name:
+        return replace(noun, is_name=True) if _is_numbered(words) else None
     if noun.is_name or noun.owner is not None:
         return noun
     is_ours = noun.article == "the" and noun.text.split()[-1] in _OUR_THINGS
@@ -267,6 +287,14 @@ def read_subject(words: Sequence[Token], who: Speakers) -> Noun | None:
     if is_ours:
         return noun
     return replace(noun, is_common=True) if is_described and noun.text not in _VAGUE else None
+
+
+def _is_numbered(words: Sequence[Token]) -> bool:
+    """Return whether a thing is called by its number: "room 204", "Lesson three"."""
+    if len(words) < 2 or not all(word.kind in ("word", "name") for word in words[:-1]):
+        return False
+    is_number = words[-1].kind == "number" or words[-1].lower in NUMBER_WORDS
+    return is_number and words[-2].lower not in ADVERBS | _IMPRECISE | PREPOSITIONS | {"than"}
 
 
 def _inner(words: Sequence[Token]) -> int:
@@ -293,7 +321,7 @@ def read_noun(words: Sequence[Token], who: Speakers) -> Noun | None:
     words = _without_adverbs(words)
     while words and words[-1].kind == "mark":
         words = words[:-1]
-    if words and words[-1].lower in PREPOSITIONS:
+    if words and (words[-1].lower in PREPOSITIONS or _begins_phrase(words)):
         return None
     article = ""
     if words and words[0].lower in ARTICLES:
@@ -307,6 +335,17 @@ def read_noun(words: Sequence[Token], who: Speakers) -> Noun | None:
     if any(w.kind in ("mark", "speech", "date") and w.text not in ("&", "'", "-") for w in words):
         return None
     return _several(words, article)
+
+
+def _begins_phrase(words: Sequence[Token]) -> bool:
+    """Return whether a preposition is first, but for that of an amount ("about 300")."""
+    return words[0].lower in PREPOSITIONS and not _is_amount(words)
+
+
+def _is_amount(words: Sequence[Token]) -> bool:
+    """Return whether "about 300" or "more than 80" is first."""
+    is_imprecise = words[0].lower in _IMPRECISE
+    return is_imprecise and any(word.kind == "number" for word in words[1:3])
 
 
 def _without_adverbs(words: Sequence[Token]) -> list[Token]:
@@ -363,6 +402,8 @@ def _of_owner(owner: str, words: Sequence[Token]) -> Noun | None:
     thing = " ".join(word.text for word in words if word.kind != "name")
     is_verb = any(word.lower in ARTICLES or word.lower in VERB_FORMS for word in words[1:-1])
     names = [word.text for word in words if word.kind == "name"]
+    if len(names) == len(words) == 1 and _fits(f"{owner}'s {names[0]}"):
+        return Noun(f"{owner}'s {names[0]}", True, is_value=True)  # "Freedom's Journal"
     is_plain = not any(word.lower in PREPOSITIONS for word in words)
     if (
         names and words[-1].kind == "name" and thing and is_plain and not is_verb
@@ -377,7 +418,7 @@ def _several(words: Sequence[Token], article: str) -> Noun | None:
     """Read a name after its description ("the physicist Marie Curie"), or all as one phrase."""
     if words[-1].kind == "name" and all(map(_describes, words[:-1])):
         return Noun(words[-1].text, True, article, is_value=True)
-    if any(word.lower in OWNERS or word.lower in _NOT_NOUNS for word in words):
+    if any(word.kind == "word" and word.lower in _NO_PART for word in words[_is_amount(words) :]):
         return None
     if not article and VERB_FORMS.get(words[0].lower, ("", ""))[1] == "base":
         return None  # "helps put things right"

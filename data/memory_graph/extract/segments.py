@@ -30,7 +30,10 @@ def split_segments(words: Sequence[Token]) -> list[tuple[str, list[Token]]]:
 
 
 def _is_amount(words: Sequence[Token], index: int) -> bool:
-    """Return whether "than" here is inside an amount: "less than 80 dollars"."""
-    if words[index].lower != "than" or not 0 < index < len(words) - 1:
+    """Return whether a conjunction is inside an amount: "less than 80", "between 10 and 30"."""
+    if not 0 < index < len(words) - 1 or words[index + 1].kind != "number":
         return False
-    return words[index - 1].lower in _QUANTITIES and words[index + 1].kind == "number"
+    if words[index].lower == "than":
+        return words[index - 1].lower in _QUANTITIES
+    is_range = index > 1 and words[index].lower == "and" and words[index - 1].kind == "number"
+    return is_range and words[index - 2].lower == "between"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from turngraph.data.memory_graph.extract.complements import is_participial, read_complements
-from turngraph.data.memory_graph.extract.dates import Date, name_date
+from turngraph.data.memory_graph.extract.dates import Date
 from turngraph.data.memory_graph.extract.nouns import (
     ARTICLES,
     PREPOSITIONS,
@@ -20,6 +20,7 @@ from turngraph.data.memory_graph.extract.nouns import (
     read_subject,
 )
 from turngraph.data.memory_graph.extract.polarity import Mood, moods
+from turngraph.data.memory_graph.extract.schedules import has_only_dates, place_dates
 from turngraph.data.memory_graph.extract.segments import split_segments
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
 from turngraph.data.memory_graph.extract.verbs import (
@@ -27,6 +28,7 @@ from turngraph.data.memory_graph.extract.verbs import (
     agrees,
     begins_predicate,
     read_predicate,
+    without_any,
 )
 from turngraph.data.memory_graph.extract.word_lists import (
     ADVERBS,
@@ -42,14 +44,11 @@ _OF_WHOM = {"who": frozenset("of by with to".split()), "which": frozenset("of by
 """Prepositions after which a name may be what a relative clause is about."""
 _BACKGROUND = frozenset("when while".split())
 _GOES_ON = frozenset(["and", "but", ",", ";", "then"])
+_LIMITS = frozenset("after before unless until when if while since except".split())
 _LISTS = frozenset(["", ",", "and", "&"])
 _MAX_SUBJECT = 9  # tokens of the longest subject
 _MEASURES = frozenset("cost weigh last take contain measure require need hold".split())
 """Verbs that say what is so of anything of a kind: "a ticket costs"."""
-_SHIFTS = frozenset("postpone move delay reschedule adjourn defer schedule shift push".split())
-"""Verbs whose dates are what they speak of, not when they happened."""
-_SCHEDULED = frozenset("be bear take start begin end open close expire leave".split())
-_SHIFT_WORDS = {"since": "from", "until": "until"}
 PAST_FORMS = frozenset(PAST.values()) | frozenset(PARTICIPLES.values())
 
 
@@ -137,7 +136,9 @@ class SentenceReader:
         self, join: str, segment: Sequence[Token], when: Sequence[Date], following: str
     ) -> None:
         found = None if following == "than" else self._statement(join, segment, when)
-        if found is not None:
+        if found and found.predicate.is_negated and (following in _LIMITS or not found.is_whole):
+            found, self._list = None, None  # "never drinks coffee after noon"
+        elif found is not None:
             is_list = join == "and" and not self.statements
             shared = self._list or [] if is_list else []
             dates = (*self._waiting, *found.dates)
@@ -146,6 +147,8 @@ class SentenceReader:
             self._waiting, self._apposed = [], ()
             self._list = [] if found.is_whole else None
             self._remember(self.statements[-1])
+        elif self._read_more(join, segment, when):
+            return
         elif not self._read_aside(join, segment, when, following):
             self._read_noun(join, segment, when)
         self._follows = found is not None
@@ -170,11 +173,26 @@ class SentenceReader:
         last = self.statements[-1]
         self.statements[-1] = replace(last, dates=(*last.dates, *when))
 
+    def _read_more(self, join: str, segment: Sequence[Token], when: Sequence[Date]) -> bool:
+        """Read "and to Oslo in 2018" after "moved to Rome", and return whether it is such."""
+        if not self._follows or join not in (",", "and"):
+            return False
+        last = self.statements[-1]
+        if segment[0].lower not in {preposition for preposition, _ in last.complements if preposition}:
+            return False
+        more, _ = read_complements(segment, 0, self._who, last.predicate.base)
+        if more:
+            dates = tuple(when) or last.dates
+            self.statements.append(replace(last, complements=tuple(more), dates=dates))
+        return bool(more)
+
     def _read_aside(
         self, join: str, segment: Sequence[Token], when: Sequence[Date], following: str
     ) -> bool:
         """Read what interrupts a statement, and return whether it was such a thing."""
         if join in _CLAUSES and self._list and len(self._list) == 1:
+            if join == "whom":
+                self._read_whom(self._list[0], segment, when)
             return True  # "Brae Castle, which is old, belongs": its subject is still open
         if join != ",":
             return False
@@ -185,6 +203,9 @@ class SentenceReader:
         if not self.statements or self._list is None or self._list:
             return False
         last = self.statements[-1]
+        if self._follows and last.predicate.is_copula and _is_reduced(segment):
+            self._aside(last.subjects[0], segment, _participial(segment[0]), 1)
+            return True
         if segment[0].lower in ARTICLES and last.complements[-1][1].is_name:
             if following in ("and", "or") or not (self._follows or self._apposed):
                 return False
@@ -201,13 +222,24 @@ class SentenceReader:
     def _aside(self, noun: Noun, words: Sequence[Token], predicate: Predicate, start: int) -> None:
         complements, _ = read_complements(words, start, self._who, predicate.base)
         when = [self._dates[token.start] for token in words if token.kind == "date"]
+        if predicate is not _IS:
+            complements, when = place_dates(words, predicate, noun, complements, when)
         if complements and noun.is_name:
             found = Statement((noun,), predicate, tuple(complements), tuple(when))
             self.asides.append(found)
 
+    def _read_whom(self, noun: Noun, words: Sequence[Token], when: Sequence[Date]) -> None:
+        """Read "whom Acme hired in 2019" after a name."""
+        start, subjects, is_one = self._subject("whom", words)
+        predicate = read_predicate(words, start, is_one=is_one) if subjects else None
+        if predicate is not None and noun.is_name:
+            if all(word.kind == "date" for word in words[predicate.stop :]):
+                found = Statement(tuple(subjects), predicate, (("", noun),), tuple(when))
+                self.asides.append(found)
+
     def _read_noun(self, join: str, segment: Sequence[Token], when: Sequence[Date]) -> None:
         """Read a noun phrase that continues a list: "has a dog", "a parrot" and "a cat"."""
-        if join not in _LISTS or self._list is None:
+        if join not in _LISTS or self._list is None or self._is_new_clause(segment):
             self._list = None
             return
         owner = self._list[-1].text if self._list and self._list[-1].is_name else self._who.them
@@ -226,6 +258,17 @@ class SentenceReader:
             self._list = []
         elif not self.statements:
             self._waiting += when
+
+    def _is_new_clause(self, words: Sequence[Token]) -> bool:
+        """Return whether a list ends here: "and ended on Monday", ", starring Ida Falk"."""
+        base, kind = VERB_FORMS.get(words[0].lower, ("", ""))
+        if kind == "ing" and len(words) > 1:
+            return bool(self.statements) and self.statements[-1].predicate.is_copula
+        if words[0].kind != "word" or kind not in ("past", "third", "participle"):
+            return False
+        following = next((word for word in words[1:] if not _is_manner(word)), None)
+        is_plain = following is not None and following is words[1]
+        return not is_plain or following.kind == "date" or following.lower in PREPOSITIONS
 
     def _extend(self, nouns: Sequence[Noun], when: Sequence[Date]) -> None:
         last = self.statements[-1]
@@ -246,21 +289,22 @@ class SentenceReader:
         predicate = read_predicate(words, start, lasts, is_one) if subjects else None
         if predicate is None or (join in _BACKGROUND and predicate.is_copula):
             return None
+        has_no = predicate.stop < len(words) and words[predicate.stop].lower == "no"
+        if has_no and (predicate := without_any(predicate)) is None:
+            return None
         first = subjects[0]
         if first.is_common and first.article != "the" and predicate.base not in _MEASURES:
             return None
         own = first.text if len(subjects) == 1 and not first.owner else None
         who = replace(self._who, them=own, it=own) if own else self._who
         complements, is_whole = read_complements(words, predicate.stop, who, predicate.base)
-        if predicate.base in _SHIFTS:
-            complements, when = _shifted(complements, when)
-        if not complements and when and _is_scheduled(predicate, when[0]):
-            dates = () if predicate.time == "present" or predicate.base in ("be", "bear") else when
-            day = _day(predicate, first, when[0])
-            return Statement(tuple(subjects), predicate, (day,), tuple(dates))
+        if has_no and predicate.base != "have":  # "showed no interest in" is not "did not show in"
+            complements = complements[:1]
+        complements, when = place_dates(words, predicate, first, complements, when)
         if first.is_common and not (complements and _is_telling(predicate, complements[0])):
             return None
-        if not complements and (found := _participle(predicate)):
+        is_alone = not complements and has_only_dates(words, predicate.stop)
+        if is_alone and (found := _participle(predicate)):
             complements = [("", found)]
             predicate = replace(predicate, text=predicate.text.rpartition(" ")[0], base="be")
         for noun in (*subjects, *(noun for _, noun in complements)):
@@ -284,9 +328,12 @@ class SentenceReader:
         if self._list and join == ",":  # "Paris, Texas is a town": the subject is unclear
             return 0, [], False
         is_many = join == "and" and bool(self._list)
+        who = self._who
+        if is_many and self._list and self._list[-1].is_name:  # "Ana and her husband Raul"
+            who = replace(who, them=self._list[-1].text)
         for index in range(1, min(len(words), _MAX_SUBJECT)):
             if begins_predicate(words, index) and (is_many or agrees(words, index)):
-                noun = read_subject(words[:index], self._who)
+                noun = read_subject(words[:index], who)
                 if noun is not None:
                     is_one = not is_many and words[0].lower not in ("i", "you")
                     return index, [noun], is_one and not words[index - 1].lower.endswith("s")
@@ -300,7 +347,8 @@ class SentenceReader:
         if self._follows and join in _GOES_ON:
             last = self.statements[-1].predicate
             is_reduced |= last.is_copula and words[0].lower in PAST_FORMS
-            is_new = not is_reduced or join != "," or self._before in _RELATIVE
+            is_passive = not last.is_copula and last.text.startswith(("is ", "was "))
+            is_new = not is_reduced or join != "," or self._before in _RELATIVE or is_passive
             return self.statements[-1].subjects if is_new else []
         if not self._list or join != ",":
             return []
@@ -342,34 +390,12 @@ def _is_telling(predicate: Predicate, complement: tuple[str, Noun]) -> bool:
     return bool(noun.article) and predicate.time == "present"
 
 
+def _is_manner(word: Token) -> bool:
+    return word.lower in ADVERBS or word.lower.endswith("ly")
+
+
 def _doubted(statement: Statement) -> Statement:
     return replace(statement, predicate=replace(statement.predicate, doubtful=True))
-
-
-def _is_scheduled(predicate: Predicate, date: Date) -> bool:
-    """Return whether a date is what a statement without other complements says."""
-    if predicate.base not in _SCHEDULED or date.word == "since":
-        return False
-    return predicate.time == "present" or predicate.base in ("be", "bear")
-
-
-def _day(predicate: Predicate, subject: Noun, date: Date) -> tuple[str, Noun]:
-    """Return a date as the complement: "her birthday is 3 May 1990", "was born in May 1990"."""
-    is_plain = predicate.is_copula and subject.is_attribute
-    preposition = "" if is_plain else "on" if len(date.first) > 7 else "in"
-    return preposition, Noun(name_date(date.first), False, is_value=True)
-
-
-def _shifted(
-    complements: Sequence[tuple[str, Noun]], when: Iterable[Date]
-) -> tuple[list[tuple[str, Noun]], list[Date]]:
-    """Return the dates from and to which something is moved as complements, and the other dates."""
-    moved = [date for date in when if date.word in ("since", "until") and date.is_exact]
-    more = [
-        (_SHIFT_WORDS[date.word], Noun(name_date(date.first), False, is_value=True))
-        for date in moved
-    ]
-    return [*complements, *more], [date for date in when if date not in moved]
 
 
 def _is_reduced(words: Sequence[Token]) -> bool:

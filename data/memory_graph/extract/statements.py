@@ -32,7 +32,7 @@ from turngraph.data.memory_graph.extract.verbs import ACTIVITIES, Predicate
 from turngraph.data.memory_graph.extract.word_lists import COUNTRIES, DOUBT
 from turngraph.data.memory_graph.memory_types import Triplet
 
-_OF_ADJECTIVES = frozenset("to of with for about from at".split())
+_OF_ADJECTIVES = frozenset("to of with for about from at in on".split())
 """Prepositions that complete an adjective: "is afraid of"."""
 _OF_THINGS = frozenset(
     "be found establish acquire own buy sell join leave visit attend release publish write direct "
@@ -40,6 +40,10 @@ _OF_THINGS = frozenset(
     "record perform edit paint use like study teach host move reach cross found make".split()
 )
 """Verbs whose objects are no "she"."""
+_RECIPROCAL = frozenset("marry meet divorce".split())
+"""Verbs that two subjects without an object do to each other."""
+_COUPLED = {"married": "to", "engaged": "to", "divorced": "from", "separated": "from"}
+"""States that two subjects are in with each other, and their preposition."""
 _LIGHT = frozenset("have get take make give start begin lose quit leave find accept".split())
 
 
@@ -134,7 +138,24 @@ def _triplets(statement: Statement) -> list[Triplet]:
                 continue
             made = Triplet(who, relation, noun.text, since, until, predicate.doubtful)
             triplets += [made] if not predicate.was else _ended(made, predicate)
-    return triplets
+    return [*_each_other(statement, since, until), *triplets]
+
+
+def _each_other(statement: Statement, since: str | None, until: str | None) -> list[Triplet]:
+    """Return what two subjects do to each other: "Ida and Bo met", "are married"."""
+    predicate, subjects = statement.predicate, statement.subjects
+    if len(subjects) != 2 or not all(subject.is_name for subject in subjects):
+        return []
+    preposition, noun = statement.complements[0]
+    if predicate.base in _RECIPROCAL and preposition:
+        to = " to" if predicate.text.startswith(("is ", "was ")) else ""
+        relation = f"{predicate.text}{to}"
+    elif predicate.base in ("be", "get") and not preposition and noun.text in _COUPLED:
+        relation = f"{predicate.text} {noun.text} {_COUPLED[noun.text]}"
+    else:
+        return []
+    first, second = subjects
+    return [Triplet(first.text, relation, second.text, since, until, predicate.doubtful)]
 
 
 def _ended(made: Triplet, predicate: Predicate) -> list[Triplet]:

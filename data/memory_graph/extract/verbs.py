@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
@@ -64,6 +64,11 @@ class Predicate:
     def can_last(self) -> bool:
         """Whether it is so for a while, so that it may end: "was married from 1990 to 2001"."""
         return self.time == "past" or self.base in _STATES or self.base == "marry"
+
+    @property
+    def is_negated(self) -> bool:
+        """Whether it states that something is not so."""
+        return not _NEGATIONS.isdisjoint(self.text.split(" "))
 
     @property
     def is_copula(self) -> bool:
@@ -161,6 +166,17 @@ def read_predicate(
     return _whole(tokens, index, base, "present" if is_present else "past", negation)
 
 
+def without_any(predicate: Predicate) -> Predicate | None:
+    """Return the predicate of "has no": "does not have"; None if it cannot be negated so."""
+    if predicate.is_copula and predicate.text in ("is", "was"):
+        text = f"{predicate.text} not"
+    elif " " in predicate.text or predicate.base not in PAST:
+        return None
+    else:
+        text = f"{'does' if predicate.time == 'present' else 'did'} not {predicate.base}"
+    return replace(predicate, text=text, stop=predicate.stop + 1)
+
+
 def _is_participle(tokens: Sequence[Token], index: int) -> bool:
     """Return whether "has" is an auxiliary: in "has dropped the", not in "has limited access"."""
     word = _word(tokens, index)
@@ -189,6 +205,8 @@ def _modal(tokens: Sequence[Token], index: int, negation: str) -> Predicate | No
     if form != "base" and base not in ("be", "have"):
         return None
     modal = _word(tokens, index)
+    if modal == "would" and base in ("be", "have"):  # as things are not
+        return None
     if _negation(tokens, index + 1) or negation:
         modal += " not"
     participle = _word(tokens, following + 1)
@@ -283,6 +301,9 @@ def _whole(
     if base in _INTENTS and form in ("base", "ing") and (second > index + 1 or form == "ing"):
         joined = " ".join([text, *(token.lower for token in tokens[index + 1 : second + 1])])
         return Predicate(joined, inner, "present", second + 1, doubtful=True)
+    if base in _BEGINNINGS and after == "to" and form == "base":
+        joined = f"{text} to {inner}"
+        return Predicate(joined, inner, "event", second + 1, ended=ended)
     if form == "ing" and second == index + 1 and base in _ENDINGS | _BEGINNINGS:
         joined = f"{text} {_word(tokens, second)}"
         is_end = base in _ENDINGS and not negation
