@@ -21,7 +21,8 @@ from turngraph.data.memory_graph.extract.aspect_words import (
     UNMARRIED,
     cues,
 )
-from turngraph.data.memory_graph.extract.nouns import is_attribute, is_correction
+from turngraph.data.memory_graph.extract.nouns import is_attribute
+from turngraph.data.memory_graph.extract.openings import is_correction
 from turngraph.data.memory_graph.extract.statements import read_sentence
 from turngraph.data.memory_graph.extract.word_lists import (
     COUNTRIES,

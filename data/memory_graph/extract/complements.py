@@ -38,18 +38,23 @@ _NOUNS_IN_LY = frozenset(
     "melancholy doily dragonfly firefly homily".split()
 )
 _PLACES = frozenset("here there back twice".split())
-_GIVES = frozenset("pay cost charge lend give send owe offer award teach show tell".split())
+_GIVES = frozenset("pay cost charge lend give send owe offer award teach show tell buy".split())
 _COMES_FROM = frozenset(
     "move come travel buy return receive graduate borrow get steal order resign retire relocate "
     "emigrate immigrate escape date range descend hear learn fly drive change take be purchase "
     "release remove separate translate migrate withdraw rent bear fall rise".split()
 )
 """Verbs that say where something comes from; after others "from Graz" belongs to the noun."""
+_ENDS_IN_PLACE = frozenset("to into onto".split())
+"""Prepositions whose noun has the place after it: "to a shelter in Bremen"."""
 _OF_NOUNS = frozenset("between per".split())
 _NEAR = frozenset("yesterday today tonight tomorrow".split())
 _WHICH = frozenset("last next this past every each".split())
 _UNITS = frozenset("day week weekend month year morning evening afternoon night".split())
 _UNITS |= frozenset(WEEKDAYS) | frozenset(MONTHS) | frozenset("summer autumn winter spring".split())
+_BEFORE_NUMBERS = PREPOSITIONS | frozenset("than least most nearly almost".split())
+_SELVES = frozenset("myself himself herself itself".split())
+_PARTS = frozenset("spring summer autumn winter morning afternoon evening".split())
 _STOPS = frozenset("instead rather".split())
 _DATED = frozenset("to for until till".split())
 
@@ -68,6 +73,8 @@ def read_complements(
     complements: list[Complement] = []
     is_copula = base == "be"
     index = end = _after_places(words, start)
+    if base in _GIVES and index < len(words) - 1 and words[index].lower in _SELVES:
+        index += 1
     while index < len(words) and len(complements) < MAX_COMPLEMENTS:
         at = index
         index = _after_times(words, index)
@@ -84,8 +91,8 @@ def read_complements(
         ):
             break
         stop = _complement_end(words, index, is_copula)
-        if base in _GIVES and not preposition and _gives_more(words, stop):
-            index, stop = stop, _complement_end(words, stop, is_copula)
+        if base in _GIVES and not preposition:
+            index, stop = _given(words, index, stop)
         noun = (
             None
             if _is_clause(words, index, preposition)
@@ -94,7 +101,7 @@ def read_complements(
         if noun is None or _is_doing(noun, is_copula) or _is_manner(noun, is_copula):
             break
         index = end = stop
-        if not (complements and base not in SCHEDULED and _is_weekday(noun, preposition)):
+        if not _is_left_out((preposition, noun), complements, base):
             complements.append((preposition, noun))
     return complements, _after_times(words, end) >= len(words)
 
@@ -104,6 +111,18 @@ def _noun(words: Sequence[Token], who: Speakers, preposition: str) -> Noun | Non
     if len(words) == 1 and words[0].kind == "date" and preposition not in _DATED:
         return None
     return read_noun(words, who)
+
+
+def _is_left_out(found: Complement, complements: Sequence[Complement], base: str) -> bool:
+    """Return whether a phrase is left out: a weekday, "a shelter in Rome", "accounts for 2024"."""
+    if not complements:
+        return False
+    (preposition, noun), (before, last) = found, complements[-1]
+    if preposition == "on" and noun.text.lower().removesuffix("s") in WEEKDAYS:
+        return base not in SCHEDULED
+    if preposition == "for" and noun.is_value and not noun.is_name and noun.text[-4:].isdigit():
+        return len(noun.text) == 4 or noun.text[-5:-4] == " "
+    return preposition in ("in", "at") and before in _ENDS_IN_PLACE and not last.is_name
 
 
 def _is_apart(preposition: str, complements: Sequence[Complement], base: str) -> bool:
@@ -138,6 +157,10 @@ def _time_length(words: Sequence[Token], index: int) -> int:
     if word.lower in _NEAR:
         return 1
     following = words[index + 1].lower if index + 1 < len(words) else ""
+    if word.lower in ("in", "during"):  # "in the autumn", "in the morning"
+        at = index + 1 + (following == "the")
+        is_part = at < len(words) and words[at].lower in _PARTS
+        return at + 1 - index if is_part else 0
     if word.lower in _WHICH and following.removesuffix("s") in _UNITS:
         return 2
     return _frequency_length(words, index)
@@ -195,12 +218,21 @@ def _is_gerund(words: Sequence[Token], index: int) -> bool:
     return following in PREPOSITIONS - {"of"} or following in ARTICLES or following in OWNERS
 
 
-def _gives_more(words: Sequence[Token], index: int) -> bool:
-    """Return whether another noun phrase follows: "paid Anna | 20 euros"."""
-    if index >= len(words):
-        return False
-    word = words[index]
-    return word.kind == "number" or word.lower in ARTICLES or word.lower in OWNERS
+def _given(words: Sequence[Token], start: int, stop: int) -> tuple[int, int]:
+    """Return where the second of two noun phrases is: "paid Anna | 20 euros"."""
+    if start < len(words) and words[start].kind == "number":
+        return start, stop
+    for index in range(start + 1, len(words)):
+        word = words[index]
+        is_counted = word.kind == "number" and index + 1 < len(words)
+        is_counted &= words[index - 1].lower not in _BEFORE_NUMBERS
+        is_new = is_counted or word.lower in ARTICLES or word.lower in OWNERS
+        if is_new and (index == stop or words[index - 1].kind == "word"):
+            is_inside = words[index - 1].lower in ARTICLES or words[index - 1].lower in OWNERS
+            return (start, stop) if is_inside else (index, _complement_end(words, index, False))
+        if index >= stop:
+            break
+    return start, stop
 
 
 def _is_doing(noun: Noun, is_copula: bool) -> bool:
@@ -214,10 +246,6 @@ def _is_manner(noun: Noun, is_copula: bool) -> bool:
     if is_copula or noun.article or not text.islower() or not text.endswith("ly"):
         return False
     return " " not in text and len(text) > 4 and text not in _NOUNS_IN_LY
-
-
-def _is_weekday(noun: Noun, preposition: str) -> bool:
-    return preposition == "on" and noun.text.lower().removesuffix("s") in WEEKDAYS
 
 
 def _is_range(words: Sequence[Token], index: int) -> bool:

@@ -19,7 +19,7 @@ def split_segments(words: Sequence[Token]) -> list[tuple[str, list[Token]]]:
     segments: list[tuple[str, list[Token]]] = [("", [])]
     for index, word in enumerate(words):
         is_mark = word.kind == "mark" and word.text in _ENDS
-        is_join = word.kind == "word" and word.lower in _JOINS and not _is_amount(words, index)
+        is_join = word.kind == "word" and word.lower in _JOINS and not _is_inside(words, index)
         if not (is_mark or is_join):
             segments[-1][1].append(word)
         elif segments[-1][1]:
@@ -29,8 +29,10 @@ def split_segments(words: Sequence[Token]) -> list[tuple[str, list[Token]]]:
     return [segment for segment in segments if segment[1]]
 
 
-def _is_amount(words: Sequence[Token], index: int) -> bool:
-    """Return whether a conjunction is inside an amount: "less than 80", "between 10 and 30"."""
+def _is_inside(words: Sequence[Token], index: int) -> bool:
+    """Return whether a conjunction joins nothing: "less than 80", "between 1 and 3", "not yet"."""
+    if words[index].lower == "yet":
+        return index > 0 and words[index - 1].lower == "not"
     if not 0 < index < len(words) - 1 or words[index + 1].kind != "number":
         return False
     if words[index].lower == "than":

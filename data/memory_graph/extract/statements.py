@@ -17,9 +17,8 @@ from turngraph.data.memory_graph.extract.nouns import (
     PREPOSITIONS,
     Noun,
     Speakers,
-    expand,
-    without_opening,
 )
+from turngraph.data.memory_graph.extract.openings import expand, without_opening
 from turngraph.data.memory_graph.extract.sentence_mentions import (
     Spellings,
     Token,
@@ -32,7 +31,7 @@ from turngraph.data.memory_graph.extract.verbs import ACTIVITIES, Predicate
 from turngraph.data.memory_graph.extract.word_lists import COUNTRIES, DOUBT
 from turngraph.data.memory_graph.memory_types import Triplet
 
-_OF_ADJECTIVES = frozenset("to of with for about from at in on".split())
+_OF_ADJECTIVES = PREPOSITIONS - {"like", "during"}
 """Prepositions that complete an adjective: "is afraid of"."""
 _OF_THINGS = frozenset(
     "be found establish acquire own buy sell join leave visit attend release publish write direct "
@@ -220,7 +219,7 @@ def _copula(be: str, complements: Sequence[tuple[str, Noun]]) -> list[tuple[str,
                 relations.append((article, noun))
         elif preposition not in PREPOSITIONS:  # "a film directed by"
             relations.append((preposition, noun))
-        elif role and index == 1 and (noun.is_value or is_adjective):
+        elif role and preposition == complements[1][0] and (noun.is_value or is_adjective):
             relations.append((f"{role} {preposition}", noun))
         elif not role:
             relations.append((f"{be} {preposition}", noun))
