@@ -234,10 +234,9 @@ class SentenceReader:
         """Read "whom Acme hired in 2019" after a name."""
         start, subjects, is_one = self._subject("whom", words)
         predicate = read_predicate(words, start, is_one=is_one) if subjects else None
-        if predicate is not None and noun.is_name:
-            if all(word.kind == "date" for word in words[predicate.stop :]):
-                found = Statement(tuple(subjects), predicate, (("", noun),), tuple(when))
-                self.asides.append(found)
+        if predicate is None or not (noun.is_name and has_only_dates(words, predicate.stop)):
+            return
+        self.asides.append(Statement(tuple(subjects), predicate, (("", noun),), tuple(when)))
 
     def _read_noun(self, join: str, segment: Sequence[Token], when: Sequence[Date]) -> None:
         """Read a noun phrase that continues a list: "has a dog", "a parrot" and "a cat"."""
@@ -273,7 +272,7 @@ class SentenceReader:
 
     def _is_new_clause(self, words: Sequence[Token]) -> bool:
         """Return whether a list ends here: "and ended on Monday", ", starring Ida Falk"."""
-        base, kind = VERB_FORMS.get(words[0].lower, ("", ""))
+        kind = VERB_FORMS.get(words[0].lower, ("", ""))[1]
         if kind == "ing" and len(words) > 1:
             return bool(self.statements) and self.statements[-1].predicate.is_copula
         if words[0].kind != "word" or kind not in ("past", "third", "participle"):
@@ -285,9 +284,7 @@ class SentenceReader:
     def _extend(self, nouns: Sequence[Noun], when: Sequence[Date], cut: str) -> None:
         last = self.statements[-1]
         prepositions = [preposition for preposition, _ in last.complements]
-        if (
-            len(prepositions) > 1 and prepositions[-1] == cut
-        ):  # "borders A in the west, B in the south"
+        if len(prepositions) > 1 and prepositions[-1] == cut:  # "borders A in the west and B ..."
             prepositions.pop()
         more = tuple((prepositions[-1], noun) for noun in nouns)
         if when and not last.dates:  # "signed by Ostria and Taskia in 1954"
@@ -368,20 +365,20 @@ class SentenceReader:
 
     def _known_subjects(self, join: str, words: Sequence[Token]) -> Sequence[Noun]:
         """Return the subjects of a predicate without one in its own segment."""
-        is_reduced = is_participial(words, 0)
+        reduced = is_participial(words, 0)
         if join in _RELATIVE:
             return self._antecedent(join)
         if self._follows and join in _GOES_ON:
             last = self.statements[-1].predicate
-            is_reduced |= last.is_copula and words[0].lower in PARTICIPLE_FORMS
+            reduced |= last.is_copula and words[0].lower in PARTICIPLE_FORMS
             is_passive = not last.is_copula and last.text.startswith(("is ", "was "))
-            is_new = not is_reduced or join != "," or self._before in _RELATIVE or is_passive
+            is_new = not reduced or join != "," or self._before in _RELATIVE or is_passive
             return self.statements[-1].subjects if is_new else []
         if not self._list or join != ",":
             return []
         if len(self._list) == 2:  # "Anna, a nurse, lives"
             return [self._appose(*self._list)]
-        return [] if is_reduced else self._list[:1]
+        return [] if reduced else self._list[:1]
 
     def _appose(self, first: Noun, second: Noun) -> Noun:
         """Read an apposition, and return which of its two noun phrases is the name."""
