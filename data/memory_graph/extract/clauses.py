@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from turngraph.data.memory_graph.extract.complements import PARTICIPLE_FORMS, is_participial
 from turngraph.data.memory_graph.extract.dates import Date
@@ -11,6 +12,8 @@ from turngraph.data.memory_graph.extract.nouns import Noun
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
 from turngraph.data.memory_graph.extract.verbs import Predicate
 from turngraph.data.memory_graph.extract.word_lists import ADVERBS, LASTING, VERB_FORMS
+
+_GOES_BY = frozenset("live stand stop walk pass sit drop come go run start begin end grow".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,24 @@ def is_named(noun: Noun) -> bool:
 
 def is_manner(word: Token) -> bool:
     return word.lower in ADVERBS or word.lower.endswith("ly")
+
+
+def is_agent_only(predicate: Predicate, complements: Sequence[tuple[str, Noun]]) -> bool:
+    """Return whether "led by Ida" describes the noun before it, which is not its subject."""
+    is_passive = predicate.text.startswith(("is ", "was ", "can be ", "used to be "))
+    if is_passive or predicate.is_copula or not complements or complements[0][0] != "by":
+        return False
+    is_active = predicate.doubtful or predicate.time == "present" or " " in predicate.text
+    return not is_active and predicate.base not in _GOES_BY
+
+
+def is_prospect(words: Sequence[Token], complements: Sequence[tuple[str, Noun]]) -> bool:
+    """Return whether an adjective is said of doing something: "is safe to drink"."""
+    preposition, noun = complements[0]
+    if preposition or noun.article or noun.is_value or not noun.text.islower():
+        return False
+    verbs = (w for to, w in pairwise(words) if to.lower == "to")
+    return any(VERB_FORMS.get(word.lower, ("", ""))[1] == "base" for word in verbs)
 
 
 def doubted(statement: Statement) -> Statement:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from turngraph.data.memory_graph.extract.nouns import (
@@ -45,7 +46,8 @@ _COMES_FROM = frozenset(
     "release remove separate translate migrate withdraw rent bear fall rise".split()
 )
 """Verbs that say where something comes from; after others "from Graz" belongs to the noun."""
-_ENDS_IN_PLACE = frozenset("to into onto".split())
+_PLACED = frozenset("in at near".split())
+_ENDS_IN_PLACE = frozenset("to into onto from".split())
 """Prepositions whose noun has the place after it: "to a shelter in Bremen"."""
 _OF_NOUNS = frozenset("between per".split())
 _NEAR = frozenset("yesterday today tonight tomorrow".split())
@@ -53,6 +55,7 @@ _WHICH = frozenset("last next this past every each".split())
 _UNITS = frozenset("day week weekend month year morning evening afternoon night".split())
 _UNITS |= frozenset(WEEKDAYS) | frozenset(MONTHS) | frozenset("summer autumn winter spring".split())
 _BEFORE_NUMBERS = PREPOSITIONS | frozenset("and than least most nearly almost".split())
+_OPEN_PASSIVES = frozenset("named called known considered used said".split())
 _SELVES = frozenset("myself himself herself itself".split())
 _PARTS = frozenset("spring summer autumn winter morning afternoon evening".split())
 _STOPS = frozenset("instead rather".split())
@@ -122,7 +125,7 @@ def _is_left_out(found: Complement, complements: Sequence[Complement], base: str
         return base not in SCHEDULED
     if preposition == "for" and noun.is_value and not noun.is_name and noun.text[-4:].isdigit():
         return len(noun.text) == 4 or noun.text[-5:-4] == " "
-    return preposition in ("in", "at") and before in _ENDS_IN_PLACE and not last.is_name
+    return preposition in _PLACED and before in _ENDS_IN_PLACE and not last.is_name
 
 
 def _is_apart(preposition: str, complements: Sequence[Complement], base: str) -> bool:
@@ -151,7 +154,8 @@ def _time_length(words: Sequence[Token], index: int) -> int:
     if word.kind == "date":
         return int(not word.text)
     if word.kind == "number":
-        return _frequency_length(words, index)
+        is_score = re.fullmatch(r"\d{1,3}-\d{1,3}", word.text)
+        return 1 if is_score else _frequency_length(words, index)
     if word.kind != "word":
         return 0
     if word.lower in _NEAR:
@@ -229,6 +233,7 @@ def _given(words: Sequence[Token], start: int, stop: int) -> tuple[int, int]:
         is_new = is_counted or word.lower in ARTICLES or word.lower in OWNERS
         if is_new and (index == stop or words[index - 1].kind == "word"):
             is_inside = words[index - 1].lower in ARTICLES or words[index - 1].lower in OWNERS
+            is_inside |= word.lower in ("its", "their")  # whose is not known
             return (start, stop) if is_inside else (index, _complement_end(words, index, False))
         if index >= stop:
             break
@@ -236,7 +241,9 @@ def _given(words: Sequence[Token], start: int, stop: int) -> tuple[int, int]:
 
 
 def _is_doing(noun: Noun, is_copula: bool) -> bool:
-    """Return whether a complement is an unknown verb in -ing: "is networking" is an activity."""
+    """Return whether a complement is an unknown verb in -ing, or a passive that goes on."""
+    if is_copula and noun.text in _OPEN_PASSIVES:  # "was named after"
+        return True
     return is_copula and noun.text.endswith("ing") and noun.text.islower() and not noun.article
 
 

@@ -32,7 +32,7 @@ ARTICLES = frozenset("a an the".split())
 _NOT_OBJECTS = frozenset(
     "it them him her me us you that this these those there here what which who everything anything "
     "something nothing so one more lot able out up down off away myself himself herself "
-    "itself others ya em no none not".split()
+    "itself others ya em no none not good sure".split()
 )
 _FINITE = frozenset(
     "is are was were has had have does do did will would can could may might must shall should "
@@ -43,6 +43,9 @@ _NO_DESCRIPTION = PREPOSITIONS | frozenset(PAST.values()) | _FINITE
 _NO = frozenset("no none nobody nothing neither nor not few hardly scarcely without".split())
 _NO_SUBJECT = _NO | PREPOSITIONS
 _NOT_ONE = PREPOSITIONS | {"more", "day", "thing", "time", "another"}
+_COUNTED_PLACES = frozenset(
+    "room gate platform flat building unit hall seat bus line route road flight level".split()
+)
 _NO_ENDS = frozenset("any more anymore last".split())
 _IMPRECISE = frozenset("more over about under almost nearly between".split())
 """Words before a number that do not make it another one: "about 300", "more than 80"."""
@@ -133,6 +136,8 @@ def read_subject(words: Sequence[Token], who: Speakers) -> Noun | None:
         return None  # "Released six weeks later, ..."
     if words[0].lower in _OURS and who.me is None:  # a note of its reader's own
         noun = _several(words[1:], "") if len(words) > 1 else None
+        if noun is not None and noun.is_name:  # "our guide Benicio"
+            return noun
         whole = noun and f"{words[0].lower} {noun.text}"
         return (
             Noun(whole, True, "the", is_common=True)
@@ -161,6 +166,12 @@ def _is_kind(words: Sequence[Token]) -> bool:
         word.kind == "name" or (word.text.islower() and word.lower not in VERB_FORMS)
         for word in words
     )
+
+
+def _is_label(words: Sequence[Token]) -> bool:
+    """Return whether a name is only a number of its kind: "room B12"."""
+    has_digit = any(map(str.isdigit, words[-1].text))
+    return has_digit and len(words) > 1 and words[-2].lower in _COUNTED_PLACES
 
 
 def _is_numbered(words: Sequence[Token]) -> bool:
@@ -290,7 +301,7 @@ def _of_owner(owner: str, words: Sequence[Token]) -> Noun | None:
 
 def _several(words: Sequence[Token], article: str) -> Noun | None:
     """Read a name after its description ("the physicist Marie Curie"), or all as one phrase."""
-    if words[-1].kind == "name" and _describe(words[:-1]):
+    if words[-1].kind == "name" and _describe(words[:-1]) and not _is_label(words):
         return Noun(words[-1].text, True, article, is_value=True)
     first = _is_amount(words) or (words[0].lower == "one" and words[1].lower not in _NOT_ONE)
     if any(word.kind == "word" and word.lower in _NO_PART for word in words[first:]):

@@ -46,7 +46,8 @@ def place_dates(
     if is_present and _is_scheduled(predicate, when[0]):
         if not complements and not has_only_dates(words, predicate.stop):
             return [], list(when)
-        if all(preposition and not noun.is_name for preposition, noun in complements):
+        is_of_day = not (predicate.is_copula and subject.is_name)
+        if is_of_day and all(preposition for preposition, _ in complements):
             return [_day(predicate, subject, when[0]), *complements], []
     if not complements and has_only_dates(words, predicate.stop):
         if predicate.base in ("be", "bear") and when[0].word == "at":

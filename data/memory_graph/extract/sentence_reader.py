@@ -12,9 +12,11 @@ from itertools import pairwise
 from turngraph.data.memory_graph.extract.clauses import (
     Statement,
     doubted,
+    is_agent_only,
     is_inverted,
     is_manner,
     is_named,
+    is_prospect,
     is_reduced,
     is_telling,
     participial,
@@ -275,7 +277,9 @@ class SentenceReader:
         kind = VERB_FORMS.get(words[0].lower, ("", ""))[1]
         if kind == "ing" and len(words) > 1:
             return bool(self.statements) and self.statements[-1].predicate.is_copula
-        if words[0].kind != "word" or kind not in ("past", "third", "participle"):
+        is_unknown = not kind and words[0].text.islower() and words[0].lower.endswith("ed")
+        is_verb = kind in ("past", "third", "participle") or is_unknown
+        if words[0].kind != "word" or not is_verb:
             return False
         following = next((word for word in words[1:] if not is_manner(word)), None)
         is_plain = following is not None and following is words[1]
@@ -286,6 +290,8 @@ class SentenceReader:
         prepositions = [preposition for preposition, _ in last.complements]
         if len(prepositions) > 1 and prepositions[-1] == cut:  # "borders A in the west and B ..."
             prepositions.pop()
+        if " of " in last.complements[-1][1].text:  # "islands of Mor and Eel"
+            nouns = [noun for noun in nouns if not noun.is_name or noun.article]
         more = tuple((prepositions[-1], noun) for noun in nouns)
         if when and not last.dates:  # "signed by Ostria and Taskia in 1954"
             more = (*last.complements, *more)
@@ -314,6 +320,9 @@ class SentenceReader:
         own = first.text if len(subjects) == 1 and not first.owner else None
         who = replace(self._who, them=own, it=own) if own else self._who
         complements, is_whole = read_complements(words, predicate.stop, who, predicate.base)
+        is_unread = is_agent_only(predicate, complements) and start > 0
+        if is_unread or (predicate.is_copula and complements and is_prospect(words, complements)):
+            return None
         if has_no and predicate.base != "have":  # "showed no interest in" is not "did not show in"
             complements = complements[:1]
         complements, when = place_dates(words, predicate, first, complements, when)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 
 from turngraph.data.memory_graph.extract.dates import Date, find_dates
 from turngraph.data.memory_graph.extract.nouns import (
@@ -39,6 +40,7 @@ _OF_THINGS = frozenset(
     "record perform edit paint use like study teach host move reach cross found make".split()
 )
 """Verbs whose objects are no "she"."""
+_DIMENSIONS = frozenset("old tall long high wide heavy deep".split())
 _RECIPROCAL = frozenset("marry meet divorce".split())
 """Verbs that two subjects without an object do to each other."""
 _COUPLED = {"married": "to", "engaged": "to", "divorced": "from", "separated": "from"}
@@ -64,6 +66,8 @@ class Reader:
         """
         words, doubtful = without_opening(expand(tokens))
         doubtful |= is_hypothesis(tokens)
+        if any(a.lower == "would" and b.lower == "have" for a, b in pairwise(words)):
+            words = []  # as things are not
         who = Speakers(
             sentence.speaker, self._last or sentence.topic, sentence.topic, sentence.topic
         )
@@ -231,7 +235,8 @@ def _possession(subject: Noun, relation: str, noun: Noun) -> tuple[str, str]:
     if subject.owner is None or subject.thing is None:
         return subject.text, relation
     be = relation.removesuffix(" the").removesuffix(" a")
-    is_of_owner = noun.is_value or subject.is_attribute
+    is_value = noun.is_value and noun.text.rpartition(" ")[2] not in _DIMENSIONS
+    is_of_owner = is_value or subject.is_attribute
     if be == "is" and is_of_owner:
         return subject.owner, f"has {subject.thing}"
     if be in ("was", "is no longer", "is not") and is_of_owner:

@@ -19,7 +19,8 @@ Time = Literal["present", "past", "event"]
 
 MODALS = frozenset("will would can could may might must shall should".split())
 ACTIVITIES = frozenset(
-    "work play study teach serve lead attend date use rent drive coach manage run host".split()
+    "work play study teach serve lead attend date use rent drive coach manage run host rule govern "
+    "occupy edit chair".split()
 )
 """Verbs of what goes on for a while; with an object it is done once ("ran the marathon")."""
 _STATES = ACTIVITIES | frozenset(

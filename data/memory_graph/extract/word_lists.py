@@ -153,7 +153,7 @@ _REGULAR = (
     "investigate migrate obtain occur oppose persist predict prepare prevent prohibit propose "
     "refuse relate rely require resemble resign specialise specialize steer stretch surrender "
     "tackle vary wander erupt enable calculate illustrate memorise memorize subscribe unlock "
-    "vibrate sentence dream".split()
+    "vibrate sentence dream melt orbit overlook".split()
 )
 _NAMED_BY_NOUNS = (
     "head boil charge deal last fuel light rank stock pilot author captain farm fish land lease "
