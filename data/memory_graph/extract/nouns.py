@@ -69,6 +69,7 @@ _OUR_THINGS = frozenset(
     "meeting party wedding flight appointment deadline password passcode rent venue".split()
 )
 """Things that are unique in a conversation: "the meeting"."""
+_UNIQUE = _OUR_THINGS | ATTRIBUTES
 _ONLY_PAST = frozenset(past for base, past in PAST.items() if base in PARTICIPLES)
 _PAST = frozenset(PAST.values()) - _ONLY_PAST
 
@@ -95,6 +96,14 @@ class Noun:
     role: tuple[str, str] | None = None
     is_value: bool = False
     is_common: bool = False
+
+    @property
+    def is_described(self) -> bool:
+        """Whether it is one thing that has no name: "the old bridge"."""
+        if (self.is_common and self.is_name) or self.text.split()[-1].lower() in _UNIQUE:
+            return False  # "my school", "the meeting"
+        is_plain = not (self.is_name or self.is_value or self.owner)
+        return self.is_common or (is_plain and self.article == "the" and self.text.islower())
 
     @property
     def is_attribute(self) -> bool:

@@ -75,7 +75,8 @@ class Reader:
         reader.read(words)
         self._remember(reader.statements, words)
         stated = (*reader.statements, *reader.asides)
-        found = [triplet for statement in stated for triplet in _triplets(statement)]
+        is_local = sentence.speaker is None and sentence.topic is None
+        found = [t for statement in stated for t in _triplets(statement, is_local)]
         found += [Triplet(*ends) for ends in reader.roles]
         triplets = (
             replace(t, hypothesis=doubtful or t.hypothesis, span=sentence.span) for t in found
@@ -130,7 +131,13 @@ def is_hypothesis(tokens: Sequence[Token]) -> bool:
     )
 
 
-def _triplets(statement: Statement) -> list[Triplet]:
+def _triplets(statement: Statement, is_local: bool) -> list[Triplet]:
+    """Return the triplets of a statement.
+
+    Args:
+        statement: of a sentence.
+        is_local: "the bridge" is one of this text alone.
+    """
     triplets: list[Triplet] = []
     predicate = statement.predicate
     since, until = _interval(statement)
@@ -139,7 +146,9 @@ def _triplets(statement: Statement) -> list[Triplet]:
             who, relation = _possession(subject, relation, noun)
             if who == noun.text:
                 continue
-            made = Triplet(who, relation, noun.text, since, until, predicate.doubtful)
+            ends = [(who, subject), (noun.text, noun)] if is_local else []
+            local = tuple(name for name, end in ends if name == end.text and end.is_described)
+            made = Triplet(who, relation, noun.text, since, until, predicate.doubtful, local=local)
             triplets += [made] if not predicate.was else _ended(made, predicate)
     return [*_each_other(statement, since, until), *triplets]
 
