@@ -226,8 +226,9 @@ def read_noun(words: Sequence[Token], who: Speakers) -> Noun | None:
         return _single(words[0], who, article)
     if (found := _owned(words, who)) is not None:
         return found
-    if any(w.kind in ("mark", "speech", "date") and w.text not in ("&", "'", "-") for w in words):
-        return None
+    for word in words:
+        if word.kind in ("mark", "speech", "date") and word.text not in ("&", "'", "-"):
+            return None
     return _several(words, article)
 
 
@@ -313,11 +314,13 @@ def _several(words: Sequence[Token], article: str) -> Noun | None:
     if words[-1].kind == "name" and _describe(words[:-1]) and not _is_label(words):
         return Noun(words[-1].text, True, article, is_value=True)
     first = _is_amount(words) or (words[0].lower == "one" and words[1].lower not in _NOT_ONE)
-    if any(word.kind == "word" and word.lower in _NO_PART for word in words[first:]):
-        return None
+    for word in words[first:]:
+        if word.lower in _NO_PART and word.kind == "word":
+            return None
     if not article and VERB_FORMS.get(words[0].lower, ("", ""))[1] == "base":
         return None  # "helps put things right"
-    if any(word.lower in _ONLY_PAST or (i and word.lower in _PAST) for i, word in enumerate(words)):
+    lowers = [word.lower for word in words]
+    if not (_ONLY_PAST.isdisjoint(lowers) and _PAST.isdisjoint(lowers[1:])):
         return None  # but "retired teacher"
     text = " ".join(word.text + "'s" * word.owns for word in words)
     has_number = any(word.kind == "number" or word.lower in NUMBER_WORDS for word in words)

@@ -56,10 +56,14 @@ def expand(tokens: Sequence[Token]) -> list[Token]:
     words: list[Token] = []
     depth = 0
     for index, token in enumerate(tokens):
-        depth += token.text in ("(", "[") if token.kind == "mark" else 0
+        is_mark = token.kind == "mark"
+        depth += is_mark and token.text in ("(", "[")
         if depth == 0:
-            words += _expanded(token, token.owns and _is_short_is(tokens, index))
-        depth -= depth > 0 and token.kind == "mark" and token.text in (")", "]")
+            if is_mark or (token.kind == "word" and not token.owns and token.text.isalnum()):
+                words.append(token)  # most are as they stand
+            else:
+                words += _expanded(token, token.owns and _is_short_is(tokens, index))
+        depth -= depth > 0 and is_mark and token.text in (")", "]")
         if token.lower in _SECOND_WORDS and len(words) > 1:
             _join_pair(words)
     return words

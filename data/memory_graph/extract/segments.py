@@ -16,16 +16,20 @@ _QUANTITIES = frozenset("less more fewer".split())
 
 def split_segments(words: Sequence[Token]) -> list[tuple[str, list[Token]]]:
     """Return the segments of a sentence with the mark or conjunction before each."""
-    segments: list[tuple[str, list[Token]]] = [("", [])]
+    segment: list[Token] = []
+    segments = [("", segment)]
     for index, word in enumerate(words):
-        is_mark = word.kind == "mark" and word.text in _ENDS
-        is_join = word.kind == "word" and word.lower in _JOINS and not _is_inside(words, index)
-        if not (is_mark or is_join):
-            segments[-1][1].append(word)
-        elif segments[-1][1]:
-            segments.append((word.lower, []))
+        if word.kind == "word":
+            is_end = word.lower in _JOINS and not _is_inside(words, index)
         else:
-            segments[-1] = (word.lower, [])
+            is_end = word.kind == "mark" and word.text in _ENDS
+        if not is_end:
+            segment.append(word)
+        elif segment:
+            segment = []
+            segments.append((word.lower, segment))
+        else:
+            segments[-1] = (word.lower, segment)
     return [segment for segment in segments if segment[1]]
 
 

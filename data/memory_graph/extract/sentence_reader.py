@@ -139,7 +139,9 @@ class SentenceReader:
             shared = self._list or [] if is_list else []
             dates = (*self._waiting, *found.dates)
             subjects = (*shared, *found.subjects)
-            self.statements.append(replace(found, subjects=subjects, dates=dates))
+            if shared or self._waiting:
+                found = replace(found, subjects=subjects, dates=dates)
+            self.statements.append(found)
             self._waiting, self._apposed = [], ()
             if self._fronted and join == "," and len(subjects) == 1:
                 self._aside(subjects[0], self._fronted, participial(self._fronted[0]), 1)

@@ -66,7 +66,7 @@ class Reader:
         """
         words, doubtful = without_opening(expand(tokens))
         doubtful |= is_hypothesis(tokens)
-        if any(a.lower == "would" and b.lower == "have" for a, b in pairwise(words)):
+        if doubtful and any(a.lower == "would" and b.lower == "have" for a, b in pairwise(words)):
             words = []  # as things are not
         who = Speakers(
             sentence.speaker, self._last or sentence.topic, sentence.topic, sentence.topic
@@ -126,6 +126,8 @@ def is_hypothesis(tokens: Sequence[Token]) -> bool:
     """Return whether a sentence is a question or expresses doubt."""
     if tokens and tokens[-1].text in ("?", "？", "؟"):
         return True
+    if DOUBT.isdisjoint([token.lower for token in tokens]):
+        return False
     return any(
         token.kind == "word" and token.lower in DOUBT and token.text != "May" for token in tokens
     )

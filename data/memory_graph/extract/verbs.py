@@ -40,6 +40,8 @@ _PARTICIPLES |= frozenset(
 _MANY = frozenset("i you we they people parents children men women police staff team".split())
 _DETERMINERS = frozenset("the a an his her its".split())
 _NEGATIONS = frozenset("not never".split())
+_BETWEEN = ADVERBS | _NEGATIONS | {"no"}
+"""Words that may be between a subject and its verb."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,8 @@ class Predicate:
 
 def begins_predicate(tokens: Sequence[Token], index: int) -> bool:
     """Return whether a verb, or the adverbs and negations before one, begins here."""
-    index = _after_adverbs(tokens, index)
+    if tokens[index].lower in _BETWEEN:
+        index = _after_adverbs(tokens, index)
     if index >= len(tokens) or tokens[index].kind != "word":
         return False
     return _is_verb(tokens[index])
@@ -104,8 +107,9 @@ def agrees(tokens: Sequence[Token], index: int) -> bool:
 
 def _is_verb(token: Token) -> bool:
     lower = token.lower
-    if lower in VERB_FORMS:
-        return VERB_FORMS[lower][1] != "ing"
+    form = VERB_FORMS.get(lower)
+    if form is not None:
+        return form[1] != "ing"
     return lower in MODALS or (len(lower) > 4 and lower.endswith("ed") and token.text.islower())
 
 
