@@ -211,6 +211,8 @@ def fact(key: int, ends: tuple[str, str, str]) -> Fact:
         (("Anna", "was born on", "3 May 1990"), ("Anna", "was born in", "1990"), False),
         (("Bob", "was the CEO of", "Acme"), ("Anna", "is the CEO of", "Acme"), False),
         (("shop", "is", "closed"), ("shop", "is", "open"), True),
+        (("headquarters of Acme", "is in", "Hull"), ("Acme", "is based in", "Leeds"), True),
+        (("Acme", "is based in", "Hull"), ("Acme's headquarters", "is in", "Leeds"), True),
     ],
 )
 def test_aspects(new: tuple[str, str, str], old: tuple[str, str, str], is_replaced: bool) -> None:
