@@ -8,6 +8,7 @@ import numpy as np
 from tqdm import tqdm
 
 from turngraph.data.memory_graph.memory_types import SIMPLE
+from turngraph.data.memory_graph.record.integrity import highest_possible
 from turngraph.data.memory_graph.times import start
 
 ALWAYS = (int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max))
@@ -73,7 +74,15 @@ def read_columns(db: sqlite3.Connection) -> tuple[Columns, Columns]:
 
 
 def _highest(db: sqlite3.Connection, table: str) -> int:
-    return int(db.execute(f"SELECT coalesce(max(id), 0) FROM {table}").fetchone()[0])
+    """Return the highest id of a table; 0 without rows.
+
+    Raises:
+        IndexError: it is one that no program gave, and would take as much memory.
+    """
+    highest, count = db.execute(f"SELECT ifnull(max(id), 0), count(*) FROM {table}").fetchone()
+    if highest > highest_possible(count):
+        raise IndexError(highest)
+    return int(highest)
 
 
 def _read(db: sqlite3.Connection, table: str, names: tuple[str, ...], columns: Columns) -> None:

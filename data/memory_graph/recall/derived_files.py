@@ -60,7 +60,7 @@ def record_state(db: sqlite3.Connection, revision: int | None = None) -> State:
     """Return the state of the record, in this read transaction or at an earlier revision."""
     if revision is None:
         row = db.execute("SELECT value FROM meta WHERE name = 'revision'").fetchone()
-        revision = 0 if row is None else int(row[0])
+        revision = row[0]
     row = db.execute("SELECT stamp FROM stamps WHERE revision = ?", (revision,)).fetchone()
     return State(revision, None if row is None else row[0])
 

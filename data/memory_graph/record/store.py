@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from json import JSONDecodeError
 from pathlib import Path
 from types import TracebackType
 
@@ -18,10 +19,11 @@ from turngraph.data.memory_graph.record.damage import (
     STRICT,
     UNREADABLE,
     Damaged,
-    broken_joins,
+    broken_record,
     damage,
 )
 from turngraph.data.memory_graph.record.facts import load_facts
+from turngraph.data.memory_graph.times import NoTime
 
 WAIT_SECONDS = 30.0
 CACHE_KIB = 160 * 1024
@@ -43,6 +45,11 @@ OUTSIDE = {
 """Errors of the file or the machine, by SQLite's code."""
 
 
+UNEXPECTED = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, TypeError,
+    JSONDecodeError, NoTime,
+)  # fmt: skip
+"""Errors that a damaged record causes where code relies on what the program writes."""
 BAD_INDEX = "damaged: a text in an index; `check --rebuild` rebuilds it"
 
 
@@ -175,7 +182,10 @@ class Store:
     def revision(self) -> int:
         """Number of the last visible write."""
         sql = "SELECT value FROM meta WHERE name = 'revision'"
-        return int(self.db.execute(sql).fetchone()[0])
+        row = self.db.execute(sql).fetchone()
+        if row is None or not isinstance(row[0], int):
+            raise Damaged(f"{self.path}: {UNREADABLE}")
+        return row[0]
 
     @contextmanager
     def writing(self) -> Iterator[int]:
@@ -222,7 +232,8 @@ class Store:
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code not in OUTSIDE:
-                found = damage(self.db) if code else None  # else an error of this program
+                # without a code it is an error of this program
+                found = broken_record(self.db) if code else None
                 if found is None:
                     raise
                 raise Damaged(f"{self.path}: {found}") from None
@@ -232,8 +243,8 @@ class Store:
         except UnicodeDecodeError:
             found = damage(self.db) or BAD_INDEX
             raise Damaged(f"{self.path}: {found}") from None
-        except (ArithmeticError, AttributeError, LookupError, TypeError):
-            if (found := damage(self.db) or broken_joins(self.db)) is None:
+        except UNEXPECTED:
+            if (found := broken_record(self.db)) is None:
                 raise
             raise Damaged(f"{self.path}: {found}") from None
 
