@@ -81,6 +81,14 @@ def _unjoined(pairs: str) -> str:
 
 
 _FACT_END = "p.episode FROM provenance p JOIN edges e ON p.fact & 1 AND e.id = p.fact >> 1"
+
+
+def _no_numbers(table: str, *columns: str) -> str:
+    """Return a query for rows with a value that is no whole number."""
+    wrong = " OR ".join(f"typeof({column}) != 'integer'" for column in columns)
+    return f"SELECT {columns[0]} FROM {table} WHERE {wrong}"
+
+
 def highest_possible(num_rows: int) -> int:
     """Return the highest id that a table of so many rows may have."""
     return FAR * num_rows + NEAR
@@ -98,6 +106,13 @@ RULES = {
         "SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM meta WHERE name = 'revision'"
         f" AND typeof(value) = 'integer' AND value BETWEEN 0 AND {1 << 62})"
     ),
+    "removed rows that are none": (
+        f"{_no_numbers('removed', 'id', 'kind', 'revision')} OR id < 0 OR kind NOT IN (0, 1)"
+    ),
+    "numbers of writes that are none": _no_numbers("stamps", "revision", "stamp"),
+    "sightings that are none": _no_numbers("sightings", "alias", "episode"),
+    "spans that are none": _no_numbers("provenance", "fact", "episode", "start", "stop"),
+    "supersessions that are none": _no_numbers("supersessions", "old", "new"),
     "ids of nodes that were never given": _unknown_ids("nodes"),
     "ids of edges that were never given": _unknown_ids("edges"),
     "ids of aliases that were never given": _unknown_ids("aliases"),

@@ -128,7 +128,7 @@ def _line(said: Any, text: Any, record: tuple[Any, ...] | None) -> dict[str, Any
     if record is not None:
         source, origin, speaker, properties = record
         line |= {"source": source, "origin": origin, "speaker": speaker}
-        with suppress(ValueError):
+        with suppress(RecursionError, TypeError, ValueError):
             line["properties"] = json.loads(properties) or None
     return {name: value for name, value in line.items() if value is not None}
 
