@@ -17,6 +17,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,8 @@ MANIFEST = "manifest.json"
 LOCK = "lock"
 REVISION = re.compile(r"[a-z]+-\d{1,18}")
 """Name of a folder of arrays."""
+NO_HEADER = (SyntaxError, TokenError, MemoryError, RecursionError)
+"""Errors of NumPy, besides ValueError, where the head of an array's file was changed."""
 ATTEMPTS = 10
 """Attempts to read arrays that another process replaces again and again."""
 
@@ -210,7 +213,7 @@ def _read_folder(path: Path) -> tuple[Manifest, dict[str, np.ndarray]] | None:
         return manifest, arrays
     except FileNotFoundError:  # another process has just replaced them
         return None
-    except (ValueError, KeyError, TypeError, EOFError, OSError) as error:
+    except (ValueError, KeyError, TypeError, EOFError, OSError, *NO_HEADER) as error:
         logger.warning("%s is corrupt (%s) and will be rebuilt", path, type(error).__name__)
         return None
 

@@ -21,9 +21,6 @@ from turngraph.data.memory_graph.recall.vectors import FACTS, NAMES, digest
 from turngraph.data.memory_graph.record.damage import Damaged, damage
 from turngraph.data.memory_graph.record.fact_texts import changed_facts, changed_names
 from turngraph.data.memory_graph.record.facts import INDEXED, index_everything, index_words
-from turngraph.data.memory_graph.record.store import Store
-from turngraph.data.memory_graph.times import start
-from turngraph.data.memory_graph.upkeep import purge
 from turngraph.data.memory_graph.record.integrity import (
     Problem,
     broken_rules,
@@ -31,6 +28,9 @@ from turngraph.data.memory_graph.record.integrity import (
     rows_with_times,
     unreadable_times,
 )
+from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.times import start
+from turngraph.data.memory_graph.upkeep import purge
 from turngraph.data.memory_graph.upkeep.partial_files import NOTE
 from turngraph.data.memory_graph.upkeep.salvage import what_can_be_saved
 
