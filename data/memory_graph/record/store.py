@@ -80,18 +80,19 @@ class Store:
         self.in_memory = str(path) == ":memory:"
         if not self.in_memory:
             _prepare_file(self.path, read_only)
+        self.absolute = self.path.resolve()
         with self.clear_errors():
             while not self._opened():
                 pass
 
     def _opened(self) -> bool:
         """Open the file; return False if ``restore`` has replaced it while this waited for it."""
-        before = None if self.in_memory else os.stat(self.path)
+        self._file = None if self.in_memory else os.stat(self.absolute)
         self.db = self._connect()
         try:
             self._set_pragmas()
             self.db.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # waits
-            if before is not None and not os.path.samestat(before, os.stat(self.path)):
+            if self._is_replaced():
                 self.db.close()
                 return False
             self._check_schema()
@@ -100,8 +101,25 @@ class Store:
             raise
         return True
 
+    def _is_replaced(self) -> bool:
+        """Return whether another file has the name of the one that was opened, or none has."""
+        try:
+            there = self._file is None or os.path.samestat(self._file, os.stat(self.absolute))
+        except FileNotFoundError:
+            return True
+        return not there
+
+    def _refuse_replaced(self) -> None:
+        """Refuse a file whose name another one has: SQLite would read the other one's -wal.
+
+        An idle reader of a graph that is not in WAL mode, as after a restoration, holds no lock
+        that would keep it from being replaced.
+        """
+        if self._is_replaced():
+            raise ValueError(f"{self.path}: was replaced or moved while it was open; open it again")
+
     def _connect(self) -> sqlite3.Connection:
-        uri = f"{self.path.resolve().as_uri()}?mode={'ro' if self.read_only else 'rw'}"
+        uri = f"{self.absolute.as_uri()}?mode={'ro' if self.read_only else 'rw'}"
         uri = "file::memory:" if self.in_memory else uri
         db = sqlite3.connect(uri, uri=True, timeout=self.wait, isolation_level=None)
         db.text_factory = STRICT
@@ -201,9 +219,11 @@ class Store:
             raise ValueError(f"{self.path}: opened for reading only")
         assert not self.db.in_transaction, "a write inside of another"
         with self.clear_errors():
+            self._refuse_replaced()
             self.db.execute("BEGIN IMMEDIATE")
             try:
                 revision = self.revision + 1
+                self._refuse_replaced()
                 yield revision
                 self.db.execute("UPDATE meta SET value = ? WHERE name = 'revision'", (revision,))
                 self.db.execute("INSERT INTO stamps VALUES (?, random())", (revision,))
@@ -218,9 +238,12 @@ class Store:
             if self.db.in_transaction:
                 yield self.revision
                 return
+            self._refuse_replaced()
             self.db.execute("BEGIN")
             try:
-                yield self.revision
+                revision = self.revision
+                self._refuse_replaced()  # from here on it is locked
+                yield revision
             finally:
                 self.db.execute("ROLLBACK")
 

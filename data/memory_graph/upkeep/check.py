@@ -45,9 +45,9 @@ MAX_LISTED = 20
 def check(store: Store) -> list[Problem]:
     """Return every problem of a memory graph; change nothing.
 
-    Checked are: the file, by SQLite (a damaged one gets a report of what can be saved); references,
-    provenance and edges of episodes (integrity.py); texts, names and times against their hashes and
-    forms; word indexes and derived arrays against the record.
+    Checked are: the file, by SQLite; references, provenance and edges of episodes (integrity.py);
+    texts, names and times against their hashes and forms; word indexes and derived arrays against
+    the record.
     """
     with store.reading(), store.lenient():
         problems = _damages(store.db)
@@ -57,18 +57,20 @@ def check(store: Store) -> list[Problem]:
             for table in INDEXED:
                 problems += _wrong_index(store.db, table)
             problems += _wrong_arrays(store) + _wrong_vectors(store)
-    return problems + _to_be_saved(store.path, problems)
+    return problems
 
 
 def check_file(path: str | Path) -> list[Problem]:
-    """Check a file that may be too damaged to be opened; see ``check``.
+    """Check a file that may be too damaged to be opened, and report what can be saved of it.
+
+    The file is not open in this process.
 
     Raises:
         ValueError: the file is missing, or no memory graph of this version.
     """
     try:
         with Store(path, read_only=True) as store:
-            return check(store)
+            problems = check(store)
     except ValueError as error:
         cause = error.__cause__
         no_database = getattr(cause, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_NOTADB
@@ -76,7 +78,8 @@ def check_file(path: str | Path) -> list[Problem]:
             raise
         reason = str(error) if cause is None else printable(str(cause))
         problems = [Problem(f"damaged file, or never a memory graph: {reason}", damage=True)]
-        return problems + _to_be_saved(path, problems)
+    # now, as to read the file and close it would drop the locks that SQLite holds of it
+    return problems + _to_be_saved(path, problems)
 
 
 def _to_be_saved(path: str | Path, problems: list[Problem]) -> list[Problem]:
