@@ -65,7 +65,9 @@ def broken_record(db: sqlite3.Connection) -> str | None:
         return found
     factory, db.text_factory = db.text_factory, LENIENT
     try:
-        broken = broken_rules(db) or unreadable_times(db)
+        # first, as the rules may read an index where a table is damaged
+        [(first, *_), *_] = db.execute("PRAGMA integrity_check(1)")
+        broken = first != "ok" or broken_rules(db) or unreadable_times(db)
     except sqlite3.Error:
         return UNREADABLE
     finally:
