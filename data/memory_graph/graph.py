@@ -20,8 +20,8 @@ from turngraph.data.memory_graph.upkeep.show import Shown, Turn, history, show, 
 if TYPE_CHECKING:  # what few commands need is imported where it is used
     from turngraph.data.embedding import Embed
     from turngraph.data.memory_graph.recall.recall import Recall, RecallSettings, Recollection
+    from turngraph.data.memory_graph.record.integrity import Problem
     from turngraph.data.memory_graph.record.wide_search import Mention
-    from turngraph.data.memory_graph.upkeep.integrity import Problem
     from turngraph.data.memory_graph.upkeep.stats import Stats
 
 

@@ -287,7 +287,8 @@ class Recall:
 
     def close(self) -> None:
         """Write the vectors that are only in memory."""
-        self.vectors.save()
+        with self.store.clear_errors():
+            self.vectors.save()
 
 
 def _last_second(as_of: str) -> int:

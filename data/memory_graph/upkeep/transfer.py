@@ -21,8 +21,8 @@ from turngraph.data.jsonlines import dump
 from turngraph.data.memory_graph.memory_types import EDGE_TYPES, NODE_TYPES
 from turngraph.data.memory_graph.names import text_hash, well_formed
 from turngraph.data.memory_graph.record.facts import index_everything
+from turngraph.data.memory_graph.record.integrity import broken_rules
 from turngraph.data.memory_graph.times import start
-from turngraph.data.memory_graph.upkeep.integrity import broken_rules
 from turngraph.data.memory_graph.upkeep.partial_files import noting
 from turngraph.data.outputs import whole_file
 
