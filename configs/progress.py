@@ -67,9 +67,11 @@ def progress(
         logger.info("%s: done in %.1f s", desc, time.monotonic() - began)
 
 
-def track(items: Sequence[Item], desc: str, unit: str, *, delay: float = 0) -> Iterator[Item]:
-    """Yield items with a progress bar, as ``progress`` shows it."""
-    with progress(len(items), desc, unit, delay=delay) as bar:
+def track(
+    items: Sequence[Item], desc: str, unit: str, *, initial: int = 0, delay: float = 0
+) -> Iterator[Item]:
+    """Yield items with a progress bar, as ``progress`` shows it; ``initial`` were done before."""
+    with progress(initial + len(items), desc, unit, initial=initial, delay=delay) as bar:
         for item in items:
             yield item
             bar.update()

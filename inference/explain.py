@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
+from turngraph.configs.progress import track
 from turngraph.data.batches.collate import collate
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.examples import Example, ExampleBuilder
@@ -329,8 +329,9 @@ def explain_answers(
     journal = None if is_stream(page) else Path(f"{page}.unfinished")
     done = set() if journal is None else explained(journal, file_hash(predictions))
     left = [pair for pair in answered if pair[1].id not in done]
-    bar = tqdm(left, initial=len(done), total=len(answered), desc="explanations")
-    for index, conversation in bar:
+    for index, conversation in track(
+        left, "explanations", "conversations", initial=len(answered) - len(left)
+    ):
         if stop:
             logger.info("stopped: %s; the same command resumes", stop.reason)
             raise SystemExit(EXIT_GO_ON)

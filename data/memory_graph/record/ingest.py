@@ -74,7 +74,8 @@ def remember_many(
     """
     counts: Counter[str] = Counter()
     seconds, cost = 0.0, Counter[str]()
-    bar = tqdm(desc="remember", unit="episode", delay=1, leave=False, disable=not progress)
+    shown = None if progress else True  # None: where standard error is a terminal
+    bar = tqdm(desc="remember", unit=" episodes", delay=1, leave=False, disable=shown)
     with bar:
         for part in remember_batches(store, extractor, episodes, batch):
             counts.update({name: getattr(part, name) for name in COUNTED})
