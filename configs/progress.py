@@ -34,7 +34,8 @@ def progress(
 ) -> Iterator[tqdm[Any]]:
     """Show a progress bar; where standard error is no terminal, log lines in place of it.
 
-    These come at the start, once a minute, and at the end.
+    These come at the start, once a minute, and at the end; with a delay, only what takes longer has
+    them, and none at the start.
 
     Args:
         total: steps of the whole.
@@ -46,7 +47,7 @@ def progress(
     """
     on_terminal = sys.stderr.isatty()
     in_log, began = shown and not on_terminal, time.monotonic()
-    if in_log:
+    if in_log and not delay:
         logger.info("%s: %d %s", desc, total - initial, unit)
     bar = partial(tqdm, total=total, initial=initial, desc=desc, unit=f" {unit}", disable=not shown)
     if in_log:
@@ -63,8 +64,8 @@ def progress(
         bar = partial(bar, delay=delay)
     with bar() as shown_bar:
         yield shown_bar
-    if in_log:
-        logger.info("%s: done in %.1f s", desc, time.monotonic() - began)
+    if in_log and (seconds := time.monotonic() - began) >= delay:
+        logger.info("%s: done in %.1f s", desc, seconds)
 
 
 def track(

@@ -84,9 +84,15 @@ def test_a_part_of_an_epoch_takes_that_part_of_its_batches() -> None:
 
 
 def test_max_steps_beyond_the_epochs_are_told(caplog: pytest.LogCaptureFixture) -> None:
-    assert schedule([5] * 8, batch_size=2, num_epochs=2, max_steps=8).num_steps == 8
+    assert (
+        schedule([5] * 8, batch_size=2, batches_per_step=1, num_epochs=2, max_steps=8).num_steps
+        == 8
+    )
     assert caplog.text == ""
-    assert schedule([5] * 8, batch_size=2, num_epochs=2, max_steps=9).num_steps == 8
+    assert (
+        schedule([5] * 8, batch_size=2, batches_per_step=1, num_epochs=2, max_steps=9).num_steps
+        == 8
+    )
     said = "training.max_steps: 9 given, but training.num_epochs: 2 ends after 8 steps"
     assert said in caplog.text
 
