@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
@@ -113,25 +113,30 @@ class Recollection:
         return not self.facts
 
     def evidence(self) -> list[Evidence]:
-        """Return the facts as evidence; an entity's id is its name in normal form.
+        """Return the facts as evidence; see ``evidence_of``."""
+        return evidence_of(self.facts)
 
-        The ids of different objects with one name (two people named Anna) also hold their node id.
-        """
-        objects = dict(entity for fact in self.facts for entity in fact.entities)
-        namesakes = Counter(alias(name) for name in objects.values())
-        ids = {
-            node: alias(name) if namesakes[alias(name)] == 1 else f"{alias(name)} #{node}"
-            for node, name in objects.items()
-        }
-        return [
-            Evidence(
-                f"memory {fact.key}",
-                fact.text,
-                "memory",
-                tuple(Entity(ids[node], name) for node, name in fact.entities),
-            )
-            for fact in self.facts
-        ]
+
+def evidence_of(facts: Sequence[Fact]) -> list[Evidence]:
+    """Return facts as evidence; an entity's id is its name in normal form.
+
+    The ids of different objects with one name (two people named Anna) also hold their node id.
+    """
+    objects = dict(entity for fact in facts for entity in fact.entities)
+    namesakes = Counter(alias(name) for name in objects.values())
+    ids = {
+        node: alias(name) if namesakes[alias(name)] == 1 else f"{alias(name)} #{node}"
+        for node, name in objects.items()
+    }
+    return [
+        Evidence(
+            f"memory {fact.key}",
+            fact.text,
+            "memory",
+            tuple(Entity(ids[node], name) for node, name in fact.entities),
+        )
+        for fact in facts
+    ]
 
 
 class Recall:
