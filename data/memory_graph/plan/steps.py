@@ -328,7 +328,7 @@ class Planner(Protocol):
         """Return the texts of the steps of each sub-question, which are numbered from 1."""
 
     def clues(self, steps: Sequence[Ready], match: Match) -> list[tuple[Clue, ...]]:
-        """Return the clue queries of each step, best first; those beyond ``max_clues`` are left out.
+        """Return the clue queries of each step, best first; those beyond ``max_clues`` are ignored.
 
         Args:
             steps: steps, at most one of each sub-question.
