@@ -195,6 +195,11 @@ def _person_words(name: str) -> set[str]:
     return {words[0], words[-1]} if all(word[0].isupper() for word in words) else set()
 
 
+def is_no_person(name: str) -> bool:
+    """Return whether a name has a word that no person's name has, such as "University"."""
+    return not _NOT_PEOPLE.isdisjoint(name.lower().split())
+
+
 def _not_first(tokens: Iterable[Token]) -> Iterator[Token]:
     rest = iter(tokens)
     for token in rest:

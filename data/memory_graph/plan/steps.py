@@ -18,6 +18,7 @@ from itertools import islice, product
 from typing import Literal, Protocol
 
 from turngraph.data.memory_graph.memory_types import Fact
+from turngraph.data.memory_graph.recall.link_entities import Matched
 from turngraph.data.memory_graph.recall.recall import RecallSettings, evidence_of
 from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.types import Evidence
@@ -137,7 +138,8 @@ class Planned:
     Args:
         question: the question, as the user wrote it.
         subs: the sub-questions, in order.
-        facts: facts, or episodes, of all steps, best first, each once; none: no answer.
+        facts: facts, or episodes, of the question itself and of all steps, best first, each once;
+            none: no answer.
         answer: the answer in words, if the planner gives one; it has none without facts.
         stopped: why asking stopped: "budget" if it did so anywhere, else the first sub-question's
             reason.
@@ -192,8 +194,10 @@ class PlanSettings:
     """Most facts of a clue query (F_m)."""
     exact_first: bool = True
     """A name that is an alias of objects means these only."""
-    num_fillings: int = 2
+    num_fillings: int = 3
     """Most answers of a step that fill a reference to it, each of which makes a text of its own."""
+    whole: bool = True
+    """Ask the question itself, too, beside the first steps; its ranking counts as a step's."""
     recall: RecallSettings = field(default_factory=RecallSettings)
     """Settings of each recall; its ``num_facts`` gives way to that of the plan."""
 
@@ -206,21 +210,6 @@ class PlanSettings:
 
 
 # What a planner is given, and what it returns
-
-
-@dataclass(frozen=True, slots=True)
-class Matched:
-    """An object that a name of a step may mean.
-
-    Args:
-        entity: the name, and the object's node id.
-        label: the object's own name.
-        is_exact: whether the name is one of the object's aliases.
-    """
-
-    entity: QuestionEntity
-    label: str
-    is_exact: bool
 
 
 Match = Callable[[Sequence[str]], list[tuple[Matched, ...]]]
@@ -341,7 +330,7 @@ class Planner(Protocol):
     def revise(self, progress: Sequence[Progress]) -> list[Revision]:
         """Return what to do after the last finished step of each sub-question.
 
-        New steps are numbered from one more than the highest number so far.
+        New steps are numbered from one more than the number of the last finished step.
         """
 
     def answer(self, progress: Sequence[Progress]) -> list[str | None]:
