@@ -164,6 +164,10 @@ class MemoryGraph:
 
         return RecallCache()
 
+    def clear_recalls(self) -> None:
+        """Drop the recalls that ``ask_planned`` keeps in memory."""
+        self._recalls.clear()
+
     def ask_planned(
         self,
         question: str,
@@ -218,7 +222,7 @@ class MemoryGraph:
             ValueError: not exactly one of the three is given, or it is unknown.
         """
         if not dry_run:
-            self._recalls.clear()
+            self.clear_recalls()
         return forget(
             self.store, episode=episode, entity=entity, source=source, dry_run=dry_run, wide=wide
         )
