@@ -19,6 +19,7 @@ from turngraph.data.memory_graph.upkeep.show import Shown, Turn, history, show, 
 
 if TYPE_CHECKING:  # what few commands need is imported where it is used
     from turngraph.data.embedding import Embed
+    from turngraph.data.memory_graph.plan.model_replies import ReplyCache
     from turngraph.data.memory_graph.plan.recall_cache import RecallCache
     from turngraph.data.memory_graph.plan.run_plan import OnStep
     from turngraph.data.memory_graph.plan.steps import Digester, Planned, Planner, PlanSettings
@@ -164,6 +165,14 @@ class MemoryGraph:
 
         return RecallCache()
 
+    @cached_property
+    def replies(self) -> ReplyCache:
+        """Cache for the replies of planners that ask a language model; forgetting clears it."""
+        from turngraph.data.memory_graph.plan.model_replies import ReplyCache
+        from turngraph.data.memory_graph.upkeep.purge import last_deletion
+
+        return ReplyCache(lambda: last_deletion(self.store))
+
     def clear_recalls(self) -> None:
         """Drop the recalls that ``ask_planned`` keeps in memory."""
         self._recalls.clear()
@@ -223,6 +232,7 @@ class MemoryGraph:
         """
         if not dry_run:
             self.clear_recalls()
+            self.replies.clear()
         return forget(
             self.store, episode=episode, entity=entity, source=source, dry_run=dry_run, wide=wide
         )

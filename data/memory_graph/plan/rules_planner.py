@@ -49,18 +49,7 @@ class RulesPlanner:
 
     def clues(self, steps: Sequence[Ready], match: Match) -> list[tuple[Clue, ...]]:
         """Return one clue query for each text of a step, which starts at the names in it."""
-        texts = list(dict.fromkeys(text for step in steps for text in step.texts))
-        named = [[n for n in self._reader.entities(text) if not n.islower()] for text in texts]
-        matched = iter(match([name for names in named for name in names]))
-        clues = {}
-        for text, names in zip(texts, named, strict=True):
-            objects = [found for _ in names for found in next(matched)]
-            start = tuple(dict.fromkeys(found.entity for found in objects if found.is_exact))
-            clues[text] = Clue(text, start or None)
-        return [
-            tuple(Clue(text) if text == step.progress.root else clues[text] for text in step.texts)
-            for step in steps
-        ]
+        return rules_clues(self._reader, steps, match)
 
     def digest(self, steps: Sequence[Searched]) -> list[Digest]:
         """Return the objects of the closest facts that the step does not name, by their kind."""
@@ -77,6 +66,24 @@ class RulesPlanner:
     def aggregate(self, questions: Sequence[tuple[str, tuple[SubTrace, ...]]]) -> list[str | None]:
         """Return no answers: comparing is left to the reader of the facts."""
         return [None for _ in questions]
+
+
+def rules_clues(
+    reader: RulesExtractor, steps: Sequence[Ready], match: Match
+) -> list[tuple[Clue, ...]]:
+    """Return one clue query for each text of a step, which starts at the names in it."""
+    texts = list(dict.fromkeys(text for step in steps for text in step.texts))
+    named = [[n for n in reader.entities(text) if not n.islower()] for text in texts]
+    matched = iter(match([name for names in named for name in names]))
+    clues = {}
+    for text, names in zip(texts, named, strict=True):
+        objects = [found for _ in names for found in next(matched)]
+        start = tuple(dict.fromkeys(found.entity for found in objects if found.is_exact))
+        clues[text] = Clue(text, start or None)
+    return [
+        tuple(Clue(text) if text == step.progress.root else clues[text] for text in step.texts)
+        for step in steps
+    ]
 
 
 def _revision(progress: Progress) -> Revision:

@@ -13,6 +13,7 @@ from turngraph.data.memory_graph.plan.merge_facts import merged
 from turngraph.data.memory_graph.plan.recall_cache import RecallCache
 from turngraph.data.memory_graph.plan.steps import (
     Clue,
+    Digest,
     Digester,
     Found,
     Planned,
@@ -195,8 +196,12 @@ class _Run:
                 self.whole = (each,)
                 self.hits += each.hit
             self.recalls += len(wave)
-        with self._timed("digest"):
-            digests = read(searched)
+        spent: BudgetSpent | None = None
+        try:
+            with self._timed("digest"):
+                digests = read(searched)
+        except BudgetSpent as error:  # what was found counts, even if nobody reads it
+            digests, spent = [Digest()] * len(searched), error
         for sub, step, digest in zip(live, searched, digests, strict=True):
             trace = StepTrace(
                 step.ready.step,
@@ -209,6 +214,8 @@ class _Run:
             self._finish(sub, trace, step.found)
             if on_step is not None:
                 on_step(subs.index(sub), trace)
+        if spent is not None:
+            raise spent
 
     def _finish(self, sub: _Sub, trace: StepTrace, found: Sequence[Found]) -> None:
         """Add a finished step to its sub-question, and stop this if it leads nowhere."""

@@ -352,6 +352,11 @@ def references(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(number) for number in _REFERENCE.findall(text)))
 
 
+def renumbered(text: str, numbers: Mapping[int, int]) -> str:
+    """Return a text that refers to steps by other numbers; those without a new one stay."""
+    return _REFERENCE.sub(lambda m: f"[{numbers.get(int(m[1]), int(m[1]))}]", text)
+
+
 def fill(text: str, answers: Mapping[int, Sequence[str]], most: int) -> tuple[str, ...]:
     """Return a text with its references filled in, the likeliest filling first.
 
