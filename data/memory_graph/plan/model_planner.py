@@ -33,6 +33,7 @@ from turngraph.data.memory_graph.plan.steps import (
     SubTrace,
 )
 from turngraph.data.memory_graph.recall.link_entities import Matched
+from turngraph.data.normalise import fold
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,8 @@ class ModelPlanner:
     Attributes:
         counts: replies of which something was left out, by reason.
     """
+
+    stops_at_nothing_new = False
 
     def __init__(
         self,
@@ -169,14 +172,18 @@ class ModelPlanner:
         ]
 
     def closest(self, found: Sequence[Found]) -> list[Fact]:
-        """Return the closest facts of clue queries; whole texts only if there is nothing else."""
-        facts: dict[int, Fact] = {}
-        for fact in (fact for each in found for fact in each.facts):
-            if fact.key not in facts or facts[fact.key].score < fact.score:
-                facts[fact.key] = fact
-        best = sorted(facts.values(), key=lambda fact: (-round(fact.score, 6), fact.text))
-        short = [fact for fact in best if fact.type != "episodic"]
-        return (short or best)[: self.settings.num_read]
+        """Return the closest facts of clue queries, none that says the same as a closer one.
+
+        Whole texts are among them only if there is nothing else.
+        """
+        facts = [fact for each in found for fact in each.facts]
+        short = [fact for fact in facts if fact.type != "episodic"] or facts
+        best = sorted(short, key=lambda fact: (-round(fact.score, 6), fact.text))
+        different: dict[object, Fact] = {}
+        for fact in best:
+            text = fold(" ".join(fact.ends or (fact.text,))).rstrip(".")
+            different.setdefault((text, fact.valid_from, fact.valid_to), fact)
+        return list(different.values())[: self.settings.num_read]
 
     def answered(self, value: Any, facts: Sequence[Fact]) -> _Finding:
         """Return the answer of a reply about facts; none if it names no fact.

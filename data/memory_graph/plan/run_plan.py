@@ -224,7 +224,7 @@ class _Run:
         sub.done.append(trace)
         sub.found.append(found)
         self.hits += trace.hits
-        if new and known and known >= new:
+        if self.planner.stops_at_nothing_new and new and known and known >= new:
             sub.stopped = "nothing new"
         elif len(sub.done) >= self.settings.max_steps:
             sub.stopped = "limit" if sub.left else "plan done"

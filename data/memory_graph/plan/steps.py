@@ -299,9 +299,12 @@ class Planner(Protocol):
     Args:
         name: name of the planner.
         calls: number of LM calls so far.
+        stops_at_nothing_new: whether a sub-question stops where a step finds no fact that earlier
+            steps did not find; False: only the steps' answers say when it stops.
     """
 
     name: str
+    stops_at_nothing_new: bool
 
     @property
     def calls(self) -> int:
