@@ -114,7 +114,7 @@ class ModelPlanner:
         most = self.limits.max_steps
         values = self.replies([stages.plan_prompt(each, most) for each in progress])
         return [
-            self._steps(each, value["steps"][:most]) or ()
+            self._steps(each, value["steps"], most) or ()
             for each, value in zip(progress, values, strict=True)
         ]
 
@@ -221,7 +221,7 @@ class ModelPlanner:
         """Return the revision of a reply about the steps that remain."""
         if not value["revise"]:
             return Revision()
-        texts = self._steps(progress, value["next"][: self.room(progress)])
+        texts = self._steps(progress, value["next"], self.room(progress))
         same = texts is None or texts == stages.left_texts(progress)
         return Revision() if same else Revision(next=texts)
 
@@ -229,15 +229,17 @@ class ModelPlanner:
         """Return how many steps may still come."""
         return max(self.limits.max_steps - len(progress.done), 1)
 
-    def _steps(self, progress: Progress, texts: Sequence[str]) -> tuple[str, ...] | None:
-        """Return steps without repeats; None if they copy a prompt's example."""
+    def _steps(
+        self, progress: Progress, texts: Sequence[str], most: int
+    ) -> tuple[str, ...] | None:
+        """Return the first steps without repeats; None if they copy a prompt's example."""
         steps = [read_text(text) for text in texts]
         if copies_example(steps, progress):
             self.counts["plans_copied_from_example"] += 1
             return None
         kept = without_repeats(steps, progress.done, stages.next_number(progress.done))
         self.counts["repeated_steps"] += len(steps) - len(kept)
-        return kept
+        return kept[:most]
 
     def answer(self, progress: Sequence[Progress]) -> list[str | None]:
         """Return the answer of each sub-question; None without any answer of a step."""
