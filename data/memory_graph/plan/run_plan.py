@@ -31,8 +31,9 @@ from turngraph.data.memory_graph.plan.steps import (
 from turngraph.data.memory_graph.recall.link_entities import Matched
 from turngraph.data.memory_graph.recall.recall import Recall
 
-OnStep = Callable[[int, StepTrace], None]
-"""Called with the index of the sub-question and each step, when it is finished."""
+OnStep = Callable[[str, StepTrace], None]
+"""Called with each step when it is finished, and with its number: "2", or "1.2" where there are
+several sub-questions."""
 
 
 @dataclass
@@ -208,7 +209,8 @@ class _Run:
             )
             self._finish(sub, trace, step.found)
             if on_step is not None:
-                on_step(subs.index(sub), trace)
+                number = str(trace.step.number)
+                on_step(f"{subs.index(sub) + 1}.{number}" if len(subs) > 1 else number, trace)
 
     def _finish(self, sub: _Sub, trace: StepTrace, found: Sequence[Found]) -> None:
         """Add a finished step to its sub-question, and stop this if it leads nowhere."""
