@@ -229,9 +229,7 @@ class ModelPlanner:
         """Return how many steps may still come."""
         return max(self.limits.max_steps - len(progress.done), 1)
 
-    def _steps(
-        self, progress: Progress, texts: Sequence[str], most: int
-    ) -> tuple[str, ...] | None:
+    def _steps(self, progress: Progress, texts: Sequence[str], most: int) -> tuple[str, ...] | None:
         """Return the first steps without repeats; None if they copy a prompt's example."""
         steps = [read_text(text) for text in texts]
         if copies_example(steps, progress):

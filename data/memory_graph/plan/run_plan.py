@@ -32,8 +32,9 @@ from turngraph.data.memory_graph.plan.steps import (
 from turngraph.data.memory_graph.recall.link_entities import Matched
 from turngraph.data.memory_graph.recall.recall import Recall
 
-OnStep = Callable[[int, StepTrace], None]
-"""Called with the index of the sub-question and each step, when it is finished."""
+OnStep = Callable[[str, StepTrace], None]
+"""Called with each step when it is finished, and with its number: "2", or "1.2" where there are
+several sub-questions."""
 
 
 @dataclass
@@ -213,7 +214,8 @@ class _Run:
             )
             self._finish(sub, trace, step.found)
             if on_step is not None:
-                on_step(subs.index(sub), trace)
+                number = str(trace.step.number)
+                on_step(f"{subs.index(sub) + 1}.{number}" if len(subs) > 1 else number, trace)
         if spent is not None:
             raise spent
 
