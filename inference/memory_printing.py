@@ -221,14 +221,17 @@ def print_step(number: str, trace: StepTrace) -> None:
 
 
 def print_planned(found: Planned, num_facts: int) -> None:
-    """Print the facts of a plan, whose steps have been printed, or "no answer"."""
+    """Print a plan's answer and facts, or "no answer"; its steps have been printed."""
     dropped = sum(sub.dropped for sub in found.subs)
     if dropped:
         logger.info("%s left out: they refer to no earlier step", plural(dropped, "step"))
     if found.no_answer:
         print("no answer")
-    else:
-        print_facts(found.facts[:num_facts], score=True)
+        return
+    last = [trace.answer for sub in found.subs[-1:] for trace in sub.steps[-1:]]
+    if found.answer is not None and found.answer not in last:  # else the last step shows it
+        print_line(f"answer: {found.answer}")
+    print_facts(found.facts[:num_facts], score=True)
 
 
 def remembered_line(done: Remembered) -> str:

@@ -2,17 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
 from turngraph.data.memory_graph.extract.endpoint import ChatClient, EndpointSettings
 from turngraph.data.memory_graph.extract.local_lm import Generate, LmExtractor
 from turngraph.data.memory_graph.plan.local_planner import MAX_CALLS, LocalPlanner
 from turngraph.data.memory_graph.plan.model_planner import ModelPlanner
 from turngraph.data.memory_graph.plan.model_replies import ModelReplies, ReplyCache
-from turngraph.data.memory_graph.plan.steps import PlanSettings
+from turngraph.data.memory_graph.plan.steps import Planner, PlanSettings
+from turngraph.inference.model_options import LANGUAGE_MODEL, server_settings
+
+if TYPE_CHECKING:
+    from turngraph.data.memory_graph.graph import MemoryGraph
 
 MAX_NEW_TOKENS = 512
 """Longest reply of a local model, in tokens; the longest plan has fewer."""
 MAX_TOKENS = 1024
 """Longest reply of a server, in tokens, unless another limit is given."""
+
+
+def planner_maker(
+    plan: str, limits: PlanSettings, options: Mapping[str, str | float | None]
+) -> Callable[[MemoryGraph], Planner]:
+    """Return a function that makes a planner for an open graph, which keeps its replies.
+
+    Args:
+        plan: ``lm`` or ``endpoint``.
+        limits: settings of the plan.
+        options: ``model``, ``device`` and those of ``SERVER_OPTIONS``; None: not given.
+
+    Raises:
+        ValueError: an option is missing or wrong.
+    """
+    rest = dict(options)
+    model, device = rest.pop("model"), rest.pop("device")
+    name = None if model is None else str(model)
+    if plan == "lm":
+        return lambda graph: load_planner(
+            name or LANGUAGE_MODEL, str(device or "cpu"), limits, graph.replies
+        )
+    defaults = {"max_tokens": MAX_TOKENS}
+    settings = server_settings(f"--plan {plan}", name, rest, defaults)
+    return lambda graph: server_planner(settings, limits, graph.replies)
 
 
 def load_planner(

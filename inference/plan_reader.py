@@ -44,6 +44,8 @@ class PlanReader:
         """
         read = [_facts(step.found) for step in steps]
         asked = [i for i, facts in enumerate(read) if facts]
+        if not asked:
+            return [Digest()] * len(steps)
         examples = [self._example(steps[i].ready, read[i]) for i in asked]
         records = answer_together(
             self.model, self.builder.prompt, examples, max_new_tokens=self.max_new_tokens
