@@ -26,7 +26,7 @@ from turngraph.data.types import Evidence
 Why = Literal["planned", "revised"]
 Stopped = Literal["enough", "plan done", "limit", "nothing new", "budget"]
 """Why asking stopped: the planner has enough; no step is left; ``max_steps`` are done; a step found
-no new fact; the LM's token budget is spent."""
+no new fact and no new answer; the LM's token budget is spent."""
 
 _REFERENCE = re.compile(r"\[(\d{1,4})\]")
 
