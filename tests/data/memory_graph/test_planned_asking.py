@@ -189,7 +189,7 @@ def test_nothing_of_a_forgotten_text_is_left(graph: MemoryGraph, tmp_path: Path)
 
 
 def test_all_live_sub_questions_advance_together(graph: MemoryGraph) -> None:
-    script = Script(["Anna was born"], ["Berta was born", "Chile"], ["Paris"])
+    script = Script(["Anna was born"], ["Berta was born", "Gabriel Boric"], ["Paris"])
     few = PlanSettings(num_facts=2)
     planned = graph.ask_planned("Anna, Berta or Paris?", planner=script, settings=few)
     waves = [("clues", 3), ("digest", 3), ("revise", 3)], [("clues", 1), ("digest", 1)]
