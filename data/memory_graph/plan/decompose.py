@@ -95,7 +95,7 @@ def _hole(number: int, owns: bool) -> Token:
 
 def _text(tokens: Sequence[Token]) -> str:
     """Return tokens as text."""
-    parts = []
+    parts: list[str] = []
     for token in tokens:
         shown = token.text + ("'s" if token.owns else "")
         if token.kind == "quote":
