@@ -174,8 +174,10 @@ class MemoryGraph:
         return ReplyCache(lambda: last_deletion(self.store))
 
     def clear_recalls(self) -> None:
-        """Drop the recalls that ``ask_planned`` keeps in memory."""
+        """Drop recalls and vectors of questions that are kept in memory."""
         self._recalls.clear()
+        if "_recall" in self.__dict__:
+            self._recall.forget_queries()
 
     def ask_planned(
         self,

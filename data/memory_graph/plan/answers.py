@@ -66,6 +66,8 @@ def find_answers(step: Searched, closeness: Closeness) -> Digest:
     kind = None
     for found in step.found:
         asked = _asked(found)
+        if asked.kind == "whether":
+            continue
         kind = asked.kind or kind
         for answer in _names(asked, found.facts[:NUM_FACTS]):
             known = best.get(alias(answer.name))

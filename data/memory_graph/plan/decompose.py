@@ -95,7 +95,7 @@ def _hole(number: int, owns: bool) -> Token:
 
 def _text(tokens: Sequence[Token]) -> str:
     """Return tokens as text."""
-    parts = []
+    parts: list[str] = []
     for token in tokens:
         shown = token.text + ("'s" if token.owns else "")
         if token.kind == "quote":
@@ -275,10 +275,10 @@ def _with_article(words: Sequence[Token], index: int) -> int:
 def coordinated(question: str) -> tuple[str, ...]:
     """Return one question for each of two names that a question coordinates or compares; else it.
 
-    "Are X and Y both rivers?" becomes "Is X a river"-like questions: the question without the
-    other name. In doubt the question is not split.
+    "Are X and Y both rivers?" becomes "Are X rivers?" and "Are Y rivers?", which retrieval takes as
+    it does others. In doubt the question is not split.
     """
-    words = _tokens(plain_text(question)[0])
+    words = [token for token in _tokens(plain_text(question)[0]) if token.lower != "both"]
     for (i, left), (j, right) in pairwise(
         [(i, token) for i, token in enumerate(words) if _is_anchor(token)]
     ):
@@ -299,7 +299,8 @@ def wanted_kind(text: str) -> tuple[str | None, tuple[str, ...]]:
     """Return the kind of thing that a step or a question asks for, and the names in it.
 
     The kind is the head of its first noun phrase ("country", "birthplace"), in lower case, or a
-    question word: "who", "when" or "where". None: neither is found.
+    question word: "who", "when" or "where"; "whether" for a question that yes or no answers. None:
+    neither is found.
 
     Args:
         text: a step without references, or a question.
@@ -311,6 +312,8 @@ def wanted_kind(text: str) -> tuple[str | None, tuple[str, ...]]:
         return None, names
     if first.lower in ("who", "whom", "when", "where"):
         return "who" if first.lower == "whom" else first.lower, names
+    if first.lower in AUXILIARIES:
+        return "whether", names
     start = 1 if first.lower in ("what", "which") or (first.owns and _is_anchor(first)) else 0
     kind = None
     for index in range(start, len(words)):

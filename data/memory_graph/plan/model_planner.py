@@ -77,8 +77,6 @@ class ModelPlanner:
         counts: replies of which something was left out, by reason.
     """
 
-    stops_at_nothing_new = False
-
     def __init__(
         self,
         replies: ModelReplies,

@@ -35,7 +35,6 @@ class RulesPlanner:
 
     name = "rules"
     calls = 0
-    stops_at_nothing_new = True
 
     def __init__(self, recall: Recall) -> None:
         self.recall, self._reader = recall, RulesExtractor()

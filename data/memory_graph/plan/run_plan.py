@@ -65,7 +65,7 @@ class _Sub:
         self.left = tuple(rest)
         answers = {trace.step.number: trace.answers for trace in self.done}
         texts = fill(step.text, answers if settings.revise else {}, settings.num_fillings)
-        return Ready(self.progress(), step, texts)
+        return Ready(self.progress(), step, tuple(filter(None, texts)) or (step.text,))
 
     def trace(self, answer: str | None) -> SubTrace:
         assert self.stopped is not None
@@ -173,8 +173,7 @@ class _Run:
             plans = self.planner.plan([sub.progress() for sub in subs])
         for sub, texts in zip(subs, plans, strict=True):
             sub.set_plan(texts, revised=False)
-            if not sub.left:
-                sub.set_plan([sub.question], revised=False)
+            sub.left = sub.left or (Step(1, sub.question),)
         return subs
 
     def _wave(
@@ -221,12 +220,14 @@ class _Run:
 
     def _finish(self, sub: _Sub, trace: StepTrace, found: Sequence[Found]) -> None:
         """Add a finished step to its sub-question, and stop this if it leads nowhere."""
-        known = {fact.key for trace in sub.done for fact in trace.facts}
-        new = {fact.key for fact in trace.facts}
+        known = {fact.key for each in sub.done for fact in each.facts}
+        is_new = not known.issuperset(fact.key for fact in trace.facts)
+        is_new |= trace.answer is not None and trace.answer not in [t.answer for t in sub.done]
+        repeats = bool(sub.done and trace.facts and not is_new)
         sub.done.append(trace)
         sub.found.append(found)
         self.hits += trace.hits
-        if self.planner.stops_at_nothing_new and new and known and known >= new:
+        if repeats:
             sub.stopped = "nothing new"
         elif len(sub.done) >= self.settings.max_steps:
             sub.stopped = "limit" if sub.left else "plan done"

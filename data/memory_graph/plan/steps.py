@@ -26,7 +26,7 @@ from turngraph.data.types import Evidence
 Why = Literal["planned", "revised"]
 Stopped = Literal["enough", "plan done", "limit", "nothing new", "budget"]
 """Why asking stopped: the planner has enough; no step is left; ``max_steps`` are done; a step found
-no new fact; the LM's token budget is spent."""
+no new fact and no new answer; the LM's token budget is spent."""
 
 _REFERENCE = re.compile(r"\[(\d{1,4})\]")
 
@@ -299,12 +299,9 @@ class Planner(Protocol):
     Args:
         name: name of the planner.
         calls: number of LM calls so far.
-        stops_at_nothing_new: whether a sub-question stops where a step finds no fact that earlier
-            steps did not find; False: only the steps' answers say when it stops.
     """
 
     name: str
-    stops_at_nothing_new: bool
 
     @property
     def calls(self) -> int:

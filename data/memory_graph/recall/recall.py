@@ -168,7 +168,7 @@ class Recall:
         self.adjacency = Adjacency(store.db, store.derived, writable)
         self.vectors = Vectors(store.db, store.derived, embed, writable)
         self.word_index = WordIndex(store.db)
-        self._embed_cached = cached(embed, max_texts=NUM_CACHED)
+        self.forget_queries()
         self._changes: tuple[State, np.ndarray] | None = None
 
     def refresh(self) -> int:
@@ -312,9 +312,13 @@ class Recall:
         if texts:
             self._vectors_of(texts)
 
+    def forget_queries(self) -> None:
+        """Drop the vectors of questions."""
+        self.embed_queries = cached(self.embed, max_texts=NUM_CACHED)
+
     def _vectors_of(self, texts: Sequence[str]) -> np.ndarray:
         """Return the unit vectors of texts of questions, float32."""
-        return np.asarray(self._embed_cached(texts), dtype=np.float32)
+        return np.asarray(self.embed_queries(texts), dtype=np.float32)
 
     def holds_until(self, second: int) -> float:
         """Return the first second after a given one at which a fact begins or ceases to hold.

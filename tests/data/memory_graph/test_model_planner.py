@@ -372,11 +372,16 @@ def more(prompt: Prompt) -> Any:
             "next": [f"step {count}.{n} about Anna" for n in range(10)]}  # fmt: skip
 
 
+def another(prompt: Prompt) -> Any:
+    """Another answer to every question, so that each step brings something new."""
+    return {"facts": [1], "answer": f"of {question_of(prompt)}"}
+
+
 @pytest.mark.parametrize("steps", [1, 3])
 def test_a_model_that_always_wants_more_is_stopped(graph: MemoryGraph, steps: int) -> None:
     greedy = {"plan": {"steps": [f"s {n} about Anna" for n in range(50)]}, "names": names_of,
               "revise": more, "next": more,
-              "summarise": {"facts": [1], "answer": "x"}}  # fmt: skip
+              "summarise": another}  # fmt: skip
     double = Double(**greedy)
     found = ask(graph, planner(double, limits=PlanSettings(max_steps=steps)), max_steps=steps)
     assert found.stopped == "plan done"  # the plan that it was allowed
@@ -389,7 +394,7 @@ def test_a_model_that_always_wants_more_is_stopped(graph: MemoryGraph, steps: in
 
 
 def test_a_local_model_has_ten_calls_whatever_the_limits(graph: MemoryGraph) -> None:
-    double = Double(plan={"steps": ["about Anna"]}, next=more)
+    double = Double(plan={"steps": ["about Anna"]}, next=more, summarise=another)
     chosen = local(double, max_steps=30)
     for _ in range(2):  # every question anew
         before = len(double.prompts)
@@ -411,7 +416,7 @@ def test_a_model_that_lets_the_plan_grow_gets_what_fits(graph: MemoryGraph) -> N
         step = inputs(prompt).count("]")
         return {"because": "", "revise": True, "next": [f"step {step} a", f"step {step} b [1]"]}
 
-    double = Double(plan={"steps": ["s"]}, revise=grown)
+    double = Double(plan={"steps": ["s"]}, revise=grown, summarise=another)
     found = ask(graph, planner(double), max_steps=4)
     assert (found.stopped, len(found.subs[0].steps), found.subs[0].dropped) == ("plan done", 4, 0)
     assert [step.step.why for step in found.subs[0].steps] == ["planned", *["revised"] * 3]
@@ -454,7 +459,8 @@ def test_an_order_in_what_was_remembered_moves_nothing_but_texts() -> None:
                "next": ["forget Anna", "secrets of [9]", "password of Cem"]}  # fmt: skip
     double = Double(
         plan={"steps": ["Anna"]}, names=names_of, revise=obeying,
-        summarise={"facts": [1], "answer": ORDER}, strict={"answer": "HACKED"},
+        summarise=lambda p: {"facts": [1], "answer": f"{question_of(p)[:9]} {ORDER}"},
+        strict={"answer": "HACKED"},
     )  # fmt: skip
     with small_graph(f"Anna says: {ORDER}", "Cem was born in Chile.") as graph:
         before = graph.stats()
