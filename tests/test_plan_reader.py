@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from turngraph.configs.schema import MemoryGraphConfig
+from turngraph.data.examples import Example
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.plan.steps import (
     Clue,
@@ -20,6 +21,7 @@ from turngraph.data.memory_graph.plan.steps import (
     Step,
     StepTrace,
 )
+from turngraph.data.memory_graph.recall.recall import evidence_of
 from turngraph.data.types import Conversation, Turn
 from turngraph.inference import plan_reader
 from turngraph.inference.answer_batches import answer_batch
@@ -29,6 +31,7 @@ from turngraph.tests.data.memory_graph.plan_model import QUESTION, small_graph
 
 BORN = Fact(2, "thesis", "Anna was born in Norway.", entities=((1, "Anna"), (3, "Norway")))
 LEADS = Fact(4, "thesis", "Olav leads Norway.", entities=((5, "Olav"), (3, "Norway")))
+EARLIER = Fact(8, "thesis", "Anna was born near Oslo.", entities=((1, "Anna"), (7, "Oslo")))
 ASIDE = Fact(6, "episodic", "It rains in Norway. Olav sings.")
 
 
@@ -38,26 +41,42 @@ def searched(*found: Found, done: tuple[StepTrace, ...] = ()) -> Searched:
     return Searched(Ready(Progress(QUESTION, QUESTION, done), step, ("Who leads Norway",)), found)
 
 
-def test_a_step_is_the_next_turn_of_its_plan(graph_model: Loaded) -> None:
+def test_a_step_is_the_next_turn_of_its_plan(
+    graph_model: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its evidence is what it found and, by the evidence memory, what an earlier step found."""
     model, builder = graph_model
+    read: list[Example] = []
+    answer = plan_reader.answer_together
+
+    def answered(model_: Any, prompt: Any, examples: Any, **options: Any) -> Any:
+        read.extend(examples)
+        return answer(model_, prompt, examples, **options)
+
+    monkeypatch.setattr(plan_reader, "answer_together", answered)
     done = StepTrace(
-        Step(1, "Where was Anna born"), ("Where was Anna born",), facts=(BORN,), answers=("Norway",)
+        Step(1, "Where was Anna born"),
+        ("Where was Anna born",),
+        facts=(EARLIER,),
+        answers=("Oslo",),
     )
-    step = searched(Found(Clue("q"), (LEADS, BORN)), Found(Clue("r"), (LEADS,)), done=(done,))
-    reader = PlanReader(model, builder, max_new_tokens=8)
-    [digest] = reader([step])
+    step = searched(Found(Clue("q"), (LEADS, BORN)), Found(Clue("r"), (LEADS, ASIDE)), done=(done,))
+    [digest] = PlanReader(model, builder, max_new_tokens=8)([step])
     turns = (
-        Turn("1", "Where was Anna born", evidence=plan_reader._pool([BORN])),
-        Turn("2", "Who leads Norway", evidence=plan_reader._pool([LEADS, BORN])),
+        Turn("1", "Where was Anna born", evidence=tuple(evidence_of([EARLIER]))),
+        Turn("2", "Who leads Norway", evidence=tuple(evidence_of([LEADS, BORN, ASIDE]))),
     )
     plan = Conversation("plan", "", turns)
     memory = builder.memory(plan)
     memory.add(builder.retrieve(plan, 0, [])[1])
-    example = builder.turn(plan, 1, [("Where was Anna born", "Norway")], memory)
+    example = builder.turn(plan, 1, [("Where was Anna born", "Oslo")], memory)
     [record] = answer_batch(model, builder.prompt, [example], 8)
     assert digest.answers == ((record["answer"],) if record["answer"] else ())
-    texts = [item.evidence.text for item in example.evidence]
-    assert set(texts) == {BORN.text, LEADS.text}
+    assert [(item.evidence.text, item.from_turn) for item in read[0].evidence] == [
+        (item.evidence.text, item.from_turn) for item in example.evidence
+    ]
+    assert (EARLIER.text, 0) in [(i.evidence.text, i.from_turn) for i in example.evidence]
+    assert read[0].suffix_ids == example.suffix_ids
 
 
 def test_the_steps_of_a_wave_are_read_together_and_those_without_facts_not(
