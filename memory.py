@@ -274,6 +274,7 @@ def add_ask(commands: Subparsers) -> None:
     added.add_argument(
         "--json", dest="as_json", action="store_true", help="print one JSON object a question"
     )
+    added.add_argument("--reader", help="with --plan: a checkpoint that answers the steps")
     add_model_options(added)
 
 
@@ -326,12 +327,11 @@ def ask(
 
     chosen: Any = limits
     planned = PlanSettings(recall=settings, **chosen)
-    make = None
-    if plan != "rules":
-        from turngraph.inference.plan_models import planner_maker
+    if any(value is not None for value in model.values()) or plan != "rules":
+        from turngraph.inference.plan_models import chosen_models
 
-        make = planner_maker(plan, planned, model)
-    memory_commands.ask_planned(db, asked, settings=planned, make_planner=make, **shared)
+        shared |= chosen_models(plan, planned, model)
+    memory_commands.ask_planned(db, asked, settings=planned, **shared)
 
 
 def make_embed(embedder: str | None) -> Embed:

@@ -33,7 +33,7 @@ from turngraph.inference.memory_printing import (
 if TYPE_CHECKING:
     from turngraph.data.embedding import Embed
     from turngraph.data.memory_graph.memory_types import Episode, Extractor
-    from turngraph.data.memory_graph.plan.steps import Planner, PlanSettings
+    from turngraph.data.memory_graph.plan.steps import Digester, Planner, PlanSettings
     from turngraph.data.memory_graph.recall.recall import RecallSettings
     from turngraph.data.memory_graph.record.wide_search import Mention
     from turngraph.data.memory_graph.upkeep.forget import Forgotten
@@ -139,6 +139,7 @@ def ask_planned(
     embed: Embed,
     settings: PlanSettings,
     make_planner: Callable[[MemoryGraph], Planner] | None = None,
+    read: Digester | None = None,
     as_of: str | None = None,
     read_only: bool = False,
     as_json: bool = False,
@@ -149,6 +150,7 @@ def ask_planned(
         db, questions, embed, as_of, read_only, as_json: as in ``ask``.
         settings: of planned asking.
         make_planner: makes the planner for an open graph; None: the rules.
+        read: answers steps in place of the planner.
 
     Raises:
         SystemExit: the token budget was spent, with ``EXIT_BUDGET``; what was found is printed.
@@ -156,9 +158,8 @@ def ask_planned(
     with MemoryGraph.open(db, embed, TurnExtractor(), read_only=read_only) as graph:
         planner = None if make_planner is None else make_planner(graph)
         for question in questions:
-            found = graph.ask_planned(
-                question, as_of, settings, planner, on_step=None if as_json else print_step
-            )
+            on_step = None if as_json else print_step
+            found = graph.ask_planned(question, as_of, settings, planner, read, on_step)
             if as_json:
                 print_json(planned_json(found, as_of))
             else:

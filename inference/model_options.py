@@ -23,20 +23,33 @@ SERVER_OPTIONS: dict[str, tuple[type, str]] = {
     "completion_price": (float, "price of a million tokens"),
 }
 """Options of a server: fields of ``endpoint.EndpointSettings``."""
-USED = {"lm": ("model", "device"), "endpoint": ("model", *SERVER_OPTIONS)}
-"""Options of models that a planner uses; the rules use none."""
+USED = {
+    "rules": ("reader",),
+    "lm": ("reader", "model", "device"),
+    "endpoint": ("reader", "model", *SERVER_OPTIONS),
+}
+"""Options of models that go with a planner."""
 
 
 def check_model_options(plan: str | None, options: Mapping[str, str | float | None]) -> None:
-    """Check that every option of a model that is given is one that the planner uses.
+    """Check that every option of a model that is given goes with the planner.
 
     Raises:
-        ValueError: one is not; the message names it.
+        ValueError: one does not; the message names it.
     """
     for name, value in options.items():
         if value is not None and name not in USED.get(plan or "", ()):
             plans = " or ".join(plan for plan, used in USED.items() if name in used)
             raise ValueError(f"--{name} needs --plan {plans}")
+
+
+def model_and_rest(
+    options: Mapping[str, str | float | None],
+) -> tuple[str | None, dict[str, str | float | None]]:
+    """Return the model's name among options, if it is given, and those of a server."""
+    model = options.get("model")
+    rest = {name: value for name, value in options.items() if name in SERVER_OPTIONS}
+    return None if model is None else str(model), rest
 
 
 def server_settings(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from turngraph.data.memory_graph.extract.endpoint import ChatClient, EndpointSettings
 from turngraph.data.memory_graph.extract.local_lm import Generate, LmExtractor
@@ -11,15 +11,34 @@ from turngraph.data.memory_graph.plan.local_planner import MAX_CALLS, LocalPlann
 from turngraph.data.memory_graph.plan.model_planner import ModelPlanner
 from turngraph.data.memory_graph.plan.model_replies import ModelReplies, ReplyCache
 from turngraph.data.memory_graph.plan.steps import Planner, PlanSettings
-from turngraph.inference.model_options import LANGUAGE_MODEL, server_settings
+from turngraph.inference.model_options import LANGUAGE_MODEL, model_and_rest, server_settings
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.graph import MemoryGraph
+    from turngraph.inference.plan_reader import PlanReader
 
 MAX_NEW_TOKENS = 512
 """Longest reply of a local model, in tokens; the longest plan has fewer."""
 MAX_TOKENS = 1024
 """Longest reply of a server, in tokens, unless another limit is given."""
+
+
+def chosen_models(
+    plan: str, limits: PlanSettings, options: Mapping[str, str | float | None]
+) -> dict[str, Any]:
+    """Return the models of a plan as arguments of ``memory_commands.ask_planned``.
+
+    Args:
+        plan: ``rules``, ``lm`` or ``endpoint``.
+        limits: settings of the plan.
+        options: ``reader``, ``model``, ``device`` and those of ``SERVER_OPTIONS``; None: not given.
+
+    Raises:
+        ValueError: an option is missing or wrong, or the reader cannot be loaded.
+    """
+    make = None if plan == "rules" else planner_maker(plan, limits, options)
+    reader = options["reader"]
+    return {"make_planner": make, "read": None if reader is None else load_reader(str(reader))}
 
 
 def planner_maker(
@@ -29,22 +48,34 @@ def planner_maker(
 
     Args:
         plan: ``lm`` or ``endpoint``.
-        limits: settings of the plan.
-        options: ``model``, ``device`` and those of ``SERVER_OPTIONS``; None: not given.
+        limits, options: as in ``chosen_models``.
 
     Raises:
         ValueError: an option is missing or wrong.
     """
-    rest = dict(options)
-    model, device = rest.pop("model"), rest.pop("device")
-    name = None if model is None else str(model)
+    model, server = model_and_rest(options)
     if plan == "lm":
-        return lambda graph: load_planner(
-            name or LANGUAGE_MODEL, str(device or "cpu"), limits, graph.replies
-        )
-    defaults = {"max_tokens": MAX_TOKENS}
-    settings = server_settings(f"--plan {plan}", name, rest, defaults)
+        device = str(options["device"] or "cpu")
+        return lambda graph: load_planner(model or LANGUAGE_MODEL, device, limits, graph.replies)
+    settings = server_settings(f"--plan {plan}", model, server, {"max_tokens": MAX_TOKENS})
     return lambda graph: server_planner(settings, limits, graph.replies)
+
+
+def load_reader(checkpoint: str) -> PlanReader:
+    """Load a trained checkpoint that answers the steps of plans; imports torch.
+
+    Args:
+        checkpoint: a folder, or a repository's name on the hub.
+
+    Raises:
+        ValueError: it cannot be loaded.
+    """
+    from turngraph.inference.hub import find_checkpoint
+    from turngraph.inference.load import load
+    from turngraph.inference.plan_reader import PlanReader
+    from turngraph.model.checkpoint import read_checkpoint
+
+    return PlanReader(*load(read_checkpoint(find_checkpoint(checkpoint))))
 
 
 def load_planner(

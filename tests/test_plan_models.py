@@ -225,6 +225,8 @@ def test_options_of_models_need_their_plan(db: str, capsys: Any) -> None:
         ("--model", "m"): "--model needs --plan lm or endpoint",
         ("--plan", "lm", "--budget", "5"): "--budget needs --plan endpoint",
         ("--plan", "endpoint", "--device", "cpu"): "--device needs --plan lm",
+        ("--reader", "runs/best"): "--reader needs --plan rules or lm or endpoint",
+        ("--plan", "rules", "--reader", "./missing"): "./missing: no such folder",
     }
     for options, message in wrong.items():
         with pytest.raises(ValueError, match="^" + message.replace("(", r"\(")):
@@ -249,3 +251,21 @@ def test_a_local_model_of_random_weights_plans(
     assert sub["question"] == QUESTION
     assert 1 <= len(sub["steps"]) <= 2
     assert found["facts"]
+
+
+# A checkpoint
+
+
+def test_a_checkpoint_answers_the_steps_of_rules(
+    db: str, capsys: Any, graph_checkpoint: str
+) -> None:
+    found = json.loads(
+        run(capsys, db, "--plan", "rules", "--reader", graph_checkpoint, "--steps", 2, "--json")
+    )
+    plain = json.loads(run(capsys, db, "--plan", "rules", "--steps", 2, "--json"))
+    assert found["calls"] == 0
+    [read], [ruled] = found["subs"], plain["subs"]
+    assert read["steps"][0]["texts"] == ruled["steps"][0]["texts"]
+    assert ruled["steps"][0]["answers"][0] == "Norway"
+    assert read["steps"][0]["answers"] != ruled["steps"][0]["answers"]
+    assert len(read["steps"][0]["answers"]) <= 1

@@ -266,8 +266,10 @@ def test_a_spent_budget_leaves_what_was_found(graph: MemoryGraph) -> None:
 
     planned = graph.ask_planned("q", planner=Poor(["Anna", "Berta"]))
     assert planned.stopped == planned.subs[0].stopped == "budget"
-    assert [trace.step.text for trace in planned.subs[0].steps] == ["Anna"]
-    assert planned.facts
+    first, unread = planned.subs[0].steps
+    assert (first.step.text, unread.step.text) == ("Anna", "Berta")
+    assert unread.facts
+    assert unread.answer is None
     assert planned.answer is None
 
 
