@@ -350,6 +350,20 @@ def test_without_an_answer_nothing_can_be_enough() -> None:
     assert not local(Double(next=yes)).revise([progress])[0].enough
 
 
+def test_a_casual_answer_is_asked_for_in_other_words() -> None:
+    progress = Progress("q", "q", (trace(1, "a", "x"),))
+    double = Double(casual={"answer": "perhaps x"})
+    chosen = planner(double, settings=StageSettings(strict=False))
+    assert chosen.answer([progress]) == ["perhaps x"]
+    assert planner(Double(strict={"answer": "no answer"})).answer([progress]) == [None]
+    assert inputs(double.prompts[0]) == "Steps:\n[1] a: x\nQuestion: q"
+
+
+def test_a_setting_out_of_range_is_named() -> None:
+    with pytest.raises(ValueError, match="num_read: 0 given, must be at least 1"):
+        StageSettings(num_read=0)
+
+
 def test_repeats_within_a_plan_are_left_out_and_what_refers_to_them_follows() -> None:
     assert without_repeats(["a", "A", "b [2]", "c [3]"], (), 1) == ("a", "b [1]", "c [2]")
     assert without_repeats(["b [9]", "b [9]"], (), 1) == ("b [9]",)
