@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import io
 import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from turngraph.data.cli import CommandParser, run_cli
-from turngraph.data.json_fields import Location, well_formed
 from turngraph.data.memory_graph.times import parse_time
 from turngraph.inference import memory_commands
+from turngraph.inference.model_options import (
+    LANGUAGE_MODEL,
+    SERVER_OPTIONS,
+    check_model_options,
+    server_settings,
+)
 
 if TYPE_CHECKING:  # loaded where they are used, so that --help answers at once
     from turngraph.data.embedding import Embed
@@ -31,23 +34,9 @@ if TYPE_CHECKING:  # loaded where they are used, so that --help answers at once
 
 CREATING = ("remember", "import")
 """Commands that create a graph where there is none."""
+PLANNERS = ("rules", "lm", "endpoint")
 EXTRACTORS = ("rules", "lm", "endpoint", "given")
 EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
-LANGUAGE_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
-SERVER_OPTIONS: dict[str, tuple[type, str]] = {
-    "base_url": (str, "URL up to the version: http://localhost:8000/v1"),
-    "api_key_variable": (str, "environment variable that holds the key"),
-    "max_tokens": (int, "maximum tokens of a reply"),
-    "token_limit": (str, "request field for it: max_tokens or max_completion_tokens"),
-    "response_format": (str, "json_schema, json_object or none"),
-    "concurrency": (int, "maximum requests at the same time"),
-    "retries": (int, "retries of a failed request"),
-    "timeout": (float, "seconds for one request"),
-    "budget": (int, "limit on the tokens of prompts and replies together"),
-    "prompt_price": (float, "price of a million tokens"),
-    "completion_price": (float, "price of a million tokens"),
-}
-"""Options of ``--extractor endpoint``: fields of ``endpoint.EndpointSettings``."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -158,8 +147,13 @@ def add_remember(commands: Subparsers) -> None:
     added.add_argument(
         "--max_minutes", type=float, help="stop after so many minutes; the same command resumes"
     )
+    add_model_options(added)
+
+
+def add_model_options(added: CommandParser) -> None:
+    """Add the options of language models, local and on a server."""
     added.add_argument("--model", help=f"for lm (default {LANGUAGE_MODEL}) and endpoint")
-    added.add_argument("--device", default="cpu", help="for lm")
+    added.add_argument("--device", help="for lm (default cpu)")
     for name, (type_, help) in SERVER_OPTIONS.items():
         added.add_argument(f"--{name}", help=f"for endpoint: {help}", type=type_)
 
@@ -175,7 +169,7 @@ def remember(
     batch: int | None,
     max_minutes: float | None,
     model: str | None,
-    device: str,
+    device: str | None,
     **server: str | float | None,
 ) -> None:
     """Remember files with one of the extractors."""
@@ -189,7 +183,7 @@ def remember(
         chosen = given = GivenExtractor()
         read = given.read
     elif extractor == "lm":
-        chosen = local_model(model or LANGUAGE_MODEL, device)
+        chosen = local_model(model or LANGUAGE_MODEL, device or "cpu")
     elif extractor == "endpoint":
         chosen = server_model(model, server)
     elif extractor.startswith("spacy:"):
@@ -236,13 +230,9 @@ def server_model(model: str | None, options: dict[str, str | float | None]) -> E
     Raises:
         ValueError: an option is missing or wrong.
     """
-    from turngraph.data.memory_graph.extract.endpoint import EndpointExtractor, EndpointSettings
+    from turngraph.data.memory_graph.extract.endpoint import EndpointExtractor
 
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    for name in ("base_url", "model"):
-        if not (given | {"model": model}).get(name):
-            raise ValueError(f"--extractor endpoint needs --{name}")
-    return EndpointExtractor(EndpointSettings(model=model or "", **given))
+    return EndpointExtractor(server_settings("--extractor endpoint", model, options))
 
 
 # Asking
@@ -269,11 +259,24 @@ def add_ask(commands: Subparsers) -> None:
         help="do not walk to episodes, theses or objects; may be repeated",
     )
     added.add_argument("--min_similarity", type=float, default=0.0, help="least cosine of a fact")
+    added.add_argument(
+        "--plan",
+        choices=PLANNERS,
+        help="ask by a plan of steps, each of which uses earlier ones; "
+        "the steps are found by rules, by a local model, or by a model on a server",
+    )
+    added.add_argument("--steps", type=positive, help="with --plan: most steps (4)")
+    added.add_argument("--clues", type=positive, help="with --plan: most queries of a step (4)")
+    added.add_argument(
+        "--over", choices=("facts", "episodes"), help="with --plan: what is printed (facts)"
+    )
     added.add_argument("--embedder", default=EMBEDDER, help="sentence encoder")
     added.add_argument("--no_embed", action="store_true", help="no model: compare words")
     added.add_argument(
         "--json", dest="as_json", action="store_true", help="print one JSON object a question"
     )
+    added.add_argument("--reader", help="with --plan: a checkpoint that answers the steps")
+    add_model_options(added)
 
 
 def ask(
@@ -285,11 +288,26 @@ def ask(
     mixture: str,
     forbidden: Sequence[NodeLetter],
     min_similarity: float,
+    plan: str | None,
+    steps: int | None,
+    clues: int | None,
+    over: Literal["facts", "episodes"] | None,
     embedder: str,
     no_embed: bool,
     as_json: bool,
+    **model: str | float | None,
 ) -> None:
-    """Answer the question of the command line, or those of standard input."""
+    """Answer the question of the command line, or those of standard input.
+
+    Raises:
+        ValueError: an option of plans or their models is given without its ``--plan``, or the
+            question is blank.
+    """
+    limits = {"max_steps": steps, "max_clues": clues, "over": over}
+    limits = {name: value for name, value in limits.items() if value is not None}
+    if plan is None and limits:
+        raise ValueError("--steps, --clues and --over need --plan")
+    check_model_options(plan, model)
     from turngraph.data.memory_graph.recall.recall import RecallSettings
     from turngraph.data.memory_graph.recall.traverse_settings import Traversal
 
@@ -299,16 +317,22 @@ def ask(
         num_facts=num_facts,
         min_similarity=min_similarity,
     )
-    memory_commands.ask(
-        db,
-        questions() if question is None else [question],
-        embed=make_embed(None if no_embed else embedder),
-        settings=settings,
-        as_of=as_of,
-        # vectors of words are fast to make and must not replace the encoder's on disk
-        read_only=no_embed,
-        as_json=as_json,
-    )
+    asked = memory_commands.read_questions() if question is None else [question]
+    embed = make_embed(None if no_embed else embedder)
+    # vectors of words are fast to make and must not replace the encoder's on disk
+    shared: Any = {"embed": embed, "as_of": as_of, "read_only": no_embed, "as_json": as_json}
+    if plan is None:
+        memory_commands.ask(db, asked, settings=settings, **shared)
+        return
+    from turngraph.data.memory_graph.plan.steps import PlanSettings
+
+    chosen: Any = limits
+    planned = PlanSettings(recall=settings, **chosen)
+    if any(value is not None for value in model.values()) or plan != "rules":
+        from turngraph.inference.plan_models import chosen_models
+
+        shared |= chosen_models(plan, planned, model)
+    memory_commands.ask_planned(db, asked, settings=planned, **shared)
 
 
 def make_embed(embedder: str | None) -> Embed:
@@ -328,21 +352,6 @@ def make_embed(embedder: str | None) -> Embed:
     folder = local_folder(embedder)
     light = None if folder is None else bert_encoder(folder)
     return encoder if light is None else few_or_many(light, encoder)
-
-
-def questions() -> Iterator[str]:
-    """Yield the lines of standard input that are not blank.
-
-    Raises:
-        ValueError: a line is not UTF-8.
-    """
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
-    for number, line in enumerate(sys.stdin, 1):
-        if line != well_formed(line):
-            raise Location("standard input", number).error("not UTF-8")
-        if line.strip():
-            yield line.strip()
 
 
 # Commands without a model

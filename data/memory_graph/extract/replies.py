@@ -29,7 +29,8 @@ SEEN = 75.0
 KINDS = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
 
 
-def _object(**properties: Schema) -> Schema:
+def object_schema(**properties: Schema) -> Schema:
+    """Return the schema of an object with exactly these fields, written in this order."""
     return {
         "type": "object",
         "properties": properties,
@@ -38,33 +39,41 @@ def _object(**properties: Schema) -> Schema:
     }
 
 
-def _text(longest: int) -> Schema:
+def text_schema(longest: int) -> Schema:
+    """Return the schema of a text of at most so many characters."""
     return {"type": "string", "maxLength": longest}
 
 
-def _list(items: Schema, most: int) -> Schema:
+def list_schema(items: Schema, most: int) -> Schema:
+    """Return the schema of a list of at most so many items."""
     return {"type": "array", "items": items, "maxItems": most}
 
 
-_NAME = _text(MAX_END)
+_NAME = text_schema(MAX_END)
 _HOLDS = {
     "when": {"type": "string", "pattern": f"^({DATE})?(/({DATE})?)?$"},
     "hypothesis": {"type": "boolean"},
 }
-_THESIS = _object(text=_text(MAX_TEXT), entities=_list(_NAME, MAX_NAMES), **_HOLDS)
-_TRIPLET = _object(subject=_NAME, relation=_NAME, object=_NAME, **_HOLDS)
-EXTRACTION = _object(
-    theses=_list(_THESIS, MAX_THESES),
-    triplets=_list(_TRIPLET, MAX_TRIPLETS),
-    times=_list({"type": "string", "pattern": f"^{DATE}$"}, MAX_TIMES),
+_THESIS = object_schema(
+    text=text_schema(MAX_TEXT), entities=list_schema(_NAME, MAX_NAMES), **_HOLDS
 )
-ENTITIES = _object(entities=_list(_NAME, MAX_NAMES))
+_TRIPLET = object_schema(subject=_NAME, relation=_NAME, object=_NAME, **_HOLDS)
+EXTRACTION = object_schema(
+    theses=list_schema(_THESIS, MAX_THESES),
+    triplets=list_schema(_TRIPLET, MAX_TRIPLETS),
+    times=list_schema({"type": "string", "pattern": f"^{DATE}$"}, MAX_TIMES),
+)
+ENTITIES = object_schema(entities=list_schema(_NAME, MAX_NAMES))
+
+
+def numbers_schema(count: int) -> Schema:
+    """Return the schema of a list of numbers from 1 to ``count``."""
+    return list_schema({"type": "integer", "enum": list(range(1, count + 1))}, count)
 
 
 def replaced_schema(count: int) -> Schema:
-    """Return the schema of a list of numbers from 1 to ``count``."""
-    number = {"type": "integer", "enum": list(range(1, count + 1))}
-    return _object(replaced=_list(number, count))
+    """Return the schema of which of ``count`` known facts are replaced."""
+    return object_schema(replaced=numbers_schema(count))
 
 
 def fits(value: Any, schema: Schema) -> bool:

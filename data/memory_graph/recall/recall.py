@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from turngraph.data.embedding import Embed
+from turngraph.data.embedding import Embed, cached
 from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, THESIS, Extractor, Fact
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
+from turngraph.data.memory_graph.recall.derived_files import State
 from turngraph.data.memory_graph.recall.filter_facts import closest_facts
-from turngraph.data.memory_graph.recall.link_entities import link_entities
+from turngraph.data.memory_graph.recall.link_entities import (
+    Matched,
+    exact_objects,
+    link_entities,
+    match_names,
+)
 from turngraph.data.memory_graph.recall.pagerank import rank_episodes
 from turngraph.data.memory_graph.recall.question_view import QuestionView
 from turngraph.data.memory_graph.recall.traverse import traverse
@@ -42,6 +48,11 @@ LETTERS: dict[NodeLetter, int] = {"E": EPISODIC, "T": THESIS, "O": OBJECT}
 HISTORY = """SELECT 2 * e.node FROM json_each(?) k JOIN episodes e ON 2 * e.node = k.value
     WHERE json_extract(e.properties, '$.kind') IN ('question', 'answer')"""
 """Selects the keys of a chat's questions and answers among given keys."""
+STATED = """SELECT DISTINCT fact FROM provenance WHERE episode IN (SELECT value FROM json_each(?))
+    ORDER BY fact"""
+"""Selects the keys of the facts that given episodes state."""
+NUM_CACHED = 1000
+"""Largest number of texts of questions whose vectors are cached."""
 NUM_LATEST = 1000
 SPOKEN = """SELECT avg(speaker IS NOT NULL) FROM
     (SELECT speaker FROM episodes ORDER BY node DESC LIMIT ?)"""
@@ -113,25 +124,30 @@ class Recollection:
         return not self.facts
 
     def evidence(self) -> list[Evidence]:
-        """Return the facts as evidence; an entity's id is its name in normal form.
+        """Return the facts as evidence; see ``evidence_of``."""
+        return evidence_of(self.facts)
 
-        The ids of different objects with one name (two people named Anna) also hold their node id.
-        """
-        objects = dict(entity for fact in self.facts for entity in fact.entities)
-        namesakes = Counter(alias(name) for name in objects.values())
-        ids = {
-            node: alias(name) if namesakes[alias(name)] == 1 else f"{alias(name)} #{node}"
-            for node, name in objects.items()
-        }
-        return [
-            Evidence(
-                f"memory {fact.key}",
-                fact.text,
-                "memory",
-                tuple(Entity(ids[node], name) for node, name in fact.entities),
-            )
-            for fact in self.facts
-        ]
+
+def evidence_of(facts: Sequence[Fact]) -> list[Evidence]:
+    """Return facts as evidence; an entity's id is its name in normal form.
+
+    The ids of different objects with one name (two people named Anna) also hold their node id.
+    """
+    objects = dict(entity for fact in facts for entity in fact.entities)
+    namesakes = Counter(alias(name) for name in objects.values())
+    ids = {
+        node: alias(name) if namesakes[alias(name)] == 1 else f"{alias(name)} #{node}"
+        for node, name in objects.items()
+    }
+    return [
+        Evidence(
+            f"memory {fact.key}",
+            fact.text,
+            "memory",
+            tuple(Entity(ids[node], name) for node, name in fact.entities),
+        )
+        for fact in facts
+    ]
 
 
 class Recall:
@@ -152,6 +168,8 @@ class Recall:
         self.adjacency = Adjacency(store.db, store.derived, writable)
         self.vectors = Vectors(store.db, store.derived, embed, writable)
         self.word_index = WordIndex(store.db)
+        self.forget_queries()
+        self._changes: tuple[State, np.ndarray] | None = None
 
     def refresh(self) -> int:
         """Bring the derived arrays to the record's revision and return it."""
@@ -160,7 +178,11 @@ class Recall:
             return self.vectors.refresh()
 
     def ask(
-        self, question: str, as_of: str | None = None, settings: RecallSettings | None = None
+        self,
+        question: str,
+        as_of: str | None = None,
+        settings: RecallSettings | None = None,
+        start: Sequence[QuestionEntity] | None = None,
     ) -> Recollection:
         """Return the facts that may answer a question, best first.
 
@@ -170,12 +192,13 @@ class Recall:
             question: text of the question.
             as_of: a time; facts that held at its end are returned. None: facts that hold now.
             settings: settings of the search; None: the defaults.
+            start: objects at which the search starts; None: those that the question names.
 
         Raises:
             ValueError: ``as_of`` is not a time.
         """
         settings = settings or RecallSettings()
-        with self._view(question, as_of, settings) as (view, clock):
+        with self._view(question, as_of, settings, start) as (view, clock):
             keys = traverse(view, settings.traversal).facts
             flat = settings.by_similarity and not view.entities and not len(keys)
             if flat:
@@ -203,17 +226,113 @@ class Recall:
             ValueError: ``as_of`` is not a time.
         """
         settings = settings or RecallSettings()
+        with self._view(question, as_of, settings) as (view, _):
+            return self._episodes(view, settings)
+
+    def read_episodes(
+        self,
+        question: str,
+        as_of: str | None = None,
+        settings: RecallSettings | None = None,
+        start: Sequence[QuestionEntity] | None = None,
+        num_read: int = 5,
+    ) -> tuple[list[Fact], tuple[Fact, ...]]:
+        """Return episodes as ``ask_episodes`` does, and the closest facts that the first state.
+
+        Args:
+            question, as_of, settings, start: as in ``ask``.
+            num_read: number of episodes whose facts are returned, ``num_facts`` at most.
+
+        Raises:
+            ValueError: ``as_of`` is not a time.
+        """
+        settings = settings or RecallSettings()
+        with self._view(question, as_of, settings, start) as (view, _):
+            episodes = self._episodes(view, settings)
+            nodes = [fact.key // 2 for fact in episodes[:num_read]]
+            rows = self.db.execute(STATED, (json.dumps(nodes),))
+            keys = np.array([key for (key,) in rows], dtype=np.int64)
+            return episodes, self._filter(view, view.holding(keys), settings)
+
+    def _episodes(self, view: QuestionView, settings: RecallSettings) -> list[Fact]:
         ppr = settings.traversal.ppr
         ppr = replace(ppr, restart=ppr.restart or self._default_restart())
-        with self._view(question, as_of, settings) as (view, _):
-            nodes, scores = rank_episodes(view, ppr)
-            left_out = [*view.outdated(2 * nodes), *self._history(2 * nodes)]
-            current = ~np.isin(2 * nodes, left_out)
-            nodes, scores = nodes[current], scores[current]
-            facts = self.store.facts((2 * nodes).tolist())
+        nodes, scores = rank_episodes(view, ppr)
+        left_out = [*view.outdated(2 * nodes), *self._history(2 * nodes)]
+        current = ~np.isin(2 * nodes, left_out)
+        nodes, scores = nodes[current], scores[current]
+        facts = self.store.facts((2 * nodes).tolist())
         return [
             replace(fact, score=score) for fact, score in zip(facts, scores.tolist(), strict=True)
         ]
+
+    def candidates(
+        self,
+        names: Sequence[str],
+        top_k: int,
+        min_similarity: float = 0.5,
+        exact_first: bool = True,
+    ) -> list[tuple[Matched, ...]]:
+        """Return for each name the objects that it may mean, best first; see ``match_names``.
+
+        Args:
+            names: names, as a question spells them.
+            top_k: maximum number of objects for each.
+            min_similarity: smallest cosine between a name and that of an object.
+            exact_first: whether a name that is an alias of objects means these only.
+        """
+        with self.store.reading():
+            self.adjacency.refresh()
+            self.vectors.refresh()
+            return match_names(
+                self.db,
+                names,
+                self._vectors_of,
+                self.vectors.names,
+                top_k=top_k,
+                min_similarity=min_similarity,
+                exact_first=exact_first,
+            )
+
+    def closeness_of_names(self, text: str, names: Sequence[str]) -> np.ndarray:
+        """Return the cosine of each name to a text, float32; names of objects are not embedded."""
+        [vector] = self._vectors_of([text])
+        with self.store.reading():
+            self.vectors.refresh()
+            nodes = [next(iter(exact_objects(self.db, name)), -1) for name in names]
+            rows = self.vectors.names.rows(np.array(nodes, dtype=np.int64))
+            found = self.vectors.names.dot(np.maximum(rows, 0), vector.astype(np.float16))
+        cosines = np.array(found, dtype=np.float32)
+        unknown = np.flatnonzero(rows < 0)
+        if len(unknown):
+            cosines[unknown] = self._vectors_of([names[i] for i in unknown.tolist()]) @ vector
+        return cosines
+
+    def embed_ahead(self, queries: Iterable[str]) -> None:
+        """Embed queries together, with the names in them, for the calls that follow."""
+        texts = [text for query in queries for text in (query, *self.extractor.entities(query))]
+        if texts:
+            self._vectors_of(texts)
+
+    def forget_queries(self) -> None:
+        """Drop the vectors of questions."""
+        self.embed_queries = cached(self.embed, max_texts=NUM_CACHED)
+
+    def _vectors_of(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the unit vectors of texts of questions, float32."""
+        return np.asarray(self.embed_queries(texts), dtype=np.float32)
+
+    def holds_until(self, second: int) -> float:
+        """Return the first second after a given one at which a fact begins or ceases to hold.
+
+        What is recalled at the given second, with the same record, is recalled at each before it.
+        """
+        state = self.adjacency.state
+        if self._changes is None or self._changes[0] != state:
+            self._changes = state, self.adjacency.changes()
+        times = self._changes[1]
+        index = int(np.searchsorted(times, second, side="right"))
+        return float(times[index]) if index < len(times) else float("inf")
 
     def _default_restart(self) -> Restart:
         """Return the default restart for turns or for passages, by the latest episodes."""
@@ -222,21 +341,25 @@ class Recall:
 
     @contextmanager
     def _view(
-        self, question: str, as_of: str | None, settings: RecallSettings
+        self,
+        question: str,
+        as_of: str | None,
+        settings: RecallSettings,
+        begin: Sequence[QuestionEntity] | None = None,
     ) -> Iterator[tuple[QuestionView, _Clock]]:
         """Yield the graph at its newest revision as the question sees it, and the clock."""
-        second = start(now()) if as_of is None else _last_second(as_of)
+        second = second_of(as_of)
         clock = _Clock()
-        names = self.extractor.entities(question)
+        names = self.extractor.entities(question) if begin is None else []
         clock.lap("entities")
-        vectors = np.asarray(self.embed([question, *names]), dtype=np.float32)
+        vectors = self._vectors_of([question, *names])
         clock.lap("embedding")
         with self.store.reading():
             revision = self.adjacency.refresh()
             self.vectors.refresh()
             self.word_index.show(revision)
             clock.lap("refresh")
-            entities = link_entities(
+            entities = tuple(begin or ()) or link_entities(
                 self.db,
                 names,
                 vectors[1:],
@@ -291,8 +414,14 @@ class Recall:
             self.vectors.save()
 
 
-def _last_second(as_of: str) -> int:
-    """Return the last second of a time in ISO form."""
+def second_of(as_of: str | None) -> int:
+    """Return the last second of a time in ISO form; None: the present second.
+
+    Raises:
+        ValueError: it is not a time.
+    """
+    if as_of is None:
+        return start(now())
     if not isinstance(as_of, str):
         raise ValueError(f"as_of: {as_of!r} given, must be a string")
     try:

@@ -34,6 +34,13 @@ def marked(store: Store) -> int | None:
     return None if row is None else row[0]
 
 
+def last_deletion(store: Store) -> int:
+    """Return the last revision at which anything was deleted, by any process; 0: none was."""
+    with store.clear_errors():
+        [(revision,)] = store.db.execute("SELECT ifnull(max(revision), 0) FROM removed")
+    return int(revision)
+
+
 def finish(store: Store) -> None:
     """Purge the files if there are deletions in them, or wait while another process does.
 

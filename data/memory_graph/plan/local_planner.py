@@ -1,0 +1,82 @@
+"""Planner for a small local language model: few calls, the rest by rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from turngraph.data.memory_graph.extract.rules import RulesExtractor
+from turngraph.data.memory_graph.plan import stages
+from turngraph.data.memory_graph.plan.model_planner import ModelPlanner, StageSettings
+from turngraph.data.memory_graph.plan.model_replies import ModelReplies
+from turngraph.data.memory_graph.plan.rules_planner import rules_clues
+from turngraph.data.memory_graph.plan.steps import (
+    Clue,
+    Digest,
+    Match,
+    PlanSettings,
+    Progress,
+    Ready,
+    Revision,
+    Searched,
+)
+
+MAX_CALLS = 10
+"""Most calls of a question."""
+NUM_READ = 8
+"""Most facts of a prompt."""
+
+
+class LocalPlanner(ModelPlanner):
+    """Planner for a small local model, with at most ``MAX_CALLS`` calls of a question.
+
+    The model plans (one call), answers steps and revises (a call each for every step). Names and
+    clue queries are found by rules, a question is never split, and its answer is that of the last
+    step that has one.
+
+    Args:
+        replies: the language model; its ``max_calls`` should be ``MAX_CALLS``.
+        limits: as in ``ModelPlanner``; four steps take at most eight calls.
+        num_read: most facts of a prompt, the closest ones.
+    """
+
+    def __init__(
+        self, replies: ModelReplies, limits: PlanSettings | None = None, num_read: int = NUM_READ
+    ) -> None:
+        super().__init__(replies, limits, StageSettings(num_read=num_read), "lm")
+        self._reader = RulesExtractor()
+
+    def split(self, questions: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return each question alone."""
+        self.replies.begin()
+        return [(question,) for question in questions]
+
+    def clues(self, steps: Sequence[Ready], match: Match) -> list[tuple[Clue, ...]]:
+        """Return the clue queries of the rules."""
+        return rules_clues(self._reader, steps, match)
+
+    def digest(self, steps: Sequence[Searched]) -> list[Digest]:
+        """Return the answer of each step from the closest facts of all its clue queries."""
+        read = [self.closest(step.found) for step in steps]
+        values = self.replies.some(
+            stages.summarise_prompt(step.ready, step.ready.texts[0], facts) if facts else None
+            for step, facts in zip(steps, read, strict=True)
+        )
+        findings = [self.answered(v, facts) for v, facts in zip(values, read, strict=True)]
+        return [Digest((answer,), keys) if answer else Digest() for answer, keys in findings]
+
+    def revise(self, progress: Sequence[Progress]) -> list[Revision]:
+        """Return both verdicts, whether the steps suffice and what remains, from one call each."""
+        values = self.replies([stages.next_prompt(each, self.room(each)) for each in progress])
+        return [
+            Revision(enough=True)
+            if value["enough"] and any(trace.answers for trace in each.done)
+            else self.revision(each, value)
+            for each, value in zip(progress, values, strict=True)
+        ]
+
+    def answer(self, progress: Sequence[Progress]) -> list[str | None]:
+        """Return the answer of the last step that has one."""
+        return [
+            next((trace.answer for trace in reversed(each.done) if trace.answer), None)
+            for each in progress
+        ]

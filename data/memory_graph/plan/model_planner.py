@@ -1,0 +1,281 @@
+"""Planner that asks a language model at every stage."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from turngraph.data.memory_graph.extract.replies import unique
+from turngraph.data.memory_graph.memory_types import Fact
+from turngraph.data.memory_graph.plan import stages
+from turngraph.data.memory_graph.plan.clue_rows import Row, rows
+from turngraph.data.memory_graph.plan.model_replies import ModelReplies
+from turngraph.data.memory_graph.plan.reply_texts import (
+    copies_example,
+    read_answer,
+    read_numbers,
+    read_parts,
+    read_text,
+    without_repeats,
+)
+from turngraph.data.memory_graph.plan.steps import (
+    Clue,
+    Digest,
+    Found,
+    Match,
+    PlanSettings,
+    Progress,
+    Ready,
+    Revision,
+    Searched,
+    SubTrace,
+)
+from turngraph.data.memory_graph.recall.link_entities import Matched
+from turngraph.data.normalise import fold
+
+
+@dataclass(frozen=True, slots=True)
+class StageSettings:
+    """Settings of the stages that a language model decides."""
+
+    rewrite: bool = False
+    """Correct, shorten and complete the question first, by five calls one after the other; the
+    paper finds no use in it. The question itself is asked too."""
+    strict: bool = True
+    """A sub-question's answer may be that there is none; False: it says what the steps allow."""
+    num_read: int = 20
+    """Most facts of a prompt, the closest ones."""
+
+    def __post_init__(self) -> None:
+        if self.num_read < 1:
+            raise ValueError(f"num_read: {self.num_read!r} given, must be at least 1")
+
+
+class _Finding(NamedTuple):
+    """An answer and the keys of the facts that it comes from; "" and none: no answer."""
+
+    answer: str = ""
+    keys: tuple[int, ...] = ()
+
+
+class ModelPlanner:
+    """Planner that asks a language model at every stage, after PersonalAI 2.0.
+
+    All prompts of a stage, of all live sub-questions, are asked as one list. An answer counts only
+    with the statements that it comes from, so that what a model knows by itself is no answer. A
+    step that is done, or planned already, is not planned again.
+
+    Args:
+        replies: the language model.
+        limits: settings of the plan.
+        settings: settings of the stages.
+        name: of the planner.
+
+    Attributes:
+        counts: replies of which something was left out, by reason.
+    """
+
+    def __init__(
+        self,
+        replies: ModelReplies,
+        limits: PlanSettings | None = None,
+        settings: StageSettings | None = None,
+        name: str = "model",
+    ) -> None:
+        self.replies, self.name = replies, name
+        self.limits, self.settings = limits or PlanSettings(), settings or StageSettings()
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def calls(self) -> int:
+        """Number of LM calls so far."""
+        return self.replies.calls
+
+    def split(self, questions: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return the independent parts of each question, reworded first if that is set."""
+        self.replies.begin()
+        texts = list(questions)
+        for stage in stages.REWRITINGS if self.settings.rewrite else ():
+            values = self.replies([stages.rewriting_prompt(stage, text) for text in texts])
+            new = [read_text(value["question"]) for value in values]
+            texts = [text or old for text, old in zip(new, texts, strict=True)]
+        values = self.replies([stages.decompose_prompt(text) for text in texts])
+        return [
+            read_parts(text, value, stages.MAX_PARTS)
+            for text, value in zip(texts, values, strict=True)
+        ]
+
+    def plan(self, progress: Sequence[Progress]) -> list[tuple[str, ...]]:
+        """Return the first steps of each sub-question; (): the sub-question is its only step."""
+        most = self.limits.max_steps
+        values = self.replies([stages.plan_prompt(each, most) for each in progress])
+        return [
+            self._steps(each, value["steps"], most) or ()
+            for each, value in zip(progress, values, strict=True)
+        ]
+
+    def clues(self, steps: Sequence[Ready], match: Match) -> list[tuple[Clue, ...]]:
+        """Return for each step a clue query a combination of the objects that its names may mean.
+
+        Combinations of the likeliest objects come first. Where the memory has other names for them
+        than the step, the model rewords it.
+        """
+        texts = [(step, rank) for step in steps for rank in range(len(step.texts))]
+        values = self.replies([stages.names_prompt(step, step.texts[i]) for step, i in texts])
+        names = [unique(map(read_text, value["entities"])) for value in values]
+        matched = iter(match([name for each in names for name in each]))
+        objects = iter([[o for o in (next(matched) for _ in each) if o] for each in names])
+        chosen = [self._rows(step, objects) for step in steps]
+        values = self.replies.some(
+            stages.clue_prompt(step, row.text, row.labels) if row.is_foreign else None
+            for step, found in zip(steps, chosen, strict=True)
+            for row in found
+        )
+        reworded = iter("" if value is None else read_text(value["question"]) for value in values)
+        return [tuple(row.clue(next(reworded) or row.text) for row in found) for found in chosen]
+
+    def _rows(self, step: Ready, objects: Iterator[list[tuple[Matched, ...]]]) -> list[Row]:
+        """Return the first rows of all texts of a step together."""
+        most = self.limits.max_clues
+        found = [
+            row for i, text in enumerate(step.texts) for row in rows(text, i, next(objects), most)
+        ]
+        return sorted(found)[:most]
+
+    def digest(self, steps: Sequence[Searched]) -> list[Digest]:
+        """Return the answer of each step: first that of each clue query, then one from these."""
+        clues = [(step, found, self.closest([found])) for step in steps for found in step.found]
+        values = self.replies.some(
+            stages.summarise_prompt(step.ready, found.clue.query, facts) if facts else None
+            for step, found, facts in clues
+        )
+        answers = iter(
+            self.answered(value, facts) for (_, _, facts), value in zip(clues, values, strict=True)
+        )
+        findings = [
+            [(found.clue.query, each) for found in step.found if (each := next(answers)).answer]
+            for step in steps
+        ]
+        values = self.replies.some(
+            stages.join_prompt(step.ready, [(query, each.answer) for query, each in found])
+            if len({each.answer for _, each in found}) > 1
+            else None
+            for step, found in zip(steps, findings, strict=True)
+        )
+        return [
+            _joined([each for _, each in found], value)
+            for found, value in zip(findings, values, strict=True)
+        ]
+
+    def closest(self, found: Sequence[Found]) -> list[Fact]:
+        """Return the closest facts of clue queries, none that says the same as a closer one.
+
+        Whole texts are among them only if there is nothing else.
+        """
+        facts = [fact for each in found for fact in each.facts]
+        short = [fact for fact in facts if fact.type != "episodic"] or facts
+        best = sorted(short, key=lambda fact: (-round(fact.score, 6), fact.text))
+        different: dict[object, Fact] = {}
+        for fact in best:
+            text = fold(" ".join(fact.ends or (fact.text,))).rstrip(".")
+            different.setdefault((text, fact.valid_from, fact.valid_to), fact)
+        return list(different.values())[: self.settings.num_read]
+
+    def answered(self, value: Any, facts: Sequence[Fact]) -> _Finding:
+        """Return the answer of a reply about facts; none if it names no fact.
+
+        Args:
+            value: the reply; None: nothing was asked.
+            facts: the facts of the prompt.
+        """
+        answer = "" if value is None else read_answer(value)
+        if not answer:
+            return _Finding()
+        keys = tuple(facts[number - 1].key for number in read_numbers(value["facts"]))
+        self.counts["answers_without_facts"] += not keys
+        return _Finding(answer, keys) if keys else _Finding()
+
+    def revise(self, progress: Sequence[Progress]) -> list[Revision]:
+        """Return whether the steps suffice and, where they do not, the steps that remain.
+
+        Without any answer they cannot suffice, and the model is not asked.
+        """
+        verdicts = self.replies.some(
+            stages.enough_prompt(each) if _has_answer(each) else None for each in progress
+        )
+        enough = [verdict is not None and verdict["enough"] for verdict in verdicts]
+        values = self.replies.some(
+            None if suffices else stages.revise_prompt(each, self.room(each))
+            for each, suffices in zip(progress, enough, strict=True)
+        )
+        return [
+            Revision(enough=True) if value is None else self.revision(each, value)
+            for each, value in zip(progress, values, strict=True)
+        ]
+
+    def revision(self, progress: Progress, value: Any) -> Revision:
+        """Return the revision of a reply about the steps that remain."""
+        if not value["revise"]:
+            return Revision()
+        texts = self._steps(progress, value["next"], self.room(progress))
+        same = texts is None or texts == stages.left_texts(progress)
+        return Revision() if same else Revision(next=texts)
+
+    def room(self, progress: Progress) -> int:
+        """Return how many steps may still come."""
+        return max(self.limits.max_steps - len(progress.done), 1)
+
+    def _steps(self, progress: Progress, texts: Sequence[str], most: int) -> tuple[str, ...] | None:
+        """Return the first steps without repeats; None if they copy a prompt's example."""
+        steps = [read_text(text) for text in texts]
+        if copies_example(steps, progress):
+            self.counts["plans_copied_from_example"] += 1
+            return None
+        kept = without_repeats(steps, progress.done, stages.next_number(progress.done))
+        self.counts["repeated_steps"] += len(steps) - len(kept)
+        return kept[:most]
+
+    def answer(self, progress: Sequence[Progress]) -> list[str | None]:
+        """Return the answer of each sub-question; None without any answer of a step."""
+        values = self.replies.some(
+            stages.answer_prompt(each, self.settings.strict) if _has_answer(each) else None
+            for each in progress
+        )
+        return [None if value is None else read_answer(value) or None for value in values]
+
+    def aggregate(self, questions: Sequence[tuple[str, tuple[SubTrace, ...]]]) -> list[str | None]:
+        """Return the answer of each question from its parts; None without an answer of these."""
+        values = self.replies.some(
+            stages.aggregate_prompt(*each) if any(sub.answer for sub in each[1]) else None
+            for each in questions
+        )
+        return [
+            read_answer(value) or None
+            if value is not None and any(subs[n - 1].answer for n in value["from"])
+            else None
+            for (_, subs), value in zip(questions, values, strict=True)
+        ]
+
+
+def _has_answer(progress: Progress) -> bool:
+    return any(trace.answers for trace in progress.done)
+
+
+def _joined(findings: Sequence[_Finding], value: Any) -> Digest:
+    """Return the answers of a step's clue queries as a digest, the step's answer first.
+
+    Args:
+        findings: answers of clue queries.
+        value: the reply about them; None: they agree, or there is none.
+    """
+    if value is None:
+        chosen, answer = list(findings), findings[0].answer if findings else ""
+    else:
+        chosen = [findings[number - 1] for number in read_numbers(value["facts"])]
+        answer = read_answer(value)
+    if not answer or not chosen:
+        return Digest()
+    answers = unique((answer, *(each.answer for each in findings)))
+    return Digest(answers, tuple(dict.fromkeys(key for each in chosen for key in each.keys)))

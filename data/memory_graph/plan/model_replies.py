@@ -1,0 +1,153 @@
+"""Asks a language model for JSON: counts calls, checks replies, asks again, keeps whole ones."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from turngraph.data.memory_graph.extract.budget import BudgetSpent
+from turngraph.data.memory_graph.extract.model_extractor import Ask, Prompt
+from turngraph.data.memory_graph.extract.replies import fits
+
+MAX_REPLIES = 10_000
+"""Largest number of cached replies, at which the cache is cleared."""
+
+
+class ReplyCache:
+    """Cache of whole, valid replies, in memory; forgetting clears it.
+
+    A reply depends on its prompt alone, so that it outlives changes of the memory graph: what was
+    remembered since asks the same prompts where it found the same. But replies repeat what was
+    remembered, so none may outlive what was forgotten. Nothing is written to disk.
+
+    Args:
+        deletions: returns a number that changes whenever something is deleted from the memory
+            graph, by any process; None: nothing ever is.
+    """
+
+    def __init__(self, deletions: Callable[[], int] | None = None) -> None:
+        self._deletions = deletions
+        self._seen: int | None = None
+        self._replies: dict[str, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self._replies)
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._replies.clear()
+
+    def find(self, keys: Sequence[str]) -> dict[str, Any]:
+        """Return the known replies among those of some keys."""
+        self._drop_what_is_forgotten()
+        return {key: self._replies[key] for key in keys if key in self._replies}
+
+    def keep(self, replies: dict[str, Any]) -> None:
+        """Add replies, unless something was deleted since ``find``: their prompts may have it."""
+        if self._drop_what_is_forgotten():
+            return
+        if len(self._replies) + len(replies) > MAX_REPLIES:
+            self.clear()
+        self._replies |= replies
+
+    def _drop_what_is_forgotten(self) -> bool:
+        """Clear the cache if something was deleted since the last look, and return whether."""
+        deletions = self._deletions() if self._deletions is not None else 0
+        if deletions == self._seen:
+            return False
+        self._seen = deletions
+        self.clear()
+        return True
+
+
+class ModelReplies:
+    """Replies of one language model with one decoding.
+
+    Args:
+        ask: the language model.
+        model: its name, for the cache.
+        decoding: how it decodes, for the cache.
+        cache: keeps whole replies, such as ``MemoryGraph.replies``; None: none is kept.
+        retries: how often a prompt is asked again if its reply is off its schema.
+        max_calls: most calls of a question; None: no limit.
+        count: returns the number of requests so far, if ``ask`` counts them itself, its retries
+            included; None: the prompts are counted.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        model: str,
+        decoding: str = "",
+        cache: ReplyCache | None = None,
+        retries: int = 2,
+        max_calls: int | None = None,
+        count: Callable[[], int] | None = None,
+    ) -> None:
+        self.ask, self.model, self.decoding = ask, model, decoding
+        self.cache = cache
+        self.retries, self.max_calls, self.count = retries, max_calls, count
+        self._calls = self._calls_before = 0
+
+    @property
+    def calls(self) -> int:
+        """Number of calls so far."""
+        return self._calls if self.count is None else self.count()
+
+    def begin(self) -> None:
+        """Begin a question: its calls are counted from here."""
+        self._calls_before = self.calls
+
+    def __call__(self, prompts: Sequence[Prompt]) -> list[Any]:
+        """Return the values of the replies in the order of the prompts, all asked together.
+
+        Equal prompts are asked once, known ones not at all.
+
+        Raises:
+            BudgetSpent: the question would take more than ``max_calls``, or what ``ask`` raises.
+            ValueError: a reply is off its schema after all retries; or what ``ask`` raises.
+        """
+        if not prompts:
+            return []
+        keys = [self._key(prompt) for prompt in prompts]
+        found = {} if self.cache is None else self.cache.find(keys)
+        todo = {k: prompt for k, prompt in zip(keys, prompts, strict=True) if k not in found}
+        for _ in range(self.retries + 1):
+            if not todo:
+                break
+            found |= self._ask(todo)
+            todo = {key: prompt for key, prompt in todo.items() if key not in found}
+        for prompt in todo.values():
+            tries = f"{self.retries + 1} attempts" if self.retries else "the only attempt"
+            raise ValueError(f"{prompt.subject}: no reply of its schema, or whole, after {tries}")
+        return [found[key] for key in keys]
+
+    def some(self, prompts: Iterable[Prompt | None]) -> list[Any | None]:
+        """Return the values of replies as a call does, and None in the place of no prompt."""
+        listed = list(prompts)
+        values = iter(self([prompt for prompt in listed if prompt is not None]))
+        return [None if prompt is None else next(values) for prompt in listed]
+
+    def _ask(self, prompts: dict[str, Prompt]) -> dict[str, Any]:
+        """Ask once, and return the values of valid replies by key."""
+        used = self.calls - self._calls_before
+        if self.max_calls is not None and used + len(prompts) > self.max_calls:
+            raise BudgetSpent(f"{used} of {self.max_calls} calls of the question are used")
+        self._calls += len(prompts)
+        replies = self.ask(list(prompts.values()))
+        found, whole = {}, {}
+        for (key, prompt), reply in zip(prompts.items(), replies, strict=True):
+            if reply.value is not None and fits(reply.value, prompt.schema):
+                found[key] = reply.value
+                if reply.is_complete:
+                    whole[key] = reply.value
+        if self.cache is not None:
+            self.cache.keep(whole)
+        return found
+
+    def _key(self, prompt: Prompt) -> str:
+        """Return a digest, so that the keys do not repeat what was remembered."""
+        parts = [self.model, self.decoding, prompt.text, prompt.schema]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

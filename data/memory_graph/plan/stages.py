@@ -1,0 +1,221 @@
+"""Prompts and reply schemas of the stages that a language model decides.
+
+Every value is put into a prompt on one line, so that no text that was remembered can look like a
+part of the prompt. A verdict gives its reason first, as the model writes the reason before it
+decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from string import Template
+from typing import Literal
+
+from turngraph.data.memory_graph.extract.model_extractor import Prompt, known_line
+from turngraph.data.memory_graph.extract.replies import (
+    ENTITIES,
+    Schema,
+    list_schema,
+    numbers_schema,
+    object_schema,
+    one_line,
+    text_schema,
+)
+from turngraph.data.memory_graph.memory_types import Fact
+from turngraph.data.memory_graph.plan.steps import (
+    Progress,
+    Ready,
+    StepTrace,
+    SubTrace,
+    renumbered,
+)
+
+Rewriting = Literal["mistakes", "surplus", "grammar", "terms", "expand"]
+REWRITINGS: tuple[Rewriting, ...] = ("mistakes", "surplus", "grammar", "terms", "expand")
+"""Two calls that remove what disturbs, three that complete (stages 1a and 1b)."""
+
+MAX_QUESTION, MAX_REASON, MAX_ANSWER, MAX_STEP = 500, 200, 200, 200
+"""Longest texts of a reply, in characters."""
+MAX_FACT = 400
+"""Longest statement in a prompt, in characters; a longer one is cut."""
+MAX_PARTS = 4
+"""Most sub-questions of a question."""
+
+_REASON = text_schema(MAX_REASON)
+_VERDICT: Schema = {"type": "boolean"}
+QUESTION = object_schema(question=text_schema(MAX_QUESTION))
+PARTS = object_schema(
+    because=_REASON,
+    independent=_VERDICT,
+    questions=list_schema(text_schema(MAX_QUESTION), MAX_PARTS),
+)
+ENOUGH = object_schema(because=_REASON, enough=_VERDICT)
+ANSWER = object_schema(answer=text_schema(MAX_ANSWER))
+
+
+def steps_schema(most: int) -> Schema:
+    """Return the schema of a plan of at most so many steps."""
+    return object_schema(steps=_texts(most))
+
+
+def revision_schema(most: int) -> Schema:
+    """Return the schema of whether and how a plan changes."""
+    return object_schema(because=_REASON, revise=_VERDICT, next=_texts(most))
+
+
+def next_schema(most: int) -> Schema:
+    """Return the schema of the verdicts of ``ENOUGH`` and ``revision_schema`` in one reply."""
+    verdicts = {"enough": _VERDICT, "revise": _VERDICT}
+    return object_schema(because=_REASON, **verdicts, next=_texts(most))
+
+
+def digest_schema(count: int) -> Schema:
+    """Return the schema of an answer and which of ``count`` statements give it."""
+    return object_schema(facts=numbers_schema(count), answer=text_schema(MAX_ANSWER))
+
+
+def aggregate_schema(count: int) -> Schema:
+    """Return the schema of an answer and which of ``count`` parts it comes from."""
+    return object_schema(**{"answer": text_schema(MAX_ANSWER), "from": numbers_schema(count)})
+
+
+def _texts(most: int) -> Schema:
+    return list_schema(text_schema(MAX_STEP), most)
+
+
+# Prompts
+
+
+@cache
+def _template(name: str) -> Template:
+    path = files("turngraph.data.memory_graph.plan") / "prompts" / f"{name}.txt"
+    return Template(path.read_text(encoding="utf-8"))
+
+
+def _prompt(stage: str, schema: Schema, subject: str, values: Mapping[str, object]) -> Prompt:
+    text = _template(stage).substitute(values)
+    return Prompt(text, schema, f"stage {stage}, {subject}")
+
+
+def rewriting_prompt(stage: Rewriting, question: str) -> Prompt:
+    """Return the prompt for one of the rewordings of a question."""
+    return _prompt(stage, QUESTION, "the question", {"question": one_line(question)})
+
+
+def decompose_prompt(question: str) -> Prompt:
+    """Return the prompt for the independent parts of a question."""
+    return _prompt("decompose", PARTS, "the question", {"question": one_line(question)})
+
+
+def plan_prompt(progress: Progress, most: int) -> Prompt:
+    """Return the prompt for the first plan of a sub-question."""
+    values = {"question": one_line(progress.question), "most": most}
+    return _prompt("plan", steps_schema(most), "the sub-question", values)
+
+
+def names_prompt(ready: Ready, text: str) -> Prompt:
+    """Return the prompt for the names in a text of a step."""
+    return _prompt("names", ENTITIES, _step(ready), {"question": one_line(text)})
+
+
+def clue_prompt(ready: Ready, text: str, things: Sequence[str]) -> Prompt:
+    """Return the prompt for a text of a step that names things as the memory does."""
+    values = {"question": one_line(text), "things": _lines(things)}
+    return _prompt("clue", QUESTION, _step(ready), values)
+
+
+def summarise_prompt(ready: Ready, query: str, facts: Sequence[Fact]) -> Prompt:
+    """Return the prompt for what facts say about a query."""
+    values = {"question": one_line(query), "facts": _lines([_fact(fact) for fact in facts])}
+    return _prompt("summarise", digest_schema(len(facts)), _step(ready), values)
+
+
+def join_prompt(ready: Ready, found: Sequence[tuple[str, str]]) -> Prompt:
+    """Return the prompt for a step's answer from the answers of its clue queries.
+
+    Args:
+        ready: the step.
+        found: clue queries, each with its answer.
+    """
+    lines = [f"{one_line(query)}: {one_line(answer)}" for query, answer in found]
+    values = {"question": one_line(ready.texts[0]), "findings": _lines(lines)}
+    return _prompt("join", digest_schema(len(found)), _step(ready), values)
+
+
+def enough_prompt(progress: Progress) -> Prompt:
+    """Return the prompt for whether the finished steps suffice."""
+    return _prompt("enough", ENOUGH, _after(progress), _done(progress))
+
+
+def revise_prompt(progress: Progress, most: int) -> Prompt:
+    """Return the prompt for the steps that remain; at most ``most`` may."""
+    values = _done(progress) | _left(progress, most)
+    return _prompt("revise", revision_schema(most), _after(progress), values)
+
+
+def next_prompt(progress: Progress, most: int) -> Prompt:
+    """Return the prompt that asks both whether the steps suffice and which remain."""
+    values = _done(progress) | _left(progress, most)
+    return _prompt("next", next_schema(most), _after(progress), values)
+
+
+def answer_prompt(progress: Progress, strict: bool) -> Prompt:
+    """Return the prompt for a sub-question's answer; a strict one may have none."""
+    stage = "strict" if strict else "casual"
+    return _prompt(stage, ANSWER, "the sub-question", _done(progress))
+
+
+def aggregate_prompt(question: str, subs: Sequence[SubTrace]) -> Prompt:
+    """Return the prompt for a question's answer from those of its sub-questions."""
+    parts = [f"{one_line(sub.question)}: {one_line(sub.answer or 'no answer')}" for sub in subs]
+    values = {"question": one_line(question), "parts": _lines(parts)}
+    return _prompt("aggregate", aggregate_schema(len(subs)), "the question", values)
+
+
+# Values of prompts
+
+
+def left_texts(progress: Progress) -> tuple[str, ...]:
+    """Return the texts of the remaining steps, numbered from after the last finished one."""
+    first = next_number(progress.done)
+    numbers = {step.number: first + i for i, step in enumerate(progress.left)}
+    return tuple(renumbered(step.text, numbers) for step in progress.left)
+
+
+def next_number(done: Sequence[StepTrace]) -> int:
+    """Return the number of the first step after some finished ones."""
+    return max((trace.step.number for trace in done), default=0) + 1
+
+
+def _step(ready: Ready) -> str:
+    return f"step {ready.step.number}"
+
+
+def _after(progress: Progress) -> str:
+    return f"after step {next_number(progress.done) - 1}"
+
+
+def _done(progress: Progress) -> dict[str, object]:
+    lines = [
+        f"[{trace.step.number}] {one_line(trace.texts[0])}: "
+        f"{one_line(trace.answer or '') or 'nothing found'}"
+        for trace in progress.done
+    ]
+    return {"question": one_line(progress.question), "done": "\n".join(lines)}
+
+
+def _left(progress: Progress, most: int) -> dict[str, object]:
+    first = next_number(progress.done)
+    lines = [f"[{number}] {one_line(t)}" for number, t in enumerate(left_texts(progress), first)]
+    return {"left": "\n".join(lines) or "none", "first": first, "most": most}
+
+
+def _fact(fact: Fact) -> str:
+    text = known_line(fact)
+    return text if len(text) <= MAX_FACT else f"{text[:MAX_FACT].rstrip()} ..."
+
+
+def _lines(texts: Sequence[str]) -> str:
+    return "\n".join(f"{number}. {text}" for number, text in enumerate(texts, 1))

@@ -1,0 +1,78 @@
+"""Options of language models of the memory graph's commands, local and on a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # it needs an extra, and takes long to import
+    from turngraph.data.memory_graph.extract.endpoint import EndpointSettings
+
+LANGUAGE_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
+SERVER_OPTIONS: dict[str, tuple[type, str]] = {
+    "base_url": (str, "URL up to the version: http://localhost:8000/v1"),
+    "api_key_variable": (str, "environment variable that holds the key"),
+    "max_tokens": (int, "maximum tokens of a reply"),
+    "token_limit": (str, "request field for it: max_tokens or max_completion_tokens"),
+    "response_format": (str, "json_schema, json_object or none"),
+    "concurrency": (int, "maximum requests at the same time"),
+    "retries": (int, "retries of a failed request"),
+    "timeout": (float, "seconds for one request"),
+    "budget": (int, "limit on the tokens of prompts and replies together"),
+    "prompt_price": (float, "price of a million tokens"),
+    "completion_price": (float, "price of a million tokens"),
+}
+"""Options of a server: fields of ``endpoint.EndpointSettings``."""
+USED = {
+    "rules": ("reader",),
+    "lm": ("reader", "model", "device"),
+    "endpoint": ("reader", "model", *SERVER_OPTIONS),
+}
+"""Options of models that go with a planner."""
+
+
+def check_model_options(plan: str | None, options: Mapping[str, str | float | None]) -> None:
+    """Check that every option of a model that is given goes with the planner.
+
+    Raises:
+        ValueError: one does not; the message names it.
+    """
+    for name, value in options.items():
+        if value is not None and name not in USED.get(plan or "", ()):
+            plans = " or ".join(plan for plan, used in USED.items() if name in used)
+            raise ValueError(f"--{name} needs --plan {plans}")
+
+
+def model_and_rest(
+    options: Mapping[str, str | float | None],
+) -> tuple[str | None, dict[str, str | float | None]]:
+    """Return the model's name among options, if it is given, and those of a server."""
+    model = options.get("model")
+    rest = {name: value for name, value in options.items() if name in SERVER_OPTIONS}
+    return None if model is None else str(model), rest
+
+
+def server_settings(
+    option: str,
+    model: str | None,
+    options: Mapping[str, str | float | None],
+    defaults: Mapping[str, Any] | None = None,
+) -> EndpointSettings:
+    """Return the settings of a server from the options of a command.
+
+    Args:
+        option: the option that needs them, for errors.
+        model: the model's name on the server.
+        options: those of ``SERVER_OPTIONS``; None: not given.
+        defaults: settings in place of those that are not given.
+
+    Raises:
+        ValueError: an option is missing or wrong.
+    """
+    from turngraph.data.memory_graph.extract.endpoint import EndpointSettings
+
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    for name in ("base_url", "model"):
+        if not (given | {"model": model}).get(name):
+            raise ValueError(f"{option} needs --{name}")
+    return EndpointSettings(model=model or "", **{**(defaults or {}), **given})

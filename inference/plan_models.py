@@ -1,0 +1,136 @@
+"""Planners with a language model for the command line: a local model, or a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from turngraph.data.memory_graph.extract.endpoint import ChatClient, EndpointSettings
+from turngraph.data.memory_graph.extract.local_lm import Generate, LmExtractor
+from turngraph.data.memory_graph.plan.local_planner import MAX_CALLS, LocalPlanner
+from turngraph.data.memory_graph.plan.model_planner import ModelPlanner
+from turngraph.data.memory_graph.plan.model_replies import ModelReplies, ReplyCache
+from turngraph.data.memory_graph.plan.steps import Planner, PlanSettings
+from turngraph.inference.model_options import LANGUAGE_MODEL, model_and_rest, server_settings
+
+if TYPE_CHECKING:
+    from turngraph.data.memory_graph.graph import MemoryGraph
+    from turngraph.inference.plan_reader import PlanReader
+
+MAX_NEW_TOKENS = 512
+"""Longest reply of a local model, in tokens; the longest plan has fewer."""
+MAX_TOKENS = 1024
+"""Longest reply of a server, in tokens, unless another limit is given."""
+
+
+def chosen_models(
+    plan: str, limits: PlanSettings, options: Mapping[str, str | float | None]
+) -> dict[str, Any]:
+    """Return the models of a plan as arguments of ``memory_commands.ask_planned``.
+
+    Args:
+        plan: ``rules``, ``lm`` or ``endpoint``.
+        limits: settings of the plan.
+        options: ``reader``, ``model``, ``device`` and those of ``SERVER_OPTIONS``; None: not given.
+
+    Raises:
+        ValueError: an option is missing or wrong, or the reader cannot be loaded.
+    """
+    make = None if plan == "rules" else planner_maker(plan, limits, options)
+    reader = options["reader"]
+    return {"make_planner": make, "read": None if reader is None else load_reader(str(reader))}
+
+
+def planner_maker(
+    plan: str, limits: PlanSettings, options: Mapping[str, str | float | None]
+) -> Callable[[MemoryGraph], Planner]:
+    """Return a function that makes a planner for an open graph, which keeps its replies.
+
+    Args:
+        plan: ``lm`` or ``endpoint``.
+        limits, options: as in ``chosen_models``.
+
+    Raises:
+        ValueError: an option is missing or wrong.
+    """
+    model, server = model_and_rest(options)
+    if plan == "lm":
+        device = str(options["device"] or "cpu")
+        return lambda graph: load_planner(model or LANGUAGE_MODEL, device, limits, graph.replies)
+    settings = server_settings(f"--plan {plan}", model, server, {"max_tokens": MAX_TOKENS})
+    return lambda graph: server_planner(settings, limits, graph.replies)
+
+
+def load_reader(checkpoint: str) -> PlanReader:
+    """Load a trained checkpoint that answers the steps of plans; imports torch.
+
+    Args:
+        checkpoint: a folder, or a repository's name on the hub.
+
+    Raises:
+        ValueError: it cannot be loaded.
+    """
+    from turngraph.inference.hub import find_checkpoint
+    from turngraph.inference.load import load
+    from turngraph.inference.plan_reader import PlanReader
+    from turngraph.model.checkpoint import read_checkpoint
+
+    return PlanReader(*load(read_checkpoint(find_checkpoint(checkpoint))))
+
+
+def load_planner(
+    model: str, device: str, limits: PlanSettings, cache: ReplyCache | None = None
+) -> LocalPlanner:
+    """Load a local LM that plans; imports torch.
+
+    Args:
+        model: a folder, a packaged model or a hub name.
+        device: device to run on.
+        limits: settings of the plan.
+        cache: keeps its replies.
+
+    Raises:
+        ValueError: the model cannot be loaded.
+    """
+    from turngraph.model.constrained import ConstrainedLM
+
+    lm = ConstrainedLM(model, device=device, max_new_tokens=MAX_NEW_TOKENS)
+    return local_planner(lm.generate, model, limits, cache)
+
+
+def local_planner(
+    generate: Generate, model: str, limits: PlanSettings, cache: ReplyCache | None = None
+) -> LocalPlanner:
+    """Return a planner with a local LM, whose replies all have their schema.
+
+    Args:
+        generate: the LM.
+        model, limits, cache: as in ``load_planner``.
+    """
+    decoding = f"greedy, at most {MAX_NEW_TOKENS} tokens"
+    ask = LmExtractor(generate).ask
+    replies = ModelReplies(ask, model, decoding, cache, retries=0, max_calls=MAX_CALLS)
+    return LocalPlanner(replies, limits)
+
+
+def server_planner(
+    settings: EndpointSettings, limits: PlanSettings, cache: ReplyCache | None = None
+) -> ModelPlanner:
+    """Return a planner that asks a server of the OpenAI chat API at every stage.
+
+    Args:
+        settings: of the server and its requests; it retries by itself.
+        limits: settings of the plan.
+        cache: keeps its replies.
+    """
+    client = ChatClient(settings)
+    sent = (settings.temperature, settings.max_tokens, settings.response_format)
+    replies = ModelReplies(
+        client.ask,
+        f"{settings.shown} {settings.model}",
+        "temperature {}, at most {} tokens, format {}".format(*sent),
+        cache,
+        retries=0,
+        count=lambda: client.budget.requests,
+    )
+    return ModelPlanner(replies, limits, name="endpoint")

@@ -1,0 +1,118 @@
+"""The trained model as reader of a plan's steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from turngraph.configs.schema import MemoryGraphConfig
+from turngraph.data.examples import Example
+from turngraph.data.memory_graph.memory_types import Fact
+from turngraph.data.memory_graph.plan.steps import (
+    Clue,
+    Digest,
+    Found,
+    PlanSettings,
+    Progress,
+    Ready,
+    Searched,
+    Step,
+    StepTrace,
+)
+from turngraph.data.memory_graph.recall.recall import evidence_of
+from turngraph.data.types import Conversation, Turn
+from turngraph.inference import plan_reader
+from turngraph.inference.answer_batches import answer_batch
+from turngraph.inference.plan_reader import PlanReader
+from turngraph.tests.chatting import Loaded
+from turngraph.tests.data.memory_graph.plan_model import QUESTION, small_graph
+
+BORN = Fact(2, "thesis", "Anna was born in Norway.", entities=((1, "Anna"), (3, "Norway")))
+LEADS = Fact(4, "thesis", "Olav leads Norway.", entities=((5, "Olav"), (3, "Norway")))
+EARLIER = Fact(8, "thesis", "Anna was born near Oslo.", entities=((1, "Anna"), (7, "Oslo")))
+ASIDE = Fact(6, "episodic", "It rains in Norway. Olav sings.")
+
+
+def searched(*found: Found, done: tuple[StepTrace, ...] = ()) -> Searched:
+    number = len(done) + 1
+    step = Step(number, "Who leads Norway")
+    return Searched(Ready(Progress(QUESTION, QUESTION, done), step, ("Who leads Norway",)), found)
+
+
+def test_a_step_is_the_next_turn_of_its_plan(
+    graph_model: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its evidence is what it found and, by the evidence memory, what an earlier step found."""
+    model, builder = graph_model
+    read: list[Example] = []
+    answer = plan_reader.answer_together
+
+    def answered(model_: Any, prompt: Any, examples: Any, **options: Any) -> Any:
+        read.extend(examples)
+        return answer(model_, prompt, examples, **options)
+
+    monkeypatch.setattr(plan_reader, "answer_together", answered)
+    done = StepTrace(
+        Step(1, "Where was Anna born"),
+        ("Where was Anna born",),
+        facts=(EARLIER,),
+        answers=("Oslo",),
+    )
+    step = searched(Found(Clue("q"), (LEADS, BORN)), Found(Clue("r"), (LEADS, ASIDE)), done=(done,))
+    [digest] = PlanReader(model, builder, max_new_tokens=8)([step])
+    turns = (
+        Turn("1", "Where was Anna born", evidence=tuple(evidence_of([EARLIER]))),
+        Turn("2", "Who leads Norway", evidence=tuple(evidence_of([LEADS, BORN, ASIDE]))),
+    )
+    plan = Conversation("plan", "", turns)
+    memory = builder.memory(plan)
+    memory.add(builder.retrieve(plan, 0, [])[1])
+    example = builder.turn(plan, 1, [("Where was Anna born", "Oslo")], memory)
+    [record] = answer_batch(model, builder.prompt, [example], 8)
+    assert digest.answers == ((record["answer"],) if record["answer"] else ())
+    assert [(item.evidence.text, item.from_turn) for item in read[0].evidence] == [
+        (item.evidence.text, item.from_turn) for item in example.evidence
+    ]
+    assert (EARLIER.text, 0) in [(i.evidence.text, i.from_turn) for i in example.evidence]
+    assert read[0].suffix_ids == example.suffix_ids
+
+
+def test_the_steps_of_a_wave_are_read_together_and_those_without_facts_not(
+    graph_model: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, builder = graph_model
+    read: list[list[list[str]]] = []
+
+    def answered(_: Any, __: Any, examples: Any, **options: Any) -> list[Any]:
+        read.append([[item.evidence.text for item in example.evidence] for example in examples])
+        return [{"answer": ("Olav", " ", "nobody")[i]} for i, _ in enumerate(examples)]
+
+    monkeypatch.setattr(plan_reader, "answer_together", answered)
+    steps = [
+        searched(Found(Clue("q"), (LEADS, BORN))),
+        searched(Found(Clue("q"))),
+        searched(Found(Clue("q"), (BORN,))),
+        searched(Found(Clue("q"), (LEADS,), (ASIDE,))),
+    ]
+    assert PlanReader(model, builder)(steps) == [
+        Digest(("Olav",), (4,)), Digest(), Digest(), Digest(("nobody",)),
+    ]  # fmt: skip
+    assert [list(map(set, wave)) for wave in read] == [
+        [{LEADS.text, BORN.text}, {BORN.text}, {ASIDE.text}]
+    ]
+    assert PlanReader(model, builder)([searched()]) == [Digest()]
+    assert len(read) == 1
+
+
+def test_a_whole_plan_is_read_by_the_model(graph_model: Loaded) -> None:
+    model, builder = graph_model
+    remembering = replace(builder, memory_graph=MemoryGraphConfig(vectors="words"))
+    reader = PlanReader(model, remembering, max_new_tokens=4)
+    assert reader.builder.memory_graph is None
+    with small_graph() as graph:
+        found = graph.ask_planned(QUESTION, settings=PlanSettings(max_steps=2), read=reader)
+    assert found.calls == 0
+    assert found.facts
+    assert len(found.subs[0].steps) <= 2
