@@ -124,6 +124,7 @@ CREATE TABLE questions (             -- that a chunk answers
     chunk INTEGER NOT NULL REFERENCES chunks (id),
     revision INTEGER NOT NULL,
     maker TEXT NOT NULL,             -- rules, or lm: and the name of a model
+    kept INTEGER NOT NULL,           -- whether the themes are made with it
     text TEXT NOT NULL               -- empty: the maker has no question for the chunk
 );
 CREATE INDEX questions_by_chunk ON questions (chunk);
@@ -157,12 +158,13 @@ CREATE TABLE theme_quotes (          -- the sentences that say most of a theme, 
 CREATE INDEX theme_quotes_by_episode ON theme_quotes (episode);
 CREATE TABLE themed (                -- sources whose chunks and themes were made
     source TEXT,                     -- NULL: episodes without one
-    revision INTEGER NOT NULL        -- of the record from which they were made
+    revision INTEGER NOT NULL,       -- of the record from which they were made
+    maker TEXT NOT NULL              -- of the questions
 );
 CREATE INDEX themed_by_source ON themed (source)
 """
-"""Tables of themes (``record/themes.py``). No table has as many columns as ``nodes`` or
-``episodes``, by which ``salvage`` tells rows on damaged pages apart."""
+"""Tables of themes (``theme_rows.py``). No row may look like one of ``nodes`` or ``episodes``, which
+``salvage`` tells apart on damaged pages: nine columns; six with a text as the fifth."""
 
 Migration = Callable[[sqlite3.Connection], None]
 

@@ -1,0 +1,433 @@
+"""Chunks, questions and themes in the record: what is out of date, reading and writing.
+
+A chunk is an episode, or a part of a long one. A source's chunks, questions and themes are made
+from its own episodes and facts alone, so only sources that have changed are made anew. A chat's
+questions and answers are no chunks, as they are history and never evidence.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, SIMPLE, THESIS, Span
+
+QUESTION, CHUNK = 2, 3
+"""Values of the column ``kind`` of the table ``removed``."""
+GROUPED, PROBE = "themes grouped", "themes probe"
+"""Names in ``meta``: of a row that is there while level 2 shows level 1, and of the vector of a
+known text by the encoder that made the themes."""
+_EVIDENCE = """coalesce(json_extract(e.properties, '$.kind'), '') NOT IN ('question', 'answer')"""
+_SOURCES = f"""
+SELECT e.source, max(e.node) FROM episodes e WHERE {_EVIDENCE} GROUP BY e.source
+ORDER BY min(e.node)"""
+_CHANGED = f"""
+SELECT DISTINCT e.source FROM nodes n JOIN episodes e ON e.node = n.id
+LEFT JOIN themed t ON t.source IS e.source
+WHERE n.type = {EPISODIC} AND n.revision > ?1 AND n.revision > t.revision
+UNION SELECT e.source FROM nodes n JOIN provenance p ON p.fact = 2 * n.id
+JOIN episodes e ON e.node = p.episode LEFT JOIN themed t ON t.source IS e.source
+WHERE n.type = {THESIS} AND n.revision > ?1 AND n.revision > t.revision
+UNION SELECT e.source FROM edges f JOIN provenance p ON p.fact = 2 * f.id + 1
+JOIN episodes e ON e.node = p.episode LEFT JOIN themed t ON t.source IS e.source
+WHERE f.type = {SIMPLE} AND f.revision > ?1 AND f.revision > t.revision"""
+_EPISODES = f"""
+SELECT e.node, n.text FROM episodes e JOIN nodes n ON n.id = e.node
+WHERE e.source IS ? AND {_EVIDENCE}
+AND NOT EXISTS (SELECT 1 FROM chunks c WHERE c.episode = e.node) ORDER BY e.node"""
+_CHUNKS = """
+SELECT c.id, c.episode, c.start, c.stop FROM episodes e JOIN chunks c ON c.episode = e.node
+WHERE e.source IS ? ORDER BY c.episode, c.start"""
+_THESES = f"""
+SELECT p.fact, p.episode, p.start, p.stop, t.text, t.hypothesis FROM episodes e
+JOIN provenance p ON p.episode = e.node AND NOT p.fact & 1
+JOIN nodes t ON t.id = p.fact >> 1 AND t.type = {THESIS}
+WHERE e.source IS ? ORDER BY p.episode, p.start, p.stop, p.fact"""
+_SPELLED = """(SELECT a.spelling FROM aliases a JOIN sightings s ON s.alias = a.id
+    WHERE a.node = {} AND s.episode = p.episode ORDER BY a.id LIMIT 1)"""
+_TRIPLETS = f"""
+SELECT p.episode, p.start, p.stop, {_SPELLED.format("f.source")}, f.relation,
+    {_SPELLED.format("f.target")}, f.valid_from FROM episodes e
+JOIN provenance p ON p.episode = e.node AND p.fact & 1
+JOIN edges f ON f.id = p.fact >> 1 AND f.type = {SIMPLE}
+WHERE e.source IS ? ORDER BY p.episode, p.start, p.stop, p.fact"""
+_NAMES = f"""
+SELECT e.node, a.spelling FROM episodes e JOIN sightings s ON s.episode = e.node
+JOIN aliases a ON a.id = s.alias JOIN nodes o ON o.id = a.node AND o.type = {OBJECT}
+WHERE e.source IS ? ORDER BY e.node, a.id"""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRow:
+    """A chunk of the record: id, episode and span in the episode's text."""
+
+    id: int
+    episode: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThesisRow:
+    """A thesis and a place where an episode says it."""
+
+    fact: int
+    episode: int
+    start: int
+    stop: int
+    text: str
+    hypothesis: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuoteRow:
+    """A quotation: the key of a thesis (or of an episode), and the place that says it."""
+
+    fact: int
+    episode: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThemeRow:
+    """A theme of the record.
+
+    Args:
+        id: its id; 0 before it is written.
+        level: 1: its members are chunks; 2: themes of level 1.
+        source: of its chunks, for level 1.
+        eigenvalue: of its vector.
+        members: ids and weights, the heaviest first.
+        quotes: the sentences that say most of it, best first, whenever they hold.
+        summary, maker: what an LM made of the quotes, and its name; None: nothing.
+    """
+
+    id: int
+    level: int
+    source: str | None
+    eigenvalue: float
+    members: tuple[tuple[int, float], ...]
+    quotes: tuple[QuoteRow, ...]
+    summary: str | None = None
+    maker: str | None = None
+
+
+# What is out of date
+
+
+def changed_sources(db: sqlite3.Connection, maker: str | None = None) -> list[str | None]:
+    """Return the sources whose themes do not show the record, in the order of their episodes.
+
+    Args:
+        db: inside a read.
+        maker: of the questions that are wanted; None: any.
+    """
+    made: dict[str | None, tuple[int, str]] = {
+        source: (revision, by)
+        for source, revision, by in db.execute("SELECT source, revision, maker FROM themed")
+    }
+    since = min((revision for revision, _ in made.values()), default=0)
+    changed = {source for (source,) in db.execute(_CHANGED, (since,))}
+    return [
+        source
+        for source, _ in db.execute(_SOURCES)
+        if source not in made or source in changed or maker not in (None, made[source][1])
+    ]
+
+
+def maker_of_questions(db: sqlite3.Connection) -> str | None:
+    """Return who made the questions of the last themes; None: there are none."""
+    row = db.execute("SELECT maker FROM themed ORDER BY revision DESC LIMIT 1").fetchone()
+    return None if row is None else str(row[0])
+
+
+def is_grouped(db: sqlite3.Connection) -> bool:
+    """Return whether the themes of level 2 show those of level 1."""
+    return db.execute("SELECT 1 FROM meta WHERE name = ?", (GROUPED,)).fetchone() is not None
+
+
+def read_meta(db: sqlite3.Connection, name: str) -> Any:
+    """Return a value of ``meta``; None without one."""
+    row = db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+    return None if row is None else row[0]
+
+
+# Reading
+
+
+def chunks_of(db: sqlite3.Connection, source: str | None) -> list[ChunkRow]:
+    """Return the chunks of a source in the order of its texts."""
+    return [ChunkRow(*row) for row in db.execute(_CHUNKS, (source,))]
+
+
+def chunk_texts(db: sqlite3.Connection, chunks: Iterable[ChunkRow]) -> list[str]:
+    """Return the texts of chunks, in order; those of an episode come together."""
+    texts = []
+    last, text = -1, ""
+    for chunk in chunks:  # SQL's substr ends at a NUL
+        if chunk.episode != last:
+            last = chunk.episode
+            [text] = db.execute("SELECT text FROM nodes WHERE id = ?", (last,)).fetchone()
+        texts.append(text[chunk.start : chunk.stop])
+    return texts
+
+
+def theses_of(db: sqlite3.Connection, source: str | None) -> list[ThesisRow]:
+    """Return the theses of a source with their places, whenever they hold, in that order."""
+    return [ThesisRow(*row) for row in db.execute(_THESES, (source,))]
+
+
+def triplets_of(db: sqlite3.Connection, source: str | None) -> Iterator[tuple[Any, ...]]:
+    """Yield episode, start, stop, subject, relation, object and begin of a source's triplets.
+
+    Names are spelled as that episode spells them: what another one says is not in its questions.
+    """
+    for row in db.execute(_TRIPLETS, (source,)):
+        if None not in row[3:6]:
+            yield row
+
+
+def names_of(db: sqlite3.Connection, source: str | None) -> dict[int, list[str]]:
+    """Return the names that each episode of a source mentions, as it spells them."""
+    names: dict[int, list[str]] = defaultdict(list)
+    for episode, spelling in db.execute(_NAMES, (source,)):
+        names[episode].append(spelling)
+    return names
+
+
+def questions_of(
+    db: sqlite3.Connection, chunks: Iterable[ChunkRow], maker: str
+) -> dict[int, list[tuple[int, str]]]:
+    """Return ids and texts of the questions that a maker made for chunks, by chunk.
+
+    A chunk for which it made none has an empty list; one that it has not seen is missing.
+    """
+    sql = """SELECT q.chunk, q.id, q.text FROM json_each(?) k JOIN questions q ON q.chunk = k.value
+        WHERE q.maker = ? ORDER BY q.chunk, q.id"""
+    found: dict[int, list[tuple[int, str]]] = {}
+    for chunk, id_, text in db.execute(sql, (json.dumps([c.id for c in chunks]), maker)):
+        found.setdefault(chunk, [])
+        if text:
+            found[chunk].append((id_, text))
+    return found
+
+
+def read_themes(
+    db: sqlite3.Connection, ids: Iterable[int] | None = None, level: int | None = None
+) -> list[ThemeRow]:
+    """Return themes by falling eigenvalue within each level and source, level 2 first.
+
+    Args:
+        db: inside a read.
+        ids: of the themes; None: all.
+        level: only of this one.
+    """
+    wanted = "" if ids is None else "WHERE id IN (SELECT value FROM json_each(?))"
+    values = [] if ids is None else [json.dumps(list(ids))]
+    sql = f"""SELECT id, level, source, eigenvalue, summary, maker FROM themes {wanted}
+        ORDER BY level DESC, id"""
+    rows = [row for row in db.execute(sql, values) if level in (None, row[1])]
+    chosen = json.dumps([row[0] for row in rows])
+    members: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    sql = """SELECT theme, member, weight FROM json_each(?) k JOIN theme_members ON theme = k.value
+        ORDER BY theme, weight DESC, member"""
+    for theme, member, weight in db.execute(sql, (chosen,)):
+        members[theme].append((member, weight))
+    quotes: dict[int, list[QuoteRow]] = defaultdict(list)
+    sql = """SELECT theme, fact, episode, start, stop FROM json_each(?) k
+        JOIN theme_quotes ON theme = k.value ORDER BY theme, position"""
+    for theme, *quote in db.execute(sql, (chosen,)):
+        quotes[theme].append(QuoteRow(*quote))
+    return [
+        ThemeRow(
+            id=id_,
+            level=found,
+            source=source,
+            eigenvalue=eigenvalue,
+            members=tuple(members[id_]),
+            quotes=tuple(quotes[id_]),
+            summary=summary,
+            maker=maker,
+        )
+        for id_, found, source, eigenvalue, summary, maker in rows
+    ]
+
+
+def changed_questions(db: sqlite3.Connection, since: int) -> Iterator[tuple[int, str]]:
+    """Yield key and text of questions and of parts of texts that were written after a revision.
+
+    The key of a question is twice its id; that of a chunk that is a part of a text is one more.
+    """
+    sql = "SELECT 2 * id, text FROM questions WHERE revision > ? AND text != ''"
+    yield from db.execute(sql, (since,))
+    sql = "SELECT id, episode, start, stop FROM chunks WHERE revision > ? ORDER BY episode, start"
+    last, text = -1, ""
+    for id_, episode, start, stop in db.execute(sql, (since,)):
+        if episode != last:
+            last = episode
+            [text] = db.execute("SELECT text FROM nodes WHERE id = ?", (episode,)).fetchone()
+        if stop - start < len(text):
+            yield 2 * id_ + 1, text[start:stop]
+
+
+# Writing
+
+
+def add_chunks(
+    db: sqlite3.Connection,
+    source: str | None,
+    spans: Callable[[str], Sequence[Span]],
+    revision: int,
+) -> int:
+    """Split the episodes of a source that have no chunks, and return how many are blank.
+
+    Args:
+        db: inside a write.
+        source: of the episodes.
+        spans: splits a text; none: it is blank.
+        revision: of the write.
+    """
+    blank = 0
+    for episode, text in db.execute(_EPISODES, (source,)).fetchall():
+        parts = spans(text)
+        blank += not parts
+        db.executemany(
+            "INSERT INTO chunks (episode, start, stop, revision) VALUES (?, ?, ?, ?)",
+            [(episode, start, stop, revision) for start, stop in parts],
+        )
+    return blank
+
+
+def put_questions(
+    db: sqlite3.Connection, made: Mapping[int, Sequence[str]], maker: str, revision: int
+) -> None:
+    """Replace the questions that a maker has for chunks; one with the same text keeps its id.
+
+    Args:
+        db: inside a write.
+        made: texts by chunk; a chunk that was deleted meanwhile is skipped.
+        maker: who made them.
+        revision: of the write.
+    """
+    sql = "SELECT value FROM json_each(?) k JOIN chunks c ON c.id = k.value"
+    there = [chunk for (chunk,) in db.execute(sql, (json.dumps(list(made)),))]
+    sql = "SELECT id, text FROM questions WHERE chunk = ? AND maker = ?"
+    gone: list[int] = []
+    new: list[tuple[int, int, str, str]] = []
+    for chunk in there:
+        texts = list(dict.fromkeys(made[chunk])) or [""]
+        known = {text: id_ for id_, text in db.execute(sql, (chunk, maker))}
+        gone += [id_ for text, id_ in known.items() if text not in texts]
+        new += [(chunk, revision, maker, text) for text in texts if text not in known]
+    delete_questions(db, gone, revision)
+    sql = "INSERT INTO questions (chunk, revision, maker, kept, text) VALUES (?, ?, ?, 0, ?)"
+    db.executemany(sql, new)
+
+
+def delete_questions(db: sqlite3.Connection, ids: Sequence[int], revision: int) -> None:
+    """Delete questions, and note that their vectors have to go."""
+    db.executemany("DELETE FROM questions WHERE id = ?", ((id_,) for id_ in ids))
+    rows = ((QUESTION, id_, revision) for id_ in ids)
+    db.executemany("INSERT INTO removed VALUES (?, ?, ?)", rows)
+
+
+def keep_questions(
+    db: sqlite3.Connection, chunks: Iterable[ChunkRow], kept: Iterable[int]
+) -> None:
+    """Mark the questions with which the themes of these chunks are made, and no others of them."""
+    ids = json.dumps([chunk.id for chunk in chunks])
+    sql = "UPDATE questions SET kept = 0 WHERE chunk IN (SELECT value FROM json_each(?)) AND kept"
+    db.execute(sql, (ids,))
+    db.executemany("UPDATE questions SET kept = 1 WHERE id = ?", ((id_,) for id_ in kept))
+
+
+def replace_themes(
+    db: sqlite3.Connection, level: int, source: str | None, themes: Iterable[ThemeRow], revision: int
+) -> None:
+    """Replace the themes of a source, or with level 2 those of level 2."""
+    sql = "SELECT id FROM themes WHERE source IS ? AND level = ?"
+    delete_themes(db, [id_ for (id_,) in db.execute(sql, (source, level))])
+    for theme in themes:
+        row = (level, theme.eigenvalue, revision, source, theme.maker, theme.summary)
+        sql = """INSERT INTO themes (level, eigenvalue, revision, source, maker, summary)
+            VALUES (?, ?, ?, ?, ?, ?)"""
+        id_ = db.execute(sql, row).lastrowid
+        members = ((id_, member, weight) for member, weight in theme.members)
+        db.executemany("INSERT INTO theme_members VALUES (?, ?, ?)", members)
+        quotes = (
+            (id_, position, quote.fact, quote.episode, quote.start, quote.stop)
+            for position, quote in enumerate(theme.quotes)
+        )
+        db.executemany("INSERT INTO theme_quotes VALUES (?, ?, ?, ?, ?, ?)", quotes)
+
+
+def delete_themes(db: sqlite3.Connection, ids: Sequence[int]) -> None:
+    """Delete themes with their members and quotations."""
+    for table, column in (("themes", "id"), ("theme_members", "theme"), ("theme_quotes", "theme")):
+        values = ((id_,) for id_ in ids)
+        db.executemany(f"DELETE FROM {table} WHERE {column} = ?", values)
+
+
+def set_themed(
+    db: sqlite3.Connection, source: str | None, revision: int, maker: str
+) -> None:
+    """Note that a source's themes show a revision; those of level 2 no longer show level 1."""
+    db.execute("DELETE FROM themed WHERE source IS ?", (source,))
+    db.execute("INSERT INTO themed VALUES (?, ?, ?)", (source, revision, maker))
+    db.execute("DELETE FROM meta WHERE name = ?", (GROUPED,))
+
+
+def set_grouped(db: sqlite3.Connection, revision: int) -> None:
+    """Note that the themes of level 2 show those of level 1, and all of them a revision."""
+    db.execute("UPDATE themed SET revision = ?", (revision,))
+    db.execute("INSERT OR REPLACE INTO meta VALUES (?, 1)", (GROUPED,))
+
+
+def make_anew(db: sqlite3.Connection, probe: str) -> None:
+    """Note that no themes are made by the encoder that has this vector of a known text."""
+    db.execute("DELETE FROM themed")
+    db.execute("DELETE FROM meta WHERE name = ?", (GROUPED,))
+    db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (PROBE, probe))
+
+
+# Erasing
+
+
+def erase_themes(
+    db: sqlite3.Connection, episodes: Sequence[int], revision: int
+) -> tuple[int, int]:
+    """Delete chunks and questions of deleted episodes, and every theme that rests on them.
+
+    A theme goes with a member or a quotation; one of level 2 with a theme that is its member. The
+    sources are to be made anew. Call it while the episodes are still there.
+
+    Returns:
+        The number of questions and of themes that were deleted.
+    """
+
+    def ids(sql: str, keys: Iterable[int]) -> list[int]:
+        return [row[0] for row in db.execute(sql, (json.dumps(list(keys)),))]
+
+    chunks = ids("SELECT c.id FROM json_each(?) k JOIN chunks c ON c.episode = k.value", episodes)
+    sql = "SELECT q.id, q.text FROM json_each(?) k JOIN questions q ON q.chunk = k.value"
+    questions = dict(db.execute(sql, (json.dumps(chunks),)))
+    of_members = """SELECT DISTINCT t.id FROM json_each(?) k
+        JOIN theme_members m ON m.member = k.value JOIN themes t ON t.id = m.theme AND t.level = """
+    quoting = """SELECT DISTINCT q.theme FROM json_each(?) k
+        JOIN theme_quotes q ON q.episode = k.value"""
+    themes = {*ids(f"{of_members} 1", chunks), *ids(quoting, episodes)}
+    themes.update(ids(f"{of_members} 2", themes))
+    sql = """DELETE FROM themed WHERE EXISTS (SELECT 1 FROM json_each(?) k
+        JOIN episodes e ON e.node = k.value WHERE e.source IS themed.source)"""
+    if db.execute(sql, (json.dumps(episodes),)).rowcount:
+        db.execute("DELETE FROM meta WHERE name = ?", (GROUPED,))
+    delete_themes(db, sorted(themes))
+    delete_questions(db, list(questions), revision)
+    db.executemany("DELETE FROM chunks WHERE id = ?", ((id_,) for id_ in chunks))
+    db.executemany("INSERT INTO removed VALUES (?, ?, ?)", ((CHUNK, c, revision) for c in chunks))
+    return sum(map(bool, questions.values())), len(themes)
