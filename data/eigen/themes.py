@@ -8,14 +8,30 @@ Letters: n chunks, q questions, d width of the vectors, K eigenpairs.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import scipy.linalg
+
+from turngraph.data.eigen.similarity_graph import (
+    Neighbours,
+    nearest_neighbours,
+    own_and_asked,
+    unit_vectors,
+)
+from turngraph.data.eigen.spectrum import Part, complete_part, connected_parts
+
+logger = logging.getLogger(__name__)
 
 MIN_CHUNKS = 8
 """A source of fewer chunks has no themes."""
+MIN_THEMES, MAX_THEMES = 2, 64
+"""Bounds of K without a spectral gap."""
+NEAR_ONE = 0.5
+"""Smallest eigenvalue that stands before a spectral gap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,26 +58,8 @@ class ThemeSettings:
 
 
 DEFAULT = ThemeSettings()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Neighbours:
-    """Symmetric graph over chunks, as compressed rows (CSR); no chunk is its own neighbour.
-
-    Args:
-        starts: [n + 1] where each chunk's row begins.
-        chunks: [e] the neighbours, by number within each row.
-        weights: [e] float32 similarities w in [0, 1].
-    """
-
-    starts: np.ndarray
-    chunks: np.ndarray
-    weights: np.ndarray
-
-    def of(self, chunk: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the neighbours of a chunk and their weights."""
-        row = slice(int(self.starts[chunk]), int(self.starts[chunk + 1]))
-        return self.chunks[row], self.weights[row]
+SAME = 1e-6
+"""Vectors that differ by less are equal."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,7 +121,39 @@ def source_themes(
         ValueError: a vector is zero or not finite (named by its chunk's number), shapes do not fit,
             or the eigenpairs did not converge.
     """
-    raise NotImplementedError
+    count = len(vectors)
+    own = unit_vectors(vectors, "chunk")
+    asked = own_and_asked(own, questions, owners)
+    if count < MIN_CHUNKS:
+        return SourceThemes((), None, np.zeros(0), 0.0, False)
+    graph = settings.graph or ("neighbours" if count <= settings.max_exact else "complete")
+    neighbours = None
+    if count <= settings.max_exact:
+        neighbours = nearest_neighbours(own, asked, settings.num_neighbours)
+    if np.abs(own - own[0]).max() < SAME and np.abs(asked - asked[0]).max() < SAME:
+        everything = Theme(1.0, np.arange(count), np.ones(count), own[0])
+        return SourceThemes((everything,), neighbours, np.ones(1), 0.0, False)
+    wanted = _wanted(settings.num_themes, count)
+    if graph == "complete":
+        parts = [complete_part(own, asked, wanted or default_number(count))]
+    else:
+        graph_used = neighbours or nearest_neighbours(own, asked, settings.num_neighbours)
+        parts = connected_parts(graph_used, wanted or MAX_THEMES + 1)
+    residual = max(part.residual for part in parts)
+    if residual > settings.max_residual:
+        raise ValueError(
+            f"themes of {count} chunks: an eigenpair has the residual {residual:.1e}, "
+            f"must be at most {settings.max_residual:.1e}"
+        )
+    numbers, has_gap = _numbers(parts, count, wanted, settings.min_gap)
+    found = [
+        theme
+        for part, number in zip(parts, numbers, strict=True)
+        for theme in _themes_of_part(part, number, own, settings.rotation)
+    ]
+    found.sort(key=lambda theme: (-theme.eigenvalue, int(theme.members.min())))
+    spectrum = np.sort(np.concatenate([part.values for part in parts]))[::-1]
+    return SourceThemes(tuple(found), neighbours, spectrum, residual, has_gap)
 
 
 def themes_of_themes(
@@ -139,4 +169,82 @@ def themes_of_themes(
     Returns:
         Themes, by falling eigenvalue; none for fewer than ``MIN_CHUNKS`` themes.
     """
-    raise NotImplementedError
+    if len(themes) < MIN_CHUNKS:
+        return ()
+    return source_themes(np.stack([theme.vector for theme in themes]), settings=settings).themes
+
+
+def default_number(count: int) -> int:
+    """Return K where the spectrum has no gap: sqrt(n / 8), from 2 to 64."""
+    return min(max(round((count / 8) ** 0.5), MIN_THEMES), MAX_THEMES)
+
+
+def _wanted(num_themes: int | None, count: int) -> int | None:
+    """Return K as asked for, at most n - 2."""
+    if num_themes is None or num_themes <= count - 2:
+        return num_themes
+    logger.info("%d themes of %d chunks: lowered to %d", num_themes, count, count - 2)
+    return count - 2
+
+
+def _numbers(
+    parts: Sequence[Part], count: int, wanted: int | None, min_gap: float
+) -> tuple[list[int], bool]:
+    """Return how many eigenvectors of each part to use, at least one, and if a gap decides."""
+    order = sorted(
+        (-value, index > 0, number, index)
+        for number, part in enumerate(parts)
+        for index, value in enumerate(part.values.tolist())
+    )
+    values = np.array([-item[0] for item in order])
+    total, has_gap = wanted, False
+    if total is None:
+        gaps = values[:-1] - values[1:]
+        last = max(MAX_THEMES, len(parts))
+        able = np.arange(1, len(values))  # able[i]: number of eigenvalues before gap i
+        is_gap = (able >= MIN_THEMES) & (able <= last) & (values[:-1] >= NEAR_ONE)
+        is_gap &= gaps > min_gap
+        has_gap = bool(is_gap.any())
+        total = int(able[np.where(is_gap, gaps, -1).argmax()]) if has_gap else default_number(count)
+    numbers = [0] * len(parts)
+    for _, _, number, _ in order[:total]:
+        numbers[number] += 1
+    return [max(number, 1) for number in numbers], has_gap
+
+
+def _themes_of_part(
+    part: Part, number: int, own: np.ndarray, rotation: Literal["qr", "none"]
+) -> list[Theme]:
+    """Assign the chunks of a part to its rotated eigenvectors; one without chunks is dropped."""
+    used, values = part.vectors[:, :number], part.values[:number]
+    turned = _rotation(used) if rotation == "qr" else np.eye(number)
+    marked = np.abs(used @ turned)
+    if rotation == "none" and number > 1:
+        marked[:, 0] = 0  # the trivial vector is the mean of all and would win everywhere
+    of = marked.argmax(axis=1)
+    quotients = values @ turned**2
+    return [
+        _theme(part.chunks[of == index], marked[of == index, index], quotients[index], own)
+        for index in range(number)
+        if (of == index).any()
+    ]
+
+
+def _rotation(vectors: np.ndarray) -> np.ndarray:
+    """Return the orthogonal matrix that turns eigenvectors into indicators (Damle et al. 2018)."""
+    number = vectors.shape[1]
+    _, pivots = scipy.linalg.qr(vectors.T, mode="r", pivoting=True)
+    left, _, right = np.linalg.svd(vectors[pivots[:number]].T)
+    turned: np.ndarray = left @ right
+    return turned
+
+
+def _theme(chunks: np.ndarray, marked: np.ndarray, quotient: float, own: np.ndarray) -> Theme:
+    # Rounded, so that equal chunks tie however the library summed them.
+    weights = np.maximum(np.round(marked / marked.max(), 6), 1e-6)
+    order = np.lexsort((chunks, -weights))
+    chunks, weights = chunks[order].astype(np.int64), weights[order]
+    mean = weights @ own[chunks].astype(np.float64)
+    size = np.linalg.norm(mean)
+    vector = mean / size if size > SAME else own[chunks[0]]
+    return Theme(round(float(quotient), 6), chunks, weights, vector.astype(np.float32))
