@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.json_fields import Location, well_formed
-from turngraph.data.memory_graph.times import parse_time
-from turngraph.inference import memory_commands
+from turngraph.inference import memory_commands, theme_commands
+from turngraph.inference.memory_options import extractor_option, positive, row_id, time_option
 
 if TYPE_CHECKING:  # loaded where they are used, so that --help answers at once
     from turngraph.data.embedding import Embed
@@ -31,7 +31,6 @@ if TYPE_CHECKING:  # loaded where they are used, so that --help answers at once
 
 CREATING = ("remember", "import")
 """Commands that create a graph where there is none."""
-EXTRACTORS = ("rules", "lm", "endpoint", "given")
 EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
 LANGUAGE_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 SERVER_OPTIONS: dict[str, tuple[type, str]] = {
@@ -57,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add_remember(commands)
     add_ask(commands)
+    add_themes(commands)
     add_inspection(commands)
     add_edits(commands)
     add_files(commands)
@@ -89,43 +89,6 @@ def add_command(
     added.add_argument("--db", required=True, metavar="my.db", help="the memory graph")
     added.set_defaults(run=run)
     return added
-
-
-# Types of options
-
-
-def positive(text: str) -> int:
-    """Parse a whole number from 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} given, must be a whole number from 1")
-    return int(text)
-
-
-def row_id(text: str) -> int:
-    """Parse the id of an episode or the key of a fact, also in its printed form: "#8"."""
-    found = int(text.removeprefix("#"))
-    if not 0 <= found < 2**63:
-        raise argparse.ArgumentTypeError(f"{text!r} given, nothing has such a number")
-    return found
-
-
-def time_option(text: str) -> str:
-    """Parse a time."""
-    try:
-        return parse_time(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} given: {error}") from None
-
-
-def extractor_option(text: str) -> str:
-    """Check the name of an extractor; of spaCy's pipelines only that one is named."""
-    is_spacy = text.startswith("spacy:") and text != "spacy:"
-    if text not in EXTRACTORS and not is_spacy:
-        known = ", ".join(EXTRACTORS)
-        raise argparse.ArgumentTypeError(
-            f"{text!r} given, must be one of {known} or spacy:PIPELINE"
-        )
-    return text
 
 
 # Remembering
@@ -273,6 +236,10 @@ def add_ask(commands: Subparsers) -> None:
     added.add_argument(
         "--json", dest="as_json", action="store_true", help="print one JSON object a question"
     )
+    added.add_argument(
+        "--themes", action="store_true",
+        help="ask by themes, for broad questions; `themes` makes them first",
+    )  # fmt: skip
 
 
 def ask(
@@ -287,6 +254,7 @@ def ask(
     embedder: str,
     no_embed: bool,
     as_json: bool,
+    themes: bool,
 ) -> None:
     """Answer the question of the command line, or those of standard input."""
     from turngraph.data.memory_graph.recall.recall import RecallSettings
@@ -307,6 +275,32 @@ def ask(
         # vectors of words are fast to make and must not replace the encoder's on disk
         read_only=no_embed,
         as_json=as_json,
+        themes=themes,
+    )
+
+
+def add_themes(commands: Subparsers) -> None:
+    """Add ``themes``."""
+    added = add_command(commands, "themes", "group what was remembered into themes", make_themes)
+    theme_commands.add_options(added, EMBEDDER, LANGUAGE_MODEL)
+
+
+def make_themes(
+    *, embedder: str, no_embed: bool, device: str, model: str | None, **options: Any
+) -> None:
+    """Make the themes, with a local LM if one is asked for; imports torch then."""
+
+    def language_model(name: str) -> theme_commands.Generate:
+        from turngraph.model.constrained import ConstrainedLM
+
+        return ConstrainedLM(name, device=device).generate
+
+    theme_commands.themes(
+        embed=make_embed(None if no_embed else embedder),
+        language_model=language_model,
+        model=model,
+        default_model=LANGUAGE_MODEL,
+        **options,
     )
 
 

@@ -19,6 +19,7 @@ from turngraph.inference.memory_printing import (
     print_facts,
     print_json,
     print_line,
+    print_recollection,
     print_rows,
     print_turns,
     recollection_json,
@@ -86,6 +87,7 @@ def ask(
     as_of: str | None = None,
     read_only: bool = False,
     as_json: bool = False,
+    themes: bool = False,
 ) -> None:
     """Print facts with scores and provenance for every question, or "no answer".
 
@@ -97,18 +99,18 @@ def ask(
         as_of: ISO time; None: now.
         read_only: do not keep new vectors on disk.
         as_json: print one JSON object a question.
+        themes: ask by themes.
     """
     with MemoryGraph.open(db, embed, TurnExtractor(), read_only=read_only) as graph:
         for question in questions:
-            found = graph.ask(question, as_of, settings)
+            if themes:
+                found = graph.ask_themes(question, as_of)
+            else:
+                found = graph.ask(question, as_of, settings)
             if as_json:
                 print_json(recollection_json(found, as_of))
-            elif found.no_answer:
-                print("no answer")
             else:
-                if found.by_similarity:
-                    logger.info("the question names nothing known: facts by similarity alone")
-                print_facts(found.facts, score=True)
+                print_recollection(found)
 
 
 def show(*, db: str, entity: str, as_json: bool) -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -17,9 +18,12 @@ from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, THESIS, E
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
 from turngraph.data.memory_graph.recall.filter_facts import closest_facts
+from turngraph.data.memory_graph.recall.find_themes import find_themes
+from turngraph.data.memory_graph.recall.held_quotes import RecalledTheme
 from turngraph.data.memory_graph.recall.link_entities import link_entities
 from turngraph.data.memory_graph.recall.pagerank import rank_episodes
 from turngraph.data.memory_graph.recall.question_view import QuestionView
+from turngraph.data.memory_graph.recall.theme_search import AskThemes, ThemeIndex
 from turngraph.data.memory_graph.recall.traverse import traverse
 from turngraph.data.memory_graph.recall.traverse_settings import (
     PASSAGES,
@@ -31,6 +35,7 @@ from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.memory_graph.recall.word_index import WordIndex
 from turngraph.data.memory_graph.record.fact_texts import fact_texts
+from turngraph.data.memory_graph.record.theme_rows import changed_sources
 from turngraph.data.memory_graph.times import end, now, parse_time, start
 from turngraph.data.types import Entity, Evidence
 
@@ -97,7 +102,8 @@ class Recollection:
         facts: facts, best first, with their closeness as score; none: no answer.
         revision: revision of the graph that was read.
         milliseconds: time of each stage.
-        by_similarity: whether all facts were searched, as the question names no known object.
+        by_similarity: whether all facts were searched, as the question names no known object, or
+            the graph has no themes.
     """
 
     question: str
@@ -106,6 +112,12 @@ class Recollection:
     revision: int
     milliseconds: dict[str, float]
     by_similarity: bool = False
+    mode: Literal["facts", "themes"] = "facts"
+    """How the question was asked: ``ask`` or ``ask_themes``."""
+    themes: tuple[RecalledTheme, ...] = ()
+    """Themes that ``ask_themes`` found, best first; its facts come theme by theme."""
+    behind: tuple[str | None, ...] = ()
+    """Sources whose themes do not show the record yet (``ask_themes``)."""
 
     @property
     def no_answer(self) -> bool:
@@ -213,6 +225,48 @@ class Recall:
             replace(fact, score=score) for fact, score in zip(facts, scores.tolist(), strict=True)
         ]
 
+    @cached_property
+    def _themes(self) -> ThemeIndex:
+        writable = self.vectors.facts.writable
+        return ThemeIndex(self.db, self.store.derived, self.vectors, self.embed, writable)
+
+    def ask_themes(
+        self, question: str, as_of: str | None = None, settings: AskThemes | None = None
+    ) -> Recollection:
+        """Return the themes that a question is about, and what they say that is close to it.
+
+        The facts are theses of the themes' chunks, those closest to the question, theme by theme
+        and each in order of time. Without themes, all facts are searched by similarity.
+
+        Args:
+            question, as_of: as in ``ask``.
+            settings: of the search and of what is returned; None: the defaults.
+
+        Raises:
+            ValueError: ``as_of`` is not a time.
+        """
+        settings = settings or AskThemes()
+        with self._view(question, as_of, RecallSettings()) as (view, clock):
+            self._themes.refresh()
+            clock.lap("themes")
+            behind = tuple(changed_sources(self.db)) if self._themes.themes else ()
+            found = find_themes(self.store, self._themes, view, settings)
+            clock.lap("search")
+        if not self._themes.themes:
+            flat = RecallSettings(Traversal("flat"))
+            found = self.ask(question, as_of, flat)
+            return replace(found, by_similarity=True, mode="themes")
+        return Recollection(
+            question=question,
+            entities=view.entities,
+            facts=found.facts,
+            revision=self.adjacency.revision,
+            milliseconds=clock.milliseconds,
+            mode="themes",
+            themes=found.themes,
+            behind=behind,
+        )
+
     def _default_restart(self) -> Restart:
         """Return the default restart for turns or for passages, by the latest episodes."""
         [(share,)] = self.db.execute(SPOKEN, (NUM_LATEST,))
@@ -223,7 +277,7 @@ class Recall:
         self, question: str, as_of: str | None, settings: RecallSettings
     ) -> Iterator[tuple[QuestionView, _Clock]]:
         """Yield the graph at its newest revision as the question sees it, and the clock."""
-        second = start(now()) if as_of is None else _last_second(as_of)
+        second = second_of(as_of)
         clock = _Clock()
         names = self.extractor.entities(question)
         clock.lap("entities")
@@ -285,10 +339,18 @@ class Recall:
     def close(self) -> None:
         """Write the vectors that are only in memory."""
         self.vectors.save()
+        if "_themes" in self.__dict__:
+            self._themes.vectors.save()
 
 
-def _last_second(as_of: str) -> int:
-    """Return the last second of a time in ISO form."""
+def second_of(as_of: str | None) -> int:
+    """Return the last second of a time in ISO form; None: this one.
+
+    Raises:
+        ValueError: it is not a time.
+    """
+    if as_of is None:
+        return start(now())
     if not isinstance(as_of, str):
         raise ValueError(f"as_of: {as_of!r} given, must be a string")
     try:

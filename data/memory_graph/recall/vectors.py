@@ -129,6 +129,14 @@ class Vectors:
         """Revision of the record up to which every text has its vector."""
         return min(state.revision for state in self._seen.values())
 
+    def num_missing(self) -> int:
+        """Return how many texts of the record have no vector yet."""
+        return sum(
+            matrix.hash_of(key) is None
+            for name, matrix in self.matrices.items()
+            for key, _ in TEXTS[name].changed(self.db, self._seen[name].revision)
+        )
+
     def refresh(self) -> int:
         """Bring the vectors to the record's revision and return it."""
         state = record_state(self.db)

@@ -21,7 +21,7 @@ from turngraph.data.memory_graph.record.damage import UNREADABLE, Damaged
 from turngraph.data.memory_graph.record.episode_writer import thesis_times
 from turngraph.data.memory_graph.record.facts import index_aliases, index_everything, index_facts
 from turngraph.data.memory_graph.record.supersede import own_times, release, settle
-from turngraph.data.memory_graph.record.theme_rows import erase_themes
+from turngraph.data.memory_graph.record.write_themes import erase_themes
 
 NODE, EDGE = 0, 1
 """Values of the column ``kind`` of the table ``removed``."""
