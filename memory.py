@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # loaded where they are used, so that --help answers at once
 CREATING = ("remember", "import")
 """Commands that create a graph where there is none."""
 EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
+MIXTURE = "BeamSearch + WaterCircles"
 LANGUAGE_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 SERVER_OPTIONS: dict[str, tuple[type, str]] = {
     "base_url": (str, "URL up to the version: http://localhost:8000/v1"),
@@ -75,9 +76,9 @@ def check_paths(command: str, options: dict[str, Any]) -> None:
     graph = Path(options["db"])
     if command not in CREATING and not graph.exists():
         raise ValueError(f"{graph}: no such memory graph")
-    for name in ("output", "jsonl", "graphml", "html", "damaged"):
+    for name in ("output", "jsonl", "graphml", "html", "themes", "damaged"):
         path = options.get(name)
-        if path is not None and os.path.realpath(path) == os.path.realpath(graph):
+        if isinstance(path, str) and os.path.realpath(path) == os.path.realpath(graph):
             raise ValueError(f"--{name}: {path} is the memory graph itself")
 
 
@@ -220,7 +221,7 @@ def add_ask(commands: Subparsers) -> None:
     added.add_argument("--num_facts", type=positive, default=10, help="maximum number of facts")
     added.add_argument(
         "--mixture",
-        default="BeamSearch + WaterCircles",
+        default=MIXTURE,
         help="one or more of BeamSearch, A*, WaterCircles, flat and ppr, joined by +",
     )
     added.add_argument(
@@ -258,8 +259,11 @@ def ask(
 ) -> None:
     """Answer the question of the command line, or those of standard input."""
     from turngraph.data.memory_graph.recall.recall import RecallSettings
+    from turngraph.data.memory_graph.recall.theme_search import AskThemes
     from turngraph.data.memory_graph.recall.traverse_settings import Traversal
 
+    if themes and (forbidden or mixture != MIXTURE):
+        raise ValueError("--themes: walks no triplets, so --mixture and --forbidden are not for it")
     settings = RecallSettings(
         traversal=Traversal(mixture),
         forbidden=tuple(forbidden),
@@ -275,7 +279,7 @@ def ask(
         # vectors of words are fast to make and must not replace the encoder's on disk
         read_only=no_embed,
         as_json=as_json,
-        themes=themes,
+        themes=AskThemes(min_similarity=min_similarity) if themes else None,
     )
 
 
@@ -420,8 +424,9 @@ def add_files(commands: Subparsers) -> None:
     kinds.add_argument("--jsonl", metavar="FILE", help="for import")
     kinds.add_argument("--graphml", metavar="FILE", help="for networkx, Gephi and others")
     kinds.add_argument("--html", metavar="FILE", help="one page to look at and search")
+    kinds.add_argument("--themes", metavar="FILE", help="one page of the themes to walk through")
     kinds.add_argument("--damaged", metavar="FILE", help="readable episodes of a damaged graph")
-    added.add_argument("--max_nodes", type=positive, default=5000, help="limit for the HTML page")
+    added.add_argument("--max_nodes", type=positive, default=5000, help="limit for HTML pages")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from turngraph.data.embedding import Embed
     from turngraph.data.memory_graph.memory_types import Episode, Extractor
     from turngraph.data.memory_graph.recall.recall import RecallSettings
+    from turngraph.data.memory_graph.recall.theme_search import AskThemes
     from turngraph.data.memory_graph.record.wide_search import Mention
     from turngraph.data.memory_graph.upkeep.forget import Forgotten
 
@@ -87,7 +88,7 @@ def ask(
     as_of: str | None = None,
     read_only: bool = False,
     as_json: bool = False,
-    themes: bool = False,
+    themes: AskThemes | None = None,
 ) -> None:
     """Print facts with scores and provenance for every question, or "no answer".
 
@@ -99,12 +100,12 @@ def ask(
         as_of: ISO time; None: now.
         read_only: do not keep new vectors on disk.
         as_json: print one JSON object a question.
-        themes: ask by themes.
+        themes: ask by themes, with these settings; None: ask for facts.
     """
     with MemoryGraph.open(db, embed, TurnExtractor(), read_only=read_only) as graph:
         for question in questions:
-            if themes:
-                found = graph.ask_themes(question, as_of)
+            if themes is not None:
+                found = graph.ask_themes(question, as_of, themes)
             else:
                 found = graph.ask(question, as_of, settings)
             if as_json:
@@ -276,10 +277,11 @@ def export(
     jsonl: str | None,
     graphml: str | None,
     html: str | None,
+    themes: str | None,
     damaged: str | None,
     max_nodes: int,
 ) -> None:
-    """Write the graph in the one form whose path is given; ``max_nodes`` limits the HTML page."""
+    """Write the graph in the one form whose path is given; ``max_nodes`` limits the HTML pages."""
     if damaged is not None:
         from turngraph.data.memory_graph.upkeep.salvage import salvage
 
@@ -292,6 +294,11 @@ def export(
 
             shown, total = export_html(graph.store, html, max_nodes)
             print_line(f"{shown} of {total} nodes written to {html}", html)
+        elif themes is not None:
+            from turngraph.data.memory_graph.upkeep.themes_page import export_themes_html
+
+            shown, total = export_themes_html(graph.store, themes, max_nodes)
+            print_line(f"{shown} of {total} themes and passages written to {themes}", themes)
         elif jsonl is not None:
             from turngraph.data.memory_graph.upkeep.transfer import export_jsonl
 

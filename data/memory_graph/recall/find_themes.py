@@ -58,7 +58,7 @@ def find_themes(
         heaviest = chunks[: settings.max_members]
         for chunk in [*heaviest, *(c for c in chunks[settings.max_members :] if c in found_at)]:
             whose.setdefault(chunk, theme)
-    chosen = _closest(store, index, view, list(whose), settings.max_words)
+    chosen = _closest(store, index, view, list(whose), settings)
     themes, facts = [], []
     for theme in best:
         own = sorted((fact for chunk, fact in chosen if whose[chunk] == theme), key=_when)
@@ -76,7 +76,7 @@ def _when(fact: Fact) -> tuple[float, int, tuple[int, int]]:
 
 
 def _closest(
-    store: Store, index: ThemeIndex, view: QuestionView, chunks: list[int], max_words: int
+    store: Store, index: ThemeIndex, view: QuestionView, chunks: list[int], settings: AskThemes
 ) -> list[tuple[int, Fact]]:
     """Return the theses closest to the question, each with the number of the chunk that says it.
 
@@ -90,8 +90,9 @@ def _closest(
     rows = np.concatenate([rows, np.stack([silent, *texts, index.ends[numbers]], axis=1)])
     rows = rows[view.holding(rows[:, 1])]
     near = rounded(view.closeness(rows[:, 1]))
+    rows, near = rows[near >= settings.min_similarity], near[near >= settings.min_similarity]
     found: dict[int, tuple[int, Fact]] = {}
-    left = max_words
+    left = settings.max_words
     best = np.lexsort((rows[:, 1], -near))[:MAX_COMPARED].tolist()
     facts = store.facts(rows[best, 1].tolist())
     for row, fact in zip(best, facts, strict=True):

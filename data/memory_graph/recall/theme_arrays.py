@@ -1,21 +1,27 @@
 """Derived arrays of themes: nearest chunks of each chunk, and the vectors of themes.
 
 They are in ``<db>.derived/eigen-REVISION/`` and are made with the themes. Ids are never reused, so
-arrays of an older revision hold for all chunks and themes that are still there. Without them, the
-search follows no edge between chunks.
+arrays of an older revision hold for all chunks and themes that are still there.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from turngraph.data.eigen.similarity_graph import Neighbours
+from turngraph.data.eigen.similarity_graph import (
+    Neighbours,
+    nearest_neighbours,
+    own_and_asked,
+    unit_vectors,
+)
+from turngraph.data.eigen.themes import DEFAULT, MIN_CHUNKS
 from turngraph.data.memory_graph.recall.derived_files import (
     State,
     locked,
@@ -25,8 +31,12 @@ from turngraph.data.memory_graph.recall.derived_files import (
     write_arrays,
 )
 from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
+from turngraph.data.memory_graph.record.theme_rows import chunks_of, kept_questions
 
 logger = logging.getLogger(__name__)
+
+Graphs = Mapping[str | None, tuple[np.ndarray, Neighbours | None]]
+"""By source: ids of its chunks, and the graph over their numbers; None: it has none."""
 
 NAME = "eigen"
 COLUMNS = {"chunks": "i8", "starts": "i8", "others": "i8", "weights": "f4", "themes": "i8"}
@@ -119,6 +129,41 @@ def join_rows(
     known = np.intersect1d(there, np.concatenate([old.chunks, new]))
     starts = np.searchsorted(rows[order], np.append(known, np.iinfo(np.int64).max))
     return known, starts.astype(np.int64), others[order], weights[order]
+
+
+def graphs_of(
+    db: sqlite3.Connection,
+    facts: VectorMatrix,
+    questions: VectorMatrix,
+    chunks: np.ndarray,
+    known: Iterable[str | None] = (),
+) -> Graphs:
+    """Compute the graphs of the sources that some chunks belong to.
+
+    Args:
+        db: inside a read.
+        facts, questions: vectors at the record's revision.
+        chunks: ids of the chunks.
+        known: sources that are left out.
+    """
+    sql = """SELECT DISTINCT e.source FROM json_each(?) k JOIN chunks c ON c.id = k.value
+        JOIN episodes e ON e.node = c.episode"""
+    sources = {source for (source,) in db.execute(sql, (json.dumps(chunks.tolist()),))}
+    found: dict[str | None, tuple[np.ndarray, Neighbours | None]] = {}
+    for source in sources.difference(known):
+        rows = chunks_of(db, source)
+        ids = np.array([row.id for row in rows], np.int64)
+        found[source] = ids, None
+        if MIN_CHUNKS <= len(ids) <= DEFAULT.max_exact:
+            episodes = np.array([row.episode for row in rows], np.int64)
+            own = unit_vectors(chunk_vectors(facts, questions, ids, episodes), "chunk")
+            kept = kept_questions(db, rows)
+            number = {row.id: index for index, row in enumerate(rows)}
+            owners = np.array([number[chunk] for _, chunk in kept], np.int64)
+            asked = questions.vectors(np.array([2 * id_ for id_, _ in kept], np.int64))
+            both = own_and_asked(own, asked if kept else None, owners if kept else None)
+            found[source] = ids, nearest_neighbours(own, both, DEFAULT.num_neighbours)
+    return found
 
 
 def chunk_vectors(

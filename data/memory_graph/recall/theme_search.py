@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
@@ -18,12 +19,19 @@ from turngraph.data.memory_graph.recall.question_view import QuestionView
 from turngraph.data.memory_graph.recall.ranking import largest, rounded
 from turngraph.data.memory_graph.recall.theme_arrays import (
     NONE,
+    ThemeArrays,
     chunk_vectors,
+    graphs_of,
+    join_rows,
     read_theme_arrays,
 )
 from turngraph.data.memory_graph.recall.vectors import QUESTIONS, Vectors
 from turngraph.data.memory_graph.record.theme_rows import ThemeRow, read_themes
 
+logger = logging.getLogger(__name__)
+
+MAX_LOST = 20_000
+"""Largest number of chunks whose neighbours a question makes if their arrays are missing."""
 RANKED = 50
 """Length of each ranking from which the search starts."""
 
@@ -35,6 +43,7 @@ class AskThemes:
     Args:
         num_themes: most themes.
         max_words: most words of their statements together.
+        min_similarity: statements with a smaller cosine to the question are left out.
         max_members: heaviest chunks of a theme whose statements are compared with the question.
         search: settings of the search along the graph of chunks and themes.
     """
@@ -42,12 +51,17 @@ class AskThemes:
     num_themes: int = 3
     max_words: int = 400
     max_members: int = 256
+    min_similarity: float = 0.0
     search: SearchSettings = SEARCH
 
     def __post_init__(self) -> None:
         for name in ("num_themes", "max_words", "max_members"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)!r} given, must be at least 1")
+        if not -1 <= self.min_similarity <= 1:
+            raise ValueError(
+                f"min_similarity: {self.min_similarity!r} given, must lie between -1 and 1: a cosine"
+            )
 
 
 class ThemeIndex:
@@ -92,7 +106,7 @@ class ThemeIndex:
         sql = "SELECT id, chunk FROM questions WHERE kept ORDER BY id"
         asked = np.array(self._db.execute(sql).fetchall(), dtype=np.int64).reshape(-1, 2)
         self._questions, self._owners = asked[:, 0], np.searchsorted(self.chunks, asked[:, 1])
-        self._arrays = read_theme_arrays(self._db, self._folder) if self.themes else NONE
+        self._arrays = self._read_arrays() if self.themes else NONE
         number = {theme.id: i for i, theme in enumerate(self.themes)}
         self.members: list[np.ndarray] = []
         self._weights: list[np.ndarray] = []
@@ -110,6 +124,19 @@ class ThemeIndex:
                 self._above[node].append((len(self.chunks) + i, weight))
         self._theme_vectors = self._means()
         self._quoted = [self._chunks_quoted(theme) for theme in self.themes]
+
+    def _read_arrays(self) -> ThemeArrays:
+        """Read the arrays, and make those of a few chunks that they lack, as after ``forget``."""
+        arrays = read_theme_arrays(self._db, self._folder)
+        lost = np.setdiff1d(self.chunks, arrays.chunks)
+        if not len(lost):
+            return arrays
+        if len(lost) > MAX_LOST:
+            logger.warning("%s: arrays of themes are missing; make the themes again", self._folder)
+            return arrays
+        graphs = graphs_of(self._db, self._facts, self.vectors.questions, lost)
+        rows = join_rows(arrays, graphs.values(), self.chunks)
+        return ThemeArrays(*rows, arrays.themes, arrays.theme_vectors)
 
     def _means(self) -> np.ndarray:
         """Return the vector of every theme: the weighted mean of its chunks, or of its themes."""

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from turngraph.data.eigen.similarity_graph import (
-    Neighbours,
-    nearest_neighbours,
-    own_and_asked,
-    unit_vectors,
-)
+from turngraph.data.eigen.similarity_graph import unit_vectors
 from turngraph.data.eigen.summaries import quotations_of_themes
-from turngraph.data.eigen.themes import DEFAULT, Theme, themes_of_themes
+from turngraph.data.eigen.themes import Theme, themes_of_themes
 from turngraph.data.memory_graph.recall.theme_arrays import (
     NONE,
+    Graphs,
     ThemeArrays,
     chunk_vectors,
+    graphs_of,
     join_rows,
     read_theme_arrays,
     write_theme_arrays,
@@ -34,8 +31,6 @@ from turngraph.data.memory_graph.upkeep.theme_quotes import (
     level_1,
 )
 
-Graphs = Mapping[str | None, tuple[np.ndarray, Neighbours | None]]
-"""By source: ids of its chunks, and the graph over their numbers; None: it has none."""
 TINY = 1e-6
 """Length of a mean of unit vectors that cancel out."""
 
@@ -88,6 +83,20 @@ def group_themes(store: Store, vectors: Vectors, maker: str, made: Graphs) -> No
         _write_arrays(store, vectors, old, made, below, means)
 
 
+def complete_arrays(store: Store, vectors: Vectors) -> None:
+    """Write the arrays anew if some of their chunks are missing, as after ``forget``."""
+    with store.reading():
+        sql = "SELECT id FROM chunks"
+        there = np.array([id_ for (id_,) in store.db.execute(sql)], np.int64)
+        old = read_theme_arrays(store.db, store.derived)
+        if np.isin(there, old.chunks).all():
+            return
+        vectors.refresh()
+        themes = level_1(store)
+        means = _means(store, vectors, themes, old)
+    _write_arrays(store, vectors, old, {}, themes, means)
+
+
 def _means(
     store: Store, vectors: Vectors, themes: Sequence[ThemeRow], old: ThemeArrays
 ) -> np.ndarray:
@@ -122,34 +131,10 @@ def _write_arrays(
     with store.reading():
         rows = store.db.execute("SELECT id FROM chunks ORDER BY id")
         there = np.array([id_ for (id_,) in rows], np.int64)
-        graphs = {**_missing(store, vectors, made, np.setdiff1d(there, old.chunks)), **made}
+        lost = np.setdiff1d(there, old.chunks)
+        graphs = {**graphs_of(store.db, vectors.facts, vectors.questions, lost, made), **made}
         joined = join_rows(old, graphs.values(), there)
         ids = np.array([theme.id for theme in themes], np.int64)
         order = np.argsort(ids)
         arrays = ThemeArrays(*joined, ids[order], means[order])
         write_theme_arrays(store.db, store.derived, arrays)
-
-
-def _missing(store: Store, vectors: Vectors, made: Graphs, lost: np.ndarray) -> Graphs:
-    """Return the graphs of sources with these chunks that were not made just now."""
-    sql = """SELECT DISTINCT e.source FROM json_each(?) k JOIN chunks c ON c.id = k.value
-        JOIN episodes e ON e.node = c.episode"""
-    sources = {source for (source,) in store.db.execute(sql, (json.dumps(lost.tolist()),))}
-    found = {}
-    for source in sources - made.keys():
-        chunks = theme_rows.chunks_of(store.db, source)
-        ids = np.array([chunk.id for chunk in chunks], np.int64)
-        graph = None
-        if DEFAULT.num_neighbours < len(ids) <= DEFAULT.max_exact:
-            episodes = np.array([chunk.episode for chunk in chunks], np.int64)
-            own = unit_vectors(
-                chunk_vectors(vectors.facts, vectors.questions, ids, episodes), "chunk"
-            )
-            kept = theme_rows.kept_questions(store.db, chunks)
-            number = {chunk.id: index for index, chunk in enumerate(chunks)}
-            owners = np.array([number[chunk] for _, chunk in kept], np.int64)
-            asked = vectors.questions.vectors(np.array([2 * q for q, _ in kept], np.int64))
-            both = own_and_asked(own, asked, owners) if kept else own_and_asked(own, None, None)
-            graph = nearest_neighbours(own, both, DEFAULT.num_neighbours)
-        found[source] = ids, graph
-    return found

@@ -26,7 +26,7 @@ from turngraph.data.memory_graph.recall.vectors import FACTS, QUESTIONS, Vectors
 from turngraph.data.memory_graph.record import theme_rows, write_themes
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.record.theme_rows import ChunkRow, ThemeRow, ThesisRow
-from turngraph.data.memory_graph.upkeep.group_themes import group_themes
+from turngraph.data.memory_graph.upkeep.group_themes import complete_arrays, group_themes
 from turngraph.data.memory_graph.upkeep.theme_questions import (
     RULES,
     Lm,
@@ -169,8 +169,11 @@ class _Run:
         for _ in range(ATTEMPTS):
             with self.store.reading():
                 changed = theme_rows.changed_sources(self.db, self.maker)
-                if not changed and theme_rows.is_grouped(self.db):
-                    return True
+                grouped = theme_rows.is_grouped(self.db)
+            if not changed and grouped:
+                if not (self.store.in_memory or self.made):
+                    complete_arrays(self.store, self.vectors)
+                return True
             if not self._make_sources(changed):
                 return False
             group_themes(self.store, self.vectors, self.maker, self.made)

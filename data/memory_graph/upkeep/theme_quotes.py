@@ -46,8 +46,8 @@ def theme_quotes(
 ) -> tuple[QuoteRow, ...]:
     """Return the quotations of a theme of level 1, best first, whenever they hold.
 
-    Where its heaviest chunks have no theses, as in a language that the rules do not read, their
-    sentences are quoted.
+    Where most of its heaviest chunks have no theses, as in a language that the rules do not read,
+    their sentences are quoted too.
 
     Args:
         theme: its members are numbers of chunks.
@@ -58,20 +58,22 @@ def theme_quotes(
     """
     heaviest = theme.members[:NUM_MEMBERS].tolist()
     stated = _theses_in({number: chunks[number] for number in heaviest}, theses)
-    candidates = [(number, thesis) for number in heaviest for thesis in stated[number]]
-    if candidates:
-        rows = [QuoteRow(t.fact, t.episode, t.start, t.stop) for _, t in candidates]
-        sentences = [
-            Sentence(number, t.start - chunks[number].start, t.stop - chunks[number].start, t.text)
-            for number, t in candidates
+    said = [(number, thesis) for number in heaviest for thesis in stated[number]]
+    rows = [QuoteRow(t.fact, t.episode, t.start, t.stop) for _, t in said]
+    sentences = [
+        Sentence(number, t.start - chunks[number].start, t.stop - chunks[number].start, t.text)
+        for number, t in said
+    ]
+    vectors = facts.vectors(np.array([t.fact for _, t in said], np.int64))
+    silent = {number for number in heaviest if not stated[number]}
+    if 2 * len(silent) > len(heaviest):
+        others = [
+            one for one in sentences_of(theme, texts) if one.chunk in silent and words(one.text)
         ]
-        vectors = facts.vectors(np.array([t.fact for _, t in candidates], np.int64))
-    else:
-        sentences = [one for one in sentences_of(theme, texts) if words(one.text)]
-        if not sentences:
-            return ()
-        rows = [_as_row(chunks[one.chunk], one) for one in sentences]
-        vectors = np.asarray(embed([one.text for one in sentences]), np.float32)
+        rows += [_as_row(chunks[one.chunk], one) for one in others]
+        sentences += others
+        found = np.asarray(embed([one.text for one in others]), np.float32)
+        vectors = np.concatenate([vectors, found.reshape(len(others), -1)])
     lengths = np.linalg.norm(vectors, axis=1)
     sound = np.flatnonzero(np.isfinite(lengths) & (lengths > 0)).tolist()
     chosen = quotations(
