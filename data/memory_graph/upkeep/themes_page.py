@@ -69,7 +69,8 @@ def export_themes_html(
 def themes_data(store: Store, max_nodes: int = MAX_NODES) -> Json:
     """Return the data of the page, inside a read; the format is that of ``html_page.page_data``.
 
-    A theme's ``quotes`` have ``text``, ``from`` and ``to`` as ISO times, ``holds`` in seconds since
+    Passages are ``quiet``: they are labelled only beside a chosen node. ``members`` is the number of
+    passages, which gives a node its size. A theme's ``quotes`` have ``text``, ``from`` and ``to`` as ISO times, ``holds`` in seconds since
     1970, ``episode`` as an index, and the index of the passage as ``node`` if it is shown.
     """
     builder = _Builder(store, theme_rows.read_themes(store.db))
@@ -110,6 +111,7 @@ class _Builder:
         self._themes = sorted(
             (theme for theme in themes if theme.level == 1), key=lambda t: (-len(t.members), t.id)
         )
+        self._sizes = {theme.id: len(theme.members) for theme in self._themes}
         self.total = len(themes) + len({m for t in self._themes for m, _ in t.members})
 
     def choose(self, max_nodes: int) -> None:
@@ -142,10 +144,15 @@ class _Builder:
         about = f"{len(theme.members)} {members}{source}; eigenvalue {theme.eigenvalue:.3f}"
         if theme.summary is not None:
             about += f"; by {theme.maker}: {theme.summary}"
-        node = {"type": type, "text": first, "about": about, "members": len(theme.members)}
+        node = {"type": type, "text": first, "about": about, "members": self._num_chunks(theme)}
         self._shown.append((theme, len(self.nodes)))
         self.nodes.append(node)
         return len(self.nodes) - 1
+
+    def _num_chunks(self, theme: ThemeRow) -> int:
+        if theme.level == 1:
+            return len(theme.members)
+        return sum(self._sizes[member] for member, _ in theme.members)
 
     def _add_passage(self, chunk: int) -> int:
         sql = "SELECT id, episode, start, stop FROM chunks WHERE id = ?"
@@ -157,6 +164,7 @@ class _Builder:
             "text": text[:MAX_TEXT] + rest,
             "episode": self._episode(row.episode),
             "members": 1,
+            "quiet": 1,
         }
         self._passages.setdefault(row.episode, []).append((row, len(self.nodes)))
         self.nodes.append(node)

@@ -19,6 +19,7 @@ TOPICS = {
     "Bob": "sails harbour anchor waves rudder storm islands".split(),
     "Carl": "violin concert orchestra melody choir piano jazz".split(),
 }
+SECRET = "Zorkmid"
 Content = list[tuple[Any, ...]]
 
 
@@ -81,7 +82,7 @@ def questions(graph: MemoryGraph) -> list[tuple[str, str, int, str]]:
 
 
 class Script:
-    """A language model that asks for the first words of each text, and counts what it is asked."""
+    """A language model that asks for words of each text, and keeps what it is asked."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -91,19 +92,23 @@ class Script:
         self.asked += prompts
         replies = []
         for prompt in prompts:
-            person, other = (
-                next(name for name in TOPICS if name in prompt),
-                next(word for words in TOPICS.values() for word in words if word in prompt),
-            )
-            replies.append(
-                json.dumps({"questions": [f"What did {person} say of {other}, zorkmid?"]})
-            )
+            said = [w for words in TOPICS.values() for w in words if w in prompt] or ["it"]
+            text = f"What did {speaker(prompt)} say of {said[0]}{secret(prompt)}?"
+            replies.append(json.dumps({"questions": [text]}))
         return [(reply, True) for reply in replies]
 
     def write(self, prompts: Sequence[str]) -> list[str]:
         self.written += prompts
-        people = [next(name for name in TOPICS if name in prompt) for prompt in prompts]
-        return [f"{person} is quuxly busy." for person in people]
+        return [f"{speaker(prompt)} is busy{secret(prompt)}." for prompt in prompts]
 
     def lm(self, summaries: bool = True) -> Lm:
         return Lm("script", self.generate, self.write if summaries else None)
+
+
+def speaker(text: str) -> str:
+    return next((name for name in TOPICS if name in text), "Nobody")
+
+
+def secret(text: str) -> str:
+    """A word to forget, where a text has it."""
+    return f" and {SECRET}" if SECRET in text else ""

@@ -88,7 +88,7 @@ const look = {
     if (selected === null) return colours.edge;
     return edge.source === selected || edge.target === selected ? colours.accent : colours.dim;
   },
-  labelled: (index) => selected === null || near.has(index),
+  labelled: (index) => (selected === null ? !nodes[index].quiet : near.has(index)),
   edgeLabels: () =>
     near.size > 25 ? [] : (edgesOf[selected] ?? []).filter((index) => look.edge(index)),
   chosen: () => selected,
