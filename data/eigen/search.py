@@ -6,17 +6,14 @@ edge: the chunks whose texts or questions are closest to the prompt.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from turngraph.data.eigen.themes import DEFAULT, Theme, ThemeSettings
-from turngraph.data.embedding import Embed
-from turngraph.data.types import Evidence, Query, Retrieved
-
-RRF = 60
+DECIMALS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +38,10 @@ class SearchSettings:
         Raises:
             ValueError: a setting is out of range.
         """
+        for name, least in (("gamma", 0), ("num_starts", 1), ("max_pops", 1), ("max_tokens", 1)):
+            value = getattr(self, name)
+            if value is not None and not least <= value < float("inf"):
+                raise ValueError(f"search: {name} {value!r} given, must be at least {least}")
 
 
 SEARCH = SearchSettings()
@@ -68,16 +69,6 @@ class Hit:
     found_from: int | None
 
 
-def fuse(rankings: Sequence[np.ndarray], num_nodes: int) -> np.ndarray:
-    """Return the nodes by reciprocal-rank fusion (k 60) of rankings, best first, ties by number.
-
-    Args:
-        rankings: node numbers each, best first; a node may be missing.
-        num_nodes: number of nodes; those in no ranking come last, by number.
-    """
-    raise NotImplementedError
-
-
 def best_first(
     scores: np.ndarray,
     starts: Sequence[int],
@@ -102,47 +93,35 @@ def best_first(
         The nodes in the order in which they were taken; one that does not fit into what is left of
         the budget is left out, and the search goes on.
     """
-    raise NotImplementedError
-
-
-class EigenIndex:
-    """Index of a pool with the interface of ``data.retrieval.bm25.EvidenceIndex``.
-
-    Args:
-        pool: the passages to index; each is a chunk.
-        embed: sentence encoder of texts, questions and queries.
-        sources: source of each passage, whose themes are made apart; None: one source.
-        num_questions: utility questions by rules for each passage; 0: none.
-        settings: of the search.
-        themes: settings of the themes.
-
-    Attributes:
-        themes: of level 1, by source, whose members are positions in the pool.
-
-    Raises:
-        ValueError: the encoder returns a vector that is zero or not finite for a passage, which is
-            named by its number.
-    """
-
-    def __init__(
-        self,
-        pool: Sequence[Evidence],
-        embed: Embed,
-        sources: Sequence[str] | None = None,
-        num_questions: int = 3,
-        settings: SearchSettings = SEARCH,
-        themes: ThemeSettings = DEFAULT,
-    ) -> None:
-        self.pool = pool
-        self.themes: tuple[Theme, ...] = ()
-        raise NotImplementedError
-
-    def rank(self, query: Query, top_k: int, turn: int = 0) -> list[Retrieved]:
-        """Return the ``top_k`` best passages, best first, ties by position in the pool.
-
-        Args:
-            query: Q_t, or its turns with their weights.
-            top_k: maximum number of passages.
-            turn: index of the turn, recorded with every passage.
-        """
-        raise NotImplementedError
+    own = np.round(np.asarray(scores, np.float64), DECIMALS)
+    num_chunks = len(own) - len(quoted)
+    best: dict[int, tuple[float, int | None]] = {}
+    heap: list[tuple[float, int]] = []
+    for node in starts:
+        best[node] = (float(own[node]), None)
+        heapq.heappush(heap, (-best[node][0], node))
+    taken: set[int] = set()
+    hits: list[Hit] = []
+    left = float("inf") if settings.max_tokens is None else settings.max_tokens
+    pops = 0
+    while heap and pops < settings.max_pops and left > 0:
+        negative, node = heapq.heappop(heap)
+        if node in taken or -negative < best[node][0]:
+            continue
+        pops += 1
+        taken.add(node)
+        score, before = best[node]
+        is_known = node >= num_chunks and taken.issuperset(quoted[node - num_chunks])
+        if not is_known and sizes[node] <= left:
+            hits.append(Hit(node, score, before))
+            left -= sizes[node]
+        others, weights = graph.of(node)
+        inherited = np.round(settings.gamma * weights.astype(np.float64) * max(score, 0), DECIMALS)
+        found = np.maximum(own[others], inherited)
+        for other, own_score, value in zip(
+            others.tolist(), own[others].tolist(), found.tolist(), strict=True
+        ):
+            if other not in taken and value > best.get(other, (-np.inf, None))[0]:
+                best[other] = (value, node if value > own_score else None)
+                heapq.heappush(heap, (-value, other))
+    return hits

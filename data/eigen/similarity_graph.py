@@ -1,8 +1,8 @@
 """Makes the similarity graph of chunks from the vectors of their texts and utility questions.
 
 The paper's similarity of chunks t and v, the sum over questions j of cos(v_tj, v_v) with v_tj the
-mean of text and question, is not symmetric. Here w_tv = (1 + (u_t v_v + u_v v_t) / 2) / 2, where u_t
-is the mean of the unit vectors v_tj: symmetric, and from 0 to 1.
+mean of text and question, is not symmetric. Here w_tv = (1 + (u_t v_v + u_v v_t) / 2) / 2, where
+u_t is the mean of the unit vectors v_tj: symmetric, and from 0 to 1.
 """
 
 from __future__ import annotations

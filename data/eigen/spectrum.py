@@ -120,7 +120,8 @@ def _eigenpairs(
     else:
         values, vectors = _solved(deflated, count, wanted)
     vectors = vectors * _signs(vectors)
-    products = [multiply(vector) - value * vector for value, vector in zip(values, vectors.T)]
+    pairs = zip(values, vectors.T, strict=True)
+    products = [multiply(vector) - value * vector for value, vector in pairs]
     residual = max((float(np.linalg.norm(product)) for product in products), default=0.0)
     values = np.concatenate([[1.0], np.minimum(values, 1)])
     return Part(chunks, values, np.column_stack([trivial, vectors]), residual)

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from turngraph.data.eigen.similarity_graph import unit_vectors
 from turngraph.data.eigen.themes import Theme
+from turngraph.data.linearise import sentence_spans
+from turngraph.data.normalise import fold, words
 
 Write = Callable[[Sequence[str]], Sequence[str]]
 """A language model: user messages to replies, in order."""
@@ -22,6 +25,11 @@ MMR = 0.7
 """Weight of centrality against novelty (maximal marginal relevance)."""
 NUM_MEMBERS = 32
 """Heaviest members whose sentences may be quoted."""
+MAX_STEPS = 200
+"""Of the power iteration, which ends where the centrality no longer changes."""
+PROMPT = """Sum up in one or two sentences what these quotations have in common. Use their words.
+
+{quotations}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +83,12 @@ def sentences_of(theme: Theme, texts: Sequence[str]) -> list[Sentence]:
         theme: of level 1.
         texts: of all chunks, by number.
     """
-    raise NotImplementedError
+    found = []
+    for chunk in theme.members[:NUM_MEMBERS].tolist():
+        text = texts[chunk]
+        spans = sentence_spans(text)
+        found += [Sentence(chunk, start, stop, text[start:stop]) for start, stop in spans]
+    return found
 
 
 def quotations(
@@ -102,7 +115,56 @@ def quotations(
     Raises:
         ValueError: a sentence is of no member, or a vector is zero or not finite.
     """
-    raise NotImplementedError
+    if not sentences:
+        return ()
+    of_chunk = dict(zip(theme.members.tolist(), theme.weights.tolist(), strict=True))
+    for index, sentence in enumerate(sentences):
+        if sentence.chunk not in of_chunk:
+            raise ValueError(f"sentence {index}: its chunk {sentence.chunk} is not in the theme")
+    unit = unit_vectors(vectors, "sentence").astype(np.float64)
+    near = np.round((1 + unit @ unit.T) / 2, 6)
+    weights = np.array([of_chunk[sentence.chunk] for sentence in sentences])
+    central = _centrality(near) * weights
+    central = np.round(central / central.max(), 6)
+    chosen = _most_central(sentences, central, unit, max_words)
+    return tuple(Quotation(sentences[i], i, float(central[i])) for i in chosen)
+
+
+def _centrality(near: np.ndarray) -> np.ndarray:
+    """Return the leading eigenvector of similarities, not negative, by power iteration."""
+    near = near - np.diag(np.diag(near))
+    central = np.ones(len(near))
+    for _ in range(MAX_STEPS):
+        following = near @ central + central  # shifted, so that two sentences do not alternate
+        following /= following.max()
+        if np.abs(following - central).max() < 1e-9:
+            break
+        central = following
+    return central
+
+
+def _most_central(
+    sentences: Sequence[Sentence], central: np.ndarray, unit: np.ndarray, max_words: int
+) -> list[int]:
+    """Return the sentences to quote, by maximal marginal relevance, within the words."""
+    chosen: list[int] = []
+    said: set[str] = set()
+    left = max_words
+    repeated = np.zeros(len(sentences))
+    rest = list(range(len(sentences)))
+    while rest:
+        gain = np.round(MMR * central[rest] - (1 - MMR) * repeated[rest], 6)
+        best = rest.pop(int(gain.argmax()))
+        size, key = len(sentences[best].text.split()), fold(sentences[best].text)
+        if key in said or not key.strip() or (chosen and size > left):
+            continue
+        chosen.append(best)
+        said.add(key)
+        left -= size
+        repeated = np.maximum(repeated, unit @ unit[best])
+        if left <= 0:
+            break
+    return chosen
 
 
 def quotations_of_themes(
@@ -115,7 +177,22 @@ def quotations_of_themes(
         quoted: quotations of every theme of level 1, by number.
         max_words: most words of all.
     """
-    raise NotImplementedError
+    chosen: list[Quotation] = []
+    said: set[str] = set()
+    left = max_words
+    most = max((len(quoted[member]) for member in theme.members.tolist()), default=0)
+    for rank in range(most):
+        for member in theme.members.tolist():
+            if rank >= len(quoted[member]):
+                continue
+            quotation = quoted[member][rank]
+            size = len(quotation.sentence.text.split())
+            key = fold(quotation.sentence.text)
+            if key not in said and (not chosen or size <= left):
+                chosen.append(quotation)
+                said.add(key)
+                left -= size
+    return tuple(chosen)
 
 
 def summaries_by_lm(
@@ -132,4 +209,14 @@ def summaries_by_lm(
         A summary each; of the quotations (maker ``quotes``) where the reply is blank or shares no
         content word with them.
     """
-    raise NotImplementedError
+    quotes = ["\n".join(f"- {one.sentence.text}" for one in each) for each in quoted]
+    asked = [number for number, each in enumerate(quoted) if each]
+    replies = write([PROMPT.format(quotations=quotes[number]) for number in asked])
+    written = dict(zip(asked, replies, strict=True))
+    summaries = []
+    for number, each in enumerate(quoted):
+        text = " ".join(one.sentence.text for one in each)
+        reply = " ".join(written.get(number, "").split())
+        shared = {word for word in words(reply) if len(word) > 3} & set(words(text))
+        summaries.append(Summary(reply, maker) if shared else Summary(text, "quotes"))
+    return summaries

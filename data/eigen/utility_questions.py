@@ -6,14 +6,29 @@ question comes from one statement, cell or entity of its chunk, so that nothing 
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 
+from turngraph.data.eigen.question_wording import (
+    ask_about,
+    ask_cell,
+    ask_object,
+    ask_subject,
+    ask_time,
+)
+from turngraph.data.eigen.reciprocal_ranks import fuse
 from turngraph.data.embedding import Embed
+from turngraph.data.linearise import sentence_spans
+from turngraph.data.normalise import fold, words
+from turngraph.data.retrieval.bm25 import EvidenceIndex
+from turngraph.data.table_structure import row_cells
+from turngraph.data.types import Evidence
 
 Span = tuple[int, int]
 """Begin and end in a chunk's text, in characters."""
@@ -27,20 +42,37 @@ MAX_WORDS, CHUNK_WORDS = 120, 100
 """A longer text is split into spans of about ``CHUNK_WORDS`` words; the paper's have 100 tokens."""
 ROUND_TRIP_DEPTH = 10
 """A question is kept if its own chunk is among that many, by BM25 and vectors together."""
+_LIST: dict[str, Any] = {
+    "type": "array",
+    "items": {"type": "string", "minLength": 8, "maxLength": 120},
+    "minItems": 1,
+    "maxItems": NUM_QUESTIONS,
+}
 SCHEMA: dict[str, Any] = {
     "type": "object",
-    "properties": {
-        "questions": {
-            "type": "array",
-            "items": {"type": "string", "minLength": 8, "maxLength": 120},
-            "minItems": 1,
-            "maxItems": NUM_QUESTIONS,
-        }
-    },
+    "properties": {"questions": _LIST},
     "required": ["questions"],
     "additionalProperties": False,
 }
 """Of a language model's reply."""
+EXAMPLE = (
+    "Mira moved to Oslo in 2015 and has taught chemistry there ever since.",
+    ("Where did Mira move in 2015?", "What subject does Mira teach in Oslo?"),
+)
+"""What the prompt shows. A question that names its entities is no question of another chunk."""
+PROMPT = """Write up to {number} questions that the text answers.
+Name who or what each question is about. Reply in JSON.
+
+Text: {example}
+{{"questions": {examples}}}
+
+Text: {text}"""
+_EXAMPLE_NAMES = {"mira", "oslo"}
+_FUNCTION_WORDS = frozenset(
+    "a an the of in on at to for from by with and or is are was were be been do does did has have "
+    "had what who whom whose which when where why how that this these those it its he she they his "
+    "her their you your i my we our as about not no can will would said".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +131,18 @@ def chunk_spans(text: str) -> list[Span]:
 
     A sentence of more than ``MAX_WORDS`` words is a chunk of its own. A blank text has none.
     """
-    raise NotImplementedError
+    if not text.strip():
+        return []
+    if len(text.split()) <= MAX_WORDS:
+        return [(0, len(text))]
+    starts, count = [0], 0
+    for start, stop in sentence_spans(text):
+        size = len(text[start:stop].split())
+        if count and count + size > CHUNK_WORDS:
+            starts.append(start)
+            count = 0
+        count += size
+    return list(pairwise([*starts, len(text)]))
 
 
 def questions_by_rules(
@@ -114,12 +157,71 @@ def questions_by_rules(
         chunks: of one source: rarity is counted over these alone.
         num_questions: most questions of a chunk.
     """
-    raise NotImplementedError
+    frequency = Counter(
+        name for chunk in chunks for name in {fold(n) for n in (*chunk.entities, *_ends(chunk))}
+    )
+    made = []
+    for number, chunk in enumerate(chunks):
+        facts, others = [], []
+        for statement in _statements(chunk):
+            names = [fold(statement.subject), fold(statement.object)]
+            rarity = min(frequency[name] for name in names)
+            facts.append((rarity, _worded(statement, chunk, frequency), statement.span))
+        for entity in chunk.entities:
+            others.append((frequency[fold(entity)], ask_about(entity), (0, len(chunk.text))))
+        seen: set[str] = set()
+        ranked = [*sorted(facts, key=lambda f: f[0]), *sorted(others, key=lambda f: f[0])]
+        for _, question, span in ranked:
+            if len(seen) < num_questions and fold(question) not in seen:
+                seen.add(fold(question))
+                made.append(UtilityQuestion(number, question, "rules", span))
+    return made
+
+
+def _statements(chunk: Chunk) -> Iterator[Stated]:
+    """Yield a chunk's statements, of rows and infoboxes their cells."""
+    yield from chunk.statements
+    parts, end = chunk.text.split(", "), len(chunk.text)
+    if chunk.kind == "infobox" and len(parts) >= 3:
+        yield Stated(parts[0], parts[1], ", ".join(parts[2:]), span=(0, end))
+    if chunk.kind == "table":
+        cells = row_cells(chunk.text)
+        row = chunk.text[cells[0].cell : cells[0].end] if cells else ""
+        for cell in cells[1:] or cells:
+            value = chunk.text[cell.cell : cell.end]
+            yield Stated(
+                row if cell != cells[0] else "", cell.header, value, span=(cell.start, cell.end)
+            )
+
+
+def _ends(chunk: Chunk) -> Iterator[str]:
+    for statement in _statements(chunk):
+        yield from (statement.subject, statement.object)
+
+
+def _worded(statement: Stated, chunk: Chunk, frequency: Mapping[str, int]) -> str:
+    """Return the question that names the rarer end of a statement."""
+    subject, relation, answer = statement.subject, statement.relation, statement.object
+    if chunk.kind == "infobox" and statement not in chunk.statements:
+        return ask_cell(relation, subject, "")
+    if chunk.kind == "table" and statement not in chunk.statements:
+        return ask_cell(relation, subject, chunk.text.partition(", ")[0])
+    question = None
+    if frequency[fold(subject)] <= frequency[fold(answer)]:
+        question = ask_object(subject, relation, answer)
+    elif statement.time is not None:
+        question = ask_time(subject, relation, answer)
+    return question or ask_subject(relation, answer, subject)
 
 
 def question_prompts(texts: Sequence[str], num_questions: int = NUM_QUESTIONS) -> list[str]:
     """Return the user message that asks a language model for a chunk's questions, one a chunk."""
-    raise NotImplementedError
+    example, questions = EXAMPLE
+    listed = json.dumps(list(questions))
+    return [
+        PROMPT.format(number=num_questions, example=example, examples=listed, text=text)
+        for text in texts
+    ]
 
 
 def questions_by_lm(
@@ -144,7 +246,45 @@ def questions_by_lm(
     Raises:
         ValueError: a complete reply breaks the schema: the decoding is not constrained.
     """
-    raise NotImplementedError
+    counts = Counter() if counts is None else counts
+    schema = {**SCHEMA, "properties": {"questions": {**_LIST, "maxItems": num_questions}}}
+    replies = generate(question_prompts(texts, num_questions), schema)
+    kept = []
+    for number, (text, (reply, is_complete)) in enumerate(zip(texts, replies, strict=True)):
+        counts["cut_off"] += not is_complete
+        seen: set[str] = set()
+        for question in _read(reply, is_complete, number)[:num_questions]:
+            counts["made"] += 1
+            wrong = _fault(question, text)
+            if wrong:
+                counts[wrong] += 1
+            elif fold(question) not in seen:
+                seen.add(fold(question))
+                kept.append(UtilityQuestion(number, question, maker, (0, len(text))))
+    return kept
+
+
+def _read(reply: str, is_complete: bool, number: int) -> list[str]:
+    """Return the questions of a reply; none of one that was cut off."""
+    try:
+        questions = json.loads(reply)["questions"]
+        return [" ".join(question.split()) for question in questions]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if is_complete:
+            raise ValueError(
+                f"chunk {number}: the LM's reply breaks its schema: is it constrained?"
+            ) from error
+        return []
+
+
+def _fault(question: str, text: str) -> str | None:
+    """Return why a language model's question is dropped; None if it is kept."""
+    if not question.endswith("?"):
+        return "no_question"
+    content = set(words(question)) - _FUNCTION_WORDS
+    if content & _EXAMPLE_NAMES - set(words(text)):
+        return "copied"
+    return None if content & set(words(text)) else "no_shared_word"
 
 
 def keep_found(
@@ -163,4 +303,14 @@ def keep_found(
         embed: makes vectors of the questions.
         depth: how many of the best chunks may hold the own one.
     """
-    raise NotImplementedError
+    if not questions:
+        return []
+    index = EvidenceIndex([Evidence(str(i), text, "text") for i, text in enumerate(texts)])
+    asked = embed([question.text for question in questions])
+    kept = []
+    for question, vector in zip(questions, asked, strict=True):
+        by_words = np.argsort(-index.scores(question.text), kind="stable")
+        by_vectors = np.argsort(-np.round(vectors @ vector, 6), kind="stable")
+        if question.chunk in fuse([by_words, by_vectors], len(texts))[:depth]:
+            kept.append(question)
+    return kept
