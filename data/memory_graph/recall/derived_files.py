@@ -31,6 +31,8 @@ MANIFEST = "manifest.json"
 LOCK = "lock"
 REVISION = re.compile(r"[a-z]+-\d{1,18}")
 """Name of a folder of arrays."""
+THEMES = "eigen"
+"""Name of the arrays of themes."""
 ATTEMPTS = 10
 """Attempts to read arrays that another process replaces again and again."""
 

@@ -18,12 +18,9 @@ from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, THESIS, E
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
 from turngraph.data.memory_graph.recall.filter_facts import closest_facts
-from turngraph.data.memory_graph.recall.find_themes import find_themes
-from turngraph.data.memory_graph.recall.held_quotes import RecalledTheme
 from turngraph.data.memory_graph.recall.link_entities import link_entities
 from turngraph.data.memory_graph.recall.pagerank import rank_episodes
 from turngraph.data.memory_graph.recall.question_view import QuestionView
-from turngraph.data.memory_graph.recall.theme_search import AskThemes, ThemeIndex
 from turngraph.data.memory_graph.recall.traverse import traverse
 from turngraph.data.memory_graph.recall.traverse_settings import (
     PASSAGES,
@@ -39,7 +36,9 @@ from turngraph.data.memory_graph.record.theme_rows import changed_sources
 from turngraph.data.memory_graph.times import end, now, parse_time, start
 from turngraph.data.types import Entity, Evidence
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # themes need scipy, which takes long to import
+    from turngraph.data.memory_graph.recall.held_quotes import RecalledTheme
+    from turngraph.data.memory_graph.recall.theme_search import AskThemes, ThemeIndex
     from turngraph.data.memory_graph.record.store import Store
 
 NodeLetter = Literal["E", "T", "O"]
@@ -227,6 +226,8 @@ class Recall:
 
     @cached_property
     def _themes(self) -> ThemeIndex:
+        from turngraph.data.memory_graph.recall.theme_search import ThemeIndex
+
         writable = self.vectors.facts.writable
         return ThemeIndex(self.db, self.store.derived, self.vectors, self.embed, writable)
 
@@ -245,6 +246,9 @@ class Recall:
         Raises:
             ValueError: ``as_of`` is not a time.
         """
+        from turngraph.data.memory_graph.recall.find_themes import find_themes
+        from turngraph.data.memory_graph.recall.theme_search import AskThemes
+
         settings = settings or AskThemes()
         with self._view(question, as_of, RecallSettings()) as (view, clock):
             self._themes.refresh()

@@ -23,6 +23,7 @@ from turngraph.data.eigen.similarity_graph import (
 )
 from turngraph.data.eigen.themes import DEFAULT, MIN_CHUNKS
 from turngraph.data.memory_graph.recall.derived_files import (
+    THEMES,
     State,
     locked,
     read_arrays,
@@ -38,7 +39,6 @@ logger = logging.getLogger(__name__)
 Graphs = Mapping[str | None, tuple[np.ndarray, Neighbours | None]]
 """By source: ids of its chunks, and the graph over their numbers; None: it has none."""
 
-NAME = "eigen"
 COLUMNS = {"chunks": "i8", "starts": "i8", "others": "i8", "weights": "f4", "themes": "i8"}
 """Names and types of the arrays beside ``theme_vectors``."""
 
@@ -82,7 +82,7 @@ NONE = ThemeArrays(
 
 def read_theme_arrays(db: sqlite3.Connection, folder: Path) -> ThemeArrays:
     """Return the arrays of this record; ``NONE`` without any that can be read."""
-    found = read_arrays(folder, NAME)
+    found = read_arrays(folder, THEMES)
     if found is None or found[1].keys() < {*COLUMNS, "theme_vectors"}:
         return NONE
     manifest, arrays = found
@@ -97,7 +97,7 @@ def write_theme_arrays(db: sqlite3.Connection, folder: Path, arrays: ThemeArrays
     with locked(folder) as is_mine:
         if is_mine:
             try:
-                write_arrays(folder, NAME, record_state(db)._asdict(), columns)
+                write_arrays(folder, THEMES, record_state(db)._asdict(), columns)
             except OSError as error:  # a full disk: they can be made again
                 logger.warning("%s: arrays of themes not written: %s", folder, error.strerror)
 

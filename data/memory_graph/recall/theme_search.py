@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from turngraph.data.eigen.search import SEARCH, SearchSettings, best_first, fuse
+from turngraph.data.eigen.reciprocal_ranks import fuse
+from turngraph.data.eigen.search import SEARCH, SearchSettings, best_first
 from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.memory_types import EPISODIC
 from turngraph.data.memory_graph.recall.derived_files import State, record_state

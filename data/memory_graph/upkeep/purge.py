@@ -118,8 +118,7 @@ def _purge_derived(store: Store, since: int) -> None:
     if store.in_memory or not store.derived.is_dir():
         return
     from turngraph.data.memory_graph.recall.adjacency import NAME
-    from turngraph.data.memory_graph.recall.derived_files import drop_arrays
-    from turngraph.data.memory_graph.recall.theme_arrays import NAME as THEMES
+    from turngraph.data.memory_graph.recall.derived_files import THEMES, drop_arrays
     from turngraph.data.memory_graph.recall.vectors import purge as purge_vectors
 
     try:

@@ -99,7 +99,7 @@ class Script:
 
     def write(self, prompts: Sequence[str]) -> list[str]:
         self.written += prompts
-        return [f"{speaker(prompt)} is busy{secret(prompt)}." for prompt in prompts]
+        return [f"{speaker(prompt)} likes much{secret(prompt)}." for prompt in prompts]
 
     def lm(self, summaries: bool = True) -> Lm:
         return Lm("script", self.generate, self.write if summaries else None)

@@ -113,7 +113,7 @@ def test_what_is_printed(graph: MemoryGraph, capsys: pytest.CaptureFixture[str])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"theme {found.themes[0].id}, level ")
     assert len(lines) >= len(found.themes) + len(found.facts)
-    assert any(line.endswith("busy. (by lm:script)") for line in lines)
+    assert any(line.endswith("likes much. (by lm:script)") for line in lines)
     told = json.loads(json.dumps(recollection_json(found, None), default=str))
     assert [theme["theme"] for theme in told["themes"]] == [theme.id for theme in found.themes]
     assert told["themes"][0]["facts"] == list(found.themes[0].facts)
