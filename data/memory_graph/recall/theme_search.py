@@ -60,9 +60,8 @@ class AskThemes:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)!r} given, must be at least 1")
         if not -1 <= self.min_similarity <= 1:
-            raise ValueError(
-                f"min_similarity: {self.min_similarity!r} given, must lie between -1 and 1: a cosine"
-            )
+            must = "must lie between -1 and 1: a cosine"
+            raise ValueError(f"min_similarity: {self.min_similarity!r} given, {must}")
 
 
 class ThemeIndex:

@@ -69,9 +69,10 @@ def export_themes_html(
 def themes_data(store: Store, max_nodes: int = MAX_NODES) -> Json:
     """Return the data of the page, inside a read; the format is that of ``html_page.page_data``.
 
-    Passages are ``quiet``: they are labelled only beside a chosen node. ``members`` is the number of
-    passages, which gives a node its size. A theme's ``quotes`` have ``text``, ``from`` and ``to`` as ISO times, ``holds`` in seconds since
-    1970, ``episode`` as an index, and the index of the passage as ``node`` if it is shown.
+    Passages are ``quiet``: they are labelled only beside a chosen node. ``members`` is the number
+    of passages, which gives a node its size. A theme's ``quotes`` have ``text``, ``from`` and
+    ``to`` as ISO times, ``holds`` in seconds since 1970, ``episode`` as an index, and the index of
+    the passage as ``node`` if it is shown.
     """
     builder = _Builder(store, theme_rows.read_themes(store.db))
     builder.choose(max_nodes)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from turngraph.data.memory_graph.graph import MemoryGraph
-from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.record import theme_rows
 from turngraph.data.memory_graph.upkeep import make_themes
 from turngraph.data.memory_graph.upkeep.transfer import export_jsonl, import_jsonl
