@@ -13,6 +13,10 @@ from typing import Protocol
 
 import numpy as np
 
+from turngraph.data.eigen.similarity_graph import Neighbours
+from turngraph.data.eigen.themes import Theme
+from turngraph.data.retrieval.reciprocal_ranks import fuse as fuse
+
 DECIMALS = 6
 
 
@@ -125,3 +129,51 @@ def best_first(
                 best[other] = (value, node if value > own_score else None)
                 heapq.heappush(heap, (-value, other))
     return hits
+
+
+class NodeGraph:
+    """Graph of chunks and themes: similar chunks, themes and their members, themes of themes.
+
+    Nodes are numbered: chunks, themes of level 1, themes of level 2.
+
+    Args:
+        num_chunks: number of chunks.
+        neighbours: of every source, the numbers of its chunks and their graph.
+        themes: of level 1, whose members are chunks.
+        upper: of level 2, whose members are themes of level 1.
+    """
+
+    def __init__(
+        self,
+        num_chunks: int,
+        neighbours: Sequence[tuple[np.ndarray, Neighbours]] = (),
+        themes: Sequence[Theme] = (),
+        upper: Sequence[Theme] = (),
+    ) -> None:
+        self.num_chunks = num_chunks
+        self._inside = list(neighbours)
+        self._place = np.full((num_chunks, 2), -1, np.int64)  # its source, its number there
+        for index, (chunks, _) in enumerate(self._inside):
+            self._place[chunks, 0], self._place[chunks, 1] = index, np.arange(len(chunks))
+        self._more: dict[int, list[tuple[int, float]]] = {}
+        first = num_chunks
+        for level, below in ((themes, 0), (upper, num_chunks)):
+            for node, theme in enumerate(level, start=first):
+                members = (theme.members + below).tolist()
+                for member, weight in zip(members, theme.weights.tolist(), strict=True):
+                    self._more.setdefault(node, []).append((member, weight))
+                    self._more.setdefault(member, []).append((node, weight))
+            first += len(level)
+        self.num_nodes = first
+
+    def of(self, node: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the neighbours of a node and the weights of the edges."""
+        more = self._more.get(node, [])
+        others = np.array([other for other, _ in more], np.int64)
+        weights = np.array([weight for _, weight in more])
+        index, number = self._place[node].tolist() if node < self.num_chunks else (-1, -1)
+        if index < 0:
+            return others, weights
+        chunks, inside = self._inside[index]
+        near, similar = inside.of(number)
+        return np.concatenate([chunks[near], others]), np.concatenate([similar, weights])

@@ -62,6 +62,22 @@ def unit_vectors(vectors: np.ndarray, what: str) -> np.ndarray:
     return unit
 
 
+def mixed_vectors(own: np.ndarray, questions: np.ndarray, owners: np.ndarray) -> np.ndarray:
+    """Return v_tj, [q, d]: the unit mean of each question's vector and its chunk's.
+
+    Args:
+        own: [n, d] unit vectors of chunks.
+        questions: [q, d] unit vectors of questions.
+        owners: [q] chunk of each question; its own vector replaces a mean that is zero.
+    """
+    both = questions + own[owners]
+    norms = np.linalg.norm(both, axis=1)
+    opposite = norms < MIN_NORM
+    both[opposite], norms[opposite] = own[owners[opposite]], 1
+    mixed: np.ndarray = both / norms[:, None]
+    return mixed
+
+
 def own_and_asked(
     own: np.ndarray, questions: np.ndarray | None, owners: np.ndarray | None
 ) -> np.ndarray:
@@ -81,11 +97,7 @@ def own_and_asked(
         raise ValueError("questions: each needs an owner, and vectors as wide as the chunks'")
     if owners.min() < 0 or owners.max() >= len(own):
         raise ValueError(f"questions: an owner is not from 0 to {len(own) - 1}")
-    both = unit_vectors(questions, "question") + own[owners]
-    norms = np.linalg.norm(both, axis=1)
-    opposite = norms < MIN_NORM
-    both[opposite], norms[opposite] = own[owners[opposite]], 1
-    both /= norms[:, None]
+    both = mixed_vectors(own, unit_vectors(questions, "question"), owners)
     pick = (np.ones(len(owners), np.float32), (owners, np.arange(len(owners))))
     sums = scipy.sparse.csr_matrix(pick, shape=(len(own), len(owners))) @ both
     counts = np.bincount(owners, minlength=len(own)).astype(np.float32)

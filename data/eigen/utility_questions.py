@@ -22,14 +22,15 @@ from turngraph.data.eigen.question_wording import (
     ask_subject,
     ask_time,
 )
-from turngraph.data.eigen.reciprocal_ranks import fuse
 from turngraph.data.embedding import Embed
 from turngraph.data.linearise import sentence_spans
 from turngraph.data.normalise import fold, words
 from turngraph.data.retrieval.bm25 import EvidenceIndex
+from turngraph.data.retrieval.reciprocal_ranks import fuse
 from turngraph.data.table_structure import row_cells
 from turngraph.data.types import Evidence
 
+Kind = Literal["text", "table", "infobox"]
 Span = tuple[int, int]
 """Begin and end in a chunk's text, in characters."""
 Generate = Callable[[Sequence[str], Mapping[str, Any]], Sequence[tuple[str, bool]]]
@@ -106,7 +107,7 @@ class Chunk:
     text: str
     statements: tuple[Stated, ...] = ()
     entities: tuple[str, ...] = ()
-    kind: Literal["text", "table", "infobox"] = "text"
+    kind: Kind = "text"
 
 
 @dataclass(frozen=True, slots=True)
