@@ -12,6 +12,7 @@ import pytest
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.record import theme_rows
 from turngraph.data.memory_graph.upkeep import make_themes
+from turngraph.data.memory_graph.upkeep.integrity import broken_rules
 from turngraph.data.memory_graph.upkeep.transfer import export_jsonl, import_jsonl
 from turngraph.tests.data.memory_graph.hashing import Hashing
 from turngraph.tests.data.memory_graph.talks import (
@@ -280,3 +281,66 @@ def test_texts_without_theses_are_quoted_by_sentences(tmp_path: Path) -> None:
         assert graph.check() == []
         asked = graph.ask_themes("róże")
         assert "róże" in asked.facts[0].text + asked.facts[1].text
+
+
+BREAKS = {
+    "chunks in no episode": "UPDATE chunks SET episode = 2 WHERE id = 1",
+    "chunks outside of their episode's text": "UPDATE chunks SET stop = 9999 WHERE id = 1",
+    "questions of no chunk": "UPDATE questions SET chunk = 9999 WHERE id = 1",
+    "themes of an unknown level": "UPDATE themes SET level = 3 WHERE id = 1",
+    "themes without members": "DELETE FROM theme_members WHERE theme = 1",
+    "members of no theme": "INSERT INTO theme_members VALUES (9999, 1, 1.0)",
+    "themes whose members are no chunks of their source": "UPDATE themes SET source = 'x'"
+    " WHERE id = 1",
+    "themes of themes whose members are no themes": "UPDATE themes SET level = 2 WHERE id = 1",
+    "quotations of no theme": "UPDATE theme_quotes SET theme = 9999 WHERE theme = 1",
+    "quotations that no text says": "UPDATE theme_quotes SET start = start + 1 WHERE theme = 1",
+    "sources that are noted as having themes, and have no texts": "INSERT INTO themed"
+    " VALUES ('x', 1, 'rules')",
+}
+
+
+def test_check_finds_what_does_not_hold_between_rows(tmp_path: Path) -> None:
+    with with_talks(tmp_path / "my.db", "a", 12) as graph:
+        graph.make_themes()
+        db = graph.store.db
+        assert broken_rules(db) == []
+        for what, sql in BREAKS.items():
+            db.execute("BEGIN")
+            db.execute(sql)
+            assert what in {problem.what for problem in broken_rules(db)}
+            db.execute("ROLLBACK")
+        db.execute("UPDATE questions SET text = CAST(x'ff' AS TEXT) WHERE id = 1")
+        [problem, *_] = graph.check()
+        assert "damaged texts in episode #" in problem.what
+        [episode] = db.execute("SELECT episode FROM chunks WHERE id = 1").fetchone()
+        graph.forget(episode=episode)
+        assert graph.check() == []
+
+
+def test_vectors_of_questions_are_checked(tmp_path: Path) -> None:
+    with with_talks(tmp_path / "my.db", "abc") as graph:
+        graph.make_themes()
+        graph.make_themes(Script().lm())  # enough rows to be on disk
+        graph.ask_themes("Who?")
+    with opened(tmp_path / "my.db") as graph:
+        assert graph.check() == []
+        graph.store.db.execute("UPDATE questions SET text = text || ' x' WHERE id = 3")
+        [problem] = graph.check()
+        assert "vectors of my.db.derived/questions do not show" in problem.what
+
+
+def test_a_question_has_no_name_that_only_another_episode_spells_so(tmp_path: Path) -> None:
+    """Else the name would be left in it when that episode is forgotten."""
+    with with_talks(tmp_path / "my.db", "a", 9) as graph:
+        graph.remember("ZORGLUB met Anna. ZORGLUB likes roses.", source="b")
+        graph.remember("Zorglub likes tulips. Zorglub met Eve.", source="a")
+        [name] = graph.store.objects("zorglub")
+        assert graph.show(name).name == "ZORGLUB"
+        graph.make_themes()
+        asked = [text for text, _, _, chunk in questions(graph) if "Zorglub likes" in chunk]
+        assert any("Zorglub" in text for text in asked)
+        assert not any("ZORGLUB" in text for text in asked)
+        graph.forget(source="b")
+        files = [tmp_path / "my.db", *graph.store.derived.rglob("*")]
+        assert not any(b"ZORGLUB" in file.read_bytes() for file in files if file.is_file())
