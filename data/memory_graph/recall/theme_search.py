@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from turngraph.data.eigen.reciprocal_ranks import fuse
 from turngraph.data.eigen.search import SEARCH, SearchSettings, best_first
 from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.memory_types import EPISODIC
@@ -28,6 +27,7 @@ from turngraph.data.memory_graph.recall.theme_arrays import (
 )
 from turngraph.data.memory_graph.recall.vectors import QUESTIONS, Vectors
 from turngraph.data.memory_graph.record.theme_rows import ThemeRow, read_themes
+from turngraph.data.retrieval.reciprocal_ranks import fuse
 
 logger = logging.getLogger(__name__)
 
