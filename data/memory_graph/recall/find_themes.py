@@ -88,7 +88,7 @@ def _closest(
     numbers = np.searchsorted(index.chunks, silent)
     texts = [2 * index.episodes[numbers], index.episodes[numbers], index.begins[numbers]]
     rows = np.concatenate([rows, np.stack([silent, *texts, index.ends[numbers]], axis=1)])
-    rows = rows[view.holding(rows[:, 1])]
+    rows = rows[view.which_hold(rows[:, 1])]
     near = rounded(view.closeness(rows[:, 1]))
     rows, near = rows[near >= settings.min_similarity], near[near >= settings.min_similarity]
     found: dict[int, tuple[int, Fact]] = {}

@@ -90,7 +90,7 @@ class QuestionView:
         """Second at which facts must hold."""
         return self._moment.as_of
 
-    def holding(self, keys: np.ndarray) -> np.ndarray:
+    def which_hold(self, keys: np.ndarray) -> np.ndarray:
         """Return whether each fact holds at the moment and is not forbidden; bool [k]."""
         return self._adjacency.facts_allowed(np.asarray(keys, dtype=np.int64), self._moment)
 
