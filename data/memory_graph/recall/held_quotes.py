@@ -68,12 +68,14 @@ def held_quotes(
     found: list[Fact] = []
     left = max_words
     for quote in current:
-        fact = _as_quoted(facts[quote], quote)
-        size = len(fact.text.split())
+        size = len(_words(facts[quote], quote).split())
         if found and size > left:
             continue
         left -= size
+        fact = _as_quoted(facts[quote], quote)
         found.append(replace(fact, partly_until=ended.get(fact.key)))
+        if left <= 0:
+            break
     return tuple(found)
 
 
@@ -84,8 +86,11 @@ def _as_quoted(fact: Fact, quote: QuoteRow) -> Fact:
         for entry in fact.provenance
         if entry.episode == quote.episode
     )[:1]
-    text = fact.text[quote.start : quote.stop] if fact.type == "episodic" else fact.text
-    return replace(fact, text=text, provenance=place)
+    return replace(fact, text=_words(fact, quote), provenance=place)
+
+
+def _words(fact: Fact, quote: QuoteRow) -> str:
+    return fact.text[quote.start : quote.stop] if fact.type == "episodic" else fact.text
 
 
 def holds_at(fact: Fact, second: int) -> bool:

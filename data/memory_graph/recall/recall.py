@@ -32,7 +32,6 @@ from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.memory_graph.recall.word_index import WordIndex
 from turngraph.data.memory_graph.record.fact_texts import fact_texts
-from turngraph.data.memory_graph.record.theme_rows import changed_sources
 from turngraph.data.memory_graph.times import end, now, parse_time, start
 from turngraph.data.types import Entity, Evidence
 
@@ -253,7 +252,6 @@ class Recall:
         with self._view(question, as_of, RecallSettings()) as (view, clock):
             self._themes.refresh()
             clock.lap("themes")
-            behind = tuple(changed_sources(self.db)) if self._themes.themes else ()
             found = find_themes(self.store, self._themes, view, settings)
             clock.lap("search")
         if not self._themes.themes:
@@ -268,7 +266,7 @@ class Recall:
             milliseconds=clock.milliseconds,
             mode="themes",
             themes=found.themes,
-            behind=behind,
+            behind=self._themes.behind,
         )
 
     def _default_restart(self) -> Restart:

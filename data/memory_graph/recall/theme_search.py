@@ -26,7 +26,7 @@ from turngraph.data.memory_graph.recall.theme_arrays import (
     read_theme_arrays,
 )
 from turngraph.data.memory_graph.recall.vectors import QUESTIONS, Vectors
-from turngraph.data.memory_graph.record.theme_rows import ThemeRow, read_themes
+from turngraph.data.memory_graph.record.theme_rows import ThemeRow, changed_sources, read_themes
 from turngraph.data.retrieval.reciprocal_ranks import fuse
 
 logger = logging.getLogger(__name__)
@@ -73,6 +73,10 @@ class ThemeIndex:
         vectors: of the facts.
         embed: returns unit vectors of texts.
         writable: False keeps new vectors in memory.
+
+    Attributes:
+        themes: all themes.
+        behind: sources whose themes do not show the record; none without themes.
     """
 
     def __init__(
@@ -87,6 +91,7 @@ class ThemeIndex:
         self.vectors = Vectors(db, folder, embed, writable, kinds=(QUESTIONS,))
         self._state = State()
         self.themes: list[ThemeRow] = []
+        self.behind: tuple[str | None, ...] = ()
 
     def refresh(self) -> None:
         """Bring the index to the record's revision, inside the caller's read transaction."""
@@ -98,6 +103,7 @@ class ThemeIndex:
 
     def _load(self) -> None:
         self.themes = read_themes(self._db)
+        self.behind = tuple(changed_sources(self._db)) if self.themes else ()
         rows = self._db.execute("SELECT id, episode, start, stop FROM chunks ORDER BY id")
         table = np.array(rows.fetchall(), dtype=np.int64).reshape(-1, 4)
         self.chunks, self.episodes, self.begins, self.ends = table.T
@@ -107,6 +113,7 @@ class ThemeIndex:
         asked = np.array(self._db.execute(sql).fetchall(), dtype=np.int64).reshape(-1, 2)
         self._questions, self._owners = asked[:, 0], np.searchsorted(self.chunks, asked[:, 1])
         self._arrays = self._read_arrays() if self.themes else NONE
+        self._number_edges()
         number = {theme.id: i for i, theme in enumerate(self.themes)}
         self.members: list[np.ndarray] = []
         self._weights: list[np.ndarray] = []
@@ -137,6 +144,16 @@ class ThemeIndex:
         graphs = graphs_of(self._db, self._facts, self.vectors.questions, lost)
         rows = join_rows(arrays, graphs.values(), self.chunks)
         return ThemeArrays(*rows, arrays.themes, arrays.theme_vectors)
+
+    def _number_edges(self) -> None:
+        """Give the edges between chunks by the chunks' numbers."""
+        arrays = self._arrays
+        owners = np.repeat(arrays.chunks, np.diff(arrays.starts))
+        there = np.isin(owners, self.chunks) & np.isin(arrays.others, self.chunks)
+        rows = np.searchsorted(self.chunks, owners[there])  # rising, as the owners are
+        self._starts = np.searchsorted(rows, np.arange(len(self.chunks) + 1))
+        self._others = np.searchsorted(self.chunks, arrays.others[there])
+        self._similarities = arrays.weights[there].astype(float)
 
     def _means(self) -> np.ndarray:
         """Return the vector of every theme: the weighted mean of its chunks, or of its themes."""
@@ -185,18 +202,13 @@ class ThemeIndex:
         if node >= count:
             nodes, weights = self.members[node - count], self._weights[node - count]
         else:
-            nodes, weights = self._near(int(self.chunks[node]))
+            nodes, weights = self._near(node)
         return np.concatenate([nodes, up[0]]), np.concatenate([weights, up[1]])
 
-    def _near(self, chunk: int) -> tuple[np.ndarray, np.ndarray]:
-        arrays = self._arrays
-        row = int(np.searchsorted(arrays.chunks, chunk))
-        if row == len(arrays.chunks) or arrays.chunks[row] != chunk:
-            return np.zeros(0, np.int64), np.zeros(0)
-        part = slice(int(arrays.starts[row]), int(arrays.starts[row + 1]))
-        ids, weights = arrays.others[part], arrays.weights[part]
-        there = np.isin(ids, self.chunks)
-        return np.searchsorted(self.chunks, ids[there]), weights[there].astype(float)
+    def _near(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the chunks close to a chunk, all by number, and their similarities."""
+        part = slice(int(self._starts[number]), int(self._starts[number + 1]))
+        return self._others[part], self._similarities[part]
 
     def search(
         self, view: QuestionView, settings: SearchSettings

@@ -149,6 +149,7 @@ class _Run:
         on_disk = not (store.read_only or store.in_memory)
         self.vectors = Vectors(store.db, store.derived, embed, on_disk, kinds=(FACTS, QUESTIONS))
         self.counts: Counter[str] = Counter()
+        self._told = False
         self.made: dict[str | None, tuple[np.ndarray, Neighbours | None]] = {}
 
     def check_encoder(self) -> None:
@@ -217,7 +218,10 @@ class _Run:
         return _Source(revision, chunks, theme_rows.theses_of(self.db, source), questions)
 
     def _say_how_long(self) -> None:
-        """Log how long the vectors will take where they take long."""
+        """Log once how long the vectors will take where they take long."""
+        if self._told:
+            return
+        self._told = True
         count = self.vectors.num_missing()
         if count < MANY_TEXTS:
             return
