@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.data.eigen.planted import by_words, planted
 from turngraph.data.eigen.eigen_index import EigenIndex
 from turngraph.data.eigen.search import Hit, NodeGraph, SearchSettings, best_first, fuse
 from turngraph.data.eigen.similarity_graph import Neighbours, nearest_neighbours
 from turngraph.data.eigen.themes import Theme
 from turngraph.data.types import Entity, Evidence
+from turngraph.tests.data.eigen.planted import by_words, planted
 
 
 def algorithm_1(prompt: np.ndarray, nodes: list[np.ndarray], budget: int) -> list[int]:

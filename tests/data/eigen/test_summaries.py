@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.data.eigen.planted import by_words
 from turngraph.data.eigen.summaries import (
     Quotation,
     Sentence,
@@ -15,6 +14,7 @@ from turngraph.data.eigen.summaries import (
     summaries_by_lm,
 )
 from turngraph.data.eigen.themes import Theme
+from turngraph.tests.data.eigen.planted import by_words
 
 TEXTS = [
     "The ship left the harbour. It rained.",

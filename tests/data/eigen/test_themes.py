@@ -7,7 +7,6 @@ import logging
 import numpy as np
 import pytest
 
-from tests.data.eigen.planted import planted
 from turngraph.data.eigen.similarity_graph import (
     nearest_neighbours,
     own_and_asked,
@@ -22,6 +21,7 @@ from turngraph.data.eigen.themes import (
     source_themes,
     themes_of_themes,
 )
+from turngraph.tests.data.eigen.planted import planted
 
 
 def plain_weights(vectors: np.ndarray, questions: np.ndarray, owners: np.ndarray) -> np.ndarray:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.data.eigen.planted import by_words
 from turngraph.data.eigen.question_wording import ask_object, ask_subject, ask_time
 from turngraph.data.eigen.utility_questions import (
     Chunk,
@@ -20,6 +19,7 @@ from turngraph.data.eigen.utility_questions import (
     questions_by_lm,
     questions_by_rules,
 )
+from turngraph.tests.data.eigen.planted import by_words
 
 
 @pytest.mark.parametrize(

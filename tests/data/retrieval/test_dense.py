@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from tests.data.retrieval.test_bm25 import make_pool
 from turngraph.configs.schema import EvidenceConfig
 from turngraph.data.eigen.eigen_index import EigenIndex
 from turngraph.data.examples import ExampleBuilder
@@ -16,6 +15,7 @@ from turngraph.data.prompt import Prompt
 from turngraph.data.retrieval.bm25 import EvidenceIndex
 from turngraph.data.retrieval.dense import DenseIndex, FusedIndex
 from turngraph.data.types import Query
+from turngraph.tests.data.retrieval.test_bm25 import make_pool
 
 TEXTS = ["lima is in peru", "the river rhine", "peru has a river", "", "lima is in peru"]
 QUERIES: list[Query] = ["river in peru", "lima", [("lima", 1.0), ("the rhine", 0.3)]]
