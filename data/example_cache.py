@@ -46,8 +46,8 @@ DATA = Path(__file__).parent
 CODE = (
     "embedding entities example_cache examples graph/chain_graph graph/entity_spans"
     " graph/graph_edges graph/mentions graph/rewire json_fields jsonlines linearise normalise"
-    " prompt retrieval/bm25 retrieval/dense
-    retrieval/evidence_memory retrieval/reciprocal_ranks scoring/metrics sources/table_questions"
+    " prompt retrieval/bm25 retrieval/dense retrieval/evidence_memory retrieval/reciprocal_ranks"
+    " scoring/metrics sources/table_questions"
     " table_structure types"
 ).split()
 """Modules of ``data/`` that determine an example; a change in any of them changes the key."""
@@ -185,8 +185,8 @@ def cache_key(
 
 def _code(builder: ExampleBuilder) -> list[Path]:
     """Return the files that determine an example, with those of packages that only some use."""
-    used = {"memory_graph": bool(builder.memory_graph), "eigen": builder.config.retriever == "eigen"}
-    folders = [DATA / name for name, is_used in used.items() if is_used]
+    folders = [DATA / "memory_graph"] * bool(builder.memory_graph)
+    folders += [DATA / "eigen"] * (builder.config.retriever == "eigen")
     more = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
     return [Path(f"{name}.py") for name in CODE] + [path.relative_to(DATA) for path in more]
 

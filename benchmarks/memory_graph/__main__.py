@@ -1,6 +1,7 @@
-"""Starts the memory graph's benchmarks: ``retrieval``, ``speed``, ``start`` or ``extraction``.
+"""Starts the memory graph's benchmarks: ``retrieval``, ``themes``, ``speed`` and others.
 
 python -m turngraph.benchmarks.memory_graph retrieval --data FOLDER
+python -m turngraph.benchmarks.memory_graph themes --data FOLDER [--pages FILE]
 python -m turngraph.benchmarks.memory_graph speed [--nodes 100000 ...]
 python -m turngraph.benchmarks.memory_graph start [--rounds 5]
 python -m turngraph.benchmarks.memory_graph extraction --input FILE
@@ -22,6 +23,10 @@ def main() -> None:
         from turngraph.benchmarks.memory_graph import memory_retrieval
 
         memory_retrieval.main(argv)
+    elif command == "themes":
+        from turngraph.benchmarks.memory_graph import theme_retrieval
+
+        theme_retrieval.main(argv)
     elif command == "speed":
         from turngraph.benchmarks.memory_graph import memory_speed
 
@@ -37,7 +42,9 @@ def main() -> None:
     elif command in ("-h", "--help"):
         print(__doc__)
     else:
-        raise ValueError(f"{command!r} given, must be retrieval, speed, start or extraction")
+        raise ValueError(
+            f"{command!r} given, must be retrieval, themes, speed, start or extraction"
+        )
 
 
 if __name__ == "__main__":

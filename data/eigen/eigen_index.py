@@ -52,6 +52,8 @@ class EigenIndex:
     Attributes:
         themes: of level 1, by source, whose members are positions in the pool.
         upper: of level 2, whose members are positions in ``themes``.
+        questions: the utility questions.
+        owners: number of each question's chunk among the passages that are not blank.
 
     Raises:
         ValueError: the encoder returns a vector that is zero or not finite for a passage, which is
@@ -81,8 +83,8 @@ class EigenIndex:
         found: list[Theme] = []
         neighbours = []
         for part in by_source:
-            of_part = np.isin(self._owners, part)
-            owners = np.searchsorted(part, self._owners[of_part])
+            of_part = np.isin(self.owners, part)
+            owners = np.searchsorted(part, self.owners[of_part])
             one = source_themes(self._own[part], self._asked[of_part], owners, themes or DEFAULT)
             if one.neighbours is not None:
                 neighbours.append((part, one.neighbours))
@@ -111,10 +113,15 @@ class EigenIndex:
                 asked.append(question.text)
                 owners.append(int(part[question.chunk]))
         self.questions = asked
-        self._owners = np.array(owners, np.int64)
+        self.owners = np.array(owners, np.int64)
         width = self._own.shape[1]
         self._asked = unit_vectors(self.embed(asked), "question") if asked else np.zeros((0, width))
-        self._mixed = mixed_vectors(self._own, self._asked, self._owners)
+        self._mixed = mixed_vectors(self._own, self._asked, self.owners)
+
+    def change_owners(self, owners: np.ndarray) -> None:
+        """Give the questions to other chunks for the search: the control for what they add."""
+        self.owners = owners
+        self._mixed = mixed_vectors(self._own, self._asked, owners)
 
     def _chunk(self, number: int, text: str, read: Read | None) -> Chunk:
         passage = self.pool[int(self.chunks[number])]
@@ -154,7 +161,7 @@ class EigenIndex:
         vector = query_vector(self.embed, query)
         by_text = np.round(self._own @ vector, DECIMALS)
         by_questions = np.full(count, -1.0)
-        np.maximum.at(by_questions, self._owners, np.round(self._mixed @ vector, DECIMALS))
+        np.maximum.at(by_questions, self.owners, np.round(self._mixed @ vector, DECIMALS))
         by_words = np.sum([weight * self._words.scores(text) for text, weight in turns], axis=0)
         by_theme = np.zeros(0)
         if len(self._theme_vectors):

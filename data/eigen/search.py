@@ -121,7 +121,7 @@ def best_first(
             left -= sizes[node]
         others, weights = graph.of(node)
         inherited = np.round(settings.gamma * weights.astype(np.float64) * max(score, 0), DECIMALS)
-        found = np.maximum(own[others], inherited)
+        found = np.where(inherited > 0, np.maximum(own[others], inherited), own[others])
         for other, own_score, value in zip(
             others.tolist(), own[others].tolist(), found.tolist(), strict=True
         ):

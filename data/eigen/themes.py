@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 MIN_CHUNKS = 8
 """A source of fewer chunks has no themes."""
+MIN_NEIGHBOURS = 4
 MIN_THEMES, MAX_THEMES = 2, 64
 """Bounds of K without a spectral gap."""
 NEAR_ONE = 0.5
@@ -39,7 +40,8 @@ class ThemeSettings:
     """Settings of themes; the defaults are those of the product, the others for ablations.
 
     Args:
-        num_neighbours: neighbours of each chunk in the graph of nearest neighbours.
+        num_neighbours: neighbours of each chunk in the graph of nearest neighbours; of a source of
+            few chunks, an eighth of them but at least 4.
         max_exact: most chunks for that graph; a larger source is decomposed as a complete graph.
         num_themes: K; None: by the spectral gap, else sqrt(n / 8) from 2 to 64.
         min_gap: smallest spectral gap, c in the paper.
@@ -127,9 +129,9 @@ def source_themes(
     if count < MIN_CHUNKS:
         return SourceThemes((), None, np.zeros(0), 0.0, False)
     graph = settings.graph or ("neighbours" if count <= settings.max_exact else "complete")
-    neighbours = None
+    neighbours, num_near = None, min(settings.num_neighbours, max(count // 8, MIN_NEIGHBOURS))
     if count <= settings.max_exact:
-        neighbours = nearest_neighbours(own, asked, settings.num_neighbours)
+        neighbours = nearest_neighbours(own, asked, num_near)
     if np.abs(own - own[0]).max() < SAME and np.abs(asked - asked[0]).max() < SAME:
         everything = Theme(1.0, np.arange(count), np.ones(count), own[0])
         return SourceThemes((everything,), neighbours, np.ones(1), 0.0, False)
@@ -137,7 +139,7 @@ def source_themes(
     if graph == "complete":
         parts = [complete_part(own, asked, wanted or default_number(count))]
     else:
-        graph_used = neighbours or nearest_neighbours(own, asked, settings.num_neighbours)
+        graph_used = neighbours or nearest_neighbours(own, asked, num_near)
         parts = connected_parts(graph_used, wanted or MAX_THEMES + 1)
     residual = max(part.residual for part in parts)
     if residual > settings.max_residual:
