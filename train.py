@@ -253,7 +253,8 @@ def postfix(values: dict[str, float]) -> dict[str, str]:
     return {
         "loss": f"{values['loss']:.3f}",
         "tokens_s": f"{values['tokens_per_second']:.0f}",
-        "memory": f"{values['peak_memory_gib']:.1f}GiB",
+        "memory": f"{values['memory_gib']:.1f}GiB",
+        "peak": f"{values['peak_memory_gib']:.1f}GiB",
     }
 
 

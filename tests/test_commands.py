@@ -54,6 +54,32 @@ def test_a_wrong_input_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (2, "error: gone: no such folder\n")
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--evidence.topk=3"], r"unknown option --evidence\.topk.*evidence\.top_k"),
+        (["--evidence.top_k=three"], r"option --evidence\.top_k: 'three' given"),
+        (["--data.train=missing.jsonl"], r"^missing\.jsonl: no such file"),
+        (["--training.max_steps=0", "--data.tune=other.jsonl"], r"^other\.jsonl: no such file"),
+    ],
+)
+def test_a_wrong_config_is_an_error_before_torch_is_loaded(
+    options: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "turngraph.train", None)  # cannot be imported
+    with pytest.raises(ValueError, match=message):
+        run("train", ["--config", "demo", *options])
+
+
+def test_missing_evidence_is_an_error_before_torch_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "turngraph.inference.api", None)  # cannot be imported
+    options = ["--checkpoint", str(tmp_path), "--evidence", str(tmp_path), "missing.txt"]
+    with pytest.raises(ValueError, match=r"^missing\.txt: no such file or folder"):
+        run("chat", options)
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--version"])
     assert capsys.readouterr().out.startswith("turngraph 0.")

@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # what few commands need is imported where it is used
     from turngraph.data.memory_graph.recall.held_quotes import RecalledTheme
     from turngraph.data.memory_graph.recall.recall import Recall, RecallSettings, Recollection
     from turngraph.data.memory_graph.recall.theme_search import AskThemes
+    from turngraph.data.memory_graph.record.integrity import Problem
     from turngraph.data.memory_graph.record.wide_search import Mention
-    from turngraph.data.memory_graph.upkeep.integrity import Problem
     from turngraph.data.memory_graph.upkeep.make_themes import ThemesMade
     from turngraph.data.memory_graph.upkeep.stats import Stats
     from turngraph.data.memory_graph.upkeep.theme_questions import Lm

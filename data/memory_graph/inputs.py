@@ -1,4 +1,4 @@
-"""Reads episodes from plain text, JSON Lines of texts, and conversations.
+"""Reads episodes from plain text, documents, JSON Lines of texts, and conversations.
 
 The origin of an episode is its file and a hash of its fields, so that equal input is remembered
 once, and a file can be read again after a stop or when it has grown.
@@ -24,6 +24,8 @@ from turngraph.data.types import Conversation, target_answer
 logger = logging.getLogger(__name__)
 
 JSON_LINES = {".jsonl", ".json", ".ndjson"}
+DOCUMENTS = {".html", ".htm", ".csv", ".tsv", ".pdf", ".docx"}
+"""Endings of files whose bytes are no plain text; Markdown is read as plain text."""
 TEXT_FIELDS = {"text", "time", "source", "speaker", "origin", "properties"}
 
 
@@ -32,19 +34,23 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
 
     A ``.jsonl`` file holds conversations (docs/formats.md), whose finished turns become episodes,
     or one text a line with ``text`` and optionally ``time``, ``source``, ``speaker``, ``origin``
-    and ``properties``. Any other file is plain text, whose paragraphs become episodes.
+    and ``properties``. A page, table, PDF or Word file is read as for an evidence pool; its
+    sentences and rows become episodes. Any other file is plain text, whose paragraphs do.
 
     Args:
         path: path of the file; its name is the default source.
 
     Raises:
-        ValueError: the file is missing, or a line or field is invalid; the message names it.
+        ValueError: the file is missing or unreadable, or a line or field is invalid; the message
+            names it.
     """
     path = Path(path)
     if not path.is_file():
         raise ValueError(
             f"{path}: " + ("a folder, not a file" if path.is_dir() else "no such file")
         )
+    if path.suffix.lower() in DOCUMENTS:
+        return _with_origins(path, _passages(path))
     if path.suffix.lower() not in JSON_LINES:
         return _with_origins(path, _paragraphs(path))
     first = next(iter_lines(path), None)
@@ -70,6 +76,22 @@ def _paragraphs(path: Path) -> Iterator[Episode]:
                 lines = []
     if lines:
         yield Episode("".join(lines).strip(), source=path.name)
+
+
+def _passages(path: Path) -> Iterator[Episode]:
+    """Yield the passages of a document: sentences with their title beside them, and whole rows."""
+    from turngraph.data.sources.readers import read_document  # parsers, which few files need
+
+    read = read_document(path)
+    if read.encoding is not None:
+        logger.info("%s: read as %s", path, read.encoding)
+    for passage in read.passages:
+        title = passage.entities[0].label if passage.entities else ""
+        if passage.source == "text" and passage.text.startswith(f"{title}, "):
+            text = passage.text.removeprefix(f"{title}, ")
+            yield Episode(text, source=path.name, properties={"title": title})
+        else:
+            yield Episode(passage.text, source=path.name)
 
 
 def _texts(path: Path) -> Iterator[Episode]:

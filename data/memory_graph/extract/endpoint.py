@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal, NamedTuple
 
-from tqdm import tqdm
-
 from turngraph.configs.extras import extra
+from turngraph.configs.progress import track
 from turngraph.data.memory_graph.extract.budget import (
     Budget,
     BudgetSpent,
@@ -196,7 +195,7 @@ class ChatClient:
         with ThreadPoolExecutor(workers) as pool:
             futures = [pool.submit(self._answer, prompt, stop) for prompt in prompts]
             try:
-                shown = tqdm(futures, desc="requests", disable=not self.progress)
+                shown = track(futures, "requests", "requests", shown=self.progress, delay=2)
                 return [future.result() for future in shown]
             finally:
                 stop.set()

@@ -23,6 +23,7 @@ from turngraph.data.memory_graph.recall.csr import (
     NODE_COLUMNS,
     TYPE,
     Columns,
+    fit_together,
     grow,
     make_csr,
     read_columns,
@@ -84,8 +85,12 @@ class Adjacency:
         if found is not None and found[1].keys() >= NAMES:
             manifest, arrays = found
             nodes = {name: arrays[f"node_{name}"] for name in NODE_COLUMNS}
-            self._use(nodes, {name: arrays[f"edge_{name}"] for name in EDGE_COLUMNS}, arrays)
-            self._state = State.of(manifest)
+            edges = {name: arrays[f"edge_{name}"] for name in EDGE_COLUMNS}
+            if fit_together(nodes, edges, arrays):
+                self._use(nodes, edges, arrays)
+                self._state = State.of(manifest)
+            else:
+                logger.warning("%s: its arrays are corrupt and will be rebuilt", folder)
 
     def _use(self, nodes: Columns, edges: Columns, csr: Columns) -> None:
         self.nodes, self.edges = nodes, edges

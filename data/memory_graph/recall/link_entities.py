@@ -45,7 +45,8 @@ def link_entities(
     """Link each name to the object that it means; leave out names without a close object.
 
     If the name is an alias of objects, it is linked to these, at most ``top_k`` of them (two people
-    may be named Anna). Otherwise it is linked to the best candidate.
+    may be named Anna), or 50 of what has no name ("bridge"): every text may tell of another one.
+    Otherwise it is linked to the best candidate.
 
     Args:
         db: the record, in a read transaction.
@@ -57,7 +58,9 @@ def link_entities(
     """
     found: dict[QuestionEntity, None] = {}
     for name, vector in zip(names, vectors, strict=True):
-        exact = exact_objects(db, name)[:top_k]
+        exact = exact_objects(db, name)
+        if len(exact) > top_k:
+            exact = exact[: NUM_RANKED if _is_described(db, exact[0]) else top_k]
         if not exact:
             near = candidates(db, name, vector, matrix, top_k)
             exact = [c.node for c in near if c.similarity >= min_similarity][:1]
@@ -69,6 +72,12 @@ def exact_objects(db: sqlite3.Connection, name: str) -> list[int]:
     """Return the objects that have a name among their aliases, the oldest first."""
     sql = "SELECT DISTINCT node FROM aliases WHERE alias = ? ORDER BY node"
     return [node for (node,) in db.execute(sql, (alias(name),))]
+
+
+def _is_described(db: sqlite3.Connection, node: int) -> bool:
+    """Return whether an object has no name, but a description in lower case."""
+    [(text,)] = db.execute("SELECT text FROM nodes WHERE id = ?", (node,))
+    return bool(text.islower())
 
 
 def candidates(

@@ -174,6 +174,8 @@ class Recall:
     ) -> Recollection:
         """Return the facts that may answer a question, best first.
 
+        Theses of which a part has ended come last if ``as_of`` is None; else closeness alone orders.
+
         Args:
             question: text of the question.
             as_of: a time; facts that held at its end are returned. None: facts that hold now.
@@ -191,7 +193,7 @@ class Recall:
                 settings = replace(settings, min_similarity=least)
                 keys = traverse(view, replace(settings.traversal, mixture="flat")).facts
             clock.lap("traverse")
-            facts = self._filter(view, keys, settings)
+            facts = self._filter(view, keys, settings, is_now=as_of is None)
             clock.lap("filter")
         revision = self.adjacency.revision
         return Recollection(question, view.entities, facts, revision, clock.milliseconds, flat)
@@ -313,7 +315,7 @@ class Recall:
             yield view, clock
 
     def _filter(
-        self, view: QuestionView, keys: np.ndarray, settings: RecallSettings
+        self, view: QuestionView, keys: np.ndarray, settings: RecallSettings, is_now: bool
     ) -> tuple[Fact, ...]:
         keys = keys[~np.isin(keys, [*view.outdated(keys), *self._history(keys)])]
         similarity = view.closeness(keys)
@@ -326,7 +328,8 @@ class Recall:
             self.word_index, view.question, texts, similarities, settings.num_facts
         )
         ended = view.ended_parts(key for key, _ in best)
-        best.sort(key=lambda found: found[0] in ended)  # facts that hold completely first
+        if is_now:  # what holds completely first; who asks about the past wants the closest
+            best.sort(key=lambda found: found[0] in ended)
         facts = self.store.facts([key for key, _ in best])
         return tuple(
             replace(fact, score=score, partly_until=ended.get(fact.key))
@@ -340,9 +343,10 @@ class Recall:
 
     def close(self) -> None:
         """Write the vectors that are only in memory."""
-        self.vectors.save()
-        if "_themes" in self.__dict__:
-            self._themes.vectors.save()
+        with self.store.clear_errors():
+            self.vectors.save()
+            if "_themes" in self.__dict__:
+                self._themes.vectors.save()
 
 
 def second_of(as_of: str | None) -> int:
