@@ -11,8 +11,8 @@ import pytest
 
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.record import theme_rows
-from turngraph.data.memory_graph.upkeep import make_themes
 from turngraph.data.memory_graph.record.integrity import broken_rules
+from turngraph.data.memory_graph.upkeep import make_themes
 from turngraph.data.memory_graph.upkeep.transfer import export_jsonl, import_jsonl
 from turngraph.tests.data.memory_graph.hashing import Hashing
 from turngraph.tests.data.memory_graph.talks import (
