@@ -260,7 +260,6 @@ def ask(
 ) -> None:
     """Answer the question of the command line, or those of standard input."""
     from turngraph.data.memory_graph.recall.recall import RecallSettings
-    from turngraph.data.memory_graph.recall.theme_search import AskThemes
     from turngraph.data.memory_graph.recall.traverse_settings import Traversal
 
     if themes and (forbidden or mixture != MIXTURE):
@@ -280,7 +279,7 @@ def ask(
         # vectors of words are fast to make and must not replace the encoder's on disk
         read_only=no_embed,
         as_json=as_json,
-        themes=AskThemes(min_similarity=min_similarity) if themes else None,
+        themes=theme_commands.settings(min_similarity) if themes else None,
     )
 
 
