@@ -258,8 +258,8 @@ class Recall:
             clock.lap("search")
         if not self._themes.themes:
             flat = RecallSettings(Traversal("flat"))
-            found = self.ask(question, as_of, flat)
-            return replace(found, by_similarity=True, mode="themes")
+            facts = self.ask(question, as_of, flat)
+            return replace(facts, by_similarity=True, mode="themes")
         return Recollection(
             question=question,
             entities=view.entities,
