@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from turngraph.data.cli import CommandParser, run_cli
-from turngraph.data.memory_graph.times import parse_time
-from turngraph.inference import memory_commands
+from turngraph.inference import memory_commands, theme_commands
+from turngraph.inference.memory_options import extractor_option, positive, row_id, time_option
 from turngraph.inference.model_options import (
     LANGUAGE_MODEL,
     SERVER_OPTIONS,
@@ -35,8 +35,8 @@ if TYPE_CHECKING:  # loaded where they are used, so that --help answers at once
 CREATING = ("remember", "import")
 """Commands that create a graph where there is none."""
 PLANNERS = ("rules", "lm", "endpoint")
-EXTRACTORS = ("rules", "lm", "endpoint", "given")
 EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
+MIXTURE = "BeamSearch + WaterCircles"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -46,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add_remember(commands)
     add_ask(commands)
+    add_themes(commands)
     add_inspection(commands)
     add_edits(commands)
     add_files(commands)
@@ -64,9 +65,9 @@ def check_paths(command: str, options: dict[str, Any]) -> None:
     graph = Path(options["db"])
     if command not in CREATING and not graph.exists():
         raise ValueError(f"{graph}: no such memory graph")
-    for name in ("output", "jsonl", "graphml", "html", "damaged"):
+    for name in ("output", "jsonl", "graphml", "html", "themes", "damaged"):
         path = options.get(name)
-        if path is not None and os.path.realpath(path) == os.path.realpath(graph):
+        if isinstance(path, str) and os.path.realpath(path) == os.path.realpath(graph):
             raise ValueError(f"--{name}: {path} is the memory graph itself")
 
 
@@ -78,43 +79,6 @@ def add_command(
     added.add_argument("--db", required=True, metavar="my.db", help="the memory graph")
     added.set_defaults(run=run)
     return added
-
-
-# Types of options
-
-
-def positive(text: str) -> int:
-    """Parse a whole number from 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} given, must be a whole number from 1")
-    return int(text)
-
-
-def row_id(text: str) -> int:
-    """Parse the id of an episode or the key of a fact, also in its printed form: "#8"."""
-    found = int(text.removeprefix("#"))
-    if not 0 <= found < 2**63:
-        raise argparse.ArgumentTypeError(f"{text!r} given, nothing has such a number")
-    return found
-
-
-def time_option(text: str) -> str:
-    """Parse a time."""
-    try:
-        return parse_time(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} given: {error}") from None
-
-
-def extractor_option(text: str) -> str:
-    """Check the name of an extractor; of spaCy's pipelines only that one is named."""
-    is_spacy = text.startswith("spacy:") and text != "spacy:"
-    if text not in EXTRACTORS and not is_spacy:
-        known = ", ".join(EXTRACTORS)
-        raise argparse.ArgumentTypeError(
-            f"{text!r} given, must be one of {known} or spacy:PIPELINE"
-        )
-    return text
 
 
 # Remembering
@@ -248,7 +212,7 @@ def add_ask(commands: Subparsers) -> None:
     added.add_argument("--num_facts", type=positive, default=10, help="maximum number of facts")
     added.add_argument(
         "--mixture",
-        default="BeamSearch + WaterCircles",
+        default=MIXTURE,
         help="one or more of BeamSearch, A*, WaterCircles, flat and ppr, joined by +",
     )
     added.add_argument(
@@ -275,6 +239,10 @@ def add_ask(commands: Subparsers) -> None:
     added.add_argument(
         "--json", dest="as_json", action="store_true", help="print one JSON object a question"
     )
+    added.add_argument(
+        "--themes", action="store_true",
+        help="ask by themes, for broad questions; `themes` makes them first",
+    )  # fmt: skip
     added.add_argument("--reader", help="with --plan: a checkpoint that answers the steps")
     add_model_options(added)
 
@@ -295,6 +263,7 @@ def ask(
     embedder: str,
     no_embed: bool,
     as_json: bool,
+    themes: bool,
     **model: str | float | None,
 ) -> None:
     """Answer the question of the command line, or those of standard input.
@@ -308,6 +277,10 @@ def ask(
     if plan is None and limits:
         raise ValueError("--steps, --clues and --over need --plan")
     check_model_options(plan, model)
+    if themes and (forbidden or mixture != MIXTURE):
+        raise ValueError("--themes: walks no triplets, so --mixture and --forbidden are not for it")
+    if themes and plan is not None:
+        raise ValueError("--themes and --plan: give one of the two")
     from turngraph.data.memory_graph.recall.recall import RecallSettings
     from turngraph.data.memory_graph.recall.traverse_settings import Traversal
 
@@ -322,7 +295,8 @@ def ask(
     # vectors of words are fast to make and must not replace the encoder's on disk
     shared: Any = {"embed": embed, "as_of": as_of, "read_only": no_embed, "as_json": as_json}
     if plan is None:
-        memory_commands.ask(db, asked, settings=settings, **shared)
+        chosen_themes = theme_commands.settings(min_similarity) if themes else None
+        memory_commands.ask(db, asked, settings=settings, themes=chosen_themes, **shared)
         return
     from turngraph.data.memory_graph.plan.steps import PlanSettings
 
@@ -333,6 +307,31 @@ def ask(
 
         shared |= chosen_models(plan, planned, model)
     memory_commands.ask_planned(db, asked, settings=planned, **shared)
+
+
+def add_themes(commands: Subparsers) -> None:
+    """Add ``themes``."""
+    added = add_command(commands, "themes", "group what was remembered into themes", make_themes)
+    theme_commands.add_options(added, EMBEDDER, LANGUAGE_MODEL)
+
+
+def make_themes(
+    *, embedder: str, no_embed: bool, device: str, model: str | None, **options: Any
+) -> None:
+    """Make the themes, with a local LM if one is asked for; imports torch then."""
+
+    def language_model(name: str) -> theme_commands.Generate:
+        from turngraph.model.constrained import ConstrainedLM
+
+        return ConstrainedLM(name, device=device).generate
+
+    theme_commands.themes(
+        embed=make_embed(None if no_embed else embedder),
+        language_model=language_model,
+        model=model,
+        default_model=LANGUAGE_MODEL,
+        **options,
+    )
 
 
 def make_embed(embedder: str | None) -> Embed:
@@ -436,8 +435,9 @@ def add_files(commands: Subparsers) -> None:
     kinds.add_argument("--jsonl", metavar="FILE", help="for import")
     kinds.add_argument("--graphml", metavar="FILE", help="for networkx, Gephi and others")
     kinds.add_argument("--html", metavar="FILE", help="one page to look at and search")
+    kinds.add_argument("--themes", metavar="FILE", help="one page of the themes to walk through")
     kinds.add_argument("--damaged", metavar="FILE", help="readable episodes of a damaged graph")
-    added.add_argument("--max_nodes", type=positive, default=5000, help="limit for the HTML page")
+    added.add_argument("--max_nodes", type=positive, default=5000, help="limit for HTML pages")
 
 
 if __name__ == "__main__":

@@ -68,6 +68,10 @@ class DataConfig:
 class EvidenceConfig:
     """Retrieval, evidence memory, and the graph of one turn."""
 
+    retriever: Literal["bm25", "dense", "rrf", "eigen"] = "bm25"
+    """What finds E_t in the pool. bm25: BM25+; dense: cosines of embedder; rrf: reciprocal-rank
+    fusion of both; eigen: best-first search along similar passages and their themes. Change it
+    where questions and passages share few words."""
     ranker: Literal["bm25s", "rank_bm25"] = "bm25s"
     """Library that ranks by BM25+. Change it to check results against the reference implementation:
     both rank alike, bm25s is faster."""
@@ -88,7 +92,8 @@ class EvidenceConfig:
     memory_seed: int = 0
     """Random seed for memory: random. Change it to repeat the control with other draws."""
     embedder: str = "sentence-transformers/all-MiniLM-L6-v2"
-    """Sentence encoder that reranks M_t. Change it for another language or domain."""
+    """Sentence encoder of retrievers other than bm25, and that reranks M_t. Change it for another
+    language or domain."""
     max_nodes: int | None = None
     """Most tokens of evidence; the lowest-ranked passages beyond it are dropped. Null: no limit."""
     chain: Literal["forward", "backward", "both"] = "forward"

@@ -46,7 +46,8 @@ DATA = Path(__file__).parent
 CODE = (
     "embedding entities example_cache examples graph/chain_graph graph/entity_spans"
     " graph/graph_edges graph/mentions graph/rewire json_fields jsonlines linearise normalise"
-    " prompt retrieval/bm25 retrieval/evidence_memory scoring/metrics sources/table_questions"
+    " prompt retrieval/bm25 retrieval/dense retrieval/evidence_memory retrieval/reciprocal_ranks"
+    " scoring/metrics sources/table_questions"
     " table_structure types"
 ).split()
 """Modules of ``data/`` that determine an example; a change in any of them changes the key."""
@@ -183,13 +184,16 @@ def cache_key(
 
 
 def _code(builder: ExampleBuilder) -> list[Path]:
-    """Return the files that determine an example, with the memory graph's if it is used."""
-    graph = sorted((DATA / "memory_graph").rglob("*.py")) if builder.memory_graph else []
-    return [Path(f"{name}.py") for name in CODE] + [path.relative_to(DATA) for path in graph]
+    """Return the files that determine an example, with those of packages that only some use."""
+    folders = [DATA / "memory_graph"] * bool(builder.memory_graph)
+    folders += [DATA / "eigen"] * (builder.config.retriever == "eigen")
+    more = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+    return [Path(f"{name}.py") for name in CODE] + [path.relative_to(DATA) for path in more]
 
 
 def _packages(builder: ExampleBuilder) -> tuple[str, ...]:
-    return PACKAGES + (("numkong", "usearch") if builder.memory_graph else ())
+    more = ("numkong", "usearch") if builder.memory_graph else ()
+    return PACKAGES + more + (("scipy",) if builder.config.retriever == "eigen" else ())
 
 
 def _file_hash(path: Path) -> str:

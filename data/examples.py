@@ -29,6 +29,7 @@ from turngraph.data.graph.rewire import shuffle_entity_edges
 from turngraph.data.jsonlines import join_pools
 from turngraph.data.prompt import Prompt
 from turngraph.data.retrieval.bm25 import EvidenceIndex, cut_query
+from turngraph.data.retrieval.dense import DenseIndex, FusedIndex, Index
 from turngraph.data.retrieval.evidence_memory import EvidenceMemory
 from turngraph.data.scoring.metrics import answer_in_evidence
 from turngraph.data.types import (
@@ -123,7 +124,8 @@ class ExampleBuilder:
     Args:
         prompt: prompt assembly for the model's tokenizer.
         config: retrieval, memory and graph settings.
-        embed: the sentence encoder, for ``memory: rerank`` and for memory graphs.
+        embed: the sentence encoder, for ``memory: rerank``, for retrievers other than BM25 and for
+            memory graphs.
         cut: edges to remove from every graph, or ``shuffle`` to rewire them, as a control.
         memory_graph: settings of the conversations' memory graphs; None: no memory graphs.
         mentions: whether to record which nodes mention which entity; needs question nodes.
@@ -139,14 +141,15 @@ class ExampleBuilder:
     memory_graph: MemoryGraphConfig | None = None
     mentions: bool = False
     counts: Counter[str] = field(default_factory=Counter)
-    _indexes: dict[int, tuple[Any, EvidenceIndex]] = field(default_factory=dict)
+    _indexes: dict[int, tuple[Any, Index]] = field(default_factory=dict)
     _tokens: dict[str, tuple[str, TokenisedPassage]] = field(default_factory=dict)
 
     @property
     def needs_embed(self) -> bool:
         """Whether building examples needs a sentence encoder."""
         graph = self.memory_graph
-        return self.config.memory == "rerank" or (graph is not None and graph.vectors == "encoder")
+        is_used = self.config.memory == "rerank" or self.config.retriever != "bm25"
+        return is_used or (graph is not None and graph.vectors == "encoder")
 
     def memory(self, conversation: Conversation) -> EvidenceMemory:
         """Make an empty evidence memory for a conversation, with a memory graph if it has one."""
@@ -190,7 +193,7 @@ class ExampleBuilder:
         interaction: Interaction,
         pool: tuple[Evidence, ...] | None = None,
     ) -> tuple[Query, list[Retrieved]]:
-        """Return Q_t, as one text or as turns with weights, and the best passages by BM25."""
+        """Return Q_t, as one text or as turns with weights, and the best passages."""
         current = conversation.turns[turn]
         if pool is None:
             pool = join_pools(conversation.evidence, current.evidence)
@@ -308,15 +311,28 @@ class ExampleBuilder:
         self.counts["tokens truncated"] += sum(passage.num_cut for passage in tokens)
         return graph
 
-    def _index(self, pool: tuple[Evidence, ...]) -> EvidenceIndex:
+    def _index(self, pool: tuple[Evidence, ...]) -> Index:
         """Return the pool's index, which is built once for each pool object."""
         known = self._indexes.get(id(pool))
         if known is None or known[0] is not pool:
             if len(self._indexes) >= 256:  # mostly pools of finished conversations
                 self._indexes.clear()
-            known = pool, EvidenceIndex(pool, self.config.ranker)
+            known = pool, self._new_index(pool)
             self._indexes[id(pool)] = known
         return known[1]
+
+    def _new_index(self, pool: tuple[Evidence, ...]) -> Index:
+        retriever, ranker = self.config.retriever, self.config.ranker
+        if retriever == "bm25":
+            return EvidenceIndex(pool, ranker)
+        assert self.embed is not None, f"evidence.retriever {retriever} needs a sentence encoder"
+        if retriever == "dense":
+            return DenseIndex(pool, self.embed)
+        if retriever == "rrf":
+            return FusedIndex(pool, self.embed, ranker)
+        from turngraph.data.eigen.eigen_index import EigenIndex  # few need it
+
+        return EigenIndex(pool, self.embed)
 
     def tokenise(
         self, passages: Sequence[Evidence]

@@ -23,6 +23,7 @@ from turngraph.inference.memory_printing import (
     print_json,
     print_line,
     print_planned,
+    print_recollection,
     print_rows,
     print_step,
     print_turns,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from turngraph.data.memory_graph.memory_types import Episode, Extractor
     from turngraph.data.memory_graph.plan.steps import Digester, Planner, PlanSettings
     from turngraph.data.memory_graph.recall.recall import RecallSettings
+    from turngraph.data.memory_graph.recall.theme_search import AskThemes
     from turngraph.data.memory_graph.record.wide_search import Mention
     from turngraph.data.memory_graph.upkeep.forget import Forgotten
 
@@ -92,6 +94,7 @@ def ask(
     as_of: str | None = None,
     read_only: bool = False,
     as_json: bool = False,
+    themes: AskThemes | None = None,
 ) -> None:
     """Print facts with scores and provenance for every question, or "no answer".
 
@@ -103,18 +106,18 @@ def ask(
         as_of: ISO time; None: now.
         read_only: do not keep new vectors on disk.
         as_json: print one JSON object a question.
+        themes: ask by themes, with these settings; None: ask for facts.
     """
     with MemoryGraph.open(db, embed, TurnExtractor(), read_only=read_only) as graph:
         for question in questions:
-            found = graph.ask(question, as_of, settings)
+            if themes is not None:
+                found = graph.ask_themes(question, as_of, themes)
+            else:
+                found = graph.ask(question, as_of, settings)
             if as_json:
                 print_json(recollection_json(found, as_of))
-            elif found.no_answer:
-                print("no answer")
             else:
-                if found.by_similarity:
-                    logger.info("the question names nothing known: facts by similarity alone")
-                print_facts(found.facts, score=True)
+                print_recollection(found)
 
 
 def read_questions() -> Iterator[str]:
@@ -332,10 +335,11 @@ def export(
     jsonl: str | None,
     graphml: str | None,
     html: str | None,
+    themes: str | None,
     damaged: str | None,
     max_nodes: int,
 ) -> None:
-    """Write the graph in the one form whose path is given; ``max_nodes`` limits the HTML page."""
+    """Write the graph in the one form whose path is given; ``max_nodes`` limits the HTML pages."""
     if damaged is not None:
         from turngraph.data.memory_graph.upkeep.salvage import salvage
 
@@ -348,6 +352,11 @@ def export(
 
             shown, total = export_html(graph.store, html, max_nodes)
             print_line(f"{shown} of {total} nodes written to {html}", html)
+        elif themes is not None:
+            from turngraph.data.memory_graph.upkeep.themes_page import export_themes_html
+
+            shown, total = export_themes_html(graph.store, themes, max_nodes)
+            print_line(f"{shown} of {total} themes and passages written to {themes}", themes)
         elif jsonl is not None:
             from turngraph.data.memory_graph.upkeep.transfer import export_jsonl
 

@@ -15,6 +15,7 @@ from turngraph.data.outputs import is_standard_output
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.plan.steps import Planned, StepTrace
+    from turngraph.data.memory_graph.recall.held_quotes import RecalledTheme
     from turngraph.data.memory_graph.recall.recall import Recollection
     from turngraph.data.memory_graph.recall.view import QuestionEntity
     from turngraph.data.memory_graph.record.ingest import Remembered
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
+MAX_SOURCES = 5
+"""Maximum sources that a line names."""
 KINDS = {"simple": "triplet", "thesis": "thesis", "episodic": "episode"}
 
 
@@ -148,6 +151,8 @@ def recollection_json(found: Recollection, as_of: str | None) -> Json:
         "by_similarity": found.by_similarity,
         "entities": _entities(found.entities),
         "facts": [fact_json(fact) for fact in found.facts],
+        "themes": [theme_json(theme) for theme in found.themes],
+        "behind": list(found.behind),
         "revision": found.revision,
         "milliseconds": {name: round(ms, 2) for name, ms in found.milliseconds.items()},
     }
@@ -232,6 +237,63 @@ def print_planned(found: Planned, num_facts: int) -> None:
     if found.answer is not None and found.answer not in last:  # else the last step shows it
         print_line(f"answer: {found.answer}")
     print_facts(found.facts[:num_facts], score=True)
+def print_themes(shown: Sequence[RecalledTheme]) -> None:
+    """Print themes, one a line: number, level, eigenvalue, chunks, sources, first quotation."""
+    headers = ("theme", "level", "eigenvalue", "chunks", "sources", "first quotation")
+    print_rows(headers, [_theme_row(theme) for theme in shown])
+
+
+def _theme_row(theme: RecalledTheme) -> list[object]:
+    first = theme.quotes[0].text if theme.quotes else "nothing of it holds now"
+    sources = len(theme.sources)
+    eigenvalue = round(theme.eigenvalue, 3)
+    return [theme.id, theme.level, eigenvalue, theme.num_chunks, sources, first]
+
+
+def behind_line(sources: Sequence[str | None]) -> str:
+    """Name the sources whose themes do not show what was remembered last."""
+    named = ", ".join("(no source)" if s is None else s for s in sources[:MAX_SOURCES])
+    more = f" and {len(sources) - MAX_SOURCES} more" if len(sources) > MAX_SOURCES else ""
+    return f"themes are older than what {named}{more} say; `turngraph memory themes` makes them"
+
+
+def print_recollection(found: Recollection) -> None:
+    """Print what was recalled: facts, theme by theme if there are themes, or "no answer"."""
+    if found.behind:
+        logger.info("%s", behind_line(found.behind))
+    if found.no_answer:
+        print("no answer")
+        return
+    if found.by_similarity:
+        reason = "the question names nothing known" if found.mode == "facts" else "no themes"
+        logger.info("%s: facts by similarity alone", reason)
+    if not found.themes:
+        print_facts(found.facts, score=True)
+    by_key = {fact.key: fact for fact in found.facts}
+    for theme in found.themes:
+        print_line(
+            f"theme {theme.id}, level {theme.level}, {theme.score:.3f}: "
+            f"{plural(theme.num_chunks, 'chunk')} of {plural(len(theme.sources), 'source')}"
+        )
+        if theme.summary is not None:
+            print_line(f"{theme.summary} (by {theme.maker})")
+        print_facts([by_key[key] for key in theme.facts], score=True)
+
+
+def theme_json(theme: RecalledTheme) -> Json:
+    """Return a theme as a JSON object."""
+    return {
+        "theme": theme.id,
+        "level": theme.level,
+        "eigenvalue": round(theme.eigenvalue, 6),
+        "score": round(theme.score, 6),
+        "chunks": theme.num_chunks,
+        "sources": list(theme.sources),
+        "summary": theme.summary,
+        "maker": theme.maker,
+        "quotes": [fact_json(fact) for fact in theme.quotes],
+        "facts": list(theme.facts),
+    }
 
 
 def remembered_line(done: Remembered) -> str:

@@ -42,11 +42,13 @@ DATA_LAYERS: tuple[set[str], ...] = (
     {"jsonlines", "linearise", "table_structure", "scoring.metrics", "bert_encoder"},
     {"entities"},
     {"sources", "retrieval", "graph"},
+    {"eigen"},
     {"prompt", "memory_graph"},
     {"examples"},
     {"batches", "scoring", "example_cache"},
 )
-"""The same inside ``data/``. The metrics are below what scores whole files with them."""
+"""The same inside ``data/``. The metrics are below what scores whole files with them; themes rank
+pools with the help of BM25, and memory graphs keep themes."""
 READ_THE_MEMORY_GRAPH = {"data.examples"}
 """What of ``data/`` outside the memory graph imports it: examples, for conversations' graphs."""
 
@@ -67,6 +69,7 @@ LIBRARIES = {
     "transformers yaml",
     "data": "numpy rank_bm25 safetensors",
     "data.bert_encoder": "numpy safetensors scipy tokenizers",
+    "data.eigen": "numpy scipy",
     "data.examples": "numpy torch torch_geometric",
     "data.batches": "numpy torch",
     "data.graph": "ahocorasick numpy",

@@ -1,7 +1,8 @@
-"""Starts a benchmark of the memory graph: ``retrieval``, ``plan``, ``speed`` and others.
+"""Starts a benchmark of the memory graph: ``retrieval``, ``plan``, ``themes`` and others.
 
 python -m turngraph.benchmarks.memory_graph retrieval --data FOLDER
 python -m turngraph.benchmarks.memory_graph plan --data FOLDER
+python -m turngraph.benchmarks.memory_graph themes --data FOLDER [--pages FILE]
 python -m turngraph.benchmarks.memory_graph speed [--nodes 100000 ...]
 python -m turngraph.benchmarks.memory_graph start [--rounds 5]
 python -m turngraph.benchmarks.memory_graph extraction --input FILE
@@ -27,6 +28,10 @@ def main() -> None:
         from turngraph.benchmarks.memory_graph import memory_plan
 
         memory_plan.main(argv)
+    elif command == "themes":
+        from turngraph.benchmarks.memory_graph import theme_retrieval
+
+        theme_retrieval.main(argv)
     elif command == "speed":
         from turngraph.benchmarks.memory_graph import memory_speed
 
@@ -42,7 +47,8 @@ def main() -> None:
     elif command in ("-h", "--help"):
         print(__doc__)
     else:
-        raise ValueError(f"{command!r} given, must be retrieval, plan, speed, start or extraction")
+        known = "retrieval, plan, themes, speed, start or extraction"
+        raise ValueError(f"{command!r} given, must be {known}")
 
 
 if __name__ == "__main__":

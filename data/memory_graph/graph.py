@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -23,10 +23,14 @@ if TYPE_CHECKING:  # what few commands need is imported where it is used
     from turngraph.data.memory_graph.plan.recall_cache import RecallCache
     from turngraph.data.memory_graph.plan.run_plan import OnStep
     from turngraph.data.memory_graph.plan.steps import Digester, Planned, Planner, PlanSettings
+    from turngraph.data.memory_graph.recall.held_quotes import RecalledTheme
     from turngraph.data.memory_graph.recall.recall import Recall, RecallSettings, Recollection
+    from turngraph.data.memory_graph.recall.theme_search import AskThemes
     from turngraph.data.memory_graph.record.integrity import Problem
     from turngraph.data.memory_graph.record.wide_search import Mention
+    from turngraph.data.memory_graph.upkeep.make_themes import ThemesMade
     from turngraph.data.memory_graph.upkeep.stats import Stats
+    from turngraph.data.memory_graph.upkeep.theme_questions import Lm
 
 
 class MemoryGraph:
@@ -218,6 +222,44 @@ class MemoryGraph:
             read=read,
             on_step=on_step,
         )
+    def make_themes(
+        self, lm: Lm | None = None, stop: Callable[[], bool] = lambda: False
+    ) -> ThemesMade:
+        """Bring the themes to the record's state; see ``make_themes.make_themes``.
+
+        Raises:
+            ValueError: there is no embedder, a vector is zero or not finite, eigenvectors did not
+                converge, or the graph cannot be written.
+        """
+        from turngraph.data.memory_graph.upkeep.make_themes import make_themes
+
+        if self.embed is None:
+            raise ValueError(f"{self.store.path}: opened without an embedder, which themes need")
+        return make_themes(self.store, self.embed, lm, stop)
+
+    def themes(self, as_of: str | None = None) -> list[RecalledTheme]:
+        """Return all themes, level 2 first, with what they quote of a time.
+
+        Args:
+            as_of: a time; sentences that held at its end are quoted. None: those that hold now.
+
+        Raises:
+            ValueError: ``as_of`` is not a time.
+        """
+        from turngraph.data.memory_graph.recall.held_quotes import list_themes
+        from turngraph.data.memory_graph.recall.recall import second_of
+
+        return list_themes(self.store, second_of(as_of))
+
+    def ask_themes(
+        self, question: str, as_of: str | None = None, settings: AskThemes | None = None
+    ) -> Recollection:
+        """Return the themes of a question and what they say; see ``recall.Recall.ask_themes``.
+
+        Raises:
+            ValueError: there is no embedder, or ``as_of`` is not a time.
+        """
+        return self._recall.ask_themes(question, as_of, settings)
 
     def forget(
         self,

@@ -32,6 +32,8 @@ MANIFEST = "manifest.json"
 LOCK = "lock"
 REVISION = re.compile(r"[a-z]+-\d{1,18}")
 """Name of a folder of arrays."""
+THEMES = "eigen"
+"""Name of the arrays of themes."""
 NO_HEADER = (SyntaxError, TokenError, MemoryError, RecursionError)
 """Errors of NumPy, besides ValueError, where the head of an array's file was changed."""
 ATTEMPTS = 10

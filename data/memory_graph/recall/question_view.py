@@ -81,6 +81,20 @@ class QuestionView:
         self._facts_of_hubs: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     @property
+    def vector(self) -> np.ndarray:
+        """Unit vector of the question, float32."""
+        return self._vector
+
+    @property
+    def second(self) -> int:
+        """Second at which facts must hold."""
+        return self._moment.as_of
+
+    def which_hold(self, keys: np.ndarray) -> np.ndarray:
+        """Return whether each fact holds at the moment and is not forbidden; bool [k]."""
+        return self._adjacency.facts_allowed(np.asarray(keys, dtype=np.int64), self._moment)
+
+    @property
     def node_types(self) -> np.ndarray:
         """Type of each node by id, int8; -1 where there is none."""
         return self._adjacency.node_types

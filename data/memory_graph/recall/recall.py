@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -40,7 +41,9 @@ from turngraph.data.memory_graph.record.fact_texts import fact_texts
 from turngraph.data.memory_graph.times import end, now, parse_time, start
 from turngraph.data.types import Entity, Evidence
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # themes need scipy, which takes long to import
+    from turngraph.data.memory_graph.recall.held_quotes import RecalledTheme
+    from turngraph.data.memory_graph.recall.theme_search import AskThemes, ThemeIndex
     from turngraph.data.memory_graph.record.store import Store
 
 NodeLetter = Literal["E", "T", "O"]
@@ -108,7 +111,8 @@ class Recollection:
         facts: facts, best first, with their closeness as score; none: no answer.
         revision: revision of the graph that was read.
         milliseconds: time of each stage.
-        by_similarity: whether all facts were searched, as the question names no known object.
+        by_similarity: whether all facts were searched, as the question names no known object, or
+            the graph has no themes.
     """
 
     question: str
@@ -117,6 +121,12 @@ class Recollection:
     revision: int
     milliseconds: dict[str, float]
     by_similarity: bool = False
+    mode: Literal["facts", "themes"] = "facts"
+    """How the question was asked: ``ask`` or ``ask_themes``."""
+    themes: tuple[RecalledTheme, ...] = ()
+    """Themes that ``ask_themes`` found, best first; its facts come theme by theme."""
+    behind: tuple[str | None, ...] = ()
+    """Sources whose themes do not show the record yet (``ask_themes``)."""
 
     @property
     def no_answer(self) -> bool:
@@ -333,6 +343,51 @@ class Recall:
         times = self._changes[1]
         index = int(np.searchsorted(times, second, side="right"))
         return float(times[index]) if index < len(times) else float("inf")
+    @cached_property
+    def _themes(self) -> ThemeIndex:
+        from turngraph.data.memory_graph.recall.theme_search import ThemeIndex
+
+        writable = self.vectors.facts.writable
+        return ThemeIndex(self.db, self.store.derived, self.vectors, self.embed, writable)
+
+    def ask_themes(
+        self, question: str, as_of: str | None = None, settings: AskThemes | None = None
+    ) -> Recollection:
+        """Return the themes that a question is about, and what they say that is close to it.
+
+        The facts are theses of the themes' chunks, those closest to the question, theme by theme
+        and each in order of time. Without themes, all facts are searched by similarity.
+
+        Args:
+            question, as_of: as in ``ask``.
+            settings: of the search and of what is returned; None: the defaults.
+
+        Raises:
+            ValueError: ``as_of`` is not a time.
+        """
+        from turngraph.data.memory_graph.recall.find_themes import find_themes
+        from turngraph.data.memory_graph.recall.theme_search import AskThemes
+
+        settings = settings or AskThemes()
+        with self._view(question, as_of, RecallSettings()) as (view, clock):
+            self._themes.refresh()
+            clock.lap("themes")
+            found = find_themes(self.store, self._themes, view, settings)
+            clock.lap("search")
+        if not self._themes.themes:
+            flat = RecallSettings(Traversal("flat"))
+            facts = self.ask(question, as_of, flat)
+            return replace(facts, by_similarity=True, mode="themes")
+        return Recollection(
+            question=question,
+            entities=view.entities,
+            facts=found.facts,
+            revision=self.adjacency.revision,
+            milliseconds=clock.milliseconds,
+            mode="themes",
+            themes=found.themes,
+            behind=self._themes.behind,
+        )
 
     def _default_restart(self) -> Restart:
         """Return the default restart for turns or for passages, by the latest episodes."""
@@ -412,6 +467,8 @@ class Recall:
         """Write the vectors that are only in memory."""
         with self.store.clear_errors():
             self.vectors.save()
+            if "_themes" in self.__dict__:
+                self._themes.vectors.save()
 
 
 def second_of(as_of: str | None) -> int:

@@ -1,4 +1,4 @@
-"""Computes and caches the vectors of a memory graph: of objects' names and of facts' texts.
+"""Computes and caches the vectors of a memory graph: of names, facts, and questions with chunks.
 
 They are computed on request, in batches, and saved in ``<db>.derived/``. If the process is killed,
 the next one resumes.
@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,10 +22,11 @@ from turngraph.data.memory_graph.recall.derived_files import State, record_state
 from turngraph.data.memory_graph.recall.vector_matrix import Row, VectorMatrix
 from turngraph.data.memory_graph.record.fact_texts import changed_facts, changed_names
 from turngraph.data.memory_graph.record.patience import Patience
+from turngraph.data.memory_graph.record.theme_rows import changed_questions
 
 logger = logging.getLogger(__name__)
 
-NAMES, FACTS = "names", "facts"
+NAMES, FACTS, QUESTIONS = "names", "facts", "questions"
 BATCH = 512
 SAVE_EVERY = 8192
 """Number of new rows after which a long run saves, so that little is lost if it is killed."""
@@ -39,31 +41,81 @@ SAME = 0.99
 Changed = Callable[[sqlite3.Connection, int], Iterator[tuple[int, str]]]
 
 
+class Texts(NamedTuple):
+    """The texts whose vectors one matrix holds.
+
+    Args:
+        changed: yields key and text of every one that was written after a revision.
+        keys: by value of the column ``kind`` of ``removed``: factor and summand of an id that make
+            its key.
+    """
+
+    changed: Changed
+    keys: dict[int, tuple[int, int]]
+
+
+TEXTS = {
+    NAMES: Texts(changed_names, {0: (1, 0)}),
+    FACTS: Texts(changed_facts, {0: (2, 0), 1: (2, 1)}),
+    QUESTIONS: Texts(changed_questions, {2: (2, 0), 3: (2, 1)}),
+}
+"""By name of the matrix. In ``questions`` a question has twice its id, a part of a text that is a
+chunk has one more than twice its id; a chunk that is a whole text is among the facts."""
+
+
+def removed_keys(db: sqlite3.Connection, name: str, since: int) -> np.ndarray:
+    """Return the keys of a matrix that were removed from the record after a revision, int64."""
+    keys = TEXTS[name].keys
+    rows = db.execute("SELECT kind, id FROM removed WHERE revision > ?", (since,)).fetchall()
+    found = [keys[kind][0] * id_ + keys[kind][1] for kind, id_ in rows if kind in keys]
+    return np.array(found, dtype=np.int64)
+
+
 class Vectors:
-    """The vectors of objects' names and of facts' texts.
+    """The vectors of some of the texts of a memory graph, a matrix for each kind.
 
     Args:
         db: the record; ``refresh`` reads it, inside the caller's read transaction.
         folder: ``<db>.derived``.
         embed: returns unit vectors of texts.
         writable: False keeps new vectors in memory.
+        kinds: names of the matrices.
     """
 
     def __init__(
-        self, db: sqlite3.Connection, folder: Path, embed: Embed, writable: bool = True
+        self,
+        db: sqlite3.Connection,
+        folder: Path,
+        embed: Embed,
+        writable: bool = True,
+        kinds: Sequence[str] = (NAMES, FACTS),
     ) -> None:
         self.db, self.embed = db, embed
-        self.names = VectorMatrix(folder / NAMES, writable)
-        self.facts = VectorMatrix(folder / FACTS, writable)
-        self._seen = {NAMES: State(), FACTS: State()}
-        self._probe = np.asarray(embed([PROBE])[0], dtype=np.float32)
-        for matrix in (self.names, self.facts):
+        self.matrices = {name: VectorMatrix(folder / name, writable) for name in kinds}
+        self._seen = {name: State() for name in kinds}
+        self.probe = np.asarray(embed([PROBE])[0], dtype=np.float32)
+        for matrix in self.matrices.values():
             self._check(matrix)
+
+    @property
+    def names(self) -> VectorMatrix:
+        """Vectors of objects' names, by node id."""
+        return self.matrices[NAMES]
+
+    @property
+    def facts(self) -> VectorMatrix:
+        """Vectors of facts' texts, by fact key."""
+        return self.matrices[FACTS]
+
+    @property
+    def questions(self) -> VectorMatrix:
+        """Vectors of questions and of parts of texts; keys as in ``TEXTS``."""
+        return self.matrices[QUESTIONS]
 
     def _check(self, matrix: VectorMatrix) -> None:
         """Drop the vectors if another embedder made them."""
         probe = np.array(matrix.manifest["probe"], dtype=np.float32)
-        same = len(probe) == len(self._probe) and probe @ self._probe >= SAME
+        same = is_same(probe, self.probe)
         if matrix.count and not same:
             if matrix.writable:
                 logger.warning("%s: by another embedder, vectors are recomputed", matrix.folder)
@@ -74,14 +126,22 @@ class Vectors:
 
     @property
     def revision(self) -> int:
-        """Revision of the record up to which every name and fact has its vector."""
+        """Revision of the record up to which every text has its vector."""
         return min(state.revision for state in self._seen.values())
+
+    def num_missing(self) -> int:
+        """Return how many texts of the record have no vector yet."""
+        return sum(
+            matrix.hash_of(key) is None
+            for name, matrix in self.matrices.items()
+            for key, _ in TEXTS[name].changed(self.db, self._seen[name].revision)
+        )
 
     def refresh(self) -> int:
         """Bring the vectors to the record's revision and return it."""
         state = record_state(self.db)
-        for matrix, changed in ((self.names, changed_names), (self.facts, changed_facts)):
-            self._refresh(matrix, changed, state)
+        for name, matrix in self.matrices.items():
+            self._refresh(matrix, TEXTS[name].changed, state)
         return state.revision
 
     def _refresh(self, matrix: VectorMatrix, changed: Changed, state: State) -> None:
@@ -98,7 +158,7 @@ class Vectors:
         if since.revision < 0:
             matrix.drop(self._strange(matrix, changed))
         else:
-            matrix.drop(self._removed(name, since.revision))
+            matrix.drop(removed_keys(self.db, name, since.revision))
         num_new = self._embed(matrix, changed(self.db, since.revision), since)
         self._seen[name] = state
         if matrix.num_unsaved >= SAVE_FROM or matrix.must_erase:
@@ -111,15 +171,6 @@ class Vectors:
         if not len(keys):
             return keys
         return np.setdiff1d(keys, [key for key, _ in changed(self.db, -1)])
-
-    def _removed(self, name: str, since: int) -> np.ndarray:
-        sql = "SELECT kind, id FROM removed WHERE revision > ?"
-        rows = self.db.execute(sql, (since,)).fetchall()
-        if name == NAMES:
-            keys = [i for kind, i in rows if kind == 0]
-        else:
-            keys = [2 * i + kind for kind, i in rows]
-        return np.array(keys, dtype=np.int64)
 
     def _embed(self, matrix: VectorMatrix, texts: Iterable[tuple[int, str]], since: State) -> int:
         """Compute the vectors of new and changed texts; return the number of them."""
@@ -141,19 +192,23 @@ class Vectors:
 
     def save(self) -> None:
         """Write the rows that are only in memory."""
-        for matrix in (self.names, self.facts):
-            name = matrix.folder.name
+        for name, matrix in self.matrices.items():
             if self._seen[name].revision >= 0:  # forgotten since they were computed
-                matrix.drop(self._removed(name, self._seen[name].revision))
+                matrix.drop(removed_keys(self.db, name, self._seen[name].revision))
             if matrix.num_unsaved:
                 self._save(matrix, self._seen[name])
 
     def _save(self, matrix: VectorMatrix, state: State, index: bool = False) -> None:
         try:
-            matrix.save(state, self._probe, index=index)
+            matrix.save(state, self.probe, index=index)
         except OSError as error:  # a full disk: the vectors can be made again
             reason = error.strerror
             logger.warning("%s: not written, kept in memory: %s", matrix.folder, reason)
+
+
+def is_same(probe: np.ndarray, other: np.ndarray) -> bool:
+    """Return whether two vectors of the probe are by the same encoder."""
+    return len(probe) == len(other) and bool(probe @ other >= SAME)
 
 
 def digest(text: str) -> int:
@@ -162,20 +217,20 @@ def digest(text: str) -> int:
     return int.from_bytes(found, "little", signed=True)
 
 
-def purge(folder: Path, facts: Iterable[int], nodes: Iterable[int], wait: float) -> None:
+def purge(db: sqlite3.Connection, folder: Path, since: int, wait: float) -> None:
     """Erase the vectors of forgotten items in the files, after the commit that forgot them.
 
     Args:
+        db: the record.
         folder: ``<db>.derived``.
-        facts: keys of forgotten facts.
-        nodes: ids of forgotten objects.
+        since: the first revision whose deletions are still in the files.
         wait: seconds at most for other processes that write.
 
     Raises:
         ValueError: the files cannot be written, or other processes write all the time.
     """
-    for name, keys in ((NAMES, nodes), (FACTS, facts)):
-        dropped = np.fromiter(keys, dtype=np.int64)
+    for name in TEXTS:
+        dropped = removed_keys(db, name, since - 1)
         if not (folder / name).is_dir():
             continue
         patience = Patience(wait, f"{folder / name}: another process is writing to it")

@@ -24,7 +24,10 @@ LENIENT = methodcaller("decode", "utf-8", "replace")
 UNREADABLE = "damaged; `check` says what can be saved"
 SHOWN = 5
 """Maximum episodes in a message."""
-TABLES = ("nodes", "episodes", "edges", "aliases", "supersessions", "journal")
+TABLES = (
+    "nodes", "episodes", "edges", "aliases", "supersessions", "journal", "questions", "themes",
+    "themed",
+)  # fmt: skip
 """Tables with texts."""
 _SAID = "SELECT episode FROM provenance WHERE fact = "
 _AT_TIMES = f"SELECT target FROM edges WHERE source = ?1 AND type = {TIME_EDGE}"
@@ -37,6 +40,9 @@ EPISODES = {
     "edges": f"{_SAID} 2 * ?1 + 1",
     "aliases": "SELECT episode FROM sightings WHERE alias = ?1",
     "supersessions": f"{_SAID} ?1",
+    "questions": """SELECT c.episode FROM questions q JOIN chunks c ON c.id = q.chunk
+        WHERE q.id = ?1""",
+    "themes": "SELECT DISTINCT episode FROM theme_quotes WHERE theme = ?1",
 }
 """Query for the episodes that a row belongs to, by table and first column."""
 
@@ -91,7 +97,7 @@ def _right_columns() -> list[tuple[object, ...]]:
 def _damaged_rows(db: sqlite3.Connection, table: str) -> Iterator[int]:
     """Yield the first column of every row with a value of another type, or no UTF-8."""
     columns = db.execute(f"PRAGMA table_info({table})").fetchall()
-    kinds = [{b"TEXT": str, b"INTEGER": int}[kind] for _, _, kind, *_ in columns]
+    kinds = [{b"TEXT": str, b"INTEGER": int, b"REAL": float}[kind] for _, _, kind, *_ in columns]
     required = [bool(not_null) for _, _, _, not_null, *_ in columns]
     names = [str(name, "ascii") for _, name, *_ in columns]
     # a text comes as bytes, and so does a blob, which nothing here is

@@ -21,6 +21,7 @@ from turngraph.data.memory_graph.record.damage import UNREADABLE, Damaged
 from turngraph.data.memory_graph.record.episode_writer import thesis_times
 from turngraph.data.memory_graph.record.facts import index_aliases, index_everything, index_facts
 from turngraph.data.memory_graph.record.supersede import own_times, release, settle
+from turngraph.data.memory_graph.record.write_themes import erase_themes
 
 NODE, EDGE = 0, 1
 """Values of the column ``kind`` of the table ``removed``."""
@@ -45,6 +46,8 @@ class Eraser:
         """Delete episodes, and objects with all their names, also those that a user gave."""
         episodes, objects = list(episodes), list(objects)
         self.db.execute("DELETE FROM journal")
+        erased = erase_themes(self.db, episodes, self.revision)
+        self.counts["questions"], self.counts["themes"] = erased
         gone, kept = self._facts_of(episodes)
         self._index([*gone, *map(node_key, episodes)], remove=True)
         self.counts["reopened"] = release(self.db, gone, self.revision)

@@ -107,7 +107,7 @@ RULES = {
         " AND value >= (SELECT ifnull(max(revision), 0) FROM stamps))"
     ),
     "removed rows that are none": (
-        f"{_no_numbers('removed', 'id', 'kind', 'revision')} OR id < 0 OR kind NOT IN (0, 1)"
+        f"{_no_numbers('removed', 'id', 'kind', 'revision')} OR id < 0 OR kind NOT BETWEEN 0 AND 3"
     ),
     "numbers of writes that are none": _no_numbers("stamps", "revision", "stamp"),
     "sightings that are none": _no_numbers("sightings", "alias", "episode"),
@@ -190,6 +190,53 @@ RULES = {
     ),
     "objects that are not joined to the episodes where they were seen": _unjoined(
         "a.node, s.episode FROM sightings s JOIN aliases a ON a.id = s.alias"
+    ),
+    "ids of chunks that were never given": _unknown_ids("chunks"),
+    "ids of questions that were never given": _unknown_ids("questions"),
+    "ids of themes that were never given": _unknown_ids("themes"),
+    "chunks that are none": _no_numbers("chunks", "id", "episode", "start", "stop", "revision"),
+    "members that are none": (
+        f"{_no_numbers('theme_members', 'theme', 'member')} OR typeof(weight) != 'real'"
+    ),
+    "quotations that are none": _no_numbers(
+        "theme_quotes", "theme", "position", "fact", "episode", "start", "stop"
+    ),
+    "chunks in no episode": f"SELECT c.id FROM chunks c WHERE {_no_node('c.episode', EPISODIC)}",
+    "chunks outside of their episode's text": (
+        "SELECT c.id FROM chunks c JOIN nodes n ON n.id = c.episode WHERE c.start < 0"
+        " OR c.stop <= c.start OR c.stop > length(CAST(n.text AS BLOB))"
+    ),
+    "questions of no chunk": "SELECT id FROM questions WHERE chunk NOT IN (SELECT id FROM chunks)",
+    "themes of an unknown level": "SELECT id FROM themes WHERE level NOT IN (1, 2)",
+    "themes without members": (
+        "SELECT id FROM themes WHERE id NOT IN (SELECT theme FROM theme_members)"
+    ),
+    "members of no theme": (
+        "SELECT theme FROM theme_members WHERE theme NOT IN (SELECT id FROM themes)"
+    ),
+    "themes whose members are no chunks of their source": (
+        "SELECT DISTINCT t.id FROM themes t JOIN theme_members m ON m.theme = t.id"
+        " WHERE t.level = 1 AND NOT EXISTS (SELECT 1 FROM chunks c JOIN episodes e"
+        " ON e.node = c.episode AND e.source IS t.source WHERE c.id = m.member)"
+    ),
+    "themes of themes whose members are no themes": (
+        "SELECT DISTINCT t.id FROM themes t JOIN theme_members m ON m.theme = t.id"
+        " WHERE t.level = 2 AND NOT EXISTS"
+        " (SELECT 1 FROM themes b WHERE b.id = m.member AND b.level = 1)"
+    ),
+    "quotations of no theme": (
+        "SELECT theme FROM theme_quotes WHERE theme NOT IN (SELECT id FROM themes)"
+    ),
+    "quotations that no text says": (
+        "SELECT DISTINCT q.theme FROM theme_quotes q WHERE q.start < 0 OR CASE q.fact"
+        " WHEN 2 * q.episode THEN NOT EXISTS (SELECT 1 FROM nodes n WHERE n.id = q.episode"
+        f" AND n.type = {EPISODIC} AND q.stop <= length(CAST(n.text AS BLOB)))"
+        " ELSE NOT EXISTS (SELECT 1 FROM provenance p WHERE p.fact = q.fact"
+        " AND p.episode = q.episode AND p.start = q.start AND p.stop = q.stop) END"
+    ),
+    "sources that are noted as having themes, and have no texts": (
+        "SELECT t.rowid FROM themed t"
+        " WHERE NOT EXISTS (SELECT 1 FROM episodes e WHERE e.source IS t.source)"
     ),
     "objects and times that are joined to nothing": (
         f"SELECT n.id FROM nodes n WHERE n.type IN ({OBJECT}, {TIME})"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 APPLICATION_ID = 0x54474D47
 """Distinguishes a memory graph from other SQLite databases ("TGMG")."""
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
@@ -91,7 +91,7 @@ CREATE TABLE supersessions (         -- the old fact holds up to where the new o
 ) WITHOUT ROWID;
 CREATE INDEX supersessions_by_new ON supersessions (new);
 CREATE TABLE removed (               -- what derived indexes have to drop
-    kind INTEGER NOT NULL,           -- 0 node, 1 edge
+    kind INTEGER NOT NULL,           -- 0 node, 1 edge, 2 question, 3 chunk
     id INTEGER NOT NULL,
     revision INTEGER NOT NULL
 );
@@ -109,18 +109,85 @@ that ``data.normalise.words`` finds, joined by spaces (see ``facts.index_facts``
 random number for every revision, which distinguishes it from that of another record (see
 ``derived.State``)."""
 
+THEME_TABLES = """
+CREATE TABLE chunks (                -- what themes group: an episode, or a part of a long one
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    episode INTEGER NOT NULL REFERENCES nodes (id),
+    start INTEGER NOT NULL,
+    stop INTEGER NOT NULL,
+    revision INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX chunks_by_episode ON chunks (episode, start, stop);
+CREATE INDEX chunks_by_revision ON chunks (revision);
+CREATE TABLE questions (             -- that a chunk answers
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    chunk INTEGER NOT NULL REFERENCES chunks (id),
+    revision INTEGER NOT NULL,
+    maker TEXT NOT NULL,             -- rules, or lm: and the name of a model
+    kept INTEGER NOT NULL,           -- whether the themes are made with it
+    text TEXT NOT NULL               -- empty: the maker has no question for the chunk
+);
+CREATE INDEX questions_by_chunk ON questions (chunk);
+CREATE INDEX questions_by_revision ON questions (revision);
+CREATE TABLE themes (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    level INTEGER NOT NULL,          -- 1: of a source's chunks, 2: of the themes of level 1
+    eigenvalue REAL NOT NULL,
+    revision INTEGER NOT NULL,
+    source TEXT,                     -- of level 1; NULL: of episodes without one
+    maker TEXT,                      -- of the summary
+    summary TEXT                     -- by an LM; NULL: the quotes are all that there is
+);
+CREATE INDEX themes_by_source ON themes (source);
+CREATE TABLE theme_members (
+    theme INTEGER NOT NULL REFERENCES themes (id),
+    member INTEGER NOT NULL,         -- a chunk, or of level 2 a theme of level 1
+    weight REAL NOT NULL,
+    PRIMARY KEY (theme, member)
+) WITHOUT ROWID;
+CREATE INDEX theme_members_by_member ON theme_members (member);
+CREATE TABLE theme_quotes (          -- the sentences that say most of a theme, best first
+    theme INTEGER NOT NULL REFERENCES themes (id),
+    position INTEGER NOT NULL,
+    fact INTEGER NOT NULL,           -- key of a thesis, or of an episode without theses
+    episode INTEGER NOT NULL REFERENCES nodes (id),
+    start INTEGER NOT NULL,
+    stop INTEGER NOT NULL,
+    PRIMARY KEY (theme, position)
+) WITHOUT ROWID;
+CREATE INDEX theme_quotes_by_episode ON theme_quotes (episode);
+CREATE TABLE themed (                -- sources whose chunks and themes were made
+    source TEXT,                     -- NULL: episodes without one
+    revision INTEGER NOT NULL,       -- of the record from which they were made
+    maker TEXT NOT NULL              -- of the questions
+);
+CREATE INDEX themed_by_source ON themed (source)
+"""
+"""Tables of themes (``theme_rows.py``). No row may look like one of ``nodes`` (nine columns) or of
+``episodes`` (six, the fifth a text), which ``salvage`` tells by that on damaged pages."""
+
 Migration = Callable[[sqlite3.Connection], None]
 
 
-MIGRATIONS: dict[int, Migration] = {}
-"""By version: a function that makes the next version of it, inside the caller's transaction. Empty,
-as no release has an older version than this one."""
+def add_themes(db: sqlite3.Connection) -> None:
+    """Make version 4 of version 3, whose tables stay as they are."""
+    _execute(db, THEME_TABLES)
+
+
+MIGRATIONS: dict[int, Migration] = {3: add_themes}
+"""By version: a function that makes the next version of it, inside the caller's transaction. No
+release has an older version than 3."""
+
+
+def _execute(db: sqlite3.Connection, statements: str) -> None:
+    for statement in statements.split(";\n"):
+        db.execute(statement)
 
 
 def create(db: sqlite3.Connection) -> None:
     """Create the tables inside the caller's transaction."""
-    for statement in TABLES.split(";\n"):
-        db.execute(statement)
+    _execute(db, TABLES)
+    _execute(db, THEME_TABLES)
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 

@@ -166,7 +166,10 @@ class Store:
 
     def _make_or_migrate(self) -> None:
         if self.read_only:
-            raise ValueError(f"{self.path}: empty or of an older version; open it for writing once")
+            raise ValueError(
+                f"{self.path}: empty or of an older version; open it for writing once, as"
+                " `check --rebuild` does"
+            )
         self.db.execute("BEGIN IMMEDIATE")
         try:
             if self.db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:

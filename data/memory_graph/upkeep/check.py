@@ -17,9 +17,8 @@ from turngraph.data.memory_graph.recall.adjacency import Adjacency
 from turngraph.data.memory_graph.recall.csr import GONE, TYPE, read_columns
 from turngraph.data.memory_graph.recall.derived_files import LOCK, State, locked, shows
 from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
-from turngraph.data.memory_graph.recall.vectors import FACTS, NAMES, digest
+from turngraph.data.memory_graph.recall.vectors import TEXTS, digest
 from turngraph.data.memory_graph.record.damage import Damaged, damage
-from turngraph.data.memory_graph.record.fact_texts import changed_facts, changed_names
 from turngraph.data.memory_graph.record.facts import INDEXED, index_everything, index_words
 from turngraph.data.memory_graph.record.integrity import (
     Problem,
@@ -174,7 +173,7 @@ def _equal(shown: dict[str, Any], right: dict[str, Any], kind: str, none: int) -
 def _wrong_vectors(store: Store) -> list[Problem]:
     """Check the vectors of all texts that were not written after the vectors' revision."""
     problems = []
-    for name, changed in ((NAMES, changed_names), (FACTS, changed_facts)):
+    for name, (changed, _) in TEXTS.items():
         matrix = VectorMatrix(store.derived / name, writable=False)
         state = State.of(matrix.manifest)
         revision = state.revision

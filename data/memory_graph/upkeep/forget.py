@@ -37,6 +37,8 @@ class Forgotten:
         theses, triplets, objects: those that only these episodes said.
         names: spellings that were seen only there.
         reopened: facts that had been superseded there and are open again.
+        questions: utility questions of these episodes.
+        themes: themes that have something of them.
     """
 
     episodes: int = 0
@@ -45,6 +47,8 @@ class Forgotten:
     objects: int = 0
     names: int = 0
     reopened: int = 0
+    questions: int = 0
+    themes: int = 0
 
 
 class _DryRun(Exception):

@@ -124,15 +124,13 @@ def _purge_derived(store: Store, since: int) -> None:
     if store.in_memory or not store.derived.is_dir():
         return
     from turngraph.data.memory_graph.recall.adjacency import NAME
-    from turngraph.data.memory_graph.recall.derived_files import drop_arrays
+    from turngraph.data.memory_graph.recall.derived_files import THEMES, drop_arrays
     from turngraph.data.memory_graph.recall.vectors import purge as purge_vectors
 
-    sql = "SELECT kind, id FROM removed WHERE revision >= ?"
-    gone = store.db.execute(sql, (since,)).fetchall()
-    nodes = [id_ for kind, id_ in gone if kind == 0]
     try:
         drop_arrays(store.derived, NAME, store.wait)  # they hold times
-        purge_vectors(store.derived, [2 * id_ + kind for kind, id_ in gone], nodes, store.wait)
+        drop_arrays(store.derived, THEMES, store.wait)  # and means of vectors
+        purge_vectors(store.db, store.derived, since, store.wait)
     except OSError as error:
         raise ValueError(
             f"{store.path}: forgotten, but {store.derived} still has vectors of it and cannot be"

@@ -1,9 +1,10 @@
 """Lossless export and import of a memory graph as JSON Lines.
 
 The file begins with a header. Every other line is one row of a table of schema.py, by its kind:
-node, episode, edge, alias, sighting, provenance, supersession. Ids are those of the database, facts
-are given by key, NULL is left out. Derived data (search indexes, revisions) and the journal of
-edits are not part of it.
+node, episode, edge, alias, sighting, provenance, supersession; of themes: chunk, question, theme,
+member, quote. Ids are those of the database, facts are given by key, NULL is left out. Derived data
+(search indexes, revisions) and the journal of edits are not part of it; `turngraph memory themes`
+makes the themes of an imported graph anew, without asking an LM again.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ from turngraph.data.outputs import whole_file
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.record.store import Store
 
-_JSON = {str: "a string", int: "a whole number", bool: "true or false", dict: "an object"}
+_JSON = {
+    str: "a string", int: "a whole number", float: "a number", bool: "true or false",
+    dict: "an object",
+}  # fmt: skip
 TIMES = {"said", "valid_from", "valid_to", "boundary", "old_valid_to", "new_valid_from"}
 HEADER = {"format": "turngraph memory graph", "version": 1}
 
@@ -73,7 +77,23 @@ KINDS = {
         {"old": int, "new": int, "boundary": str, "old_valid_to": str, "new_valid_from": str},
         2,
     ),
+    "chunk": Kind("chunks", {"id": int, "episode": int, "start": int, "stop": int}, 4),
+    "question": Kind(
+        "questions", {"id": int, "chunk": int, "maker": str, "text": str, "kept": bool}, 4
+    ),
+    "theme": Kind(
+        "themes",
+        {"id": int, "level": int, "eigenvalue": float, "source": str, "maker": str, "summary": str},
+        3,
+    ),
+    "member": Kind("theme_members", {"theme": int, "member": int, "weight": float}, 3),
+    "quote": Kind(
+        "theme_quotes",
+        {"theme": int, "position": int, "fact": int, "episode": int, "start": int, "stop": int},
+        6,
+    ),
 }  # fmt: skip
+WITH_REVISION = ("node", "edge", "chunk", "question", "theme")
 
 
 def export_jsonl(store: Store, path: str | Path) -> int:
@@ -154,7 +174,7 @@ def _insert(
         raise (location / next(iter(line))).error(f"no field of a line of kind {name}")
     if name == "node":
         row["hash"] = text_hash(row["type"], row["text"])
-    if name in ("node", "edge"):
+    if name in WITH_REVISION:
         row["revision"] = revision
     sql = f"INSERT INTO {kind.table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"
     try:
@@ -172,6 +192,8 @@ def _value(value: object, kind: Kind, column: str, location: Location) -> object
         if list(kind.columns).index(column) < kind.required:
             raise (location / column).error("missing")
         return None
+    if type is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
     if not isinstance(value, type) or (type is int and isinstance(value, bool)):
         raise (location / column).error(f"must be {_JSON[type]}")
     if isinstance(value, int) and not 0 <= value < 2**63:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from turngraph.data.normalise import words
 WIDTH = 64
 
 
+@cache
 def word_vector(word: str, seed: int = 0) -> np.ndarray:
     return np.random.default_rng([zlib.crc32(word.encode()), seed]).standard_normal(WIDTH)
 

@@ -1,11 +1,16 @@
 "use strict";
 // Texts of the graph reach the page only through textContent and the canvas, never as HTML.
 
-const TYPES = ["object", "thesis", "episodic", "time"];
-const NAMES = ["objects", "theses", "episodes", "times"];
-const KINDS = ["object", "thesis", "episode", "time"];
-const SECTIONS = ["Facts", "Theses and what they mention", "Said in", "Times"];
-const RELATIONS = ["", "mentioned in", "said in", "the time of"]; // of edges that name none
+// What nodes and edges of each type are called; a page of themes brings its own words. The first are
+// the names of their colours.
+const WORDS = {
+  types: ["object", "thesis", "episodic", "time"],
+  names: ["objects", "theses", "episodes", "times"],
+  kinds: ["object", "thesis", "episode", "time"],
+  sections: ["Facts", "Theses and what they mention", "Said in", "Times"],
+  relations: ["", "mentioned in", "said in", "the time of"], // of edges that name none
+  cut: "those with the most edges",
+};
 const SIMPLE = 0;
 const MAX_FOUND = 50;
 const MAX_LISTED = 100;
@@ -14,6 +19,7 @@ const DAY = 86400;
 const byId = (id) => document.getElementById(id);
 const data = JSON.parse(byId("data").textContent);
 const { nodes, edges, episodes } = data;
+const { types: TYPES, names: NAMES, kinds: KINDS, sections: SECTIONS, relations: RELATIONS, cut: CUT } = data.words ?? WORDS;
 const edgesOf = nodes.map(() => []);
 edges.forEach((edge, index) => {
   edgesOf[edge.source].push(index);
@@ -82,7 +88,7 @@ const look = {
     if (selected === null) return colours.edge;
     return edge.source === selected || edge.target === selected ? colours.accent : colours.dim;
   },
-  labelled: (index) => selected === null || near.has(index),
+  labelled: (index) => (selected === null ? !nodes[index].quiet : near.has(index)),
   edgeLabels: () =>
     near.size > 25 ? [] : (edgesOf[selected] ?? []).filter((index) => look.edge(index)),
   chosen: () => selected,
@@ -141,6 +147,7 @@ function fillPanel() {
   close.setAttribute("aria-label", "Close");
   close.addEventListener("click", () => select(null));
   panel.append(close, heading(node), ...lines(node));
+  if (node.quotes?.length) panel.append(make("h3", `Quotations (${node.quotes.length})`), quotations(node.quotes));
   SECTIONS.forEach((name, type) => {
     const indices = edgesOf[selected].filter((index) => edges[index].type === type);
     if (indices.length) panel.append(make("h3", `${name} (${indices.length})`), list(indices));
@@ -160,6 +167,7 @@ function lines(item) {
   const found = [];
   const add = (text) => found.push(make("div", text, "faint"));
   if (item.text !== undefined) add(KINDS[item.type]);
+  if (item.about) add(item.about);
   const others = (item.aliases || []).filter((name) => name !== item.text);
   if (others.length) add(`also ${others.join(", ")}`);
   if (validity(item)) add(validity(item));
@@ -168,6 +176,23 @@ function lines(item) {
   else if (item.said && !item.seen) add(`said ${item.said}`);
   for (const [index, quote] of item.seen || []) found.push(source(episodes[index], quote));
   return found;
+}
+
+/** List what a theme quotes, each with who says it, when it holds, and the passage to go to. */
+function quotations(quotes) {
+  const items = make("ul");
+  for (const quote of quotes) {
+    const item = make("li", undefined, holds(quote) ? "" : "past");
+    const text = make("div", undefined, "fact");
+    text.append(make("q", quote.text));
+    const line = make("div", "", "faint");
+    const from = said(episodes[quote.episode]);
+    line.append(quote.node === undefined ? from : link(quote.node, from));
+    item.append(text, line);
+    if (validity(quote)) item.append(make("div", validity(quote), "faint"));
+    items.append(item);
+  }
+  return items;
 }
 
 const said = (episode) =>
@@ -224,7 +249,7 @@ function fact(index) {
 // Search
 
 const searched = [
-  ...nodes.map((node, index) => ({ index, text: node.text, type: node.type, words: fold([node.text, ...(node.aliases || [])].join("\n")) })),
+  ...nodes.map((node, index) => ({ index, text: node.text, type: node.type, words: fold([node.text, ...(node.aliases || []), ...(node.quotes || []).map((quote) => quote.text)].join("\n")) })),
   ...edges
     .filter((edge) => edge.type === SIMPLE)
     .map((edge) => ({ index: edge.source, text: edgeText(edge), type: 0, words: fold(edgeText(edge)) })),
@@ -299,7 +324,8 @@ function toggleType(type, on) {
 }
 
 function makeTypes() {
-  TYPES.forEach((name, type) => {
+  NAMES.forEach((_, type) => {
+    const name = TYPES[type];
     const label = make("label");
     const box = make("input");
     box.type = "checkbox";
@@ -311,7 +337,7 @@ function makeTypes() {
   });
 }
 
-const moments = [...new Set([...nodes, ...edges].flatMap((item) => item.holds || []))]
+const moments = [...new Set([...nodes, ...edges, ...nodes.flatMap((node) => node.quotes || [])].flatMap((item) => item.holds || []))]
   .filter((time) => time !== null)
   .sort((one, other) => one - other);
 
@@ -398,10 +424,10 @@ function begin() {
   makeTypes();
   makeTimes();
   const count = (number) => number.toLocaleString("en");
-  const part = nodes.length < data.total ? ` of ${count(data.total)} nodes, those with the most edges` : " nodes";
+  const part = nodes.length < data.total ? ` of ${count(data.total)} nodes, ${CUT}` : " nodes";
   byId("status").textContent = `${count(nodes.length)}${part}; ${count(edges.length)} edges`;
   nodes.forEach((node, index) => {
-    node.size = Math.min(2.5 + 1.5 * Math.log2(1 + edgesOf[index].length), 14);
+    node.size = Math.min(2.5 + 1.5 * Math.log2(1 + (node.members ?? edgesOf[index].length)), 14);
     node.label = brief(node.text, 48);
   });
   drawing = new Drawing(byId("canvas"), { nodes, edges }, look, select);

@@ -1,0 +1,197 @@
+"""Ranks a pool's passages by best-first search over their similarities, questions and themes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from turngraph.data.eigen.search import SEARCH, NodeGraph, SearchSettings, best_first
+from turngraph.data.eigen.similarity_graph import mixed_vectors, unit_vectors
+from turngraph.data.eigen.summaries import Sentence, quotations
+from turngraph.data.eigen.themes import (
+    DEFAULT,
+    Theme,
+    ThemeSettings,
+    source_themes,
+    themes_of_themes,
+)
+from turngraph.data.eigen.utility_questions import (
+    NUM_QUESTIONS,
+    Chunk,
+    Kind,
+    Stated,
+    questions_by_rules,
+)
+from turngraph.data.embedding import Embed
+from turngraph.data.retrieval.bm25 import EvidenceIndex
+from turngraph.data.retrieval.dense import query_vector
+from turngraph.data.retrieval.reciprocal_ranks import fuse
+from turngraph.data.types import Evidence, Query, Retrieved
+
+DECIMALS = 6
+WORD_WEIGHT = 0.2
+"""The same as ``Restart.words`` of the memory graph's PageRank."""
+Read = Callable[[str], Sequence[Stated]]
+"""Reads the statements of a text."""
+
+
+class EigenIndex:
+    """Index of a pool with the interface of ``data.retrieval.bm25.EvidenceIndex``.
+
+    Args:
+        pool: the passages to index; each is a chunk. Blank ones are found last.
+        embed: sentence encoder of texts, questions and queries.
+        sources: source of each passage, whose themes are made apart; None: one source.
+        num_questions: utility questions by rules for each passage; 0: none.
+        settings: of the search.
+        themes: settings of the themes; None: no themes, only similar passages.
+        word_weight: what BM25+, as a share of its best score, adds to a passage's cosine.
+        read: reads the statements of passages of running text, for their questions.
+
+    Attributes:
+        themes: of level 1, by source, whose members are positions in the pool.
+        upper: of level 2, whose members are positions in ``themes``.
+        questions: the utility questions.
+        owners: number of each question's chunk among the passages that are not blank.
+
+    Raises:
+        ValueError: the encoder returns a vector that is zero or not finite for a passage, which is
+            named by its number.
+    """
+
+    def __init__(
+        self,
+        pool: Sequence[Evidence],
+        embed: Embed,
+        sources: Sequence[str] | None = None,
+        num_questions: int = NUM_QUESTIONS,
+        settings: SearchSettings = SEARCH,
+        themes: ThemeSettings | None = DEFAULT,
+        word_weight: float = WORD_WEIGHT,
+        read: Read | None = None,
+    ) -> None:
+        self.pool, self.embed, self.settings = pool, embed, settings
+        self.word_weight = word_weight
+        self.chunks = np.array([i for i, one in enumerate(pool) if one.text.strip()], np.int64)
+        texts = [pool[i].text for i in self.chunks.tolist()]
+        self._words = EvidenceIndex([pool[i] for i in self.chunks.tolist()])
+        self._own = unit_vectors(embed(texts), "passage") if texts else np.zeros((0, 1))
+        names = [""] * len(texts) if sources is None else [sources[i] for i in self.chunks.tolist()]
+        by_source = [np.flatnonzero(np.array(names) == name) for name in dict.fromkeys(names)]
+        self._ask(texts, by_source, num_questions, read)
+        found: list[Theme] = []
+        neighbours = []
+        for part in by_source:
+            of_part = np.isin(self.owners, part)
+            owners = np.searchsorted(part, self.owners[of_part])
+            one = source_themes(self._own[part], self._asked[of_part], owners, themes or DEFAULT)
+            if one.neighbours is not None:
+                neighbours.append((part, one.neighbours))
+            if themes is not None:
+                found += [_moved(theme, part) for theme in one.themes]
+        upper = themes_of_themes(found, themes or DEFAULT)
+        self._quoted = [self._quotes(theme, texts) for theme in found]
+        self._quoted += [
+            [chunk for member in one.members.tolist() for chunk in self._quoted[member][:1]]
+            for one in upper
+        ]
+        self._theme_vectors = np.array([theme.vector for theme in (*found, *upper)])
+        self.graph = NodeGraph(len(texts), neighbours, found, upper)
+        self.themes = tuple(_moved(theme, self.chunks) for theme in found)
+        self.upper = upper
+
+    def _ask(
+        self, texts: Sequence[str], by_source: Sequence[np.ndarray], num: int, read: Read | None
+    ) -> None:
+        """Make the utility questions of every source, and their vectors."""
+        asked: list[str] = []
+        owners: list[int] = []
+        for part in by_source if num else ():
+            chunks = [self._chunk(chunk, texts[chunk], read) for chunk in part.tolist()]
+            for question in questions_by_rules(chunks, num):
+                asked.append(question.text)
+                owners.append(int(part[question.chunk]))
+        self.questions = asked
+        self.owners = np.array(owners, np.int64)
+        width = self._own.shape[1]
+        self._asked = unit_vectors(self.embed(asked), "question") if asked else np.zeros((0, width))
+        self._mixed = mixed_vectors(self._own, self._asked, self.owners)
+
+    def change_owners(self, owners: np.ndarray) -> None:
+        """Give the questions to other chunks for the search: the control for what they add."""
+        self.owners = owners
+        self._mixed = mixed_vectors(self._own, self._asked, owners)
+
+    def _chunk(self, number: int, text: str, read: Read | None) -> Chunk:
+        passage = self.pool[int(self.chunks[number])]
+        kind: Kind = passage.source if passage.source in ("table", "infobox") else "text"
+        stated = tuple(read(text)) if read is not None and kind == "text" else ()
+        return Chunk(text, stated, tuple(entity.label for entity in passage.entities), kind)
+
+    def _quotes(self, theme: Theme, texts: Sequence[str]) -> list[int]:
+        """Return the chunks that a theme of a pool quotes: whole passages, with known vectors."""
+        heavy = theme.members[:32].tolist()
+        sentences = [Sentence(chunk, 0, len(texts[chunk]), texts[chunk]) for chunk in heavy]
+        found = quotations(theme, sentences, self._own[heavy])
+        return [one.sentence.chunk for one in found]
+
+    def rank(self, query: Query, top_k: int, turn: int = 0) -> list[Retrieved]:
+        """Return the ``top_k`` best passages, best first, ties by position in the pool.
+
+        What the search finds comes first; passages that it does not reach follow, by RRF.
+
+        Args:
+            query: Q_t, or its turns with their weights.
+            top_k: maximum number of passages.
+            turn: index of the turn, recorded with every passage.
+        """
+        order, scores = self.search(query)
+        rest = np.setdiff1d(np.arange(len(self.pool)), self.chunks[order])
+        places = np.concatenate([self.chunks[order], rest])[:top_k].tolist()
+        values = [*scores.tolist(), *[0.0] * len(rest)]
+        return [Retrieved(self.pool[i], values[n], turn) for n, i in enumerate(places)]
+
+    def search(self, query: Query) -> tuple[np.ndarray, np.ndarray]:
+        """Return all chunks, best first, and their scores, which fall."""
+        count = len(self.chunks)
+        if count == 0:
+            return np.zeros(0, np.int64), np.zeros(0)
+        turns = [(query, 1.0)] if isinstance(query, str) else query
+        vector = query_vector(self.embed, query)
+        by_text = np.round(self._own @ vector, DECIMALS)
+        by_questions = np.full(count, -1.0)
+        np.maximum.at(by_questions, self.owners, np.round(self._mixed @ vector, DECIMALS))
+        by_words = np.sum([weight * self._words.scores(text) for text, weight in turns], axis=0)
+        by_theme = np.zeros(0)
+        if len(self._theme_vectors):
+            by_theme = np.round(self._theme_vectors @ vector, DECIMALS)
+        own = np.maximum(by_text, by_questions)
+        if self.word_weight and by_words.max() > 0:
+            own += self.word_weight * by_words / by_words.max()
+        scores = np.concatenate([own, by_theme])
+        rankings = [_order(values) for values in (by_words, by_text, by_questions)]
+        rankings.append(_order(by_theme) + count)
+        fused = fuse(rankings, len(scores))
+        starts = fused if self.settings.gamma else _order(scores)
+        hits = best_first(
+            scores,
+            starts[: self.settings.num_starts].tolist(),
+            self.graph,
+            np.zeros(len(scores)),
+            self.settings,
+            self._quoted,
+        )
+        found = [hit.node for hit in hits if hit.node < count]
+        rest = np.setdiff1d(fused[fused < count], found, assume_unique=True)
+        order = np.concatenate([np.array(found, np.int64), rest])
+        return order, 1 / (1 + np.arange(len(order)))
+
+
+def _order(values: np.ndarray) -> np.ndarray:
+    return np.argsort(-values, kind="stable")
+
+
+def _moved(theme: Theme, places: np.ndarray) -> Theme:
+    """Return a theme whose members are places instead of numbers among them."""
+    return Theme(theme.eigenvalue, places[theme.members], theme.weights, theme.vector)

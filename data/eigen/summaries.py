@@ -1,0 +1,222 @@
+"""Summarises themes by quotations: sentences of their members, each with its place.
+
+The paper (GEM-RAG) has an LM write summaries, which lose their sources. Here a summary is a choice
+of sentences; one by an LM is optional and marked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from turngraph.data.eigen.similarity_graph import unit_vectors
+from turngraph.data.eigen.themes import Theme
+from turngraph.data.linearise import sentence_spans
+from turngraph.data.normalise import fold, words
+
+Write = Callable[[Sequence[str]], Sequence[str]]
+"""A language model: user messages to replies, in order."""
+
+MAX_WORDS = 100
+"""Most words of a theme's quotations."""
+MMR = 0.7
+"""Weight of centrality against novelty (maximal marginal relevance)."""
+NUM_MEMBERS = 32
+"""Heaviest members whose sentences may be quoted."""
+MAX_STEPS = 200
+"""Of the power iteration, which ends where the centrality no longer changes."""
+PROMPT = """Sum up in one or two sentences what these quotations have in common. Use their words.
+
+{quotations}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence that may be quoted.
+
+    Args:
+        chunk: number of its chunk.
+        start, stop: its span in the chunk's text, in characters.
+        text: the sentence, possibly with its speaker in front, as a thesis has.
+    """
+
+    chunk: int
+    start: int
+    stop: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Quotation:
+    """A sentence of a theme's summary.
+
+    Args:
+        sentence: the sentence and its place.
+        index: number of the sentence among the candidates that were given.
+        centrality: its eigenvector centrality among them, the largest 1.
+    """
+
+    sentence: Sentence
+    index: int
+    centrality: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A summary in words: the quotations, or what a language model made of them.
+
+    Args:
+        text: the summary.
+        maker: ``quotes``, or the name of the language model that wrote it.
+    """
+
+    text: str
+    maker: str
+
+
+def sentences_of(theme: Theme, texts: Sequence[str]) -> list[Sentence]:
+    """Return the sentences of a theme's ``NUM_MEMBERS`` heaviest chunks, in their order.
+
+    Args:
+        theme: of level 1.
+        texts: of all chunks, by number.
+    """
+    found = []
+    for chunk in theme.members[:NUM_MEMBERS].tolist():
+        text = texts[chunk]
+        spans = sentence_spans(text)
+        found += [Sentence(chunk, start, stop, text[start:stop]) for start, stop in spans]
+    return found
+
+
+def quotations(
+    theme: Theme,
+    sentences: Sequence[Sentence],
+    vectors: np.ndarray,
+    max_words: int = MAX_WORDS,
+) -> tuple[Quotation, ...]:
+    """Choose the sentences that stand for a theme: by centrality, then by MMR for novelty.
+
+    Centrality is the leading eigenvector of the sentences' similarities, times the weight of each
+    sentence's chunk in the theme. Equal texts are quoted once.
+
+    Args:
+        theme: of level 1.
+        sentences: of its members; the caller leaves out what may not be quoted (ended facts,
+            hypotheses). Sentences of other chunks are an error.
+        vectors: [len(sentences), d] unit vectors.
+        max_words: most words of all; a longer first sentence is quoted alone.
+
+    Returns:
+        The best first; () without sentences.
+
+    Raises:
+        ValueError: a sentence is of no member, or a vector is zero or not finite.
+    """
+    if not sentences:
+        return ()
+    of_chunk = dict(zip(theme.members.tolist(), theme.weights.tolist(), strict=True))
+    for index, sentence in enumerate(sentences):
+        if sentence.chunk not in of_chunk:
+            raise ValueError(f"sentence {index}: its chunk {sentence.chunk} is not in the theme")
+    unit = unit_vectors(vectors, "sentence").astype(np.float64)
+    near = np.round((1 + unit @ unit.T) / 2, 6)
+    weights = np.array([of_chunk[sentence.chunk] for sentence in sentences])
+    central = _centrality(near) * weights
+    central = np.round(central / central.max(), 6)
+    chosen = _most_central(sentences, central, unit, max_words)
+    return tuple(Quotation(sentences[i], i, float(central[i])) for i in chosen)
+
+
+def _centrality(near: np.ndarray) -> np.ndarray:
+    """Return the leading eigenvector of similarities, not negative, by power iteration."""
+    near = near - np.diag(np.diag(near))
+    central = np.ones(len(near))
+    for _ in range(MAX_STEPS):
+        following = near @ central + central  # shifted, so that two sentences do not alternate
+        following /= following.max()
+        if np.abs(following - central).max() < 1e-9:
+            break
+        central = following
+    return central
+
+
+def _most_central(
+    sentences: Sequence[Sentence], central: np.ndarray, unit: np.ndarray, max_words: int
+) -> list[int]:
+    """Return the sentences to quote, by maximal marginal relevance, within the words."""
+    chosen: list[int] = []
+    said: set[str] = set()
+    left = max_words
+    repeated = np.zeros(len(sentences))
+    rest = list(range(len(sentences)))
+    while rest:
+        gain = np.round(MMR * central[rest] - (1 - MMR) * repeated[rest], 6)
+        best = rest.pop(int(gain.argmax()))
+        size, key = len(sentences[best].text.split()), fold(sentences[best].text)
+        if key in said or not key.strip() or (chosen and size > left):
+            continue
+        chosen.append(best)
+        said.add(key)
+        left -= size
+        repeated = np.maximum(repeated, unit @ unit[best])
+        if left <= 0:
+            break
+    return chosen
+
+
+def quotations_of_themes(
+    theme: Theme, quoted: Sequence[Sequence[Quotation]], max_words: int = MAX_WORDS
+) -> tuple[Quotation, ...]:
+    """Return the quotations of a theme of level 2: the first ones of its heaviest members.
+
+    Args:
+        theme: of level 2.
+        quoted: quotations of every theme of level 1, by number.
+        max_words: most words of all.
+    """
+    chosen: list[Quotation] = []
+    said: set[str] = set()
+    left = max_words
+    most = max((len(quoted[member]) for member in theme.members.tolist()), default=0)
+    for rank in range(most):
+        for member in theme.members.tolist():
+            if rank >= len(quoted[member]):
+                continue
+            quotation = quoted[member][rank]
+            size = len(quotation.sentence.text.split())
+            key = fold(quotation.sentence.text)
+            if key not in said and (not chosen or size <= left):
+                chosen.append(quotation)
+                said.add(key)
+                left -= size
+    return tuple(chosen)
+
+
+def summaries_by_lm(
+    quoted: Sequence[Sequence[Quotation]], write: Write, maker: str = "lm"
+) -> list[Summary]:
+    """Have a language model write a summary of each theme's quotations, in one batch.
+
+    Args:
+        quoted: quotations of each theme.
+        write: the language model.
+        maker: its name, which marks the summary.
+
+    Returns:
+        A summary each; of the quotations (maker ``quotes``) where the reply is blank or shares no
+        content word with them.
+    """
+    quotes = ["\n".join(f"- {one.sentence.text}" for one in each) for each in quoted]
+    asked = [number for number, each in enumerate(quoted) if each]
+    replies = write([PROMPT.format(quotations=quotes[number]) for number in asked])
+    written = dict(zip(asked, replies, strict=True))
+    summaries = []
+    for number, each in enumerate(quoted):
+        text = " ".join(one.sentence.text for one in each)
+        reply = " ".join(written.get(number, "").split())
+        shared = {word for word in words(reply) if len(word) > 3} & set(words(text))
+        summaries.append(Summary(reply, maker) if shared else Summary(text, "quotes"))
+    return summaries

@@ -1,0 +1,253 @@
+"""Finds the themes of a source: groups of chunks by eigenvectors of their similarity.
+
+After GEM-RAG (arXiv 2409.15566), with a symmetric graph, its trivial eigenvector in closed form,
+and eigenvectors rotated by pivoted QR (Damle, Minden and Ying 2018) so that each marks one group.
+
+Letters: n chunks, q questions, d width of the vectors, K eigenpairs.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import scipy.linalg
+
+from turngraph.data.eigen.similarity_graph import (
+    Neighbours,
+    nearest_neighbours,
+    own_and_asked,
+    unit_vectors,
+)
+from turngraph.data.eigen.spectrum import Part, complete_part, connected_parts
+
+logger = logging.getLogger(__name__)
+
+MIN_CHUNKS = 8
+"""A source of fewer chunks has no themes."""
+MIN_NEIGHBOURS = 4
+MIN_THEMES, MAX_THEMES = 2, 64
+"""Bounds of K without a spectral gap."""
+NEAR_ONE = 0.5
+"""Smallest eigenvalue that stands before a spectral gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThemeSettings:
+    """Settings of themes; the defaults are those of the product, the others for ablations.
+
+    Args:
+        num_neighbours: neighbours of each chunk in the graph of nearest neighbours; of a source of
+            few chunks, an eighth of them but at least 4.
+        max_exact: most chunks for that graph; a larger source is decomposed as a complete graph.
+        num_themes: K; None: by the spectral gap, else sqrt(n / 8) from 2 to 64.
+        min_gap: smallest spectral gap, c in the paper.
+        graph: ``neighbours``, or ``complete`` as in the paper; None: by ``max_exact``.
+        rotation: ``qr``, or ``none``: chunks belong to their largest absolute component.
+        max_residual: largest norm of L x - lambda x.
+    """
+
+    num_neighbours: int = 16
+    max_exact: int = 20_000
+    num_themes: int | None = None
+    min_gap: float = 0.05
+    graph: Literal["neighbours", "complete"] | None = None
+    rotation: Literal["qr", "none"] = "qr"
+    max_residual: float = 1e-4
+
+
+DEFAULT = ThemeSettings()
+SAME = 1e-6
+"""Vectors that differ by less are equal."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Theme:
+    """A group of chunks (level 1) or of themes (level 2).
+
+    Args:
+        eigenvalue: the Rayleigh quotient of its rotated vector, at most 1.
+        members: [m] int64 numbers of its members, by falling weight, equal ones by number. Every
+            chunk that is in a theme is in exactly one.
+        weights: [m] float64 in (0, 1], the heaviest 1.
+        vector: [d] float32, unit: the members' weighted mean.
+    """
+
+    eigenvalue: float
+    members: np.ndarray
+    weights: np.ndarray
+    vector: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SourceThemes:
+    """The themes of one source, and the graph that they come from.
+
+    Args:
+        themes: by falling eigenvalue, equal ones by their first member; empty for fewer than
+            ``MIN_CHUNKS`` chunks.
+        neighbours: the graph of nearest neighbours; None above ``max_exact``.
+        spectrum: the leading eigenvalues, falling.
+        largest_residual: of the eigenpairs, checked against ``max_residual``.
+        has_gap: whether K follows from a spectral gap.
+    """
+
+    themes: tuple[Theme, ...]
+    neighbours: Neighbours | None
+    spectrum: np.ndarray
+    largest_residual: float
+    has_gap: bool
+
+
+def source_themes(
+    vectors: np.ndarray,
+    questions: np.ndarray | None = None,
+    owners: np.ndarray | None = None,
+    settings: ThemeSettings = DEFAULT,
+) -> SourceThemes:
+    """Return the themes of one source.
+
+    They depend on these arrays alone, so remaking only the sources that changed is the same as
+    remaking all.
+
+    Args:
+        vectors: [n, d] unit vectors of the source's chunks, without blank ones.
+        questions: [q, d] unit vectors of their utility questions; None: none.
+        owners: [q] number of each question's chunk.
+        settings: of the graph and its decomposition.
+
+    Raises:
+        ValueError: a vector is zero or not finite (named by its chunk's number), shapes do not fit,
+            or the eigenpairs did not converge.
+    """
+    count = len(vectors)
+    own = unit_vectors(vectors, "chunk")
+    asked = own_and_asked(own, questions, owners)
+    if count < MIN_CHUNKS:
+        return SourceThemes((), None, np.zeros(0), 0.0, False)
+    graph = settings.graph or ("neighbours" if count <= settings.max_exact else "complete")
+    neighbours, num_near = None, min(settings.num_neighbours, max(count // 8, MIN_NEIGHBOURS))
+    if count <= settings.max_exact:
+        neighbours = nearest_neighbours(own, asked, num_near)
+    if np.abs(own - own[0]).max() < SAME and np.abs(asked - asked[0]).max() < SAME:
+        everything = Theme(1.0, np.arange(count), np.ones(count), own[0])
+        return SourceThemes((everything,), neighbours, np.ones(1), 0.0, False)
+    wanted = _wanted(settings.num_themes, count)
+    if graph == "complete":
+        parts = [complete_part(own, asked, wanted or default_number(count))]
+    else:
+        graph_used = neighbours or nearest_neighbours(own, asked, num_near)
+        parts = connected_parts(graph_used, wanted or MAX_THEMES + 1)
+    residual = max(part.residual for part in parts)
+    if residual > settings.max_residual:
+        raise ValueError(
+            f"themes of {count} chunks: an eigenpair has the residual {residual:.1e}, "
+            f"must be at most {settings.max_residual:.1e}"
+        )
+    numbers, has_gap = _numbers(parts, count, wanted, settings.min_gap)
+    found = [
+        theme
+        for part, number in zip(parts, numbers, strict=True)
+        for theme in _themes_of_part(part, number, own, settings.rotation)
+    ]
+    found.sort(key=lambda theme: (-theme.eigenvalue, int(theme.members.min())))
+    spectrum = np.sort(np.concatenate([part.values for part in parts]))[::-1]
+    return SourceThemes(tuple(found), neighbours, spectrum, residual, has_gap)
+
+
+def themes_of_themes(
+    themes: Sequence[Theme], settings: ThemeSettings = DEFAULT
+) -> tuple[Theme, ...]:
+    """Return the themes of level 2, whose members are numbers of the given themes.
+
+    Args:
+        themes: of level 1, of all sources in a fixed order (by source, then as ``source_themes``
+            gives them).
+        settings: of the graph and its decomposition.
+
+    Returns:
+        Themes, by falling eigenvalue; none for fewer than ``MIN_CHUNKS`` themes.
+    """
+    if len(themes) < MIN_CHUNKS:
+        return ()
+    return source_themes(np.stack([theme.vector for theme in themes]), settings=settings).themes
+
+
+def default_number(count: int) -> int:
+    """Return K where the spectrum has no gap: sqrt(n / 8), from 2 to 64."""
+    return min(max(round(math.sqrt(count / 8)), MIN_THEMES), MAX_THEMES)
+
+
+def _wanted(num_themes: int | None, count: int) -> int | None:
+    """Return K as asked for, at most n - 2."""
+    if num_themes is None or num_themes <= count - 2:
+        return num_themes
+    logger.info("%d themes of %d chunks: lowered to %d", num_themes, count, count - 2)
+    return count - 2
+
+
+def _numbers(
+    parts: Sequence[Part], count: int, wanted: int | None, min_gap: float
+) -> tuple[list[int], bool]:
+    """Return how many eigenvectors of each part to use, at least one, and if a gap decides."""
+    order = sorted(
+        (-value, index > 0, number, index)
+        for number, part in enumerate(parts)
+        for index, value in enumerate(part.values.tolist())
+    )
+    values = np.array([-item[0] for item in order])
+    total, has_gap = wanted, False
+    if total is None:
+        gaps = values[:-1] - values[1:]
+        last = max(MAX_THEMES, len(parts))
+        able = np.arange(1, len(values))  # able[i]: number of eigenvalues before gap i
+        is_gap = (able >= MIN_THEMES) & (able <= last) & (values[:-1] >= NEAR_ONE)
+        is_gap &= gaps > min_gap
+        has_gap = bool(is_gap.any())
+        total = int(able[np.where(is_gap, gaps, -1).argmax()]) if has_gap else default_number(count)
+    numbers = [0] * len(parts)
+    for _, _, number, _ in order[:total]:
+        numbers[number] += 1
+    return [max(number, 1) for number in numbers], has_gap
+
+
+def _themes_of_part(
+    part: Part, number: int, own: np.ndarray, rotation: Literal["qr", "none"]
+) -> list[Theme]:
+    """Assign the chunks of a part to its rotated eigenvectors; one without chunks is dropped."""
+    used, values = part.vectors[:, :number], part.values[:number]
+    turned = _rotation(used) if rotation == "qr" else np.eye(number)
+    marked = np.abs(used @ turned)
+    if rotation == "none" and number > 1:
+        marked[:, 0] = 0  # the trivial vector is the mean of all and would win everywhere
+    of = marked.argmax(axis=1)
+    quotients = values @ turned**2
+    return [
+        _theme(part.chunks[of == index], marked[of == index, index], quotients[index], own)
+        for index in range(number)
+        if (of == index).any()
+    ]
+
+
+def _rotation(vectors: np.ndarray) -> np.ndarray:
+    """Return the orthogonal matrix that turns eigenvectors into indicators (Damle et al. 2018)."""
+    number = vectors.shape[1]
+    _, pivots = scipy.linalg.qr(vectors.T, mode="r", pivoting=True)
+    left, _, right = np.linalg.svd(vectors[pivots[:number]].T)
+    turned: np.ndarray = left @ right
+    return turned
+
+
+def _theme(chunks: np.ndarray, marked: np.ndarray, quotient: float, own: np.ndarray) -> Theme:
+    # Rounded, so that equal chunks tie however the library summed them.
+    weights = np.maximum(np.round(marked / marked.max(), 6), 1e-6)
+    order = np.lexsort((chunks, -weights))
+    chunks, weights = chunks[order].astype(np.int64), weights[order]
+    mean = weights @ own[chunks].astype(np.float64)
+    size = np.linalg.norm(mean)
+    vector = mean / size if size > SAME else own[chunks[0]]
+    return Theme(round(float(quotient), 6), chunks, weights, vector.astype(np.float32))

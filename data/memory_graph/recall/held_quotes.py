@@ -1,0 +1,146 @@
+"""Themes as they are shown: with the quotations that hold at a moment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from turngraph.data.eigen.summaries import MAX_WORDS
+from turngraph.data.memory_graph.memory_types import Fact
+from turngraph.data.memory_graph.recall.question_view import ENDED_IN
+from turngraph.data.memory_graph.record.theme_rows import QuoteRow, ThemeRow, read_themes
+from turngraph.data.memory_graph.times import start
+
+if TYPE_CHECKING:
+    from turngraph.data.memory_graph.record.store import Store
+
+_SOURCES = """SELECT DISTINCT e.source FROM json_each(?) k JOIN chunks c ON c.id = k.value
+    JOIN episodes e ON e.node = c.episode ORDER BY e.source"""
+
+
+@dataclass(frozen=True, slots=True)
+class RecalledTheme:
+    """A theme, as it is shown or as a question found it.
+
+    Args:
+        id: its id in the record.
+        level: 1: a group of chunks of a source; 2: a group of themes.
+        eigenvalue: of its vector, at most 1.
+        num_chunks: number of its chunks.
+        sources: their sources; None: without one.
+        quotes: the sentences that say most of it and hold at the moment, best first.
+        summary, maker: what an LM made of its quotations, and its name; None: nothing.
+        score: cosine of the question and the mean of its chunks; 0 without a question.
+        facts: keys of its facts among those of the recollection.
+    """
+
+    id: int
+    level: int
+    eigenvalue: float
+    num_chunks: int
+    sources: tuple[str | None, ...]
+    quotes: tuple[Fact, ...]
+    summary: str | None = None
+    maker: str | None = None
+    score: float = 0.0
+    facts: tuple[int, ...] = ()
+
+
+def held_quotes(
+    store: Store, quotes: Sequence[QuoteRow], second: int, max_words: int = MAX_WORDS
+) -> tuple[Fact, ...]:
+    """Return the first quotations that hold at a moment, as facts with that one provenance.
+
+    A sentence of which a part has ended comes with ``partly_until``, after the others.
+
+    Args:
+        store: the record, inside a read.
+        quotes: the best first.
+        second: at which they must hold.
+        max_words: most words of all; the first is there however long it is.
+    """
+    facts = dict(zip(quotes, store.facts([quote.fact for quote in quotes]), strict=True))
+    current = [quote for quote in quotes if holds_at(facts[quote], second)]
+    ended = _ended_parts(store, (quote.fact for quote in current), second)
+    current.sort(key=lambda quote: quote.fact in ended)
+    found: list[Fact] = []
+    left = max_words
+    for quote in current:
+        size = len(_words(facts[quote], quote).split())
+        if found and size > left:
+            continue
+        left -= size
+        fact = _as_quoted(facts[quote], quote)
+        found.append(replace(fact, partly_until=ended.get(fact.key)))
+        if left <= 0:
+            break
+    return tuple(found)
+
+
+def _as_quoted(fact: Fact, quote: QuoteRow) -> Fact:
+    """Return a fact as one place says it; of an episode, the sentence."""
+    place = tuple(
+        replace(entry, span=(quote.start, quote.stop))
+        for entry in fact.provenance
+        if entry.episode == quote.episode
+    )[:1]
+    return replace(fact, text=_words(fact, quote), provenance=place)
+
+
+def _words(fact: Fact, quote: QuoteRow) -> str:
+    return fact.text[quote.start : quote.stop] if fact.type == "episodic" else fact.text
+
+
+def holds_at(fact: Fact, second: int) -> bool:
+    """Return whether a fact holds at a moment, as far as its times are known."""
+    begun = fact.valid_from is None or start(fact.valid_from) <= second
+    return begun and (fact.valid_to is None or second < start(fact.valid_to))
+
+
+def _ended_parts(store: Store, keys: Iterable[int], second: int) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for key, end in store.db.execute(ENDED_IN, (json.dumps([k for k in keys if not k & 1]),)):
+        if start(end) <= second:
+            found[key] = max(end, found.get(key, end))
+    return found
+
+
+def list_themes(store: Store, second: int) -> list[RecalledTheme]:
+    """Return all themes, level 2 first, then by falling number of chunks.
+
+    Args:
+        store: the record.
+        second: at which their quotations hold.
+    """
+    with store.reading():
+        rows = read_themes(store.db)
+        chunks = {row.id: [member for member, _ in row.members] for row in rows if row.level == 1}
+        for row in rows:
+            if row.level == 2:
+                chunks[row.id] = [c for member, _ in row.members for c in chunks[member]]
+        shown = [as_recalled(store, row, chunks[row.id], second) for row in rows]
+    return sorted(shown, key=lambda theme: (-theme.level, -theme.num_chunks, theme.id))
+
+
+def as_recalled(store: Store, row: ThemeRow, chunks: Sequence[int], second: int) -> RecalledTheme:
+    """Return a theme as it is shown at a moment, inside a read.
+
+    Args:
+        store: the record.
+        row: the theme.
+        chunks: ids of its chunks, of level 2 of those below it.
+        second: at which its quotations hold.
+    """
+    sources = tuple(s for (s,) in store.db.execute(_SOURCES, (json.dumps(list(chunks)),)))
+    return RecalledTheme(
+        id=row.id,
+        level=row.level,
+        eigenvalue=row.eigenvalue,
+        num_chunks=len(set(chunks)),
+        sources=sources,
+        quotes=held_quotes(store, row.quotes, second),
+        summary=row.summary,
+        maker=row.maker,
+    )

@@ -1,0 +1,196 @@
+"""Derived arrays of themes: nearest chunks of each chunk, and the vectors of themes.
+
+They are in ``<db>.derived/eigen-REVISION/`` and are made with the themes. Ids are never reused, so
+arrays of an older revision hold for all chunks and themes that are still there.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from turngraph.data.eigen.similarity_graph import (
+    Neighbours,
+    nearest_neighbours,
+    own_and_asked,
+    unit_vectors,
+)
+from turngraph.data.eigen.themes import DEFAULT, MIN_CHUNKS, MIN_NEIGHBOURS
+from turngraph.data.memory_graph.recall.derived_files import (
+    THEMES,
+    State,
+    locked,
+    read_arrays,
+    record_state,
+    shows,
+    write_arrays,
+)
+from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
+from turngraph.data.memory_graph.record.theme_rows import chunks_of, kept_questions
+
+logger = logging.getLogger(__name__)
+
+Graphs = Mapping[str | None, tuple[np.ndarray, Neighbours | None]]
+"""By source: ids of its chunks, and the graph over their numbers; None: it has none."""
+
+COLUMNS = {"chunks": "i8", "starts": "i8", "others": "i8", "weights": "f4", "themes": "i8"}
+"""Names and types of the arrays beside ``theme_vectors``."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ThemeArrays:
+    """Edges between chunks, as compressed rows, and vectors of themes.
+
+    Args:
+        chunks: [n] int64 ids of chunks, rising.
+        starts: [n + 1] where each chunk's row begins.
+        others: [e] ids of the chunks in each row.
+        weights: [e] float32 similarities.
+        themes: [t] int64 ids of themes, rising.
+        theme_vectors: [t, d] float32 unit vectors.
+    """
+
+    chunks: np.ndarray
+    starts: np.ndarray
+    others: np.ndarray
+    weights: np.ndarray
+    themes: np.ndarray
+    theme_vectors: np.ndarray
+
+    def vectors_of(self, themes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the vectors of themes, [k, d], and which of them are here."""
+        rows = np.searchsorted(self.themes, themes)
+        rows[rows == len(self.themes)] = 0
+        known = self.themes[rows] == themes if len(self.themes) else np.zeros(len(themes), bool)
+        found = np.zeros((len(themes), self.theme_vectors.shape[1]), np.float32)
+        found[known] = self.theme_vectors[rows[known]]
+        return found, known
+
+
+def arrays_of(columns: Mapping[str, np.ndarray]) -> ThemeArrays:
+    """Return arrays by their names."""
+    return ThemeArrays(
+        chunks=columns["chunks"],
+        starts=columns["starts"],
+        others=columns["others"],
+        weights=columns["weights"],
+        themes=columns["themes"],
+        theme_vectors=columns["theme_vectors"],
+    )
+
+
+NONE = arrays_of(
+    {name: np.zeros(1 if name == "starts" else 0, kind) for name, kind in COLUMNS.items()}
+    | {"theme_vectors": np.zeros((0, 0), np.float32)}
+)
+"""No arrays."""
+
+
+def read_theme_arrays(db: sqlite3.Connection, folder: Path) -> ThemeArrays:
+    """Return the arrays of this record; ``NONE`` without any that can be read."""
+    found = read_arrays(folder, THEMES)
+    if found is None or found[1].keys() < {*COLUMNS, "theme_vectors"}:
+        return NONE
+    manifest, arrays = found
+    if not shows(db, State.of(manifest)):
+        return NONE
+    return arrays_of(arrays)
+
+
+def write_theme_arrays(db: sqlite3.Connection, folder: Path, arrays: ThemeArrays) -> None:
+    """Write arrays of the record's present state, unless another process is writing."""
+    columns = {name: getattr(arrays, name) for name in (*COLUMNS, "theme_vectors")}
+    with locked(folder) as is_mine:
+        if is_mine:
+            try:
+                write_arrays(folder, THEMES, record_state(db)._asdict(), columns)
+            except OSError as error:  # a full disk: they can be made again
+                logger.warning("%s: arrays of themes not written: %s", folder, error.strerror)
+
+
+def join_rows(
+    old: ThemeArrays, made: Iterable[tuple[np.ndarray, Neighbours | None]], there: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the rows of all chunks: new ones of some sources, old ones of the others.
+
+    Args:
+        old: arrays so far.
+        made: ids of a source's chunks, and the graph over their numbers; None: it has none.
+        there: ids of all chunks that the record has, rising.
+
+    Returns:
+        Chunks, starts, others and weights, as in ``ThemeArrays``.
+    """
+    made = list(made)
+    new = np.concatenate([np.zeros(0, np.int64), *(ids for ids, _ in made)])
+    owners = np.repeat(old.chunks, np.diff(old.starts))
+    kept = np.isin(owners, there) & np.isin(old.others, there) & ~np.isin(owners, new)
+    parts = [(owners[kept], old.others[kept], old.weights[kept])]
+    for ids, graph in made:
+        if graph is not None:
+            own = np.repeat(ids, np.diff(graph.starts))
+            parts.append((own, ids[graph.chunks], graph.weights.astype(np.float32)))
+    rows, others, weights = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.argsort(rows, kind="stable")
+    known = np.intersect1d(there, np.concatenate([old.chunks, new]))
+    starts = np.searchsorted(rows[order], np.append(known, np.iinfo(np.int64).max))
+    return known, starts.astype(np.int64), others[order], weights[order]
+
+
+def graphs_of(
+    db: sqlite3.Connection,
+    facts: VectorMatrix,
+    questions: VectorMatrix,
+    chunks: np.ndarray,
+    known: Iterable[str | None] = (),
+) -> Graphs:
+    """Compute the graphs of the sources that some chunks belong to.
+
+    Args:
+        db: inside a read.
+        facts, questions: vectors at the record's revision.
+        chunks: ids of the chunks.
+        known: sources that are left out.
+    """
+    sql = """SELECT DISTINCT e.source FROM json_each(?) k JOIN chunks c ON c.id = k.value
+        JOIN episodes e ON e.node = c.episode"""
+    sources = {source for (source,) in db.execute(sql, (json.dumps(chunks.tolist()),))}
+    found: dict[str | None, tuple[np.ndarray, Neighbours | None]] = {}
+    for source in sources.difference(known):
+        rows = chunks_of(db, source)
+        ids = np.array([row.id for row in rows], np.int64)
+        found[source] = ids, None
+        if MIN_CHUNKS <= len(ids) <= DEFAULT.max_exact:
+            episodes = np.array([row.episode for row in rows], np.int64)
+            own = unit_vectors(chunk_vectors(facts, questions, ids, episodes), "chunk")
+            kept = kept_questions(db, rows)
+            number = {row.id: index for index, row in enumerate(rows)}
+            owners = np.array([number[chunk] for _, chunk in kept], np.int64)
+            asked = questions.vectors(np.array([2 * id_ for id_, _ in kept], np.int64))
+            both = own_and_asked(own, asked if kept else None, owners if kept else None)
+            near = min(DEFAULT.num_neighbours, max(len(ids) // 8, MIN_NEIGHBOURS))
+            found[source] = ids, nearest_neighbours(own, both, near)
+    return found
+
+
+def chunk_vectors(
+    facts: VectorMatrix, questions: VectorMatrix, chunks: np.ndarray, episodes: np.ndarray
+) -> np.ndarray:
+    """Return the vectors of chunks, float32 [n, d]: of whole episodes, or of their parts.
+
+    Args:
+        facts, questions: vectors of facts, and of questions and parts.
+        chunks: [n] int64 ids.
+        episodes: [n] int64 node ids of their episodes.
+    """
+    found = facts.vectors(2 * episodes)
+    rows = questions.rows(2 * chunks + 1)
+    if (rows >= 0).any():
+        found[rows >= 0] = questions.gather(rows[rows >= 0])
+    return found

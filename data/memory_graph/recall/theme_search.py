@@ -1,0 +1,290 @@
+"""Searches the themes of a memory graph: best first over chunks and themes (GEM-RAG)."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from turngraph.data.eigen.search import SEARCH, SearchSettings, best_first
+from turngraph.data.embedding import Embed
+from turngraph.data.memory_graph.memory_types import EPISODIC
+from turngraph.data.memory_graph.recall.derived_files import State, record_state
+from turngraph.data.memory_graph.recall.question_view import QuestionView
+from turngraph.data.memory_graph.recall.ranking import largest, rounded
+from turngraph.data.memory_graph.recall.theme_arrays import (
+    NONE,
+    ThemeArrays,
+    chunk_vectors,
+    graphs_of,
+    join_rows,
+    read_theme_arrays,
+)
+from turngraph.data.memory_graph.recall.vectors import QUESTIONS, Vectors
+from turngraph.data.memory_graph.record.theme_rows import ThemeRow, changed_sources, read_themes
+from turngraph.data.retrieval.reciprocal_ranks import fuse
+
+logger = logging.getLogger(__name__)
+
+MAX_LOST = 20_000
+"""Largest number of chunks whose neighbours a question makes if their arrays are missing."""
+RANKED = 50
+"""Length of each ranking from which the search starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskThemes:
+    """Settings of asking by themes.
+
+    Args:
+        num_themes: most themes.
+        max_words: most words of their statements together.
+        min_similarity: statements with a smaller cosine to the question are left out.
+        max_members: heaviest chunks of a theme whose statements are compared with the question.
+        search: settings of the search along the graph of chunks and themes.
+    """
+
+    num_themes: int = 3
+    max_words: int = 400
+    max_members: int = 256
+    min_similarity: float = 0.0
+    search: SearchSettings = SEARCH
+
+    def __post_init__(self) -> None:
+        for name in ("num_themes", "max_words", "max_members"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)!r} given, must be at least 1")
+        if not -1 <= self.min_similarity <= 1:
+            must = "must lie between -1 and 1: a cosine"
+            raise ValueError(f"min_similarity: {self.min_similarity!r} given, {must}")
+
+
+class ThemeIndex:
+    """The chunks, questions and themes of a memory graph at one revision.
+
+    Args:
+        db: the record.
+        folder: ``<db>.derived``.
+        vectors: of the facts.
+        embed: returns unit vectors of texts.
+        writable: False keeps new vectors in memory.
+
+    Attributes:
+        themes: all themes.
+        behind: sources whose themes do not show the record; none without themes.
+    """
+
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        folder: Path,
+        vectors: Vectors,
+        embed: Embed,
+        writable: bool = True,
+    ) -> None:
+        self._db, self._folder, self._facts = db, folder, vectors.facts
+        self.vectors = Vectors(db, folder, embed, writable, kinds=(QUESTIONS,))
+        self._state = State()
+        self.themes: list[ThemeRow] = []
+        self.behind: tuple[str | None, ...] = ()
+
+    def refresh(self) -> None:
+        """Bring the index to the record's revision, inside the caller's read transaction."""
+        self.vectors.refresh()
+        state = record_state(self._db)
+        if state != self._state:
+            self._load()
+            self._state = state
+
+    def _load(self) -> None:
+        self.themes = read_themes(self._db)
+        self.behind = tuple(changed_sources(self._db)) if self.themes else ()
+        rows = self._db.execute("SELECT id, episode, start, stop FROM chunks ORDER BY id")
+        table = np.array(rows.fetchall(), dtype=np.int64).reshape(-1, 4)
+        self.chunks, self.episodes, self.begins, self.ends = table.T
+        self._order = np.argsort(self.episodes, kind="stable")
+        self._ordered = self.episodes[self._order]
+        sql = "SELECT id, chunk FROM questions WHERE kept ORDER BY id"
+        asked = np.array(self._db.execute(sql).fetchall(), dtype=np.int64).reshape(-1, 2)
+        self._questions, self._owners = asked[:, 0], np.searchsorted(self.chunks, asked[:, 1])
+        self._arrays = self._read_arrays() if self.themes else NONE
+        self._number_edges()
+        number = {theme.id: i for i, theme in enumerate(self.themes)}
+        self.members: list[np.ndarray] = []
+        self._weights: list[np.ndarray] = []
+        for theme in self.themes:
+            ids = np.array([member for member, _ in theme.members], dtype=np.int64)
+            if theme.level == 1:
+                nodes = np.searchsorted(self.chunks, ids)
+            else:
+                nodes = np.array([number[i] for i in ids.tolist()]) + len(self.chunks)
+            self.members.append(nodes)
+            self._weights.append(np.array([weight for _, weight in theme.members]))
+        self._above: dict[int, list[tuple[int, float]]] = defaultdict(list)
+        for i, (nodes, weights) in enumerate(zip(self.members, self._weights, strict=True)):
+            for node, weight in zip(nodes.tolist(), weights.tolist(), strict=True):
+                self._above[node].append((len(self.chunks) + i, weight))
+        self._theme_vectors = self._means()
+        self._quoted = [self._chunks_quoted(theme) for theme in self.themes]
+
+    def _read_arrays(self) -> ThemeArrays:
+        """Read the arrays, and make those of a few chunks that they lack, as after ``forget``."""
+        arrays = read_theme_arrays(self._db, self._folder)
+        lost = np.setdiff1d(self.chunks, arrays.chunks)
+        if not len(lost):
+            return arrays
+        if len(lost) > MAX_LOST:
+            logger.warning("%s: arrays of themes are missing; make the themes again", self._folder)
+            return arrays
+        graphs = graphs_of(self._db, self._facts, self.vectors.questions, lost)
+        rows = join_rows(arrays, graphs.values(), self.chunks)
+        return ThemeArrays(*rows, arrays.themes, arrays.theme_vectors)
+
+    def _number_edges(self) -> None:
+        """Give the edges between chunks by the chunks' numbers."""
+        arrays = self._arrays
+        owners = np.repeat(arrays.chunks, np.diff(arrays.starts))
+        there = np.isin(owners, self.chunks) & np.isin(arrays.others, self.chunks)
+        rows = np.searchsorted(self.chunks, owners[there])  # rising, as the owners are
+        self._starts = np.searchsorted(rows, np.arange(len(self.chunks) + 1))
+        self._others = np.searchsorted(self.chunks, arrays.others[there])
+        self._similarities = arrays.weights[there].astype(float)
+
+    def _means(self) -> np.ndarray:
+        """Return the vector of every theme: the weighted mean of its chunks, or of its themes."""
+        ids = np.array([theme.id for theme in self.themes], dtype=np.int64)
+        found, known = self._arrays.vectors_of(ids)
+        width = self._facts.width
+        if found.shape[1] != width:
+            found, known = np.zeros((len(ids), width), np.float32), np.zeros(len(ids), bool)
+        levels = np.array([theme.level for theme in self.themes])
+        for i in [*np.flatnonzero(~known & (levels == 1)), *np.flatnonzero(~known & (levels == 2))]:
+            nodes = self.members[i]
+            below = nodes - len(self.chunks)
+            own = self._chunk_vectors(nodes) if levels[i] == 1 else found[below]
+            mean = self._weights[i] @ own
+            found[i] = mean / (np.linalg.norm(mean) or 1.0)
+        return found
+
+    def _chunk_vectors(self, numbers: np.ndarray) -> np.ndarray:
+        return chunk_vectors(
+            self._facts, self.vectors.questions, self.chunks[numbers], self.episodes[numbers]
+        )
+
+    def _chunks_quoted(self, theme: ThemeRow) -> list[int]:
+        numbers = (self.chunk_at(quote.episode, quote.start) for quote in theme.quotes)
+        return sorted({number for number in numbers if number >= 0})
+
+    def chunk_at(self, episode: int, start: int) -> int:
+        """Return the number of the chunk that has a character of an episode; -1: none."""
+        own = self._of_episode(episode).tolist()
+        inside = [i for i in own if self.begins[i] <= start < self.ends[i]]
+        return inside[0] if inside else -1
+
+    def _of_episode(self, episode: int) -> np.ndarray:
+        first, last = np.searchsorted(self._ordered, [episode, episode + 1])
+        return self._order[first:last]
+
+    def themes_of(self, chunk: int) -> list[int]:
+        """Return the numbers of the themes that a chunk, by its number, is a member of."""
+        return [node - len(self.chunks) for node, _ in self._above.get(chunk, [])]
+
+    def of(self, node: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the neighbours of a chunk or a theme, and the weights of the edges."""
+        above = self._above.get(node, [])
+        up = np.array([i for i, _ in above], dtype=np.int64), np.array([w for _, w in above])
+        count = len(self.chunks)
+        if node >= count:
+            nodes, weights = self.members[node - count], self._weights[node - count]
+        else:
+            nodes, weights = self._near(node)
+        return np.concatenate([nodes, up[0]]), np.concatenate([weights, up[1]])
+
+    def _near(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the chunks close to a chunk, all by number, and their similarities."""
+        part = slice(int(self._starts[number]), int(self._starts[number + 1]))
+        return self._others[part], self._similarities[part]
+
+    def search(
+        self, view: QuestionView, settings: SearchSettings
+    ) -> tuple[np.ndarray, list[tuple[int, float]]]:
+        """Return each theme's cosine to the question, and the chunks and themes found, best first.
+
+        Args:
+            view: the graph as the question sees it.
+            settings: of the search.
+        """
+        query = view.vector.astype(np.float16)
+        text, asked = self._cosines(query)
+        themes = rounded(self._theme_vectors @ view.vector)
+        own = np.concatenate([np.maximum(text, asked), themes])
+        numbers = np.arange(len(own))
+        count = len(self.chunks)
+        rankings = [
+            self._by_words(view),
+            largest(text, numbers[:count], RANKED),
+            largest(asked, numbers[:count], RANKED),
+            largest(themes, numbers[: len(themes)], RANKED) + count,
+        ]
+        starts = fuse(rankings, len(own))[: settings.num_starts].tolist()
+        sizes = np.concatenate([self.ends - self.begins, np.zeros(len(themes), np.int64)]) // 4
+        hits = best_first(own, starts, self, sizes, settings, self._quoted)
+        return themes, [(hit.node, hit.score) for hit in hits]
+
+    def _cosines(self, query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the cosine of each chunk's text, and the largest of its questions (-1: none)."""
+        parts = self.vectors.questions.rows(2 * self.chunks + 1)
+        text = np.zeros(len(self.chunks))
+        rows = self._facts.rows(2 * self.episodes)
+        whole = (parts < 0) & (rows >= 0)
+        text[whole] = rounded(self._facts.dot(rows[whole], query))
+        text[parts >= 0] = rounded(self.vectors.questions.dot(parts[parts >= 0], query))
+        asked = np.full(len(self.chunks), -1.0)
+        rows = self.vectors.questions.rows(2 * self._questions)
+        found = rounded(self.vectors.questions.dot(rows[rows >= 0], query))
+        np.maximum.at(asked, self._owners[rows >= 0], found)
+        return text, asked
+
+    def _by_words(self, view: QuestionView) -> np.ndarray:
+        episodes, _ = view.nearest_by_words(RANKED, EPISODIC)
+        found = [self._of_episode(episode) for episode in episodes.tolist()]
+        return np.concatenate([np.zeros(0, np.int64), *found])
+
+    def chunks_of(self, theme: int) -> np.ndarray:
+        """Return the numbers of a theme's chunks, the heaviest first; of level 2 those below it."""
+        nodes = self.members[theme]
+        if self.themes[theme].level == 1:
+            return nodes
+        below = [self.members[node] for node in (nodes - len(self.chunks)).tolist()]
+        longest = max(map(len, below))  # the heaviest of each theme, then the second ones
+        return np.array([part[i] for i in range(longest) for part in below if i < len(part)])
+
+
+def best_themes(
+    index: ThemeIndex, cosines: np.ndarray, hits: Sequence[tuple[int, float]], num_themes: int
+) -> list[int]:
+    """Return the numbers of the best themes: by their vectors, and by what the search found.
+
+    Args:
+        index: the themes.
+        cosines: of every theme.
+        hits: chunks and themes that the search found, and their scores.
+        num_themes: most themes.
+    """
+    count, numbers = len(index.chunks), np.arange(len(cosines))
+    sums = np.zeros(len(cosines))
+    for node, score in hits:
+        if node >= count:
+            sums[node - count] += score
+        else:
+            for theme in index.themes_of(node):
+                sums[theme] += score
+    found = largest(sums, numbers, RANKED)
+    rankings = [largest(cosines, numbers, RANKED), found[sums[found] > 0]]
+    best: list[int] = fuse(rankings, len(cosines))[:num_themes].tolist()
+    return best

@@ -1,0 +1,290 @@
+"""Chunks, questions and themes in the record: what is out of date, and reading.
+
+A chunk is an episode, or a part of a long one. A source's chunks, questions and themes are made
+from its own episodes and facts alone, so only sources that have changed are made anew. A chat's
+questions and answers are no chunks, as they are history and never evidence.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, SIMPLE, THESIS
+
+GROUPED, PROBE = "themes grouped", "themes probe"
+"""Names in ``meta``: of a row that is there while level 2 shows level 1, and of the vector of a
+known text by the encoder that made the themes."""
+EVIDENCE = """coalesce(json_extract(e.properties, '$.kind'), '') NOT IN ('question', 'answer')"""
+"""Condition on episodes that are no history of a chat."""
+_SOURCES = f"""
+SELECT e.source, max(e.node) FROM episodes e WHERE {EVIDENCE} GROUP BY e.source
+ORDER BY min(e.node)"""
+_CHANGED = f"""
+SELECT DISTINCT e.source FROM nodes n JOIN episodes e ON e.node = n.id
+LEFT JOIN themed t ON t.source IS e.source
+WHERE n.type = {EPISODIC} AND n.revision > ?1 AND n.revision > t.revision
+UNION SELECT e.source FROM nodes n JOIN provenance p ON p.fact = 2 * n.id
+JOIN episodes e ON e.node = p.episode LEFT JOIN themed t ON t.source IS e.source
+WHERE n.type = {THESIS} AND n.revision > ?1 AND n.revision > t.revision
+UNION SELECT e.source FROM edges f JOIN provenance p ON p.fact = 2 * f.id + 1
+JOIN episodes e ON e.node = p.episode LEFT JOIN themed t ON t.source IS e.source
+WHERE f.type = {SIMPLE} AND f.revision > ?1 AND f.revision > t.revision"""
+_CHUNKS = """
+SELECT c.id, c.episode, c.start, c.stop FROM episodes e JOIN chunks c ON c.episode = e.node
+WHERE e.source IS ? ORDER BY c.episode, c.start"""
+_THESES = f"""
+SELECT p.fact, p.episode, p.start, p.stop, t.text, t.hypothesis FROM episodes e
+JOIN provenance p ON p.episode = e.node AND NOT p.fact & 1
+JOIN nodes t ON t.id = p.fact >> 1 AND t.type = {THESIS}
+WHERE e.source IS ? ORDER BY p.episode, p.start, p.stop, p.fact"""
+_SPELLED = """(SELECT a.spelling FROM aliases a JOIN sightings s ON s.alias = a.id
+    WHERE a.node = {} AND s.episode = p.episode ORDER BY a.id LIMIT 1)"""
+_TRIPLETS = f"""
+SELECT p.episode, p.start, p.stop, {_SPELLED.format("f.source")}, f.relation,
+    {_SPELLED.format("f.target")}, f.valid_from FROM episodes e
+JOIN provenance p ON p.episode = e.node AND p.fact & 1
+JOIN edges f ON f.id = p.fact >> 1 AND f.type = {SIMPLE}
+WHERE e.source IS ? ORDER BY p.episode, p.start, p.stop, p.fact"""
+_NAMES = f"""
+SELECT e.node, a.spelling FROM episodes e JOIN sightings s ON s.episode = e.node
+JOIN aliases a ON a.id = s.alias JOIN nodes o ON o.id = a.node AND o.type = {OBJECT}
+WHERE e.source IS ? ORDER BY e.node, a.id"""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRow:
+    """A chunk of the record: id, episode and span in the episode's text."""
+
+    id: int
+    episode: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThesisRow:
+    """A thesis and a place where an episode says it."""
+
+    fact: int
+    episode: int
+    start: int
+    stop: int
+    text: str
+    hypothesis: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuoteRow:
+    """A quotation: the key of a thesis (or of an episode), and the place that says it."""
+
+    fact: int
+    episode: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThemeRow:
+    """A theme of the record.
+
+    Args:
+        id: its id; 0 before it is written.
+        level: 1: its members are chunks; 2: themes of level 1.
+        source: of its chunks, for level 1.
+        eigenvalue: of its vector.
+        members: ids and weights, the heaviest first.
+        quotes: the sentences that say most of it, best first, whenever they hold.
+        summary, maker: what an LM made of the quotes, and its name; None: nothing.
+    """
+
+    id: int
+    level: int
+    source: str | None
+    eigenvalue: float
+    members: tuple[tuple[int, float], ...]
+    quotes: tuple[QuoteRow, ...]
+    summary: str | None = None
+    maker: str | None = None
+
+
+# What is out of date
+
+
+def changed_sources(db: sqlite3.Connection, maker: str | None = None) -> list[str | None]:
+    """Return the sources whose themes do not show the record, in the order of their episodes.
+
+    Args:
+        db: inside a read.
+        maker: of the questions that are wanted; None: any.
+    """
+    made: dict[str | None, tuple[int, str]] = {
+        source: (revision, by)
+        for source, revision, by in db.execute("SELECT source, revision, maker FROM themed")
+    }
+    since = min((revision for revision, _ in made.values()), default=0)
+    changed = {source for (source,) in db.execute(_CHANGED, (since,))}
+    return [
+        source
+        for source, _ in db.execute(_SOURCES)
+        if source not in made or source in changed or maker not in (None, made[source][1])
+    ]
+
+
+def maker_of_questions(db: sqlite3.Connection) -> str | None:
+    """Return who made the questions of the last themes; None: there are none."""
+    row = db.execute("SELECT maker FROM themed ORDER BY revision DESC LIMIT 1").fetchone()
+    return None if row is None else str(row[0])
+
+
+def is_grouped(db: sqlite3.Connection) -> bool:
+    """Return whether the themes of level 2 show those of level 1."""
+    return db.execute("SELECT 1 FROM meta WHERE name = ?", (GROUPED,)).fetchone() is not None
+
+
+def read_meta(db: sqlite3.Connection, name: str) -> Any:
+    """Return a value of ``meta``; None without one."""
+    row = db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+    return None if row is None else row[0]
+
+
+# Reading
+
+
+def chunks_of(db: sqlite3.Connection, source: str | None) -> list[ChunkRow]:
+    """Return the chunks of a source in the order of its texts."""
+    return [ChunkRow(*row) for row in db.execute(_CHUNKS, (source,))]
+
+
+def chunk_texts(db: sqlite3.Connection, chunks: Iterable[ChunkRow]) -> list[str]:
+    """Return the texts of chunks, in order; those of an episode come together."""
+    texts = []
+    last, text = -1, ""
+    for chunk in chunks:  # SQL's substr ends at a NUL
+        if chunk.episode != last:
+            last = chunk.episode
+            [text] = db.execute("SELECT text FROM nodes WHERE id = ?", (last,)).fetchone()
+        texts.append(text[chunk.start : chunk.stop])
+    return texts
+
+
+def theses_of(db: sqlite3.Connection, source: str | None) -> list[ThesisRow]:
+    """Return the theses of a source with their places, whenever they hold, in that order."""
+    return [ThesisRow(*row) for row in db.execute(_THESES, (source,))]
+
+
+def triplets_of(db: sqlite3.Connection, source: str | None) -> Iterator[tuple[Any, ...]]:
+    """Yield episode, start, stop, subject, relation, object and begin of a source's triplets.
+
+    Names are spelled as that episode spells them: what another one says is not in its questions.
+    """
+    for row in db.execute(_TRIPLETS, (source,)):
+        if None not in row[3:6]:
+            yield row
+
+
+def names_of(db: sqlite3.Connection, source: str | None) -> dict[int, list[str]]:
+    """Return the names that each episode of a source mentions, as it spells them."""
+    names: dict[int, list[str]] = defaultdict(list)
+    for episode, spelling in db.execute(_NAMES, (source,)):
+        names[episode].append(spelling)
+    return names
+
+
+def questions_of(
+    db: sqlite3.Connection, chunks: Iterable[ChunkRow], maker: str
+) -> dict[int, list[tuple[int, str]]]:
+    """Return ids and texts of the questions that a maker made for chunks, by chunk.
+
+    A chunk for which it made none has an empty list; one that it has not seen is missing.
+    """
+    sql = """SELECT q.chunk, q.id, q.text FROM json_each(?) k JOIN questions q ON q.chunk = k.value
+        WHERE q.maker = ? ORDER BY q.chunk, q.id"""
+    found: dict[int, list[tuple[int, str]]] = {}
+    for chunk, id_, text in db.execute(sql, (json.dumps([c.id for c in chunks]), maker)):
+        found.setdefault(chunk, [])
+        if text:
+            found[chunk].append((id_, text))
+    return found
+
+
+def kept_questions(db: sqlite3.Connection, chunks: Iterable[ChunkRow]) -> list[tuple[int, int]]:
+    """Return id and chunk of the questions with which the themes of these chunks are made."""
+    sql = """SELECT q.id, q.chunk FROM json_each(?) k JOIN questions q ON q.chunk = k.value
+        WHERE q.kept ORDER BY q.chunk, q.id"""
+    return list(db.execute(sql, (json.dumps([chunk.id for chunk in chunks]),)))
+
+
+def count_blank(db: sqlite3.Connection) -> int:
+    """Return the number of texts that have no words, and so no chunks, of sources with themes."""
+    sql = f"""SELECT count(*) FROM episodes e JOIN themed t ON t.source IS e.source
+        WHERE {EVIDENCE} AND NOT EXISTS (SELECT 1 FROM chunks c WHERE c.episode = e.node)"""
+    return int(db.execute(sql).fetchone()[0])
+
+
+def is_episode(db: sqlite3.Connection, fact: int) -> bool:
+    """Return whether a fact key is that of an episode."""
+    sql = "SELECT 1 FROM episodes WHERE node = ? AND NOT ? & 1"
+    return db.execute(sql, (fact >> 1, fact)).fetchone() is not None
+
+
+def read_themes(
+    db: sqlite3.Connection, ids: Iterable[int] | None = None, level: int | None = None
+) -> list[ThemeRow]:
+    """Return themes by falling eigenvalue within each level and source, level 2 first.
+
+    Args:
+        db: inside a read.
+        ids: of the themes; None: all.
+        level: only of this one.
+    """
+    wanted = "" if ids is None else "WHERE id IN (SELECT value FROM json_each(?))"
+    values = [] if ids is None else [json.dumps(list(ids))]
+    sql = f"""SELECT id, level, source, eigenvalue, summary, maker FROM themes {wanted}
+        ORDER BY level DESC, id"""
+    rows = [row for row in db.execute(sql, values) if level in (None, row[1])]
+    chosen = json.dumps([row[0] for row in rows])
+    members: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    sql = """SELECT theme, member, weight FROM json_each(?) k JOIN theme_members ON theme = k.value
+        ORDER BY theme, weight DESC, member"""
+    for theme, member, weight in db.execute(sql, (chosen,)):
+        members[theme].append((member, weight))
+    quotes: dict[int, list[QuoteRow]] = defaultdict(list)
+    sql = """SELECT theme, fact, episode, start, stop FROM json_each(?) k
+        JOIN theme_quotes ON theme = k.value ORDER BY theme, position"""
+    for theme, *quote in db.execute(sql, (chosen,)):
+        quotes[theme].append(QuoteRow(*quote))
+    return [
+        ThemeRow(
+            id=id_,
+            level=found,
+            source=source,
+            eigenvalue=eigenvalue,
+            members=tuple(members[id_]),
+            quotes=tuple(quotes[id_]),
+            summary=summary,
+            maker=maker,
+        )
+        for id_, found, source, eigenvalue, summary, maker in rows
+    ]
+
+
+def changed_questions(db: sqlite3.Connection, since: int) -> Iterator[tuple[int, str]]:
+    """Yield key and text of questions and of parts of texts that were written after a revision.
+
+    The key of a question is twice its id; that of a chunk that is a part of a text is one more.
+    """
+    sql = "SELECT 2 * id, text FROM questions WHERE revision > ? AND text != ''"
+    yield from db.execute(sql, (since,))
+    sql = "SELECT id, episode, start, stop FROM chunks WHERE revision > ? ORDER BY episode, start"
+    last, text = -1, ""
+    for id_, episode, start, stop in db.execute(sql, (since,)):
+        if episode != last:
+            last = episode
+            [text] = db.execute("SELECT text FROM nodes WHERE id = ?", (episode,)).fetchone()
+        if stop - start < len(text):
+            yield 2 * id_ + 1, text[start:stop]

@@ -1,0 +1,176 @@
+"""Writing and erasing of chunks, questions and themes."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from turngraph.data.memory_graph.memory_types import Span
+from turngraph.data.memory_graph.record.theme_rows import (
+    EVIDENCE,
+    GROUPED,
+    PROBE,
+    ChunkRow,
+    ThemeRow,
+)
+
+QUESTION, CHUNK = 2, 3
+"""Values of the column ``kind`` of the table ``removed``."""
+_EPISODES = f"""
+SELECT e.node, n.text FROM episodes e JOIN nodes n ON n.id = e.node
+WHERE e.source IS ? AND {EVIDENCE}
+AND NOT EXISTS (SELECT 1 FROM chunks c WHERE c.episode = e.node) ORDER BY e.node"""
+
+
+def add_chunks(
+    db: sqlite3.Connection,
+    source: str | None,
+    spans: Callable[[str], Sequence[Span]],
+    revision: int,
+) -> int:
+    """Split the episodes of a source that have no chunks, and return how many are blank.
+
+    Args:
+        db: inside a write.
+        source: of the episodes.
+        spans: splits a text; none: it is blank.
+        revision: of the write.
+    """
+    blank = 0
+    for episode, text in db.execute(_EPISODES, (source,)).fetchall():
+        parts = spans(text)
+        blank += not parts
+        db.executemany(
+            "INSERT INTO chunks (episode, start, stop, revision) VALUES (?, ?, ?, ?)",
+            [(episode, start, stop, revision) for start, stop in parts],
+        )
+    return blank
+
+
+def put_questions(
+    db: sqlite3.Connection, made: Mapping[int, Sequence[str]], maker: str, revision: int
+) -> None:
+    """Replace the questions that a maker has for chunks; one with the same text keeps its id.
+
+    Args:
+        db: inside a write.
+        made: texts by chunk; a chunk that was deleted meanwhile is skipped.
+        maker: who made them.
+        revision: of the write.
+    """
+    sql = "SELECT value FROM json_each(?) k JOIN chunks c ON c.id = k.value"
+    there = [chunk for (chunk,) in db.execute(sql, (json.dumps(list(made)),))]
+    sql = "SELECT id, text FROM questions WHERE chunk = ? AND maker = ?"
+    gone: list[int] = []
+    new: list[tuple[int, int, str, str]] = []
+    for chunk in there:
+        texts = list(dict.fromkeys(made[chunk])) or [""]
+        known = {text: id_ for id_, text in db.execute(sql, (chunk, maker))}
+        gone += [id_ for text, id_ in known.items() if text not in texts]
+        new += [(chunk, revision, maker, text) for text in texts if text not in known]
+    delete_questions(db, gone, revision)
+    sql = "INSERT INTO questions (chunk, revision, maker, kept, text) VALUES (?, ?, ?, 0, ?)"
+    db.executemany(sql, new)
+
+
+def delete_questions(db: sqlite3.Connection, ids: Sequence[int], revision: int) -> None:
+    """Delete questions, and note that their vectors have to go."""
+    db.executemany("DELETE FROM questions WHERE id = ?", ((id_,) for id_ in ids))
+    rows = ((QUESTION, id_, revision) for id_ in ids)
+    db.executemany("INSERT INTO removed VALUES (?, ?, ?)", rows)
+
+
+def keep_questions(db: sqlite3.Connection, chunks: Iterable[ChunkRow], kept: Iterable[int]) -> None:
+    """Mark the questions with which the themes of these chunks are made, and no others of them."""
+    ids = json.dumps([chunk.id for chunk in chunks])
+    sql = "UPDATE questions SET kept = 0 WHERE chunk IN (SELECT value FROM json_each(?)) AND kept"
+    db.execute(sql, (ids,))
+    db.executemany("UPDATE questions SET kept = 1 WHERE id = ?", ((id_,) for id_ in kept))
+
+
+def replace_themes(
+    db: sqlite3.Connection,
+    level: int,
+    source: str | None,
+    themes: Iterable[ThemeRow],
+    revision: int,
+) -> None:
+    """Replace the themes of a source, or with level 2 those of level 2."""
+    sql = "SELECT id FROM themes WHERE source IS ? AND level = ?"
+    delete_themes(db, [id_ for (id_,) in db.execute(sql, (source, level))])
+    for theme in themes:
+        row = (level, theme.eigenvalue, revision, source, theme.maker, theme.summary)
+        sql = """INSERT INTO themes (level, eigenvalue, revision, source, maker, summary)
+            VALUES (?, ?, ?, ?, ?, ?)"""
+        id_ = db.execute(sql, row).lastrowid
+        members = ((id_, member, weight) for member, weight in theme.members)
+        db.executemany("INSERT INTO theme_members VALUES (?, ?, ?)", members)
+        quotes = (
+            (id_, position, quote.fact, quote.episode, quote.start, quote.stop)
+            for position, quote in enumerate(theme.quotes)
+        )
+        db.executemany("INSERT INTO theme_quotes VALUES (?, ?, ?, ?, ?, ?)", quotes)
+
+
+def delete_themes(db: sqlite3.Connection, ids: Sequence[int]) -> None:
+    """Delete themes with their members and quotations."""
+    for table, column in (("themes", "id"), ("theme_members", "theme"), ("theme_quotes", "theme")):
+        values = ((id_,) for id_ in ids)
+        db.executemany(f"DELETE FROM {table} WHERE {column} = ?", values)
+
+
+def set_themed(db: sqlite3.Connection, source: str | None, revision: int, maker: str) -> None:
+    """Note that a source's themes show a revision; those of level 2 no longer show level 1."""
+    db.execute("DELETE FROM themed WHERE source IS ?", (source,))
+    db.execute("INSERT INTO themed VALUES (?, ?, ?)", (source, revision, maker))
+    db.execute("DELETE FROM meta WHERE name = ?", (GROUPED,))
+
+
+def set_grouped(db: sqlite3.Connection, revision: int) -> None:
+    """Note that the themes of level 2 show those of level 1, and all of them a revision."""
+    db.execute("UPDATE themed SET revision = ?", (revision,))
+    db.execute("INSERT OR REPLACE INTO meta VALUES (?, 1)", (GROUPED,))
+
+
+def make_anew(db: sqlite3.Connection, probe: str) -> None:
+    """Note that no themes are made by the encoder that has this vector of a known text."""
+    db.execute("DELETE FROM themed")
+    db.execute("DELETE FROM meta WHERE name = ?", (GROUPED,))
+    db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (PROBE, probe))
+
+
+# Erasing
+
+
+def erase_themes(db: sqlite3.Connection, episodes: Sequence[int], revision: int) -> tuple[int, int]:
+    """Delete chunks and questions of deleted episodes, and every theme that rests on them.
+
+    A theme goes with a member or a quotation; one of level 2 with a theme that is its member. The
+    sources are to be made anew. Call it while the episodes are still there.
+
+    Returns:
+        The number of questions and of themes that were deleted.
+    """
+
+    def ids(sql: str, keys: Iterable[int]) -> list[int]:
+        return [row[0] for row in db.execute(sql, (json.dumps(list(keys)),))]
+
+    chunks = ids("SELECT c.id FROM json_each(?) k JOIN chunks c ON c.episode = k.value", episodes)
+    sql = "SELECT q.id, q.text FROM json_each(?) k JOIN questions q ON q.chunk = k.value"
+    questions = dict(db.execute(sql, (json.dumps(chunks),)))
+    of_members = """SELECT DISTINCT t.id FROM json_each(?) k
+        JOIN theme_members m ON m.member = k.value JOIN themes t ON t.id = m.theme AND t.level = """
+    quoting = """SELECT DISTINCT q.theme FROM json_each(?) k
+        JOIN theme_quotes q ON q.episode = k.value"""
+    themes = {*ids(f"{of_members} 1", chunks), *ids(quoting, episodes)}
+    themes.update(ids(f"{of_members} 2", themes))
+    sql = """DELETE FROM themed WHERE EXISTS (SELECT 1 FROM json_each(?) k
+        JOIN episodes e ON e.node = k.value WHERE e.source IS themed.source)"""
+    if db.execute(sql, (json.dumps(episodes),)).rowcount:
+        db.execute("DELETE FROM meta WHERE name = ?", (GROUPED,))
+    delete_themes(db, sorted(themes))
+    delete_questions(db, list(questions), revision)
+    db.executemany("DELETE FROM chunks WHERE id = ?", ((id_,) for id_ in chunks))
+    db.executemany("INSERT INTO removed VALUES (?, ?, ?)", ((CHUNK, c, revision) for c in chunks))
+    return sum(map(bool, questions.values())), len(themes)

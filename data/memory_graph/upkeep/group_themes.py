@@ -1,0 +1,140 @@
+"""Makes the themes of themes, and the derived arrays of all themes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from turngraph.data.eigen.similarity_graph import unit_vectors
+from turngraph.data.eigen.summaries import quotations_of_themes
+from turngraph.data.eigen.themes import Theme, themes_of_themes
+from turngraph.data.memory_graph.recall.theme_arrays import (
+    NONE,
+    Graphs,
+    ThemeArrays,
+    chunk_vectors,
+    graphs_of,
+    join_rows,
+    read_theme_arrays,
+    write_theme_arrays,
+)
+from turngraph.data.memory_graph.recall.vectors import Vectors
+from turngraph.data.memory_graph.record import theme_rows
+from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.record.theme_rows import ThemeRow
+from turngraph.data.memory_graph.record.write_themes import replace_themes, set_grouped
+from turngraph.data.memory_graph.upkeep.theme_quotes import (
+    QUOTED_WORDS,
+    as_quotations,
+    level_1,
+)
+
+TINY = 1e-6
+"""Length of a mean of unit vectors that cancel out."""
+
+
+def group_themes(store: Store, vectors: Vectors, maker: str, made: Graphs) -> None:
+    """Make the themes of level 2, and write the arrays.
+
+    Args:
+        store: the graph.
+        vectors: of facts and questions.
+        maker: of the questions.
+        made: graphs of the sources whose themes were made just now.
+    """
+    on_disk = not (store.read_only or store.in_memory)
+    with store.reading():
+        vectors.refresh()
+        below = level_1(store)
+        old = read_theme_arrays(store.db, store.derived) if on_disk else NONE
+        means = _means(store, vectors, below, old)
+        quoted = as_quotations(store, below)
+    places = {
+        one.index: row
+        for quotes, theme in zip(quoted, below, strict=True)
+        for one, row in zip(quotes, theme.quotes, strict=True)
+    }
+    none = np.zeros(0)
+    rows = []
+    for theme in themes_of_themes(
+        [Theme(t.eigenvalue, none, none, v) for t, v in zip(below, means, strict=True)]
+    ):
+        best = quotations_of_themes(theme, quoted, max_words=QUOTED_WORDS)
+        members = zip(theme.members.tolist(), theme.weights.tolist(), strict=True)
+        rows.append(
+            ThemeRow(
+                id=0,
+                level=2,
+                source=None,
+                eigenvalue=float(theme.eigenvalue),
+                members=tuple((below[member].id, float(weight)) for member, weight in members),
+                quotes=tuple(places[one.index] for one in best),
+            )
+        )
+    with store.writing() as revision:
+        if [theme.id for theme in level_1(store)] != [theme.id for theme in below]:
+            return  # forgotten or made meanwhile: the caller does it again
+        replace_themes(store.db, 2, None, rows, revision)
+        if not theme_rows.changed_sources(store.db, maker):
+            set_grouped(store.db, revision)
+    if on_disk:
+        _write_arrays(store, vectors, old, made, below, means)
+
+
+def complete_arrays(store: Store, vectors: Vectors) -> None:
+    """Write the arrays anew if some of their chunks are missing, as after ``forget``."""
+    with store.reading():
+        sql = "SELECT id FROM chunks"
+        there = np.array([id_ for (id_,) in store.db.execute(sql)], np.int64)
+        old = read_theme_arrays(store.db, store.derived)
+        if np.isin(there, old.chunks).all():
+            return
+        vectors.refresh()
+        themes = level_1(store)
+        means = _means(store, vectors, themes, old)
+    _write_arrays(store, vectors, old, {}, themes, means)
+
+
+def _means(
+    store: Store, vectors: Vectors, themes: Sequence[ThemeRow], old: ThemeArrays
+) -> np.ndarray:
+    """Return the members' weighted mean of each theme, as known or from their vectors."""
+    found, known = old.vectors_of(np.array([theme.id for theme in themes], np.int64))
+    width = vectors.facts.width or len(vectors.probe)
+    if found.shape[1] != width:
+        found, known = np.zeros((len(themes), width), np.float32), np.zeros(len(themes), bool)
+    new = np.flatnonzero(~known).tolist()
+    ids = {member for row in new for member, _ in themes[row].members}
+    sql = "SELECT c.id, c.episode FROM json_each(?) k JOIN chunks c ON c.id = k.value"
+    episodes = dict(store.db.execute(sql, (json.dumps(sorted(ids)),)))
+    for row in new:
+        chunks = np.array([member for member, _ in themes[row].members], np.int64)
+        places = np.array([episodes[chunk] for chunk in chunks.tolist()], np.int64)
+        own = unit_vectors(chunk_vectors(vectors.facts, vectors.questions, chunks, places), "chunk")
+        weights = np.array([weight for _, weight in themes[row].members])
+        mean = weights @ own.astype(np.float64)
+        size = float(np.linalg.norm(mean))
+        found[row] = mean / size if size > TINY else own[0]
+    return found
+
+
+def _write_arrays(
+    store: Store,
+    vectors: Vectors,
+    old: ThemeArrays,
+    made: Graphs,
+    themes: Sequence[ThemeRow],
+    means: np.ndarray,
+) -> None:
+    with store.reading():
+        rows = store.db.execute("SELECT id FROM chunks ORDER BY id")
+        there = np.array([id_ for (id_,) in rows], np.int64)
+        lost = np.setdiff1d(there, old.chunks)
+        graphs = {**graphs_of(store.db, vectors.facts, vectors.questions, lost, made), **made}
+        joined = join_rows(old, graphs.values(), there)
+        ids = np.array([theme.id for theme in themes], np.int64)
+        order = np.argsort(ids)
+        arrays = ThemeArrays(*joined, ids[order], means[order])
+        write_theme_arrays(store.db, store.derived, arrays)

@@ -1,0 +1,159 @@
+"""Makes the utility questions of a source's chunks, by rules or by a language model."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from turngraph.configs.progress import progress
+from turngraph.data.eigen.summaries import Write
+from turngraph.data.eigen.utility_questions import (
+    Chunk,
+    Generate,
+    Stated,
+    UtilityQuestion,
+    keep_found,
+    questions_by_lm,
+    questions_by_rules,
+)
+from turngraph.data.memory_graph.record import theme_rows
+from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.record.theme_rows import ChunkRow
+from turngraph.data.memory_graph.record.write_themes import put_questions
+
+RULES = "rules"
+"""Maker of questions by rules; an LM's is ``lm:`` and its name."""
+LM_BATCH = 8
+"""Chunks whose questions an LM makes at once, and that are committed together."""
+Place = tuple[int, int, str, str, str, str | None]
+"""Start and stop in an episode; subject, relation, object and begin of a triplet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lm:
+    """A language model that makes questions, and perhaps summaries.
+
+    Args:
+        name: of the model, recorded with what it makes.
+        generate: JSON of a schema for each prompt.
+        write: texts for prompts, for summaries; None: themes have none.
+    """
+
+    name: str
+    generate: Generate
+    write: Write | None = None
+
+    @property
+    def maker(self) -> str:
+        """The name that its questions and summaries have in the record."""
+        return f"lm:{self.name}"
+
+
+def ask_rules(store: Store, source: str | None) -> None:
+    """Make the questions of a source by rules; those that it has already keep their ids."""
+    with store.reading():
+        rows = theme_rows.chunks_of(store.db, source)
+        texts = theme_rows.chunk_texts(store.db, rows)
+        stated: dict[int, list[Place]] = defaultdict(list)
+        for episode, *place in theme_rows.triplets_of(store.db, source):
+            start, stop, subject, relation, object_, since = place
+            stated[episode].append((start, stop, subject, relation, object_, since))
+        names = theme_rows.names_of(store.db, source)
+    chunks = [
+        Chunk(
+            text,
+            tuple(_stated(row, stated.get(row.episode, ()))),
+            tuple(name for name in names.get(row.episode, ()) if name in text),
+        )
+        for row, text in zip(rows, texts, strict=True)
+    ]
+    made: dict[int, list[str]] = {row.id: [] for row in rows}
+    for question in questions_by_rules(chunks):
+        made[rows[question.chunk].id].append(question.text)
+    with store.writing() as revision:
+        put_questions(store.db, made, RULES, revision)
+
+
+def _stated(row: ChunkRow, places: Sequence[Place]) -> list[Stated]:
+    """Return the statements that begin in a chunk."""
+    return [
+        Stated(subject, relation, object_, since, (start - row.start, stop - row.start))
+        for start, stop, subject, relation, object_, since in places
+        if row.start <= start < row.stop
+    ]
+
+
+def ask_lm(
+    store: Store,
+    source: str | None,
+    lm: Lm,
+    stop: Callable[[], bool],
+    counts: Counter[str],
+) -> bool:
+    """Have an LM make the questions that a source lacks, and commit them batch by batch.
+
+    Args:
+        store: the graph.
+        source: whose chunks are asked for.
+        lm: the language model.
+        stop: asked before each batch.
+        counts: receives the fates of its replies.
+
+    Returns:
+        Whether all are there; False: stopped.
+    """
+    with store.reading():
+        rows = theme_rows.chunks_of(store.db, source)
+        known = theme_rows.questions_of(store.db, rows, lm.maker)
+        new = [row for row in rows if row.id not in known]
+        texts = theme_rows.chunk_texts(store.db, new)
+    if not new:
+        return True
+    with progress(len(new), "questions", "chunks", delay=2) as bar:
+        for begin in range(0, len(new), LM_BATCH):
+            if stop():
+                return False
+            part = new[begin : begin + LM_BATCH]
+            made: dict[int, list[str]] = {row.id: [] for row in part}
+            asked = texts[begin : begin + LM_BATCH]
+            for one in questions_by_lm(asked, lm.generate, maker=lm.maker, counts=counts):
+                made[part[one.chunk].id].append(one.text)
+            with store.writing() as revision:
+                put_questions(store.db, made, lm.maker, revision)
+            bar.update(len(part))
+    return True
+
+
+def kept_questions(
+    questions: Mapping[int, Sequence[tuple[int, str]]],
+    chunks: Sequence[ChunkRow],
+    texts: Sequence[str],
+    vectors: np.ndarray,
+    vectors_of: Callable[[np.ndarray], np.ndarray],
+    maker: str,
+) -> list[tuple[int, int]]:
+    """Return ids and chunk numbers of the questions to use: an LM's only if they find their chunk.
+
+    Args:
+        questions: ids and texts by chunk id.
+        chunks: of the source.
+        texts, vectors: of the chunks.
+        vectors_of: returns the vectors of questions by id.
+        maker: who made the questions.
+    """
+    every = [
+        (number, id_, text)
+        for number, chunk in enumerate(chunks)
+        for id_, text in questions.get(chunk.id, ())
+    ]
+    if maker == RULES or not every:
+        return [(id_, number) for number, id_, _ in every]
+    found = vectors_of(np.array([id_ for _, id_, _ in every], np.int64))
+    rows = {text: row for row, (_, _, text) in enumerate(every)}
+    asked = [UtilityQuestion(number, text, maker, (0, 0)) for number, _, text in every]
+    best = keep_found(asked, texts, vectors, lambda some: found[[rows[text] for text in some]])
+    wanted = {(one.chunk, one.text) for one in best}
+    return [(id_, number) for number, id_, text in every if (number, text) in wanted]

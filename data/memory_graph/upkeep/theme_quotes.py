@@ -1,0 +1,169 @@
+"""Chooses what a theme quotes: theses of its heaviest chunks, each with the place that says it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from turngraph.data.eigen.summaries import (
+    MAX_WORDS,
+    NUM_MEMBERS,
+    Quotation,
+    Sentence,
+    quotations,
+    sentences_of,
+    summaries_by_lm,
+)
+from turngraph.data.eigen.themes import Theme
+from turngraph.data.embedding import Embed
+from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
+from turngraph.data.memory_graph.record import theme_rows
+from turngraph.data.memory_graph.record.fact_texts import fact_texts
+from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.record.theme_rows import (
+    ChunkRow,
+    QuoteRow,
+    ThemeRow,
+    ThesisRow,
+)
+from turngraph.data.memory_graph.upkeep.theme_questions import Lm
+from turngraph.data.normalise import words
+
+QUOTED_WORDS = 3 * MAX_WORDS
+"""Words of quotations that are kept, so that enough of them hold at any time."""
+
+
+def theme_quotes(
+    theme: Theme,
+    chunks: Sequence[ChunkRow],
+    texts: Sequence[str],
+    theses: Sequence[ThesisRow],
+    facts: VectorMatrix,
+    embed: Embed,
+) -> tuple[QuoteRow, ...]:
+    """Return the quotations of a theme of level 1, best first, whenever they hold.
+
+    Where most of its heaviest chunks have no theses, as in a language that the rules do not read,
+    their sentences are quoted too.
+
+    Args:
+        theme: its members are numbers of chunks.
+        chunks, texts: of its source.
+        theses: of its source.
+        facts: vectors of the theses.
+        embed: sentence encoder.
+    """
+    heaviest = theme.members[:NUM_MEMBERS].tolist()
+    stated = _theses_in({number: chunks[number] for number in heaviest}, theses)
+    said = [(number, thesis) for number in heaviest for thesis in stated[number]]
+    rows = [QuoteRow(t.fact, t.episode, t.start, t.stop) for _, t in said]
+    sentences = [
+        Sentence(number, t.start - chunks[number].start, t.stop - chunks[number].start, t.text)
+        for number, t in said
+    ]
+    vectors = facts.vectors(np.array([t.fact for _, t in said], np.int64))
+    silent = {number for number in heaviest if not stated[number]}
+    if 2 * len(silent) > len(heaviest):
+        others = [
+            one for one in sentences_of(theme, texts) if one.chunk in silent and words(one.text)
+        ]
+        rows += [_as_row(chunks[one.chunk], one) for one in others]
+        sentences += others
+        found = np.asarray(embed([one.text for one in others]), np.float32)
+        vectors = np.concatenate([vectors, found.reshape(len(others), -1)])
+    lengths = np.linalg.norm(vectors, axis=1)
+    sound = np.flatnonzero(np.isfinite(lengths) & (lengths > 0)).tolist()
+    chosen = quotations(
+        theme, [sentences[i] for i in sound], vectors[sound], max_words=QUOTED_WORDS
+    )
+    return tuple(rows[sound[one.index]] for one in chosen)
+
+
+def _as_row(chunk: ChunkRow, sentence: Sentence) -> QuoteRow:
+    begin = chunk.start
+    place = (begin + sentence.start, begin + sentence.stop)
+    return QuoteRow(2 * chunk.episode, chunk.episode, *place)
+
+
+def _theses_in(
+    chunks: Mapping[int, ChunkRow], theses: Sequence[ThesisRow]
+) -> dict[int, list[ThesisRow]]:
+    """Return the theses that begin in each chunk, by its number; hypotheses are left out."""
+    within: dict[int, list[tuple[int, ChunkRow]]] = defaultdict(list)
+    for number, chunk in chunks.items():
+        within[chunk.episode].append((number, chunk))
+    found: dict[int, list[ThesisRow]] = defaultdict(list)
+    for thesis in theses:
+        for number, chunk in within.get(thesis.episode, ()):
+            if chunk.start <= thesis.start < chunk.stop and not thesis.hypothesis:
+                found[number].append(thesis)
+    return found
+
+
+def as_quotations(store: Store, themes: Sequence[ThemeRow]) -> list[tuple[Quotation, ...]]:
+    """Return the quotations of themes, inside a read; each has its own index, over all of them."""
+    texts = fact_texts(store.db, {quote.fact for theme in themes for quote in theme.quotes})
+    found, index = [], 0
+    for theme in themes:
+        own = []
+        for position, quote in enumerate(theme.quotes):
+            text = texts[quote.fact]
+            if quote.fact == 2 * quote.episode:
+                text = text[quote.start : quote.stop]
+            sentence = Sentence(quote.episode, quote.start, quote.stop, text)
+            own.append(Quotation(sentence, index, 1 / (1 + position)))
+            index += 1
+        found.append(tuple(own))
+    return found
+
+
+def summarised(
+    store: Store, themes: Sequence[ThemeRow], before: Sequence[ThemeRow], lm: Lm
+) -> list[ThemeRow]:
+    """Return themes with an LM's summaries of what they quote and has not ended.
+
+    Args:
+        store: the record.
+        themes: new themes.
+        before: themes of the same source, whose summaries are used where nothing has changed.
+        lm: which writes.
+    """
+    assert lm.write is not None, "asked for summaries"
+    with store.reading():
+        current = [_without_ended(store, theme) for theme in themes]
+        known = {
+            (row.members, _without_ended(store, row).quotes): row.summary
+            for row in before
+            if row.maker == lm.maker
+        }
+        quoted = as_quotations(store, current)
+    summaries = [known.get((theme.members, theme.quotes)) for theme in current]
+    new = [i for i, text in enumerate(summaries) if text is None and quoted[i]]
+    for i, made in zip(
+        new, summaries_by_lm([quoted[i] for i in new], lm.write, maker=lm.maker), strict=True
+    ):
+        if made.maker == lm.maker:
+            summaries[i] = made.text
+    return [
+        replace(theme, summary=text, maker=None if text is None else lm.maker)
+        for theme, text in zip(themes, summaries, strict=True)
+    ]
+
+
+def _without_ended(store: Store, theme: ThemeRow) -> ThemeRow:
+    facts = store.facts([quote.fact for quote in theme.quotes])
+    held = [quote for quote, fact in zip(theme.quotes, facts, strict=True) if fact.valid_to is None]
+    return replace(theme, quotes=tuple(held))
+
+
+def in_order(themes: Sequence[ThemeRow]) -> list[ThemeRow]:
+    """Return themes by source, and as they were made."""
+    return sorted(themes, key=lambda t: (t.source is not None, t.source or "", t.id))
+
+
+def level_1(store: Store) -> list[ThemeRow]:
+    """Return the themes of level 1 in a fixed order."""
+    return in_order(theme_rows.read_themes(store.db, level=1))

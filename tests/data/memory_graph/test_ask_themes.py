@@ -1,0 +1,160 @@
+"""Asking by themes: what is found, of which time, within how many words; and how it is printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.recall.recall import Recollection
+from turngraph.data.memory_graph.recall.theme_arrays import NONE, join_rows, read_theme_arrays
+from turngraph.data.memory_graph.recall.theme_search import AskThemes
+from turngraph.inference.memory_printing import print_recollection, recollection_json
+from turngraph.tests.data.memory_graph.hashing import Hashing
+from turngraph.tests.data.memory_graph.talks import Script, opened, talk, with_talks
+
+QUESTION = "What has Anna said of roses and tulips?"
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Iterator[MemoryGraph]:
+    with with_talks(tmp_path / "my.db", "abcd") as graph:
+        graph.make_themes()
+        yield graph
+
+
+def test_the_themes_are_about_the_question_and_their_facts_in_order_of_time(
+    graph: MemoryGraph,
+) -> None:
+    found = graph.ask_themes(QUESTION)
+    assert found.mode == "themes"
+    assert not found.no_answer
+    assert not found.by_similarity
+    assert 1 <= len(found.themes) <= 3
+    assert found.themes[0].score > 0.1
+    keys = [key for theme in found.themes for key in theme.facts]
+    assert keys == [fact.key for fact in found.facts]
+    assert len(keys) == len(set(keys))
+    by_key = {fact.key: fact for fact in found.facts}
+    for theme in found.themes:
+        said = [by_key[key].provenance[0].said for key in theme.facts]
+        assert said == sorted(said)
+        assert all(len(by_key[key].provenance) == 1 for key in theme.facts)
+        assert theme.quotes
+    about = [fact.text for fact in found.facts if "roses" in fact.text or "tulips" in fact.text]
+    assert len(about) >= 5
+    assert [one.id for one in found.evidence()] == [f"memory {key}" for key in keys]
+
+
+def test_words_are_counted_and_far_statements_left_out(graph: MemoryGraph) -> None:
+    for words in (1, 30, 400):
+        found = graph.ask_themes(QUESTION, settings=AskThemes(max_words=words))
+        sizes = [len(fact.text.split()) for fact in found.facts]
+        assert sum(sizes) <= words or len(sizes) == 1
+    near = graph.ask_themes(QUESTION, settings=AskThemes(min_similarity=0.3))
+    assert all(fact.score >= 0.3 for fact in near.facts)
+    assert len(near.facts) < len(found.facts)
+    assert graph.ask_themes(QUESTION, settings=AskThemes(min_similarity=1.0)).no_answer
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("num_themes", 0), ("max_words", 0), ("max_members", 0)]
+)
+def test_a_wrong_setting_is_named(name: str, value: int) -> None:
+    with pytest.raises(ValueError, match=f"{name}: {value} given, must be at least 1"):
+        AskThemes(**{name: value})
+    with pytest.raises(ValueError, match="min_similarity: 2 given"):
+        AskThemes(min_similarity=2)
+
+
+def test_the_same_is_found_by_who_only_reads(graph: MemoryGraph) -> None:
+    found = graph.ask_themes(QUESTION)
+    with opened(graph.store.path, read_only=True) as reader:
+        again = reader.ask_themes(QUESTION)
+        assert (again.facts, again.themes) == (found.facts, found.themes)
+
+
+def test_sources_that_are_behind_are_named(
+    graph: MemoryGraph, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    graph.remember("Anna likes cake.", source="new")
+    graph.remember("Anna likes roses.", source="b")
+    found = graph.ask_themes(QUESTION)
+    assert set(found.behind) == {"b", "new"}
+    assert found.themes
+    print_recollection(found)
+    assert "themes are older than what b, new say" in caplog.text
+
+
+def test_few_texts_have_no_themes_and_are_searched_flat(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level("INFO")
+    with with_talks(tmp_path / "few.db", "a", 7) as graph:
+        made = graph.make_themes()
+        assert (made.themes, made.chunks) == ((0, 0), 7)
+        found = graph.ask_themes("What does Anna like?")
+        assert (found.mode, found.by_similarity, found.themes) == ("themes", True, ())
+        assert found.facts
+        print_recollection(found)
+        assert "no themes: facts by similarity alone" in caplog.text
+        assert capsys.readouterr().out.count("\n") == len(found.facts)
+
+
+def test_what_is_printed(graph: MemoryGraph, capsys: pytest.CaptureFixture[str]) -> None:
+    graph.make_themes(Script().lm())
+    found = graph.ask_themes(QUESTION)
+    print_recollection(found)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"theme {found.themes[0].id}, level ")
+    assert len(lines) >= len(found.themes) + len(found.facts)
+    assert any(line.endswith("likes much. (by lm:script)") for line in lines)
+    told = json.loads(json.dumps(recollection_json(found, None), default=str))
+    assert [theme["theme"] for theme in told["themes"]] == [theme.id for theme in found.themes]
+    assert told["themes"][0]["facts"] == list(found.themes[0].facts)
+    print_recollection(Recollection("?", (), (), 1, {}))
+    assert capsys.readouterr().out == "no answer\n"
+
+
+def test_questions_are_searched_too(tmp_path: Path) -> None:
+    """A chunk is found by a question that shares no word with its text."""
+    with with_talks(tmp_path / "my.db", "a") as graph:
+        script = Script()
+        graph.make_themes(script.lm(summaries=False))
+        index = graph._recall._themes
+        graph.ask_themes(QUESTION)
+        [asked_for] = graph.store.db.execute("SELECT text FROM questions WHERE kept").fetchone()
+        text, asked = index._cosines(Hashing()([asked_for])[0].astype(np.float16))
+        best = int(asked.argmax())
+        assert asked[best] == pytest.approx(1, abs=1e-3)
+        assert text[best] < 0.7
+
+
+def test_a_graph_that_is_changed_by_others_is_read_again(graph: MemoryGraph) -> None:
+    graph.ask_themes(QUESTION)
+    with opened(graph.store.path) as other:
+        other.remember_many(talk("e", 12))
+        other.make_themes()
+        other.forget(source="a")
+        other.make_themes()
+    found = graph.ask_themes(QUESTION)
+    sources = {source for theme in found.themes for source in theme.sources}
+    assert "a" not in sources
+    assert {p.source for fact in found.facts for p in fact.provenance} <= {"b", "c", "d", "e"}
+
+
+def test_rows_of_sources_are_joined(graph: MemoryGraph) -> None:
+    arrays = read_theme_arrays(graph.store.db, graph.store.derived)
+    ids = arrays.chunks
+    assert len(ids) == 96
+    assert (np.diff(arrays.starts) >= 4).all()
+    assert np.isin(arrays.others, ids).all()
+    again = join_rows(arrays, [], ids[10:])
+    assert again[0].tolist() == ids[10:].tolist()
+    assert np.isin(again[2], ids[10:]).all()
+    assert join_rows(NONE, [(ids, None)], ids)[1].tolist() == [0] * 97

@@ -1,0 +1,76 @@
+"""Retrievers by vectors rank as a plain implementation does, and are chosen by the config."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from transformers import PreTrainedTokenizerBase
+
+from turngraph.configs.schema import EvidenceConfig
+from turngraph.data.eigen.eigen_index import EigenIndex
+from turngraph.data.examples import ExampleBuilder
+from turngraph.data.prompt import Prompt
+from turngraph.data.retrieval.bm25 import EvidenceIndex
+from turngraph.data.retrieval.dense import DenseIndex, FusedIndex
+from turngraph.data.types import Query
+from turngraph.tests.data.retrieval.test_bm25 import make_pool
+
+TEXTS = ["lima is in peru", "the river rhine", "peru has a river", "", "lima is in peru"]
+QUERIES: list[Query] = ["river in peru", "lima", [("lima", 1.0), ("the rhine", 0.3)]]
+
+
+def letters(texts: Sequence[str]) -> np.ndarray:
+    counts = np.array([[1 + text.count(letter) for letter in "abcdehilmnprsuv"] for text in texts])
+    unit: np.ndarray = counts / np.linalg.norm(counts, axis=1, keepdims=True)
+    return unit.astype(np.float32)
+
+
+def plain_cosines(query: Query) -> list[float]:
+    turns = [(query, 1.0)] if isinstance(query, str) else query
+    total = sum(weight for _, weight in turns)
+    each = [weight * letters(TEXTS) @ letters([text])[0] / total for text, weight in turns]
+    return [round(float(value), 6) for value in sum(each)]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_dense_ranks_by_cosine_ties_by_position(query: Query) -> None:
+    found = DenseIndex(make_pool(TEXTS), letters).rank(query, 99, turn=3)
+    cosines = plain_cosines(query)
+    expected = sorted(range(5), key=lambda i: (-cosines[i], i))
+    assert [item.evidence.id for item in found] == [f"e{i}" for i in expected]
+    assert [item.score for item in found] == pytest.approx([cosines[i] for i in expected], abs=1e-5)
+    assert {item.from_turn for item in found} == {3}
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_fusion_sums_reciprocal_ranks(query: Query) -> None:
+    pool = make_pool(TEXTS)
+    scores = dict.fromkeys((passage.id for passage in pool), 0.0)
+    for index in (EvidenceIndex(pool), DenseIndex(pool, letters)):
+        for rank, item in enumerate(index.rank(query, 99), start=1):
+            scores[item.evidence.id] += 1 / (60 + rank)
+    found = FusedIndex(pool, letters).rank(query, 2)
+    assert [i.evidence.id for i in found] == sorted(scores, key=lambda e: (-scores[e], e))[:2]
+
+
+def test_empty_pools_have_no_passages() -> None:
+    assert DenseIndex([], letters).rank("lima", 3) == []
+    assert FusedIndex([], letters).rank("lima", 3) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("bm25", EvidenceIndex), ("dense", DenseIndex), ("rrf", FusedIndex), ("eigen", EigenIndex)],
+)
+def test_the_config_chooses_the_retriever(
+    inst_tokenizer: PreTrainedTokenizerBase, name: str, kind: type
+) -> None:
+    builder = ExampleBuilder(
+        Prompt(inst_tokenizer), EvidenceConfig(retriever=name, memory="none"), letters
+    )
+    assert builder.needs_embed == (name != "bm25")
+    index = builder._index(make_pool(TEXTS))
+    assert isinstance(index, kind)
+    assert index.rank("lima in peru", 1)[0].evidence.text == TEXTS[0]
