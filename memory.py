@@ -21,6 +21,7 @@ from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.json_fields import Location, well_formed
 from turngraph.data.memory_graph.times import parse_time
 from turngraph.inference import memory_commands
+from turngraph.inference.ontology_commands import add_ontology
 
 if TYPE_CHECKING:  # loaded where they are used, so that --help answers at once
     from turngraph.data.embedding import Embed
@@ -60,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add_inspection(commands)
     add_edits(commands)
     add_files(commands)
+    add_ontology(commands)
     options = vars(parser.parse_args(argv))
     command, run = options.pop("command"), options.pop("run")
     check_paths(command, options)
@@ -72,6 +74,8 @@ def check_paths(command: str, options: dict[str, Any]) -> None:
     Raises:
         ValueError: a command that creates no graph names a missing one, or an output is the graph.
     """
+    if "db" not in options:  # a command about a file, not about a graph
+        return
     graph = Path(options["db"])
     if command not in CREATING and not graph.exists():
         raise ValueError(f"{graph}: no such memory graph")
