@@ -34,7 +34,7 @@ def write(folder: Path, body: str, head: str = HEAD) -> Path:
         ("visited", "Trip", "destination"),
         ("flew from", "Flight", "origin"),
         ("moved to", "Move", "destination"),
-        ("married", "Marriage", "spouse"),
+        ("married", "Marriage", "marriedTo"),
     ],
 )
 def test_verbs_are_events_and_prepositions_roles(relation: str, event: str, role: str) -> None:
