@@ -21,7 +21,7 @@ from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.json_fields import Location, well_formed
 from turngraph.data.memory_graph.times import parse_time
 from turngraph.inference import memory_commands
-from turngraph.inference.ontology_commands import add_ontology
+from turngraph.inference.ontology_commands import add_ontology, add_sparql, sparql
 
 if TYPE_CHECKING:  # loaded where they are used, so that --help answers at once
     from turngraph.data.embedding import Embed
@@ -62,6 +62,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add_edits(commands)
     add_files(commands)
     add_ontology(commands)
+    add_sparql(add_command(commands, "sparql", "ask in SPARQL", sparql), time_option, positive)
     options = vars(parser.parse_args(argv))
     command, run = options.pop("command"), options.pop("run")
     check_paths(command, options)
@@ -79,7 +80,7 @@ def check_paths(command: str, options: dict[str, Any]) -> None:
     graph = Path(options["db"])
     if command not in CREATING and not graph.exists():
         raise ValueError(f"{graph}: no such memory graph")
-    for name in ("output", "jsonl", "graphml", "html", "damaged"):
+    for name in ("output", "jsonl", "graphml", "html", "trig", "shacl", "damaged"):
         path = options.get(name)
         if path is not None and os.path.realpath(path) == os.path.realpath(graph):
             raise ValueError(f"--{name}: {path} is the memory graph itself")
@@ -430,6 +431,8 @@ def add_files(commands: Subparsers) -> None:
     kinds.add_argument("--jsonl", metavar="FILE", help="for import")
     kinds.add_argument("--graphml", metavar="FILE", help="for networkx, Gephi and others")
     kinds.add_argument("--html", metavar="FILE", help="one page to look at and search")
+    kinds.add_argument("--trig", metavar="FILE", help="typed facts, for other RDF tools")
+    kinds.add_argument("--shacl", metavar="FILE", help="shapes of the ontology")
     kinds.add_argument("--damaged", metavar="FILE", help="readable episodes of a damaged graph")
     added.add_argument("--max_nodes", type=positive, default=5000, help="limit for the HTML page")
 

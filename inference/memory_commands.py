@@ -24,6 +24,7 @@ from turngraph.inference.memory_printing import (
     recollection_json,
     remembered_line,
 )
+from turngraph.inference.ontology_commands import export_rdf
 
 if TYPE_CHECKING:
     from turngraph.data.embedding import Embed
@@ -274,6 +275,8 @@ def export(
     jsonl: str | None,
     graphml: str | None,
     html: str | None,
+    trig: str | None,
+    shacl: str | None,
     damaged: str | None,
     max_nodes: int,
 ) -> None:
@@ -283,6 +286,9 @@ def export(
 
         saved = salvage(db, damaged)
         print_line(f"{plural(saved.episodes, 'episode')} written to {damaged}", damaged)
+        return
+    if trig is not None or shacl is not None:
+        export_rdf(db=db, trig=trig, shacl=shacl)
         return
     with MemoryGraph.open(db, read_only=True) as graph:
         if html is not None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from typing import TYPE_CHECKING
 
-from turngraph.inference.memory_printing import plural, print_line
+from turngraph.inference.memory_printing import plural, print_json, print_line, print_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from turngraph.data.cli import CommandParser
     from turngraph.data.memory_graph.ontology.ontology import Ontology
 
@@ -25,6 +28,22 @@ def add_ontology(commands: Subparsers) -> None:
         "--alone", action="store_true", help="instead of Turngraph's ontology, not beside it"
     )
     added.set_defaults(run=check_ontology)
+
+
+def add_sparql(
+    added: argparse.ArgumentParser, time: Callable[[str], str], number: Callable[[str], int]
+) -> None:
+    """Add the options of ``sparql``.
+
+    Args:
+        added: the command.
+        time, number: types of the options, which check a time and a whole number.
+    """
+    added.add_argument("query", metavar="QUERY", help="SELECT, ASK, CONSTRUCT or DESCRIBE")
+    added.add_argument("--as_of", type=time, metavar="TIME", help="what held then; default: now")
+    added.add_argument("--seconds", type=number, default=30, help="limit for the query")
+    added.add_argument("--json", dest="as_json", action="store_true")
+    add_ontology_options(added)
 
 
 def add_ontology_options(added: argparse.ArgumentParser) -> None:
@@ -54,3 +73,49 @@ def check_ontology(*, part: str, path: str, alone: bool) -> None:
     classes = plural(len(found.classes), "class", "classes")
     properties = plural(len(found.properties), "property", "properties")
     print_line(f"{path}: {classes}, {properties}, {plural(found.num_words, 'surface word')}")
+
+
+def sparql(
+    *,
+    db: str,
+    query: str,
+    as_of: str | None,
+    seconds: int,
+    as_json: bool,
+    ontology: str | None,
+    alone: bool,
+) -> None:
+    """Print the rows of a SPARQL query, or its answer, or its triples."""
+    from turngraph.data.memory_graph.ontology.ontology import short
+    from turngraph.data.memory_graph.ontology.rdf import ask_sparql
+
+    chosen_ontology(ontology, alone)  # errors of the file before a process is begun
+    found = ask_sparql(db, query, as_of, ontology, alone, seconds)
+    if as_json:
+        print_json(dataclasses.asdict(found))
+    elif found.answer is not None:
+        print("yes" if found.answer else "no")
+    elif found.columns:
+        terms = [
+            [term and (short(term["value"]) if term["type"] == "uri" else term["value"])
+             for term in row]
+            for row in found.rows
+        ]  # fmt: skip
+        print_rows(found.columns, terms)
+    else:
+        for line in found.triples.splitlines():
+            print_line(line)
+
+
+def export_rdf(*, db: str, trig: str | None, shacl: str | None) -> None:
+    """Write the graph as TriG, or the shapes of its ontology as SHACL."""
+    from turngraph.data.memory_graph.ontology.rdf import export_shacl, export_trig
+    from turngraph.data.memory_graph.record.store import Store
+
+    if trig is not None:
+        with Store(db, read_only=True) as store:
+            count = export_trig(store, chosen_ontology(None, False), trig)
+        print_line(f"{count} quads written to {trig}", trig)
+    if shacl is not None:
+        count = export_shacl(chosen_ontology(None, False), shacl)
+        print_line(f"{count} lines written to {shacl}", shacl)

@@ -378,13 +378,21 @@ def _read(db: sqlite3.Connection, keys: Sequence[int] | None) -> Iterator[Row]:
     newer = _grouped(
         db, f"SELECT old, new FROM supersessions WHERE old {facts} ORDER BY 1, 2", given
     )
-    rows = db.execute(f"{_ROWS} {edges} ORDER BY e.id", given)
-    for key, *parts, hypothesis in rows.fetchall():
+    rows = db.execute(f"{_ROWS} {edges} ORDER BY e.id", given).fetchall()
+    for key, source, source_name, relation, target, target_name, *times, hypothesis in rows:
+        said, valid_from, valid_to = times
         yield Row(
             key,
-            *parts,
-            hypothesis=bool(hypothesis),
-            spans=tuple(spans.get(key, ())),
+            source,
+            source_name,
+            relation,
+            target,
+            target_name,
+            said,
+            valid_from,
+            valid_to,
+            bool(hypothesis),
+            spans=tuple((episode, first, stop) for episode, first, stop in spans.get(key, ())),
             newer=tuple(new for (new,) in newer.get(key, ())),
         )
 

@@ -49,16 +49,21 @@ def shape_report(lens: Lens, moment: int) -> list[Violation]:
     for one in held:
         for quad in (*one.own, *one.shared):
             if quad.predicate == TYPE:
-                types[quad.subject.value].add(quad.object.value)
+                types[_name(quad.subject)].add(_name(quad.object))
         for quad in _triples(one):
-            values[quad.subject.value, quad.predicate.value].add(str(quad.object))
+            values[_name(quad.subject), quad.predicate.value].add(str(quad.object))
     found = dict.fromkeys(
-        Violation(one.key, quad.subject.value, quad.predicate.value, kind)
+        Violation(one.key, _name(quad.subject), quad.predicate.value, kind)
         for one in held
         for quad in _triples(one)
         for kind in _broken(lens.ontology, quad, types, values)
     )
     return sorted(found, key=lambda one: (one.key, one.property, one.kind, one.subject))
+
+
+def _name(term: object) -> str:
+    assert isinstance(term, NamedNode), "the lens writes IRIs only"
+    return term.value
 
 
 def _triples(fact: TypedFact) -> Iterator[Quad]:
@@ -71,7 +76,7 @@ def _broken(
     types: dict[str, set[str]],
     values: dict[tuple[str, str], set[str]],
 ) -> Iterator[Kind]:
-    subject, iri = quad.subject.value, quad.predicate.value
+    subject, iri = _name(quad.subject), quad.predicate.value
     term = ontology.properties.get(iri)
     if term is None:
         return
@@ -82,7 +87,9 @@ def _broken(
             yield "range"
         if term.pattern is not None and not re.search(term.pattern, quad.object.value):
             yield "pattern"
-    elif term.range is not None and not _may_be(ontology, types.get(quad.object.value), term.range):
+    elif term.range is not None and not _may_be(
+        ontology, types.get(_name(quad.object)), term.range
+    ):
         yield "range"
     if term.functional and len(values[subject, iri]) > 1:
         yield "count"
