@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.json_fields import Location, well_formed
 from turngraph.data.memory_graph.times import parse_time
-from turngraph.inference import memory_commands
-from turngraph.inference.ontology_commands import add_ontology, add_sparql, sparql
+from turngraph.inference import memory_commands, ontology_commands
 
 if TYPE_CHECKING:  # loaded where they are used, so that --help answers at once
     from turngraph.data.embedding import Embed
@@ -61,8 +60,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     add_inspection(commands)
     add_edits(commands)
     add_files(commands)
-    add_ontology(commands)
-    add_sparql(add_command(commands, "sparql", "ask in SPARQL", sparql), time_option, positive)
+    ontology_commands.add_ontology(commands)
+    added = add_command(commands, "sparql", "ask in SPARQL", ontology_commands.sparql)
+    ontology_commands.add_sparql(added, time_option, positive)
     options = vars(parser.parse_args(argv))
     command, run = options.pop("command"), options.pop("run")
     check_paths(command, options)
@@ -278,6 +278,7 @@ def add_ask(commands: Subparsers) -> None:
     added.add_argument(
         "--json", dest="as_json", action="store_true", help="print one JSON object a question"
     )
+    ontology_commands.add_computing(added)
 
 
 def ask(
@@ -292,6 +293,8 @@ def ask(
     embedder: str,
     no_embed: bool,
     as_json: bool,
+    compute: bool,
+    show_sparql: bool,
 ) -> None:
     """Answer the question of the command line, or those of standard input."""
     from turngraph.data.memory_graph.recall.recall import RecallSettings
@@ -312,6 +315,8 @@ def ask(
         # vectors of words are fast to make and must not replace the encoder's on disk
         read_only=no_embed,
         as_json=as_json,
+        compute=compute,
+        show_sparql=show_sparql,
     )
 
 

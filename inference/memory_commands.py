@@ -24,7 +24,7 @@ from turngraph.inference.memory_printing import (
     recollection_json,
     remembered_line,
 )
-from turngraph.inference.ontology_commands import export_rdf
+from turngraph.inference.ontology_commands import export_rdf, print_computed
 
 if TYPE_CHECKING:
     from turngraph.data.embedding import Embed
@@ -87,6 +87,8 @@ def ask(
     as_of: str | None = None,
     read_only: bool = False,
     as_json: bool = False,
+    compute: bool = False,
+    show_sparql: bool = False,
 ) -> None:
     """Print facts with scores and provenance for every question, or "no answer".
 
@@ -98,12 +100,19 @@ def ask(
         as_of: ISO time; None: now.
         read_only: do not keep new vectors on disk.
         as_json: print one JSON object a question.
+        compute: compute the answer where a plan can; else mark the facts as not computed.
+        show_sparql: print also the queries that selected the facts.
     """
     with MemoryGraph.open(db, embed, TurnExtractor(), read_only=read_only) as graph:
         for question in questions:
+            if compute and print_computed(
+                graph, question, as_of=as_of, show_sparql=show_sparql, as_json=as_json
+            ):
+                continue
             found = graph.ask(question, as_of, settings)
             if as_json:
-                print_json(recollection_json(found, as_of))
+                marked = {"computed": None} if compute else {}
+                print_json(recollection_json(found, as_of) | marked)
             elif found.no_answer:
                 print("no answer")
             else:

@@ -6,12 +6,20 @@ import argparse
 import dataclasses
 from typing import TYPE_CHECKING
 
-from turngraph.inference.memory_printing import plural, print_json, print_line, print_rows
+from turngraph.inference.memory_printing import (
+    fact_json,
+    plural,
+    print_facts,
+    print_json,
+    print_line,
+    print_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from turngraph.data.cli import CommandParser
+    from turngraph.data.memory_graph.graph import MemoryGraph
     from turngraph.data.memory_graph.ontology.ontology import Ontology
 
     Subparsers = argparse._SubParsersAction[CommandParser]
@@ -44,6 +52,14 @@ def add_sparql(
     added.add_argument("--seconds", type=number, default=30, help="limit for the query")
     added.add_argument("--json", dest="as_json", action="store_true")
     add_ontology_options(added)
+
+
+def add_computing(added: argparse.ArgumentParser) -> None:
+    """Add the options of ``ask`` that compute."""
+    added.add_argument(
+        "--compute", action="store_true", help="compute the answer where a plan can: counts, times"
+    )
+    added.add_argument("--show_sparql", action="store_true", help="with --compute: also the SPARQL")
 
 
 def add_ontology_options(added: argparse.ArgumentParser) -> None:
@@ -119,3 +135,43 @@ def export_rdf(*, db: str, trig: str | None, shacl: str | None) -> None:
     if shacl is not None:
         count = export_shacl(chosen_ontology(None, False), shacl)
         print_line(f"{count} lines written to {shacl}", shacl)
+
+
+def print_computed(
+    graph: MemoryGraph, question: str, *, as_of: str | None, show_sparql: bool, as_json: bool
+) -> bool:
+    """Print the computed answer of a question; return False, and say why, if there is none.
+
+    Args:
+        graph: an open memory graph.
+        question: text of the question.
+        as_of: ISO time; None: now.
+        show_sparql: print also the queries.
+        as_json: print one JSON object.
+    """
+    from turngraph.data.memory_graph.ontology.compute import compute
+    from turngraph.data.memory_graph.ontology.lens import Lens
+    from turngraph.data.memory_graph.ontology.plan import NoPlan
+
+    lens = Lens(graph.store, chosen_ontology(None, False))
+    try:
+        found = compute(lens, question, as_of)
+    except NoPlan as reason:
+        if not as_json:
+            print_line(f"not computed: {reason}")
+        return False
+    if as_json:
+        facts = [fact_json(item.fact) | {"name": item.name} for item in found.items]
+        computed = {"answer": found.answer, "operation": found.operation, "note": found.note}
+        queries = {"sparql": found.queries} if show_sparql else {}
+        asked = {"question": question, "as_of": as_of, "revision": found.revision}
+        print_json(asked | {"computed": computed | queries, "facts": facts})
+        return True
+    print_line(f"computed: {found.answer} ({found.operation})")
+    if found.note:
+        print_line(f"note: {found.note}")
+    for query in found.queries if show_sparql else ():
+        for line in query.splitlines():
+            print_line(line)
+    print_facts([item.fact for item in found.items])
+    return True

@@ -86,7 +86,7 @@ def test_the_same_words_elsewhere_are_allowed(query: str) -> None:
 
 def test_errors_of_syntax_have_line_and_column(path: Path) -> None:
     assert asked(path, "SELECT ?x\n{ ?x a }")["error"].startswith("query:2:9: not SPARQL: ")
-    with pytest.raises(ValueError, match="^query:1:16: unknown prefix my: "):
+    with pytest.raises(ValueError, match=r"^query:1:16: unknown prefix my: "):
         check_query("SELECT ?x { ?x my:p ?y }")
     assert syntax_message("odd") == "query: not SPARQL: odd"
 
