@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
+from turngraph.configs.extras import extra
 from turngraph.data.memory_graph.extract.word_lists import NUMBER_WORDS
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.ontology.lens import Lens
@@ -19,6 +20,9 @@ from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG
 from turngraph.data.memory_graph.ontology.plan import NoPlan, Plan, Selection, make_plan, sparql_of
 from turngraph.data.memory_graph.ontology.rdf import moment_of
 from turngraph.data.memory_graph.times import end, parse_time, start
+
+with extra("rdf", "typed memory graphs need"):
+    from pyoxigraph import QuerySolutions
 
 Bounds = tuple[int, int]
 """First and last second that a moment may be."""
@@ -95,7 +99,9 @@ def compute(lens: Lens, question: str, as_of: str | None = None) -> Computed:
 
 def _items(lens: Lens, selection: Selection, query: str) -> list[Item]:
     names: dict[int, str] = {}
-    for row in lens.rdf.query(query, prefixes=PREFIXES):
+    rows = lens.rdf.query(query, prefixes=PREFIXES)
+    assert isinstance(rows, QuerySolutions), "a selection is a SELECT"
+    for row in rows:
         key = int(row["f"].value.removeprefix(f"{TG}f"))
         other = row["s" if selection.subject is None else "o"].value
         names[key] = other.removeprefix(f"{TG}o") if other.startswith(f"{TG}o") else other

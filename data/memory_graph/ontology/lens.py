@@ -285,8 +285,8 @@ class Lens:
         subject = NamedNode(f"{TG}o{row.source}")
         form = base_words(row.relation)
         if form in _CLASS_RELATIONS:
-            for iri in self.ontology.class_words.get(base_words(row.target_name), ()):
-                yield Quad(subject, TYPE, NamedNode(iri), graph)
+            for kind in self.ontology.class_words.get(base_words(row.target_name), ()):
+                yield Quad(subject, TYPE, NamedNode(kind), graph)
         iri = self._property(form, row.target_name)
         if iri is None:
             return

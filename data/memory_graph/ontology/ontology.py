@@ -109,7 +109,9 @@ class Ontology:
     _above: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for iri, term in (*self.classes.items(), *self.properties.items()):
+        terms: list[Class | Property] = [*self.classes.values(), *self.properties.values()]
+        for term in terms:
+            iri = term.iri
             self._above[iri] = frozenset(self._closure(iri))
             index = self.class_words if isinstance(term, Class) else self.property_words
             for word in term.words:
@@ -268,12 +270,12 @@ def _check(
             raise _error(sources, one.iri, f"inverse {short(one.inverse)} is no property here")
         if one.pattern is not None:
             _check_pattern(sources, one)
-    for one in classes.values():
-        if one.object_role is not None and one.object_role not in properties:
-            raise _error(
-                sources, one.iri, f"objectRole {short(one.object_role)} is no property here"
-            )
-    ups = {iri: term.above for iri, term in (*classes.items(), *properties.items())}
+    for kind in classes.values():
+        if kind.object_role is not None and kind.object_role not in properties:
+            role = short(kind.object_role)
+            raise _error(sources, kind.iri, f"objectRole {role} is no property here")
+    ups = {iri: one.above for iri, one in properties.items()}
+    ups |= {iri: kind.above for iri, kind in classes.items()}
     for iri in ups:
         _check_above(sources, iri, ups, "subClassOf" if iri in classes else "subPropertyOf")
     _check_words(sources, Ontology(classes, properties))
@@ -290,7 +292,7 @@ def _check_above(
     sources: Sequence[Source], iri: str, ups: Mapping[str, tuple[str, ...]], how: str
 ) -> None:
     """Check that a term is not below itself."""
-    paths = [(iri, up) for up in ups[iri]]
+    paths: list[tuple[str, ...]] = [(iri, up) for up in ups[iri]]
     seen: set[str] = set()
     while paths:
         path = paths.pop()

@@ -243,7 +243,8 @@ class _Maker:
         self, words: Sequence[str], clause: str, term: _Term, names: Sequence[_Name]
     ) -> None:
         """Check that every word is linked or says nothing, so that none is left out silently."""
-        linked = {place for one in (term, *names) for place in range(one.first, one.stop)}
+        spans = [(term.first, term.stop), *((name.first, name.stop) for name in names)]
+        linked = {place for first, stop in spans for place in range(first, stop)}
         plain = _SAYS_NOTHING | _nouns(clause) | {word.lower() for word in _date_words(clause)}
         for place, word in enumerate(words):
             if place not in linked and word.lower() not in plain:
@@ -257,7 +258,9 @@ class _Maker:
         for first in range(len(words)):
             for stop in range(first + 1, min(len(words), first + 5) + 1):
                 for iri, is_event, is_head in self._terms(words[first:stop], bool(where)):
-                    rank = (first - stop, is_event != events_first, is_head, first, iri)
+                    other = is_event != events_first
+                    size = (other, first - stop) if events_first else (first - stop, other)
+                    rank = (*size, is_head, first, iri)
                     found.append((rank, _Term(first, stop, iri, is_event)))
         if not found:
             return None

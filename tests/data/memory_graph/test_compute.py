@@ -69,6 +69,8 @@ def answer(lens: Lens, question: str, as_of: str | None = "2024-06") -> Computed
         ("How many flights did Anna take in 2019?", "count", "0"),
         ("How many books did Bob read in 2023?", "count", "3"),
         ("How many sisters has Anna?", "count", "2"),
+        ("How many times did Anna move to Oslo?", "count", None),
+        ("How many times did Anna move to Bergen?", "count", "1"),
         ("How long did Anna live in Oslo?", "duration", "38 to 39 months"),
         ("How many years has Anna lived in Bergen?", "duration", "2 years"),
         ("Since when has Anna worked at Statoil?", "since", "2018-05"),
