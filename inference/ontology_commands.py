@@ -151,7 +151,7 @@ def print_computed(
     """
     from turngraph.data.memory_graph.ontology.compute import compute
     from turngraph.data.memory_graph.ontology.lens import Lens
-    from turngraph.data.memory_graph.ontology.plan import NoPlan
+    from turngraph.data.memory_graph.ontology.typed_plan import NoPlan
 
     lens = Lens(graph.store, chosen_ontology(None, False))
     try:

@@ -17,8 +17,9 @@ from turngraph.data.memory_graph.extract.word_lists import NUMBER_WORDS
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.ontology.lens import Lens
 from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG
-from turngraph.data.memory_graph.ontology.plan import NoPlan, Plan, Selection, make_plan, sparql_of
+from turngraph.data.memory_graph.ontology.question_plan import make_plan
 from turngraph.data.memory_graph.ontology.rdf import moment_of
+from turngraph.data.memory_graph.ontology.typed_plan import NoPlan, Plan, Selection, sparql_of
 from turngraph.data.memory_graph.times import end, parse_time, start
 
 with extra("rdf", "typed memory graphs need"):
