@@ -98,6 +98,11 @@ def test_a_process_answers_in_time_or_is_ended(path: Path) -> None:
         ask_sparql(path, f"SELECT (COUNT(*) AS ?n) {{ {many} }}", seconds=0.1)
 
 
+def test_errors_of_the_process_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"none\.db: no such memory graph"):
+        ask_sparql(tmp_path / "none.db", HOMES)
+
+
 def test_the_command_prints_rows(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     main(["sparql", "--db", str(path), "SELECT ?e { ?e a tg:Buy }"])
     assert capfd.readouterr().out.startswith("tg:e")
