@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from turngraph.data.cli import CommandParser, run_cli
-from turngraph.inference import memory_commands, theme_commands
+from turngraph.inference import memory_commands, ontology_commands, theme_commands
 from turngraph.inference.memory_options import extractor_option, positive, row_id, time_option
 from turngraph.inference.model_options import (
     LANGUAGE_MODEL,
     SERVER_OPTIONS,
+    add_plan_options,
     check_model_options,
     server_settings,
 )
@@ -34,7 +35,6 @@ if TYPE_CHECKING:  # loaded where they are used, so that --help answers at once
 
 CREATING = ("remember", "import")
 """Commands that create a graph where there is none."""
-PLANNERS = ("rules", "lm", "endpoint")
 EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
 MIXTURE = "BeamSearch + WaterCircles"
 
@@ -50,6 +50,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     add_inspection(commands)
     add_edits(commands)
     add_files(commands)
+    ontology_commands.add_ontology(commands)
+    added = add_command(commands, "sparql", "ask in SPARQL", ontology_commands.sparql)
+    ontology_commands.add_sparql(added, time_option, positive)
     options = vars(parser.parse_args(argv))
     command, run = options.pop("command"), options.pop("run")
     check_paths(command, options)
@@ -62,10 +65,12 @@ def check_paths(command: str, options: dict[str, Any]) -> None:
     Raises:
         ValueError: a command that creates no graph names a missing one, or an output is the graph.
     """
+    if "db" not in options:  # a command about a file, not about a graph
+        return
     graph = Path(options["db"])
     if command not in CREATING and not graph.exists():
         raise ValueError(f"{graph}: no such memory graph")
-    for name in ("output", "jsonl", "graphml", "html", "themes", "damaged"):
+    for name in ("output", "jsonl", "graphml", "html", "themes", "trig", "shacl", "damaged"):
         path = options.get(name)
         if isinstance(path, str) and os.path.realpath(path) == os.path.realpath(graph):
             raise ValueError(f"--{name}: {path} is the memory graph itself")
@@ -223,19 +228,7 @@ def add_ask(commands: Subparsers) -> None:
         help="do not walk to episodes, theses or objects; may be repeated",
     )
     added.add_argument("--min_similarity", type=float, default=0.0, help="least cosine of a fact")
-    added.add_argument(
-        "--plan",
-        choices=PLANNERS,
-        help="ask by a plan of steps, each of which uses earlier ones; "
-        "the steps are found by rules, by a local model, or by a model on a server",
-    )
-    added.add_argument("--steps", type=positive, help="with --plan: most steps (4)")
-    added.add_argument("--clues", type=positive, help="with --plan: most queries of a step (4)")
-    added.add_argument(
-        "--over", choices=("facts", "episodes"), help="with --plan: what is printed (facts)"
-    )
-    added.add_argument("--embedder", default=EMBEDDER, help="sentence encoder")
-    added.add_argument("--no_embed", action="store_true", help="no model: compare words")
+    add_plan_options(added, positive)
     added.add_argument(
         "--json", dest="as_json", action="store_true", help="print one JSON object a question"
     )
@@ -243,7 +236,7 @@ def add_ask(commands: Subparsers) -> None:
         "--themes", action="store_true",
         help="ask by themes, for broad questions; `themes` makes them first",
     )  # fmt: skip
-    added.add_argument("--reader", help="with --plan: a checkpoint that answers the steps")
+    ontology_commands.add_computing(added)
     add_model_options(added)
 
 
@@ -264,6 +257,8 @@ def ask(
     no_embed: bool,
     as_json: bool,
     themes: bool,
+    compute: bool,
+    show_sparql: bool,
     **model: str | float | None,
 ) -> None:
     """Answer the question of the command line, or those of standard input.
@@ -279,8 +274,8 @@ def ask(
     check_model_options(plan, model)
     if themes and (forbidden or mixture != MIXTURE):
         raise ValueError("--themes: walks no triplets, so --mixture and --forbidden are not for it")
-    if themes and plan is not None:
-        raise ValueError("--themes and --plan: give one of the two")
+    if sum((themes, compute, plan is not None)) > 1:
+        raise ValueError("--plan, --themes and --compute: give one of them")
     from turngraph.data.memory_graph.recall.recall import RecallSettings
     from turngraph.data.memory_graph.recall.traverse_settings import Traversal
 
@@ -296,7 +291,8 @@ def ask(
     shared: Any = {"embed": embed, "as_of": as_of, "read_only": no_embed, "as_json": as_json}
     if plan is None:
         chosen_themes = theme_commands.settings(min_similarity) if themes else None
-        memory_commands.ask(db, asked, settings=settings, themes=chosen_themes, **shared)
+        shared |= {"themes": chosen_themes, "compute": compute, "show_sparql": show_sparql}
+        memory_commands.ask(db, asked, settings=settings, **shared)
         return
     from turngraph.data.memory_graph.plan.steps import PlanSettings
 
@@ -436,6 +432,8 @@ def add_files(commands: Subparsers) -> None:
     kinds.add_argument("--graphml", metavar="FILE", help="for networkx, Gephi and others")
     kinds.add_argument("--html", metavar="FILE", help="one page to look at and search")
     kinds.add_argument("--themes", metavar="FILE", help="one page of the themes to walk through")
+    kinds.add_argument("--trig", metavar="FILE", help="typed facts, for other RDF tools")
+    kinds.add_argument("--shacl", metavar="FILE", help="shapes of the ontology")
     kinds.add_argument("--damaged", metavar="FILE", help="readable episodes of a damaged graph")
     added.add_argument("--max_nodes", type=positive, default=5000, help="limit for HTML pages")
 

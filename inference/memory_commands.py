@@ -30,6 +30,7 @@ from turngraph.inference.memory_printing import (
     recollection_json,
     remembered_line,
 )
+from turngraph.inference.ontology_commands import export_rdf, print_computed
 
 if TYPE_CHECKING:
     from turngraph.data.embedding import Embed
@@ -95,6 +96,8 @@ def ask(
     read_only: bool = False,
     as_json: bool = False,
     themes: AskThemes | None = None,
+    compute: bool = False,
+    show_sparql: bool = False,
 ) -> None:
     """Print facts with scores and provenance for every question, or "no answer".
 
@@ -107,15 +110,22 @@ def ask(
         read_only: do not keep new vectors on disk.
         as_json: print one JSON object a question.
         themes: ask by themes, with these settings; None: ask for facts.
+        compute: compute the answer where a plan can; else mark the facts as not computed.
+        show_sparql: print also the queries that selected the facts.
     """
     with MemoryGraph.open(db, embed, TurnExtractor(), read_only=read_only) as graph:
         for question in questions:
+            if compute and print_computed(
+                graph, question, as_of=as_of, show_sparql=show_sparql, as_json=as_json
+            ):
+                continue
             if themes is not None:
                 found = graph.ask_themes(question, as_of, themes)
             else:
                 found = graph.ask(question, as_of, settings)
             if as_json:
-                print_json(recollection_json(found, as_of))
+                marked = {"computed": None} if compute else {}
+                print_json(recollection_json(found, as_of) | marked)
             else:
                 print_recollection(found)
 
@@ -336,6 +346,8 @@ def export(
     graphml: str | None,
     html: str | None,
     themes: str | None,
+    trig: str | None,
+    shacl: str | None,
     damaged: str | None,
     max_nodes: int,
 ) -> None:
@@ -345,6 +357,9 @@ def export(
 
         saved = salvage(db, damaged)
         print_line(f"{plural(saved.episodes, 'episode')} written to {damaged}", damaged)
+        return
+    if trig is not None or shacl is not None:
+        export_rdf(db=db, trig=trig, shacl=shacl)
         return
     with MemoryGraph.open(db, read_only=True) as graph:
         if html is not None:

@@ -237,6 +237,8 @@ def print_planned(found: Planned, num_facts: int) -> None:
     if found.answer is not None and found.answer not in last:  # else the last step shows it
         print_line(f"answer: {found.answer}")
     print_facts(found.facts[:num_facts], score=True)
+
+
 def print_themes(shown: Sequence[RecalledTheme]) -> None:
     """Print themes, one a line: number, level, eigenvalue, chunks, sources, first quotation."""
     headers = ("theme", "level", "eigenvalue", "chunks", "sources", "first quotation")

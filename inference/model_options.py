@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import argparse
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # it needs an extra, and takes long to import
     from turngraph.data.memory_graph.extract.endpoint import EndpointSettings
 
+PLANNERS = ("rules", "lm", "endpoint")
 LANGUAGE_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 SERVER_OPTIONS: dict[str, tuple[type, str]] = {
     "base_url": (str, "URL up to the version: http://localhost:8000/v1"),
@@ -29,6 +31,27 @@ USED = {
     "endpoint": ("reader", "model", *SERVER_OPTIONS),
 }
 """Options of models that go with a planner."""
+
+
+def add_plan_options(parser: argparse.ArgumentParser, positive: Callable[[str], int]) -> None:
+    """Add the options of questions that are asked by a plan of steps.
+
+    Args:
+        parser: of the command.
+        positive: type of a whole number from 1.
+    """
+    parser.add_argument(
+        "--plan",
+        choices=PLANNERS,
+        help="ask by a plan of steps, each of which uses earlier ones; "
+        "the steps are found by rules, by a local model, or by a model on a server",
+    )
+    parser.add_argument("--steps", type=positive, help="with --plan: most steps (4)")
+    parser.add_argument("--clues", type=positive, help="with --plan: most queries of a step (4)")
+    parser.add_argument(
+        "--over", choices=("facts", "episodes"), help="with --plan: what is printed (facts)"
+    )
+    parser.add_argument("--reader", help="with --plan: a checkpoint that answers the steps")
 
 
 def check_model_options(plan: str | None, options: Mapping[str, str | float | None]) -> None:

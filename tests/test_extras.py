@@ -53,6 +53,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "--extractor endpoint needs httpx2: pip install 'turngraph[memory]'",
         ),
         (
+            "pyoxigraph",
+            RUN,
+            (*ASK[:-1], "--compute", ASK[-1]),
+            "typed memory graphs need pyoxigraph: pip install 'turngraph[rdf]'",
+        ),
+        (
             "spacy",
             RUN,
             (*REMEMBER, "spacy:pl_core_news_sm"),

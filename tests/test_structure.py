@@ -58,6 +58,7 @@ MEMORY_LAYERS: tuple[set[str], ...] = (
     {"recall", "turns"},
     {"plan"},
     {"upkeep", "inputs"},
+    {"ontology"},
     {"graph"},
     {"conversation"},
 )
@@ -75,6 +76,7 @@ LIBRARIES = {
     "data.graph": "ahocorasick numpy",
     "data.memory_graph": "bm25s numpy rapidfuzz",
     "data.memory_graph.extract": "httpx2 numpy rapidfuzz simplemma spacy",
+    "data.memory_graph.ontology": "pyoxigraph",
     "data.memory_graph.recall": "bm25s numkong numpy usearch",
     "data.retrieval": "bm25s numpy rank_bm25",
     "data.scoring": "jinja2 numpy rapidfuzz rich",
@@ -110,6 +112,7 @@ ONLY_IN = {
     "httpx2": "data.memory_graph.extract",
     "simplemma": "data.memory_graph.extract.languages",
     "spacy": "data.memory_graph.extract.spacy_extractor",
+    "pyoxigraph": "data.memory_graph.ontology",
     "llguidance": "model.constrained",
     "gguf": "configs.models",
     "wandb": "training.run_log",
@@ -124,6 +127,7 @@ EXTRAS = {
     "dev": {"benchmarks.quality.forked_pytest", "benchmarks.quality.reached_lines"},
     "wandb": {"training.run_log"},
     "spacy": {"data.memory_graph.extract.spacy_extractor"},
+    "rdf": {"data.memory_graph.ontology"},
 }
 """Where an optional extra's libraries may be imported; everything else is a core dependency."""
 CORE_BY_NAME = {

@@ -222,6 +222,7 @@ class MemoryGraph:
             read=read,
             on_step=on_step,
         )
+
     def make_themes(
         self, lm: Lm | None = None, stop: Callable[[], bool] = lambda: False
     ) -> ThemesMade:

@@ -343,6 +343,7 @@ class Recall:
         times = self._changes[1]
         index = int(np.searchsorted(times, second, side="right"))
         return float(times[index]) if index < len(times) else float("inf")
+
     @cached_property
     def _themes(self) -> ThemeIndex:
         from turngraph.data.memory_graph.recall.theme_search import ThemeIndex

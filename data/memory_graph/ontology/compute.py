@@ -1,0 +1,373 @@
+"""Answers of plans: SPARQL selects facts, Python computes, with partial dates as bounds.
+
+A date such as "2020-04" is any second of that month: what depends on it is computed for the
+earliest and the latest, and an answer that differs is given as bounds ("17 to 29 months").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+from turngraph.configs.extras import extra
+from turngraph.data.memory_graph.extract.word_lists import NUMBER_WORDS
+from turngraph.data.memory_graph.memory_types import Fact
+from turngraph.data.memory_graph.ontology.lens import Lens
+from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG
+from turngraph.data.memory_graph.ontology.question_plan import make_plan
+from turngraph.data.memory_graph.ontology.rdf import moment_of
+from turngraph.data.memory_graph.ontology.typed_plan import NoPlan, Plan, Selection, sparql_of
+from turngraph.data.memory_graph.times import end, parse_time, start
+
+with extra("rdf", "typed memory graphs need"):
+    from pyoxigraph import QuerySolutions
+
+Bounds = tuple[int, int]
+"""First and last second that a moment may be."""
+_LEADING = re.compile(rf"(\d{{1,4}}|{'|'.join(NUMBER_WORDS)}) [a-z]\w*", re.IGNORECASE)
+_TIMES = re.compile(rf"(.*?) (once|twice|(\d{{1,4}}|{'|'.join(NUMBER_WORDS)}) times)")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAYS = {"day": 1, "week": 7}
+_MONTHS = {"month": 1, "year": 12}
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Selected fact.
+
+    Args:
+        fact: with its provenance.
+        name: its other end: the object, or the subject where the question asks for it.
+    """
+
+    fact: Fact
+    name: str
+
+    @property
+    def begin(self) -> Bounds | None:
+        """Bounds of its begin; None: unknown."""
+        return _bounds(self.fact.valid_from)
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """Computed answer.
+
+    Args:
+        operation: what was computed.
+        answer: in words: "4", "17 to 29 months", "Oslo".
+        items: each fact that was counted or compared.
+        note: what limits the answer; "" if nothing.
+        queries: the SPARQL that selected.
+        revision: of the record.
+    """
+
+    operation: str
+    answer: str
+    items: tuple[Item, ...]
+    note: str
+    queries: tuple[str, ...]
+    revision: int
+
+
+def compute(lens: Lens, question: str, as_of: str | None = None) -> Computed:
+    """Answer a question by a plan.
+
+    Args:
+        lens: of the record, which is refreshed.
+        question: in English.
+        as_of: ISO time at whose end facts hold; None: now.
+
+    Raises:
+        NoPlan: there is no plan or no fact, or the facts do not tell; says which.
+    """
+    with lens.store.reading():
+        revision = lens.refresh()
+        plan = make_plan(question, lens.store, lens.ontology)
+        moment = moment_of(as_of)
+        queries = tuple(sparql_of(one, lens.ontology, moment) for one in plan.selections)
+        selected = [
+            _items(lens, one, query) for one, query in zip(plan.selections, queries, strict=True)
+        ]
+    if not all(selected):
+        raise NoPlan("no fact tells of it")
+    answer, items, note = _COMPUTE.get(plan.operation, _compare)(plan, selected, moment)
+    return Computed(plan.operation, answer, tuple(items), note, queries, revision)
+
+
+def _items(lens: Lens, selection: Selection, query: str) -> list[Item]:
+    names: dict[int, str] = {}
+    rows = lens.rdf.query(query, prefixes=PREFIXES)
+    assert isinstance(rows, QuerySolutions), "a selection is a SELECT"
+    for row in rows:
+        key = int(row["f"].value.removeprefix(f"{TG}f"))
+        other = row["s" if selection.subject is None else "o"].value
+        names[key] = other.removeprefix(f"{TG}o") if other.startswith(f"{TG}o") else other
+    facts = lens.store.facts(sorted(names))
+    return [Item(fact, _name(fact, names[fact.key])) for fact in facts]
+
+
+def _name(fact: Fact, node_or_value: str) -> str:
+    return next((name for node, name in fact.entities if str(node) == node_or_value), node_or_value)
+
+
+Answer = tuple[str, Sequence[Item], str]
+
+
+def _bounds(iso: str | None) -> Bounds | None:
+    return None if iso is None else (start(iso), end(iso) - 1)
+
+
+def _holding(items: Sequence[Item], moment: int) -> list[Item]:
+    return [i for i in items if i.fact.valid_to is None or moment < start(i.fact.valid_to)]
+
+
+def _in_window(plan: Plan, items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
+    """Return the items that certainly begin in the plan's window, and those that may."""
+    if plan.window is None:
+        return list(items), []
+    since, until = plan.window
+    certain, possible = [], []
+    for item in items:
+        if item.begin is None:
+            possible.append(item)
+            continue
+        low, high = item.begin
+        if (since is None or since <= low) and (until is None or high < until):
+            certain.append(item)
+        elif (since is None or since <= high) and (until is None or low < until):
+            possible.append(item)
+    return certain, possible
+
+
+def _overlapping(plan: Plan, items: Sequence[Item], moment: int) -> list[Item]:
+    """Return the states that hold in the plan's window, or at the moment."""
+    if plan.window is None:
+        return _holding(items, moment)
+    since, until = plan.window
+    return [
+        item for item in items
+        if (until is None or item.begin is None or item.begin[0] < until)
+        and (since is None or item.fact.valid_to is None or since < start(item.fact.valid_to))
+    ]  # fmt: skip
+
+
+def _relevant(plan: Plan, items: Sequence[Item], moment: int) -> list[Item]:
+    if not plan.selections[0].is_event:
+        return _overlapping(plan, items, moment)
+    certain, possible = _in_window(plan, items)
+    return certain or possible
+
+
+def _value(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
+    items = _found(_relevant(plan, selected[0], moment))
+    return _names(items), items, ""
+
+
+def _list(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
+    items = selected[0] if plan.window is None else _relevant(plan, selected[0], moment)
+    if not plan.selections[0].is_event and plan.operation == "list":
+        items = _relevant(plan, selected[0], moment)
+    return _names(_found(items)), items, ""
+
+
+def _names(items: Sequence[Item]) -> str:
+    return ", ".join(dict.fromkeys(item.name for item in items))
+
+
+def _found(items: Sequence[Item]) -> Sequence[Item]:
+    if not items:
+        raise NoPlan("no fact tells of it at that time")
+    return items
+
+
+def _exists(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
+    """Answer yes; that no fact says so is no answer, as a memory does not hold everything."""
+    return "yes", _found(_relevant(plan, selected[0], moment)), ""
+
+
+def _count(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
+    items = selected[0]
+    if plan.selections[0].is_event:
+        certain, possible = _in_window(plan, items)
+    else:
+        certain, possible = _overlapping(plan, items, moment), []
+    if plan.distinct:
+        low = len({item.name for item in certain})
+        high = len({item.name for item in (*certain, *possible)})
+    else:
+        low = sum(map(_quantity, certain))
+        high = low + sum(map(_quantity, possible))
+    notes = [] if items and (certain or possible) else ["no fact tells of that time"]
+    if possible:
+        notes.append("facts whose date is partial or unknown may be in that time")
+    if any(item.begin is None for item in items) and plan.selections[0].is_event:
+        notes.append("what has no date and is said again is one fact: at least")
+    answer = str(low) if low == high else f"{low} to {high}"
+    return answer, [*certain, *possible], "; ".join(notes)
+
+
+def _quantity(item: Item) -> int:
+    """Return how many a fact tells of: 3 of "three books", 2 of "London twice"."""
+    if found := _TIMES.fullmatch(item.name):
+        return {"once": 1, "twice": 2}.get(found[2]) or _number(found[3])
+    found = _LEADING.fullmatch(item.name)
+    return _number(found[1]) if found else 1
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else NUMBER_WORDS[text.lower()]
+
+
+def _ends_of(plan: Plan, items: Sequence[Item], last: bool) -> tuple[list[Item], str]:
+    """Return the dated items that may be the first, or the last."""
+    certain, possible = _in_window(plan, items)
+    dated = [item for item in (*certain, *possible) if item.begin is not None]
+    if not dated:
+        raise NoPlan("no date is known")
+    pairs = [(item.begin or (0, 0), item) for item in dated]
+    if last:
+        bar = max(begin[0] for begin, _ in pairs)
+        best = [item for begin, item in pairs if begin[1] >= bar]
+    else:
+        bar = min(begin[1] for begin, _ in pairs)
+        best = [item for begin, item in pairs if begin[0] <= bar]
+    note = (
+        "partial dates: any of these may be it"
+        if len({i.fact.valid_from for i in best}) > 1
+        else ""
+    )
+    if len(dated) < len(certain) + len(possible):
+        note = "; ".join(filter(None, [note, "facts without a date are left out"]))
+    return best, note
+
+
+def _extreme(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
+    best, note = _ends_of(plan, selected[0], plan.operation == "latest")
+    if plan.wants_date:
+        return ", ".join(dict.fromkeys(str(i.fact.valid_from) for i in best)), best, note
+    return _names(best), best, note
+
+
+def _since(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
+    items = selected[0] if plan.selections[0].is_event else _holding(selected[0], moment)
+    items = [item for item in items or selected[0] if item.fact.valid_from is not None]
+    if plan.window is not None:
+        certain, possible = _in_window(plan, items)
+        items = certain or possible
+    if not items:
+        raise NoPlan("no date is known")
+    items.sort(key=lambda item: item.begin or (0, 0))
+    return ", ".join(dict.fromkeys(str(item.fact.valid_from) for item in items)), items, ""
+
+
+def _duration(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
+    items = selected[0]
+    low = high = timedelta()
+    spans: list[tuple[Bounds, Bounds]] = []
+    for item in items:
+        if item.begin is None:
+            raise NoPlan("when it began is not known")
+        stop = _bounds(item.fact.valid_to) or (moment, moment)
+        spans.append((item.begin, (min(stop[0], moment), min(stop[1], moment))))
+    if len(spans) == 1:
+        return _difference_words(*spans[0], plan.unit), items, ""
+    for (first, last), (begins, ends) in spans:
+        low += timedelta(seconds=max(0, begins - last))
+        high += timedelta(seconds=max(0, ends - first))
+    zero = (0, 0)
+    span = (int(low.total_seconds()), int(high.total_seconds()))
+    return _difference_words(zero, span, plan.unit), items, f"the sum of {len(spans)} times"
+
+
+def _age(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
+    births = {item.fact.key: item for item in selected[0]}
+    if len(births) != 1:
+        raise NoPlan("several dates of birth are known")
+    [item] = births.values()
+    try:
+        born = parse_time(item.name)
+    except ValueError:
+        raise NoPlan("the date of birth is no date") from None
+    bounds = start(born), end(born) - 1
+    return _difference_words(bounds, (moment, moment), plan.unit or "year"), [item], ""
+
+
+def _one(items: Sequence[Item]) -> tuple[Item, Bounds]:
+    """Return the one dated item of a selection."""
+    dated = [(item, item.begin) for item in items if item.begin is not None]
+    if not dated:
+        raise NoPlan("no date is known")
+    if len({begin for _, begin in dated}) > 1:
+        raise NoPlan("it happened at several times")
+    item, begin = dated[0]
+    assert begin is not None
+    return item, begin
+
+
+def _difference(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
+    (first, one), (second, other) = sorted(map(_one, selected), key=lambda pair: pair[1])
+    return _difference_words(one, other, plan.unit), [first, second], ""
+
+
+def _compare(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
+    """Answer before, after and order; dates that overlap do not tell."""
+    pairs = [(one.text, *_one(items)) for one, items in zip(plan.selections, selected, strict=True)]
+    if plan.operation == "order":
+        pairs.sort(key=lambda pair: pair[2])
+        if any(a[2][1] >= b[2][0] for a, b in pairwise(pairs)):
+            raise NoPlan("the dates are too coarse to tell which came first")
+        return ", then ".join(text for text, _, _ in pairs), [item for _, item, _ in pairs], ""
+    (_, first, one), (_, second, other) = pairs
+    if plan.operation == "after":
+        one, other = other, one
+    if one[1] < other[0]:
+        answer = "yes"
+    elif other[1] < one[0]:
+        answer = "no"
+    else:
+        raise NoPlan("the dates are too coarse to tell which came first")
+    return answer, [first, second], ""
+
+
+_COMPUTE = {
+    "value": _value,
+    "list": _list,
+    "exists": _exists,
+    "count": _count,
+    "latest": _extreme,
+    "first": _extreme,
+    "since": _since,
+    "duration": _duration,
+    "age": _age,
+    "difference": _difference,
+}
+
+
+# Lengths of time
+
+
+def _difference_words(first: Bounds, second: Bounds, unit: str | None) -> str:
+    """Return the whole units between two moments, the least and the most: "17 to 29 months"."""
+    if unit is None:
+        days = (second[1] - first[0]) // 86400
+        unit = "day" if days < 61 else "month" if days < 5 * 365 else "year"
+    low = max(0, units_between(first[1], second[0], unit))
+    high = max(low, units_between(first[0], second[1], unit))
+    count = str(low) if low == high else f"{low} to {high}"
+    return f"{count} {unit}" if count == "1" else f"{count} {unit}s"
+
+
+def units_between(first: int, second: int, unit: str) -> int:
+    """Return the whole days, weeks, months or years from one second to another."""
+    if second < first:
+        return 0
+    begins, ends = _EPOCH + timedelta(seconds=first), _EPOCH + timedelta(seconds=second)
+    if unit in _DAYS:
+        return (ends.date() - begins.date()).days // _DAYS[unit]
+    months = 12 * (ends.year - begins.year) + ends.month - begins.month
+    months -= (ends.day, ends.time()) < (begins.day, begins.time())
+    return months // _MONTHS[unit]

@@ -1,0 +1,336 @@
+"""Ontology of the memory graph: classes, properties and surface words, read from Turtle.
+
+``life.ttl`` beside this file is Turngraph's own. A user's Turtle is read beside it or instead of
+it. Terms are described with RDFS, OWL and SKOS; what is ours is the way from words to events
+(``tg:objectRole``, ``tg:preposition``) and ``tg:pattern``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from turngraph.configs.extras import extra
+from turngraph.data.memory_graph.extract.word_lists import VERB_FORMS
+from turngraph.data.memory_graph.ontology.turtle import Source, read_turtle
+from turngraph.data.normalise import words
+
+with extra("rdf", "typed memory graphs need"):
+    from pyoxigraph import Literal, NamedNode, Quad
+
+TG = "urn:turngraph:"
+RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
+RDFS = "http://www.w3.org/2000/01/rdf-schema#"
+OWL = "http://www.w3.org/2002/07/owl#"
+SKOS = "http://www.w3.org/2004/02/skos/core#"
+XSD = "http://www.w3.org/2001/XMLSchema#"
+PROV = "http://www.w3.org/ns/prov#"
+SH = "http://www.w3.org/ns/shacl#"
+PREFIXES = {
+    "tg": TG, "rdf": RDF, "rdfs": RDFS, "owl": OWL, "skos": SKOS, "xsd": XSD, "prov": PROV,
+    "sh": SH,
+}  # fmt: skip
+"""Prefixes that queries and exports have."""
+LIFE = Path(__file__).with_name("life.ttl")
+_CLASSES = {OWL + "Class", RDFS + "Class"}
+_PROPERTIES = {
+    RDF + "Property", OWL + "ObjectProperty", OWL + "DatatypeProperty",
+    OWL + "FunctionalProperty", OWL + "SymmetricProperty",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """Class of things or of events.
+
+    Args:
+        iri: its name.
+        above: its direct superclasses.
+        words: its surface words, in the form of ``base_words``.
+        object_role: property of the object of its verbs; None: inherited, or no event.
+    """
+
+    iri: str
+    above: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    object_role: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """Relation or attribute.
+
+    Args:
+        iri: its name.
+        above: its direct superproperties.
+        words: its surface words, in the form of ``base_words``.
+        domain, range: the class of its subjects, and of its objects or the datatype of its values.
+        functional: whether a subject has one value at a time.
+        symmetric: whether it holds in both directions.
+        inverse: the property in the other direction.
+        prepositions: which name it as a role of its domain's events.
+        pattern: regular expression that a value matches.
+    """
+
+    iri: str
+    above: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    domain: str | None = None
+    range: str | None = None
+    functional: bool = False
+    symmetric: bool = False
+    inverse: str | None = None
+    prepositions: tuple[str, ...] = ()
+    pattern: str | None = None
+
+    @property
+    def datatype(self) -> str | None:
+        """The XSD datatype of its values; None: its values are objects."""
+        return self.range if self.range is not None and self.range.startswith(XSD) else None
+
+
+@dataclass(frozen=True)
+class Ontology:
+    """Classes and properties by IRI, and the terms of each surface word.
+
+    Args:
+        classes, properties: by IRI.
+        quads: all statements as they were read, in the default graph.
+    """
+
+    classes: Mapping[str, Class]
+    properties: Mapping[str, Property]
+    quads: Sequence[Quad] = ()
+    class_words: dict[str, list[str]] = field(default_factory=dict)
+    property_words: dict[str, list[str]] = field(default_factory=dict)
+    _above: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        terms: list[Class | Property] = [*self.classes.values(), *self.properties.values()]
+        for term in terms:
+            iri = term.iri
+            self._above[iri] = frozenset(self._closure(iri))
+            index = self.class_words if isinstance(term, Class) else self.property_words
+            for word in term.words:
+                index.setdefault(word, []).append(iri)
+
+    def _closure(self, iri: str) -> Iterator[str]:
+        """Yield a term and all terms above it, each once."""
+        seen, open_ = {iri}, [iri]
+        while open_:
+            one = open_.pop()
+            yield one
+            term = self.classes.get(one) or self.properties.get(one)
+            new = set(term.above) - seen if term else set()
+            seen |= new
+            open_ += sorted(new)
+
+    def is_a(self, iri: str, above: str) -> bool:
+        """Return whether a term is another one or below it."""
+        return above in self._above.get(iri, (iri,))
+
+    def below(self, iri: str) -> list[str]:
+        """Return a term and all terms below it."""
+        return [one for one, above in self._above.items() if iri in above]
+
+    def object_role(self, iri: str) -> str | None:
+        """Return the role of the object of an event class's verbs; None: no class of events."""
+        level = [iri]
+        while level:
+            for one in level:
+                found = self.classes[one].object_role if one in self.classes else None
+                if found is not None:
+                    return found
+            level = [up for one in level if one in self.classes for up in self.classes[one].above]
+        return None
+
+    def role(self, event: str, preposition: str) -> str | None:
+        """Return the property that a preposition names at an event class, the nearest domain's."""
+        found = [
+            (len(self._above.get(one.domain, ())), one.iri)
+            for one in self.properties.values()
+            if one.domain and preposition in one.prepositions and self.is_a(event, one.domain)
+        ]
+        return max(found)[1] if found else None
+
+    def event_of(self, relation: str) -> tuple[str, str] | None:
+        """Return event class and role of a relation: ("Buy", "seller") of "bought from"."""
+        parts = base_words(relation).split()
+        for stop in range(len(parts), 0, -1):
+            verb, rest = " ".join(parts[:stop]), " ".join(parts[stop:])
+            events = [one for one in self.class_words.get(verb, ()) if self.object_role(one)]
+            if events:
+                event = max(events, key=lambda one: (len(self._above[one]), one))
+                role = self.role(event, rest) if rest else self.object_role(event)
+                return None if role is None else (event, role)
+        return None
+
+    @property
+    def num_words(self) -> int:
+        """Number of surface words."""
+        return len(self.class_words.keys() | self.property_words.keys())
+
+
+@lru_cache(maxsize=1 << 14)
+def base_words(text: str) -> str:
+    """Return the words of a text with verbs in their base form: "live in" of "lives in"."""
+    return " ".join(VERB_FORMS.get(word, (word,))[0] for word in words(text))
+
+
+def load_ontology(user: str | Path | None = None, alone: bool = False) -> Ontology:
+    """Read ``life.ttl`` and a user's Turtle.
+
+    Args:
+        user: path of the user's file; None: ``life.ttl`` only.
+        alone: read the user's file instead of ``life.ttl``.
+
+    Raises:
+        ValueError: a file is missing or no Turtle, or it contradicts itself; the message names
+            file, line and column.
+    """
+    if user is None:
+        assert not alone, "an ontology of nothing"
+        return _life()
+    sources = [*([] if alone else [read_turtle(LIFE)]), read_turtle(Path(user))]
+    return build(sources)
+
+
+@lru_cache(maxsize=1)
+def _life() -> Ontology:
+    return build([read_turtle(LIFE)])
+
+
+def build(sources: Sequence[Source]) -> Ontology:
+    """Build one ontology of the statements of files; see ``load_ontology``."""
+    described: dict[str, dict[str, list[str]]] = {}
+    for source in sources:
+        for quad in source.quads:
+            if isinstance(quad.subject, NamedNode) and isinstance(quad.object, NamedNode | Literal):
+                values = described.setdefault(quad.subject.value, {})
+                values.setdefault(quad.predicate.value, []).append(quad.object.value)
+    types = {iri: set(values.get(RDF + "type", ())) for iri, values in described.items()}
+    classes = {i: _class(i, described[i]) for i, kinds in types.items() if kinds & _CLASSES}
+    properties = {
+        i: _property(i, described[i], types[i]) for i, kinds in types.items() if kinds & _PROPERTIES
+    }
+    for one in list(properties.values()):  # an inverse is one of both
+        if one.inverse in properties and properties[one.inverse].inverse is None:
+            other = described[one.inverse] | {OWL + "inverseOf": [one.iri]}
+            properties[one.inverse] = _property(one.inverse, other, types[one.inverse])
+    _check(sources, classes, properties)
+    quads = [quad for source in sources for quad in source.quads]
+    return Ontology(classes, properties, quads)
+
+
+def _texts(values: dict[str, list[str]]) -> tuple[str, ...]:
+    labels = [*values.get(SKOS + "altLabel", ()), *values.get(SKOS + "prefLabel", ())]
+    return tuple(dict.fromkeys(form for label in labels if (form := base_words(label))))
+
+
+def _first(values: dict[str, list[str]], iri: str) -> str | None:
+    return next(iter(values.get(iri, ())), None)
+
+
+def _class(iri: str, values: dict[str, list[str]]) -> Class:
+    above = tuple(values.get(RDFS + "subClassOf", ()))
+    return Class(iri, above, _texts(values), _first(values, TG + "objectRole"))
+
+
+def _property(iri: str, values: dict[str, list[str]], types: set[str]) -> Property:
+    return Property(
+        iri,
+        above=tuple(values.get(RDFS + "subPropertyOf", ())),
+        words=_texts(values),
+        domain=_first(values, RDFS + "domain"),
+        range=_first(values, RDFS + "range"),
+        functional=OWL + "FunctionalProperty" in types,
+        symmetric=OWL + "SymmetricProperty" in types,
+        inverse=_first(values, OWL + "inverseOf"),
+        prepositions=tuple(map(base_words, values.get(TG + "preposition", ()))),
+        pattern=_first(values, TG + "pattern"),
+    )
+
+
+def _check(
+    sources: Sequence[Source], classes: Mapping[str, Class], properties: Mapping[str, Property]
+) -> None:
+    """Check that terms are known, that nothing is below itself, and that words are clear.
+
+    Raises:
+        ValueError: names file, line, column and term.
+    """
+    for one in properties.values():
+        for name, iri in (("domain", one.domain), ("range", one.range)):
+            if iri is not None and iri not in classes and not iri.startswith(XSD):
+                raise _error(sources, one.iri, f"{name} {short(iri)} is no class here")
+        if one.inverse is not None and one.inverse not in properties:
+            raise _error(sources, one.iri, f"inverse {short(one.inverse)} is no property here")
+        if one.pattern is not None:
+            _check_pattern(sources, one)
+    for kind in classes.values():
+        if kind.object_role is not None and kind.object_role not in properties:
+            role = short(kind.object_role)
+            raise _error(sources, kind.iri, f"objectRole {role} is no property here")
+    ups = {iri: one.above for iri, one in properties.items()}
+    ups |= {iri: kind.above for iri, kind in classes.items()}
+    for iri in ups:
+        _check_above(sources, iri, ups, "subClassOf" if iri in classes else "subPropertyOf")
+    _check_words(sources, Ontology(classes, properties))
+
+
+def _check_pattern(sources: Sequence[Source], one: Property) -> None:
+    try:
+        re.compile(one.pattern or "")
+    except re.error as error:
+        raise _error(sources, one.iri, f"pattern is no regular expression: {error}") from None
+
+
+def _check_above(
+    sources: Sequence[Source], iri: str, ups: Mapping[str, tuple[str, ...]], how: str
+) -> None:
+    """Check that a term is not below itself."""
+    paths: list[tuple[str, ...]] = [(iri, up) for up in ups[iri]]
+    seen: set[str] = set()
+    while paths:
+        path = paths.pop()
+        if path[-1] == iri:
+            circle = " > ".join(map(short, path))
+            raise _error(sources, iri, f"cyclic {how}: {circle}")
+        if path[-1] not in seen:
+            seen.add(path[-1])
+            paths += [(*path, up) for up in ups.get(path[-1], ())]
+
+
+def _check_words(sources: Sequence[Source], ontology: Ontology) -> None:
+    """Check that no word means two properties of one class."""
+    for word, iris in ontology.property_words.items():
+        for index, iri in enumerate(iris):
+            for other in iris[:index]:
+                first, second = (ontology.properties[one].domain for one in (other, iri))
+                if first is None or second is None or _related(ontology, first, second):
+                    whose = short(second or first or TG + "Thing")
+                    message = f"{word!r} means two properties of {whose}: {short(other)}"
+                    raise _error(sources, iri, f"{message} and {short(iri)}")
+
+
+def _related(ontology: Ontology, one: str, other: str) -> bool:
+    return ontology.is_a(one, other) or ontology.is_a(other, one)
+
+
+def _error(sources: Sequence[Source], iri: str, message: str) -> ValueError:
+    """Return an error at the last file's description of a term."""
+    for source in reversed(sources):
+        if place := source.place_of(iri):
+            return ValueError(f"{source.path}:{place[0]}:{place[1]}: {short(iri)}: {message}")
+    return ValueError(f"{sources[-1].path}: {short(iri)}: {message}")
+
+
+def short(iri: str) -> str:
+    """Return an IRI with a known prefix: "tg:Person"."""
+    for prefix, start in PREFIXES.items():
+        if iri.startswith(start):
+            return f"{prefix}:{iri[len(start) :]}"
+    return f"<{iri}>"

@@ -1,0 +1,373 @@
+"""Rules that read a question as a typed plan."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from turngraph.data.entities import FUNCTION_WORDS
+from turngraph.data.memory_graph.extract.dates import find_dates
+from turngraph.data.memory_graph.ontology.ontology import TG, XSD, Ontology, base_words
+from turngraph.data.memory_graph.ontology.typed_plan import (
+    NoPlan,
+    Operation,
+    Plan,
+    Selection,
+    Window,
+)
+from turngraph.data.memory_graph.record.lookup import describe
+from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.times import start
+from turngraph.data.memory_graph.turns import USER
+
+PREPOSITIONS = frozenset("to in at from with for as of by on into".split())
+_FIRST_PERSON = frozenset("i me my mine myself".split())
+_PRONOUNS = frozenset("she he they her his their".split())
+_WORD = re.compile(r"#\d+|[\w'’-]+")
+_UNITS = r"(?P<unit>day|week|month|year)s?"
+_EVENTS_FIRST = frozenset(
+    ["count", "since", "before", "after", "order", "difference", "first", "latest", "list"]
+)
+MAX_NAME_WORDS = 5
+_SAYS_NOTHING = FUNCTION_WORDS | PREPOSITIONS | _FIRST_PERSON | _PRONOUNS | frozenset(
+    "how what which who whom whose where when since many much long often old time times first last "
+    "latest most recent recently did does do done has have had make made go take took was were is "
+    "are ever currently now still year years month months day days week weeks happen happened came "
+    "come order list all name passed there it date before after different total so far that and or"
+    .split()
+)  # fmt: skip
+"""Words of questions that may stand beside what is linked."""
+_NOUN = re.compile(
+    r"(?:how many|which|what|last|latest|first|most recent)(?: different)? (\w+)", re.I
+)
+
+
+_PATTERNS: tuple[tuple[str, Operation], ...] = (
+    (rf"how (?:long|many {_UNITS}) (?:(?:passed|were|are|was|is)(?: there| it)? )?"
+     r"between (?P<a>.+?) and (?P<b>.+)", "difference"),
+    (r"(?:which|what) (?:came|happened|was|took place) first\W+(?P<a>.+?),? or (?P<b>.+)", "order"),
+    (r"in (?:what|which) order (?:did|were|was)?\W*(?P<a>.+?),? and (?P<b>.+)", "order"),
+    (r"(?:did|was|were|had|have|has) (?P<a>.+?) (?P<how>before|after) (?P<b>.+)", "before"),
+    (r"how old .+", "age"),
+    (r"how (?:many times|often) .+", "count"),
+    (rf"(?:for )?how (?:long|many {_UNITS}) .+", "duration"),
+    (r"how many .+", "count"),
+    (r"(?:since when|from when) .+", "since"),
+    (r"(?:when|on what date|what date|in (?:what|which) (?:year|month)) .*\b(?:last|latest|most "
+     r"recent(?:ly)?)\b.*", "latest"),
+    (r"(?:when|in (?:what|which) (?:year|month)) .*\bfirst\b.*", "first"),
+    (r"(?:when|on what date|what date|in (?:what|which) (?:year|month)) .+", "since"),
+    (r".*\b(?:last|latest|most recent(?:ly)?)\b.*", "latest"),
+    (r".*\bfirst\b.*", "first"),
+    (r"(?:list|name) .+|(?:what|which) (?:are )?all .+", "list"),
+    (r"(?:do|does|did|is|are|was|were|has|have|had) .+", "exists"),
+    (r"(?:who|whom|whose|where|what|which|in (?:what|which)|to (?:what|which)) .+", "value"),
+)  # fmt: skip
+
+
+def make_plan(question: str, store: Store, ontology: Ontology) -> Plan:
+    """Return the plan of a question.
+
+    Args:
+        question: in English.
+        store: whose objects are linked, exactly by name or "#id".
+        ontology: its terms.
+
+    Raises:
+        NoPlan: the question is of no known form, has no term or subject, or an ambiguous name.
+    """
+    text = " ".join(question.split()).strip(" ?!.")
+    for pattern, operation in _PATTERNS:
+        found = re.fullmatch(pattern, text, re.IGNORECASE)
+        if found is None:
+            continue
+        parts = found.groupdict()
+        maker = _Maker(store, ontology, operation)
+        if operation == "before":
+            plan = maker.before(text, parts["a"], parts["how"].lower(), parts["b"])
+            if plan is None:
+                continue
+            return plan
+        unit = parts.get("unit")
+        clauses = _clauses(parts["a"], parts["b"]) if parts.get("a") else [text]
+        selections = maker.selections(clauses)
+        plan = Plan(operation, selections, _window(text), unit and unit.lower())
+        return maker.refined(plan, text)
+    raise NoPlan("the question is of no known form")
+
+
+def _clauses(first: str, last: str) -> list[str]:
+    return [*(part.strip() for part in first.split(",") if part.strip()), last]
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """Linked name of a question: its place in the words, and the object."""
+
+    first: int
+    stop: int
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """Term of a question: its place in the words."""
+
+    first: int
+    stop: int
+    iri: str
+    is_event: bool
+
+
+class _Maker:
+    """Reads the clauses of one question."""
+
+    def __init__(self, store: Store, ontology: Ontology, operation: Operation) -> None:
+        self.store, self.ontology, self.operation = store, ontology, operation
+        self.heads: dict[str, set[str]] = defaultdict(set)
+        for word, iris in ontology.property_words.items():
+            head, _, last = word.rpartition(" ")
+            if last in PREPOSITIONS:
+                self.heads[head].update(iris)
+
+    def before(self, text: str, a: str, how: str, b: str) -> Plan | None:
+        """Return the plan of "Did A before B?"; None where B is no event but a date."""
+        words = _WORD.findall(b)
+        if self._find_term(words, b) is None:
+            return None
+        operation: Operation = "before" if how == "before" else "after"
+        self.operation = operation
+        return Plan(operation, self.selections([a, b]))
+
+    def selections(self, clauses: Sequence[str]) -> tuple[Selection, ...]:
+        """Return a selection for each clause; one without a subject has that of the first."""
+        found: list[Selection] = []
+        for clause in clauses:
+            one = self._selection(clause, found[0].subject if found else None)
+            found.append(one)
+        if found[0].subject is None and found[0].value is None:
+            raise NoPlan("the question names nothing known")
+        return tuple(found)
+
+    def _selection(self, clause: str, before: int | None) -> Selection:
+        """Return the selection of a clause.
+
+        Args:
+            clause: "my trip to Rome", "did Anna live in Oslo".
+            before: the subject of the clause before, which "she" means, or no subject at all.
+        """
+        words = _WORD.findall(clause)
+        age = TG + "birthDate"
+        if self.operation == "age":
+            if age not in self.ontology.properties:
+                raise NoPlan("the ontology has no birthDate")
+            term: _Term | None = _Term(0, 2, age, False)
+        else:
+            term = self._find_term(words, clause)
+        if term is None:
+            raise NoPlan("no word of the question is a property or a class of events")
+        names = self._names(words, clause, term)
+        self._check_rest(words, clause, term, names)
+        lower = [word.lower() for word in words]
+        subject = before if _PRONOUNS & set(lower) else None
+        subject = self._speaker() if _FIRST_PERSON & set(lower) else subject
+        has_subject = before is not None or any(name.first < term.first for name in names)
+        value = None
+        for name in names:
+            word = lower[name.first - 1] if name.first > 0 else ""
+            behind = word in PREPOSITIONS and not (word == "of" and name.first == term.stop + 1)
+            is_object = term.is_event and name.first >= term.stop and has_subject
+            if subject is None and not behind and not is_object:
+                subject = name.node
+            elif value is None:
+                value = name.node
+            else:
+                raise NoPlan("the question names more than two things")
+        subject = before if subject is None else subject
+        return Selection(term.iri, term.is_event, subject, value, clause.strip())
+
+    def _check_rest(
+        self, words: Sequence[str], clause: str, term: _Term, names: Sequence[_Name]
+    ) -> None:
+        """Check that every word is linked or says nothing, so that none is left out silently."""
+        spans = [(term.first, term.stop), *((name.first, name.stop) for name in names)]
+        linked = {place for first, stop in spans for place in range(first, stop)}
+        plain = _SAYS_NOTHING | _nouns(clause) | {word.lower() for word in _date_words(clause)}
+        for place, word in enumerate(words):
+            if place not in linked and word.lower() not in plain:
+                raise NoPlan(f"a word of the question is not known here: {word!r}")
+
+    def _find_term(self, words: Sequence[str], clause: str) -> _Term | None:
+        """Return the term with the most words; events or properties first, as is asked."""
+        found = []
+        where = re.match(r"(?:where|in (?:what|which))\b", clause, re.IGNORECASE)
+        events_first = self.operation in _EVENTS_FIRST
+        for first in range(len(words)):
+            for stop in range(first + 1, min(len(words), first + 5) + 1):
+                for iri, is_event, is_head in self._terms(words[first:stop], bool(where)):
+                    other = is_event != events_first
+                    size = (other, first - stop) if events_first else (first - stop, other)
+                    rank = (*size, is_head, first, iri)
+                    found.append((rank, _Term(first, stop, iri, is_event)))
+        if not found:
+            return None
+        (best, term), *others = sorted(found, key=lambda one: one[0])
+        if best[2] and any(rank[:4] == best[:4] for rank, _ in others):
+            raise NoPlan("a word of the question means several properties")
+        return term
+
+    def _terms(self, words: Sequence[str], where: bool) -> list[tuple[str, bool, bool]]:
+        """Return the terms of some words: IRI, whether an event, whether a preposition lacks."""
+        form = base_words(" ".join(words))
+        forms = [form, form.removesuffix("es"), form.removesuffix("s")]
+        for one in dict.fromkeys(forms):
+            events = [i for i in self.ontology.class_words.get(one, ())
+                      if self.ontology.object_role(i)]  # fmt: skip
+            known = [i for i in self.ontology.property_words.get(one, ())
+                     if not where or self._is_place(i)]  # fmt: skip
+            heads = [i for i in self.heads.get(one, ()) if not where or self._is_place(i)]
+            terms = [(max(events, key=self._depth), True, False)] if events else []
+            terms += [(iri, False, False) for iri in known]
+            terms += [(iri, False, True) for iri in sorted(heads) if iri not in known]
+            if terms:
+                return terms
+        return []
+
+    def _depth(self, iri: str) -> tuple[int, str]:
+        return sum(self.ontology.is_a(iri, up) for up in self.ontology.classes), iri
+
+    def _is_place(self, iri: str) -> bool:
+        kind = self.ontology.properties[iri].range or ""
+        return any(self.ontology.is_a(kind, TG + one) for one in ("Place", "Organization"))
+
+    def _names(self, words: Sequence[str], clause: str, term: _Term) -> list[_Name]:
+        """Return the objects that words name, the longest names first found."""
+        taken = set(range(term.first, term.stop)) if self.operation != "age" else set()
+        dates, nouns = _date_words(clause), _nouns(clause)
+        found: list[_Name] = []
+        for size in range(min(MAX_NAME_WORDS, len(words)), 0, -1):
+            for first in range(len(words) - size + 1):
+                places = set(range(first, first + size))
+                text = re.sub(r"['’]s$", "", " ".join(words[first : first + size]))
+                if places & taken or text in dates | nouns or self._is_plain(text):
+                    continue
+                nodes = self._objects(text)
+                if len(nodes) > 1:
+                    listed = "; ".join(describe(self.store.db, node) for node in nodes)
+                    raise NoPlan(f"{len(nodes)} objects have one name: {listed}")
+                if nodes:
+                    taken |= places
+                    found.append(_Name(first, first + size, nodes[0]))
+        return sorted(found, key=lambda name: name.first)
+
+    def _is_plain(self, text: str) -> bool:
+        word = text.lower()
+        return (
+            word in _FIRST_PERSON
+            or word in PREPOSITIONS
+            or word in _PRONOUNS
+            or word in ("first", "last", "time", "times", "the", "a", "did", "make", "home")
+            or (not text[:1].isupper() and bool(self._terms([text], False)))
+        )
+
+    def _objects(self, text: str) -> list[int]:
+        if re.fullmatch(r"#\d{1,18}", text):
+            sql = "SELECT id FROM nodes WHERE id = ? AND type = 0"
+            return [node for (node,) in self.store.db.execute(sql, (int(text[1:]),))]
+        return self.store.objects(text)
+
+    def _speaker(self) -> int:
+        """Return the object of "I": the user, else the one speaker of all episodes."""
+        found = self.store.objects(USER)
+        if not found:
+            sql = "SELECT DISTINCT speaker FROM episodes WHERE speaker IS NOT NULL LIMIT 2"
+            speakers = [name for (name,) in self.store.db.execute(sql)]
+            found = self.store.objects(speakers[0]) if len(speakers) == 1 else []
+        if len(found) != 1:
+            raise NoPlan("nobody is known as the speaker")
+        return found[0]
+
+    def refined(self, plan: Plan, text: str) -> Plan:
+        """Return the plan with what the rest of the question says."""
+        when = re.match(r"(?:when|on what date|what date|in (?:what|which) (?:year|month))\b", text,
+                        re.IGNORECASE)  # fmt: skip
+        plan = replace(plan, wants_date=when is not None)
+        one = plan.selections[0]
+        if plan.operation == "duration" and one.is_event:
+            raise NoPlan("events have no duration here")
+        if plan.operation == "since" and not one.is_event and self._is_date(one.term):
+            plan = replace(plan, operation="value")
+        if plan.operation in ("value", "list"):
+            self._check_asked(one, text)
+        if plan.operation == "value" and one.is_event:
+            plan = replace(plan, operation="list")
+        if plan.operation == "count":
+            noun = re.match(r"how many (?:different )?(\w+)", text, re.IGNORECASE)
+            plan = self._counting(plan, noun[1] if noun else "times")
+        return plan
+
+    def _is_date(self, iri: str) -> bool:
+        return self.ontology.properties[iri].range in (XSD + "date", XSD + "dateTime")
+
+    def _check_asked(self, one: Selection, text: str) -> None:
+        """Check that the question asks for the other end of the facts that it selects.
+
+        Raises:
+            NoPlan: both ends are named, or "where" is asked of an event that leads nowhere.
+        """
+        if one.subject is not None and one.value is not None:
+            raise NoPlan("the question asks for another role of an event")
+        role = self.ontology.object_role(one.term) if one.is_event else None
+        asks_place = re.match(r"(?:where|in (?:what|which))\b", text, re.IGNORECASE)
+        if role is not None and asks_place and not self._is_place(role):
+            raise NoPlan("the place of such an event is not computed")
+        if text.split()[-1].lower() in PREPOSITIONS and one.is_event:
+            word = text.split()[-1].lower()
+            if self.ontology.role(one.term, word) != role:
+                raise NoPlan("the question asks for another role of an event")
+
+    def _counting(self, plan: Plan, noun: str) -> Plan:
+        """Return the plan of "how many NOUN": things of a class are not counted by their names."""
+        one = plan.selections[0]
+        forms = [base_words(noun), base_words(noun.removesuffix("s"))]
+        forms.append(re.sub("ies$", "y", noun.lower()))
+        kinds = [iri for form in forms for iri in self.ontology.class_words.get(form, ())]
+        kinds = [iri for iri in kinds if not self.ontology.object_role(iri)]
+        role = self.ontology.object_role(one.term) if one.is_event else one.term
+        range_ = self.ontology.properties[role].range if role else None
+        if not kinds or range_ == TG + "Thing":
+            return replace(plan, distinct=not one.is_event)
+        if range_ not in kinds:
+            raise NoPlan("what is counted is of a class that the facts do not tell")
+        return replace(plan, distinct=True)
+
+
+def _date_words(clause: str) -> set[str]:
+    dates = find_dates(clause, None)
+    return {word for date in dates for word in _WORD.findall(clause[date.start : date.stop])}
+
+
+def _nouns(clause: str) -> set[str]:
+    """Return the nouns that say what is asked for: "books" of "how many books"."""
+    return {noun.lower() for noun in _NOUN.findall(clause) if noun.islower()}
+
+
+def _window(text: str) -> Window | None:
+    """Return the time that a question limits itself to."""
+    since: int | None = None
+    until: int | None = None
+    for date in find_dates(text, None):
+        before = text[: date.start].rstrip().lower()
+        if before.endswith("before"):
+            until = start(date.first)
+        elif before.endswith("after"):
+            since = start(date.after)
+        elif date.word == "until":
+            until = start(date.after)
+        elif date.word == "since":
+            since = start(date.first)
+        else:
+            since, until = start(date.first), start(date.after)
+    return None if since is None and until is None else (since, until)

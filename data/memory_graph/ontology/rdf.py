@@ -1,0 +1,264 @@
+"""SPARQL over a memory graph in a process with a time limit, and its export as TriG and SHACL."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from turngraph.configs.extras import extra
+from turngraph.data.memory_graph.ontology.lens import Lens
+from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG, Ontology, load_ontology
+from turngraph.data.memory_graph.ontology.shapes import shacl
+from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.times import end, now, parse_time, start
+from turngraph.data.memory_graph.upkeep.partial_files import noting
+from turngraph.data.outputs import whole_file
+
+with extra("rdf", "typed memory graphs need"):
+    from pyoxigraph import (
+        Literal,
+        NamedNode,
+        Quad,
+        QueryBoolean,
+        QueryResultsFormat,
+        QuerySolutions,
+        RdfFormat,
+        serialize,
+    )
+
+LIMIT_SECONDS = 30.0
+_MASKED = re.compile(
+    r'"""(?:[^"\\]|\\.|"(?!""))*"""|' + r"'''(?:[^'\\]|\\.|'(?!''))*'''|"
+    r'"(?:[^"\\\n]|\\.)*"|' + r"'(?:[^'\\\n]|\\.)*'|<[^<>\s\"{}|^`\\]*>|#[^\n]*|[?$]\w+|\w*:[\w.-]*"
+)
+"""Strings, IRIs, comments, variables and prefixed names: no keyword is in them."""
+_UPDATES = frozenset("INSERT DELETE LOAD CLEAR CREATE DROP COPY MOVE ADD WITH".split())
+_FROM = re.compile(r"\bFROM(?:\s+NAMED)?\s+(\S+)", re.IGNORECASE)
+_PREFIX = re.compile(r"\bPREFIX\s+(\w*):", re.IGNORECASE)
+_SYNTAX = re.compile(r"error at (\d+):(\d+): (.*)", re.DOTALL)
+_SPEAKER, _SOURCE, _TEXT, _WHEN, _SPAN, _BOUNDARY, _RELATION = (
+    NamedNode(TG + name)
+    for name in ("speaker", "source", "text", "saidAt", "span", "boundary", "relation")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Result of a query.
+
+    Args:
+        columns: names of a SELECT's variables; () of another query.
+        rows: terms of a SELECT as SPARQL's JSON has them (type, value, datatype); None: unbound.
+        answer: of an ASK; None: another query.
+        triples: of a CONSTRUCT or DESCRIBE, as N-Triples.
+        revision: of the record that was asked.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[dict[str, str] | None, ...], ...]
+    answer: bool | None
+    triples: str
+    revision: int
+
+
+def moment_of(as_of: str | None) -> int:
+    """Return the last second of a time in ISO form; None: now."""
+    return start(now()) if as_of is None else end(parse_time(as_of)) - 1
+
+
+def check_query(query: str) -> None:
+    """Check that a query only reads, and reads nothing but this graph.
+
+    Raises:
+        ValueError: it has UPDATE, SERVICE, FROM with the IRI of something else, or a prefix that
+            nothing declares; the message has line and column.
+    """
+    plain = _MASKED.sub(lambda found: " " * len(found[0]), query)
+    for word in re.finditer(r"[A-Za-z]+", plain):
+        if word[0].upper() == "SERVICE":
+            raise ValueError(f"{_place(query, word.start())}: SERVICE is refused: nothing leaves")
+    first = re.search(r"(?:\b(?:PREFIX|BASE)\b\s*)*([A-Za-z]+)", plain)
+    if first and first[1].upper() in _UPDATES:
+        raise ValueError(f"{_place(query, first.start(1))}: UPDATE is refused: queries only read")
+    declared = {*PREFIXES, "_", *_PREFIX.findall(query)}
+    for token in _MASKED.finditer(query):
+        prefix = re.match(r"(\w*):", token[0])
+        if prefix and prefix[1] not in declared:
+            known = ", ".join(PREFIXES)
+            place = _place(query, token.start())
+            raise ValueError(f"{place}: unknown prefix {prefix[0]} (known without a line: {known})")
+    for named in _FROM.finditer(query):
+        if plain[named.start()].isspace():  # inside a string or a comment
+            continue
+        if not re.fullmatch(rf"<{TG}[^>]*>|tg:\S*", named[1]):
+            place = _place(query, named.start())
+            raise ValueError(f"{place}: FROM reads this graph only: urn:turngraph:")
+
+
+def _place(query: str, offset: int) -> str:
+    before = query[:offset]
+    return f"query:{before.count(chr(10)) + 1}:{offset - before.rfind(chr(10))}"
+
+
+def ask_sparql(
+    path: str | Path,
+    query: str,
+    as_of: str | None = None,
+    ontology: str | None = None,
+    alone: bool = False,
+    seconds: float = LIMIT_SECONDS,
+) -> Found:
+    """Ask a memory graph in another process, and end it when the time is over.
+
+    The default graph has the triples that hold, the ontology, names, and what is said about facts;
+    ``GRAPH ?f`` reaches every fact, also those that no longer hold.
+
+    Args:
+        path: of the memory graph.
+        query: SELECT, ASK, CONSTRUCT or DESCRIBE, with the prefixes of ``PREFIXES``.
+        as_of: ISO time at whose end the triples hold; None: now.
+        ontology, alone: as in ``load_ontology``.
+        seconds: limit for the query; loading the graph is not counted.
+
+    Raises:
+        ValueError: the query is refused, wrong (the message has line and column) or too slow.
+    """
+    check_query(query)
+    command = [sys.executable, "-m", "turngraph.data.memory_graph.ontology.query_process"]
+    asked = {"path": str(path), "query": query, "as_of": as_of, "ontology": ontology}
+    late = threading.Event()
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def stop() -> None:
+            late.set()
+            process.kill()
+
+        timer = threading.Timer(seconds, stop)
+        try:
+            process.stdin.write(json.dumps(asked | {"alone": alone}) + "\n")
+            process.stdin.close()
+            ready = process.stdout.readline()
+            timer.start()
+            output = process.stdout.read()
+        finally:
+            timer.cancel()
+            process.kill()
+    if late.is_set():
+        raise ValueError(f"the query took longer than {seconds:g} s")
+    return _read_reply(ready, output)
+
+
+def _read_reply(ready: str, output: str) -> Found:
+    reply = json.loads(output or ready or "{}")
+    if "error" in reply:
+        raise ValueError(reply["error"])
+    if "revision" not in reply:
+        raise ValueError("the query's process ended without a reply")
+    rows = tuple(tuple(row.get(name) for name in reply["columns"]) for row in reply["rows"])
+    return Found(
+        tuple(reply["columns"]), rows, reply["answer"], reply["triples"], reply["revision"]
+    )
+
+
+def answer_request(asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield ``{"ready": true}`` when the graph is loaded, then the reply to a request.
+
+    Args:
+        asked: the arguments of ``ask_sparql`` but the limit.
+    """
+    lens_ontology = load_ontology(asked["ontology"], asked["alone"])
+    with Store(asked["path"], read_only=True) as store:
+        lens = Lens(store, lens_ontology)
+        revision = lens.refresh()
+        rdf = lens.snapshot(moment_of(asked["as_of"]))
+    yield {"ready": True}
+    try:
+        found = rdf.query(asked["query"], prefixes=PREFIXES)
+    except SyntaxError as error:
+        yield {"error": syntax_message(str(error))}
+        return
+    reply: dict[str, Any] = {"columns": [], "rows": [], "answer": None, "triples": ""}
+    if isinstance(found, QuerySolutions):
+        read = json.loads(found.serialize(format=QueryResultsFormat.JSON) or b"{}")
+        reply |= {"columns": read["head"]["vars"], "rows": read["results"]["bindings"]}
+    elif isinstance(found, QueryBoolean):
+        reply["answer"] = bool(found)
+    else:
+        reply["triples"] = (serialize(found, format=RdfFormat.N_TRIPLES) or b"").decode()
+    yield reply | {"revision": revision}
+
+
+def syntax_message(message: str) -> str:
+    """Return a parser's message with line and column in front."""
+    found = _SYNTAX.fullmatch(message)
+    if found is None:
+        return f"query: not SPARQL: {message}"
+    return f"query:{found[1]}:{found[2]}: not SPARQL: {' '.join(found[3].split())}"
+
+
+# Export
+
+
+def export_trig(store: Store, ontology: Ontology, path: str | Path) -> int:
+    """Write all facts as TriG, with episodes, texts and supersessions; return the quads' number.
+
+    The file is the user's copy, readable by its owner only: forgetting does not reach it.
+
+    Raises:
+        ValueError: the file cannot be written.
+    """
+    with store.reading():
+        lens = Lens(store, ontology)
+        lens.refresh()
+        quads = [*lens.rdf, *_provenance(store)]
+    text = serialize(quads, format=RdfFormat.TRIG, prefixes=PREFIXES)
+    assert text is not None
+    with whole_file(path, True, noting(store)) as file:
+        file.write(text.decode())
+    return len(quads)
+
+
+def _provenance(store: Store) -> Iterator[Quad]:
+    """Yield what an export says of facts and episodes beside the lens: words, spans and texts."""
+    db = store.db
+    for edge, relation in db.execute("SELECT id, relation FROM edges WHERE type = 0"):
+        yield Quad(_fact(2 * edge + 1), _RELATION, Literal(relation))
+    for fact, episode, first, stop in db.execute("SELECT * FROM provenance WHERE fact & 1"):
+        yield Quad(_fact(fact), _SPAN, Literal(f"ep{episode} {first}-{stop}"))
+    sql = "SELECT old, new, boundary FROM supersessions WHERE old & 1 AND boundary IS NOT NULL"
+    for old, new, boundary in db.execute(sql):
+        yield Quad(_fact(old), _BOUNDARY, Literal(f"f{new} {boundary}"))
+    sql = """SELECT e.node, e.speaker, e.source, n.text, n.said
+        FROM episodes e JOIN nodes n ON n.id = e.node"""
+    for node, *values in db.execute(sql):
+        episode = NamedNode(f"{TG}ep{node}")
+        for name, value in zip((_SPEAKER, _SOURCE, _TEXT, _WHEN), values, strict=True):
+            if value is not None:
+                yield Quad(episode, name, Literal(value))
+
+
+def _fact(key: int) -> NamedNode:
+    return NamedNode(f"{TG}f{key}")
+
+
+def export_shacl(ontology: Ontology, path: str | Path) -> int:
+    """Write the shapes of an ontology as SHACL, and return the number of lines.
+
+    Raises:
+        ValueError: the file cannot be written.
+    """
+    text = shacl(ontology)
+    with whole_file(path) as file:
+        file.write(text)
+    return text.count("\n")

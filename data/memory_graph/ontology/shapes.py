@@ -1,0 +1,133 @@
+"""Shapes of an ontology: which facts break domain, range, count or pattern, and SHACL of them."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal as OneOf
+
+from turngraph.configs.extras import extra
+from turngraph.data.memory_graph.ontology.lens import DATES, TYPE, Lens, TypedFact
+from turngraph.data.memory_graph.ontology.ontology import PREFIXES, XSD, Ontology, Property
+
+with extra("rdf", "typed memory graphs need"):
+    from pyoxigraph import DefaultGraph, Literal, NamedNode, Quad
+
+Kind = OneOf["domain", "range", "count", "pattern"]
+_DATE_TYPES = frozenset(DATES.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Fact that breaks the shape of a property.
+
+    Args:
+        key: of the fact.
+        subject: IRI of the subject of the triple.
+        property: IRI of the property.
+        kind: what is broken: ``domain`` and ``range`` by a thing that has types and none that
+            fits, or a value of another datatype; ``count`` by a second value of a functional
+            property; ``pattern`` by a value that does not match.
+    """
+
+    key: int
+    subject: str
+    property: str
+    kind: Kind
+
+
+def shape_report(lens: Lens, moment: int) -> list[Violation]:
+    """Return the violations among the facts that hold at a second, by fact key.
+
+    What is not known breaks nothing: a thing without a type is of any class.
+    """
+    held = [one for one in lens.facts.values() if one.holds(moment) and not one.hypothesis]
+    types: dict[str, set[str]] = defaultdict(set)
+    values: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for one in held:
+        for quad in (*one.own, *one.shared):
+            if quad.predicate == TYPE:
+                types[_name(quad.subject)].add(_name(quad.object))
+        for quad in _triples(one):
+            values[_name(quad.subject), quad.predicate.value].add(str(quad.object))
+    found = dict.fromkeys(
+        Violation(one.key, _name(quad.subject), quad.predicate.value, kind)
+        for one in held
+        for quad in _triples(one)
+        for kind in _broken(lens.ontology, quad, types, values)
+    )
+    return sorted(found, key=lambda one: (one.key, one.property, one.kind, one.subject))
+
+
+def _name(term: object) -> str:
+    assert isinstance(term, NamedNode), "the lens writes IRIs only"
+    return term.value
+
+
+def _triples(fact: TypedFact) -> Iterator[Quad]:
+    return (quad for quad in fact.own if not isinstance(quad.graph_name, DefaultGraph))
+
+
+def _broken(
+    ontology: Ontology,
+    quad: Quad,
+    types: dict[str, set[str]],
+    values: dict[tuple[str, str], set[str]],
+) -> Iterator[Kind]:
+    subject, iri = _name(quad.subject), quad.predicate.value
+    term = ontology.properties.get(iri)
+    if term is None:
+        return
+    if term.domain is not None and not _may_be(ontology, types.get(subject), term.domain):
+        yield "domain"
+    if isinstance(quad.object, Literal):
+        if term.datatype and quad.object.datatype.value not in datatypes(term.datatype):
+            yield "range"
+        if term.pattern is not None and not re.search(term.pattern, quad.object.value):
+            yield "pattern"
+    elif term.range is not None and not _may_be(
+        ontology, types.get(_name(quad.object)), term.range
+    ):
+        yield "range"
+    if term.functional and len(values[subject, iri]) > 1:
+        yield "count"
+
+
+def _may_be(ontology: Ontology, types: set[str] | None, wanted: str) -> bool:
+    return not types or any(ontology.is_a(one, wanted) for one in types)
+
+
+def datatypes(datatype: str) -> list[str]:
+    """Return the datatypes that fit one: of a date also those of partial dates."""
+    kind = datatype.removeprefix(XSD)
+    return [XSD + one for one in sorted(_DATE_TYPES)] if kind in _DATE_TYPES else [datatype]
+
+
+def shacl(ontology: Ontology) -> str:
+    """Return the shapes as SHACL in Turtle, for the snapshot that ``memory export`` writes."""
+    lines = [f"@prefix {prefix}: <{iri}> ." for prefix, iri in PREFIXES.items()]
+    for iri, term in sorted(ontology.properties.items()):
+        lines += _shapes(iri, term)
+    return "\n".join(lines) + "\n"
+
+
+def _shapes(iri: str, term: Property) -> Iterator[str]:
+    untyped = "[ sh:property [ sh:path rdf:type ; sh:maxCount 0 ] ]"
+    parts = []
+    if term.domain is not None:
+        yield f"\n[] a sh:NodeShape ; sh:targetSubjectsOf <{iri}> ;"
+        yield f"  sh:or ( [ sh:class <{term.domain}> ] {untyped} ) ."
+    if term.datatype is not None:
+        fits = " ".join(f"[ sh:datatype <{one}> ]" for one in datatypes(term.datatype))
+        parts.append(f"sh:or ( {fits} )")
+    elif term.range is not None:
+        parts.append(f"sh:or ( [ sh:class <{term.range}> ] {untyped} )")
+    if term.functional:
+        parts.append("sh:maxCount 1")
+    if term.pattern is not None:
+        parts.append(f"sh:pattern {Literal(term.pattern)}")
+    for part in parts:  # a shape each, so that a report tells which is broken
+        yield f"\n[] a sh:NodeShape ; sh:targetSubjectsOf {NamedNode(iri)} ;"
+        yield f"  sh:property [ sh:path <{iri}> ; {part} ] ."

@@ -1,0 +1,229 @@
+"""Questions to computed answers: each operation, partial dates, and what is not computed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.ontology.compute import Computed, compute, units_between
+from turngraph.data.memory_graph.ontology.lens import Lens
+from turngraph.data.memory_graph.ontology.ontology import load_ontology
+from turngraph.data.memory_graph.ontology.question_plan import make_plan
+from turngraph.data.memory_graph.ontology.typed_plan import NoPlan
+from turngraph.data.memory_graph.times import start
+from turngraph.memory import main
+from turngraph.tests.data.memory_graph.test_lens import BUYS, LIVES, MOVES, remember, says
+
+TRIPS = [
+    says("Anna", "visited", "Rome", since="2023-02-03"),
+    says("Anna", "flew to", "Paris", since="2023-05"),
+    says("Anna", "traveled to", "Berlin", since="2021"),
+    says("Anna", "travelled to", "Lima"),
+]
+OTHERS = [
+    says("Anna", "married", "Carl", since="2020-06-20"),
+    says("Anna", "works at", "Statoil", since="2018-05"),
+    says("Bob", "was born on", "4 May 1988"),
+    says("Zoe", "was born on", "1990"),
+    says("Bob", "read", "three books", since="2023"),
+    says("Anna", "owns", "Volvo"),
+    says("Anna", "has sister", "Eva"),
+    says("Anna", "has sister", "Ida"),
+    says("Anna", "likes", "tea", hypothesis=True),
+]
+
+
+@pytest.fixture(scope="module")
+def lens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lens]:
+    with MemoryGraph.open(tmp_path_factory.mktemp("compute") / "my.db") as graph:
+        remember(graph, [LIVES], [MOVES], BUYS, *[[trip] for trip in TRIPS], OTHERS)
+        yield Lens(graph.store, load_ontology())
+
+
+def answer(lens: Lens, question: str, as_of: str | None = "2024-06") -> Computed:
+    return compute(lens, question, as_of)
+
+
+@pytest.mark.parametrize(
+    ("question", "operation", "expected"),
+    [
+        ("Where does Anna live?", "value", "Bergen"),
+        ("Where did Anna live in 2020?", "value", "Oslo"),
+        ("Who lives in Bergen?", "value", "Anna"),
+        ("Who is Carl married to?", "value", "Anna"),
+        ("Where does Anna work?", "value", "Statoil"),
+        ("When was Bob born?", "value", "1988-05-04"),
+        ("When did Anna last travel?", "latest", "2023-05"),
+        ("What was the last place that Anna visited?", "latest", "Paris"),
+        ("Which place did Anna visit first?", "first", "Berlin"),
+        ("Where did Anna fly to in 2023?", "list", "Paris"),
+        ("List all trips of Anna in 2023.", "list", "Rome, Paris"),
+        ("Does Anna own a Volvo?", "exists", "yes"),
+        ("Did Anna buy a bicycle?", "exists", "yes"),
+        ("How many trips did Anna make in 2023?", "count", "2 to 3"),
+        ("How often did Anna visit Rome?", "count", "1"),
+        ("How many times did Anna fly to Rome in 2019?", "count", None),
+        ("How many flights did Anna take in 2019?", "count", "0"),
+        ("How many books did Bob read in 2023?", "count", "3"),
+        ("How many sisters has Anna?", "count", "2"),
+        ("How many trips did Anna make before 2023?", "count", "1 to 2"),
+        ("How many trips did Anna make after 2022?", "count", "2 to 3"),
+        ("How many trips did Anna make since 2021?", "count", "3 to 4"),
+        ("When did Anna travel in 2023?", "since", "2023-02-03, 2023-05"),
+        (
+            "In what order did Anna marry Carl, visit Rome and move to Bergen?",
+            "order",
+            "Anna marry Carl, then move to Bergen, then visit Rome",
+        ),
+        ("How many times did Anna move to Oslo?", "count", None),
+        ("How many times did Anna move to Bergen?", "count", "1"),
+        ("How long did Anna live in Oslo?", "duration", "38 to 39 months"),
+        ("How many years has Anna lived in Bergen?", "duration", "2 years"),
+        ("Since when has Anna worked at Statoil?", "since", "2018-05"),
+        ("When did Anna move to Bergen?", "since", "2022-06"),
+        ("Did Anna marry Carl before she moved to Bergen?", "before", "yes"),
+        ("Did Anna marry Carl after she moved to Bergen?", "after", "no"),
+        (
+            "Which came first, Anna's trip to Rome or her flight to Paris?",
+            "order",
+            "Anna's trip to Rome, then her flight to Paris",
+        ),
+        ("How old is Bob?", "age", "36 years"),
+        ("How old is Zoe?", "age", "33 to 34 years"),
+        (
+            "How many days were there between Anna's trip to Rome and her flight to Paris?",
+            "difference",
+            "87 to 117 days",
+        ),
+    ],
+)
+def test_each_operation(lens: Lens, question: str, operation: str, expected: str | None) -> None:
+    if expected is None:
+        with pytest.raises(NoPlan, match="no fact tells of it"):
+            answer(lens, question)
+        return
+    found = answer(lens, question)
+    assert (found.operation, found.answer) == (operation, expected)
+
+
+def test_each_counted_fact_is_listed_with_its_source(lens: Lens) -> None:
+    found = answer(lens, "How many trips did Anna make in 2023?")
+    assert [item.name for item in found.items] == ["Rome", "Paris", "Lima"]
+    assert all(item.fact.provenance[0].source for item in found.items)
+    assert "partial or unknown" in found.note
+    assert "at least" in found.note
+
+
+def test_the_time_of_the_question_counts(lens: Lens) -> None:
+    assert answer(lens, "Where does Anna live?", "2021").answer == "Oslo"
+    assert answer(lens, "How old is Bob?", "2000-05-03").answer == "11 years"
+    assert answer(lens, "How many times did Anna visit Rome?", "2024").answer == "1"
+    with pytest.raises(NoPlan, match="no fact"):
+        answer(lens, "How many times did Anna visit Rome?", "2022")
+
+
+@pytest.mark.parametrize(
+    ("question", "reason"),
+    [
+        ("Please summarise everything.", "of no known form"),
+        ("Does Anna like coffee?", "not known here: 'coffee'"),
+        ("Does Anna like tea?", "not known here: 'tea'|no fact tells of it"),
+        ("What is the capital of France?", "not known here: 'capital'|no word of the question"),
+        ("What does he own?", "names nothing known"),
+        ("How old is Anna?", "no fact tells of it"),
+        ("Who did Anna buy the bicycle from?", "another role"),
+        ("Where did Anna buy the bicycle?", "another role"),
+        ("How many countries did Anna visit?", "of a class that the facts do not tell"),
+        ("Where do I live?", "nobody is known as the speaker"),
+        ("Which came first, Anna's trip to Berlin or Lima?", "no word of the question"),
+        ("How long was it between Anna's trip to Lima and her flight to Paris?", "no date"),
+        ("How long did Anna visit Rome?", "no duration"),
+        ("How long has Anna owned a Volvo?", "when it began is not known"),
+    ],
+)
+def test_what_is_not_computed_says_why(lens: Lens, question: str, reason: str) -> None:
+    with pytest.raises(NoPlan, match=reason):
+        answer(lens, question)
+
+
+def test_dates_that_overlap_do_not_tell_an_order(tmp_path: Path) -> None:
+    with MemoryGraph.open(tmp_path / "my.db") as graph:
+        wed = says("Anna", "married", "Carl", since="2020")
+        remember(graph, [wed, says("Anna", "visited", "Rome", since="2020-05")])
+        lens = Lens(graph.store, load_ontology())
+        with pytest.raises(NoPlan, match="too coarse"):
+            answer(lens, "Did Anna marry Carl before she visited Rome?")
+
+
+def test_two_people_of_one_name_are_told_apart_by_id(lens: Lens, tmp_path: Path) -> None:
+    with MemoryGraph.open(tmp_path / "my.db") as graph:
+        remember(graph, [says("Anna", "lives in", "Oslo"), says("Anna", "works at", "Acme")])
+        [works] = [f.key for f in graph.history("Anna") if "Acme" in f.text]
+        other = graph.split("Anna", "Anna", facts=[works])
+        mine = Lens(graph.store, load_ontology())
+        with pytest.raises(NoPlan, match=rf"2 objects have one name: #\d+ Anna.*; #{other} Anna"):
+            answer(mine, "Where does Anna work?")
+        assert answer(mine, f"Where does #{other} work?").answer == "Acme"
+
+
+def test_corrections_and_merges_change_the_answer(tmp_path: Path) -> None:
+    question = "How many times did Anna fly to Rome?"
+    with MemoryGraph.open(tmp_path / "my.db") as graph:
+        flew = says("Anna", "flew to", "Rome", since="2023-05")
+        remember(graph, [flew], [says("Annie", "flew to", "Rome", since="2023-07")])
+        lens = Lens(graph.store, load_ontology())
+        assert answer(lens, question).answer == "1"
+        graph.merge("Anna", "Annie")
+        assert answer(lens, question).answer == "2"
+        graph.undo()
+        old = {"subject": "Anna", "relation": "flew to", "object": "Rome"}
+        remember(graph, [says("Anna", "flew to", "Paris", since="2023-05", replaces=[old])])
+        with pytest.raises(NoPlan, match="no fact tells of it"):
+            answer(lens, question)
+
+
+def test_i_am_the_one_speaker(tmp_path: Path) -> None:
+    with MemoryGraph.open(tmp_path / "my.db") as graph:
+        graph.remember("I moved to Bergen in June 2022.", time="2024-01-01", speaker="Anna")
+        plan = make_plan("Where do I live?", graph.store, load_ontology())
+        assert plan.selections[0].subject == graph.store.objects("Anna")[0]
+        lens = Lens(graph.store, load_ontology())
+        assert answer(lens, "How long have I lived in Bergen?").answer == "24 months"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "unit", "units"),
+    [
+        ("2020-01-31", "2020-02-29", "month", 0),
+        ("2020-02-28", "2020-03-28", "month", 1),
+        ("2019-05-04", "2020-05-03", "year", 0),
+        ("2019-05-04", "2020-05-04", "year", 1),
+        ("2020-01-01", "2020-01-15", "week", 2),
+        ("2020-01-02", "2020-01-01", "day", 0),
+    ],
+)
+def test_whole_units(first: str, second: str, unit: str, units: int) -> None:
+    assert units_between(start(first), start(second), unit) == units
+
+
+def test_the_command_computes_or_marks_the_facts(
+    lens: Lens, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask = ["ask", "--db", str(lens.store.path), "--no_embed", "--compute", "--as_of", "2024-06"]
+    main([*ask, "--show_sparql", "How often did Anna visit Rome?"])
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first == "computed: 1 (count)"
+    assert rest[0].startswith("SELECT DISTINCT ?f")
+    assert "2023-02-03: Anna visited Rome" in rest[-1]
+    main([*ask, "Does Anna like coffee?"])
+    assert capsys.readouterr().out.startswith("not computed: a word of the question")
+    main([*ask, "--json", "Does Anna like coffee?"])
+    assert json.loads(capsys.readouterr().out)["computed"] is None
+    main([*ask, "--json", "Where does Anna live?"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["computed"] == {"answer": "Bergen", "operation": "value", "note": ""}
+    assert found["facts"][0]["provenance"]

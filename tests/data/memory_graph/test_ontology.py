@@ -1,0 +1,116 @@
+"""Ontologies: what life.ttl says, a user's Turtle, and what is wrong in one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from turngraph.data.memory_graph.extract.aspect_words import ASPECTS
+from turngraph.data.memory_graph.ontology.ontology import TG, base_words, load_ontology
+from turngraph.memory import main
+
+HEAD = """@prefix tg: <urn:turngraph:> .
+@prefix my: <urn:my:> .
+@prefix owl: <http://www.w3.org/2002/07/owl#> .
+@prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
+@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
+@prefix xsd: <http://www.w3.org/2001/XMLSchema#> .
+"""
+
+
+def write(folder: Path, body: str, head: str = HEAD) -> Path:
+    path = folder / "my.ttl"
+    path.write_text(head + body, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("relation", "event", "role"),
+    [
+        ("bought", "Buy", "object"),
+        ("bought from", "Buy", "seller"),
+        ("bought for", "Buy", "paid"),
+        ("visited", "Trip", "destination"),
+        ("flew from", "Flight", "origin"),
+        ("moved to", "Move", "destination"),
+        ("married", "Marriage", "marriedTo"),
+    ],
+)
+def test_verbs_are_events_and_prepositions_roles(relation: str, event: str, role: str) -> None:
+    assert load_ontology().event_of(relation) == (TG + event, TG + role)
+
+
+def test_nouns_states_and_odd_prepositions_are_no_events() -> None:
+    life = load_ontology()
+    assert [life.event_of(r) for r in ("lives in", "cat", "bought under", "")] == [None] * 4
+
+
+def test_every_aspect_of_the_rules_but_opening_hours_is_a_property() -> None:
+    hours = {"begins", "ends", "opens", "closes"}
+    known = load_ontology().property_words
+    assert [r for r, a in ASPECTS.items() if a not in hours and base_words(r) not in known] == []
+
+
+def test_classes_and_properties_are_below_others_and_inverse_in_both_directions() -> None:
+    life = load_ontology()
+    assert life.is_a(TG + "Flight", TG + "Action")
+    assert not life.is_a(TG + "Action", TG + "Flight")
+    assert TG + "sibling" in life.below(TG + "knows")
+    assert life.properties[TG + "child"].inverse == TG + "parent"
+    assert life.properties[TG + "parent"].inverse == TG + "child"
+
+
+def test_a_user_file_beside_life_and_instead_of_it(tmp_path: Path) -> None:
+    body = """my:Climb a owl:Class ; rdfs:subClassOf tg:Action ; tg:objectRole my:peak ;
+      skos:altLabel "climbed" .
+    my:peak a owl:ObjectProperty ."""
+    path = write(tmp_path, body)
+    beside, instead = load_ontology(path), load_ontology(path, alone=True)
+    climb = ("urn:my:Climb", "urn:my:peak")
+    assert beside.event_of("climbed") == instead.event_of("climbed") == climb
+    assert beside.event_of("bought") is not None
+    assert instead.event_of("bought") is None
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("my:a a owl:Class ; b:x 1 .", "my.ttl:7:20: The prefix b: has not been declared"),
+        ("my:a a owl:Class", "my.ttl:7:17: "),
+        (
+            "my:A a owl:Class ; rdfs:subClassOf my:B .\nmy:B a owl:Class ; rdfs:subClassOf my:A .",
+            "my.ttl:7:1: <urn:my:A>: cyclic subClassOf: <urn:my:A> > <urn:my:B> > <urn:my:A>",
+        ),
+        (
+            'my:p a owl:ObjectProperty ; rdfs:domain tg:Person ;\n  skos:altLabel "works at" .',
+            "my.ttl:7:1: <urn:my:p>: 'work at' means two properties of tg:Person: tg:employer",
+        ),
+        ('my:a my:on "2023-02-30"^^xsd:date .', "my.ttl:7:13: '2023-02-30' is no date"),
+        ('my:a my:on "2023-13"^^xsd:gYearMonth .', "my.ttl:7:13: '2023-13' is no gYearMonth"),
+        ("my:p a owl:ObjectProperty ; rdfs:range my:Nowhere .", "range <urn:my:Nowhere> is no"),
+        ("my:p a owl:ObjectProperty ; owl:inverseOf my:q .", "inverse <urn:my:q> is no property"),
+        ("my:C a owl:Class ; tg:objectRole my:q .", "objectRole <urn:my:q> is no property"),
+        ('my:p a owl:DatatypeProperty ; tg:pattern "(" .', "pattern is no regular expression"),
+    ],
+)
+def test_what_is_wrong_is_named_with_line_and_column(
+    tmp_path: Path, body: str, message: str
+) -> None:
+    with pytest.raises(ValueError, match=r"my\.ttl:\d+:\d+: ") as error:
+        load_ontology(write(tmp_path, body))
+    assert message in str(error.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"none\.ttl: cannot be read: No such file"):
+        load_ontology(tmp_path / "none.ttl")
+    (tmp_path / "bytes.ttl").write_bytes(b"\xff")
+    with pytest.raises(ValueError, match=r"bytes\.ttl: not UTF-8 at byte 1"):
+        load_ontology(tmp_path / "bytes.ttl")
+
+
+def test_the_command_prints_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, 'my:C a owl:Class ; skos:altLabel "comet" .')
+    main(["ontology", "check", str(path), "--alone"])
+    assert capsys.readouterr().out == f"{path}: 1 class, 0 properties, 1 surface word\n"
