@@ -59,7 +59,7 @@ class Session:
         max_new_tokens: length of the longest answer, in tokens; None: 48.
         proposer: proposes the entities that the model chooses from; None: the model writes.
         memory_read_only: recall from the memory graph, and remember nothing.
-        plan: ask the memory graph by a plan (``rules``) or not (``none``); None: as in the config.
+        plan: ask it by a plan (``rules``) or not (``none``); None: as in the config.
 
     Raises:
         ValueError: the memory graph cannot be opened.
@@ -378,8 +378,7 @@ def open_memory(
     from turngraph.data.memory_graph.conversation import ChatGraph  # needs an extra
 
     config = builder.memory_graph or MemoryGraphConfig()
-    config = config if plan is None else replace(config, plan=plan)
-    embed = builder.embed
+    config, embed = replace(config, plan=plan or config.plan), builder.embed
     if embed is None and config.vectors == "encoder":
         embed = cached(sentence_encoder(builder.config.embedder, device))
     return ChatGraph(path, config, embed, read_only)
