@@ -262,7 +262,8 @@ class Recall:
             nodes = [fact.key // 2 for fact in episodes[:num_read]]
             rows = self.db.execute(STATED, (json.dumps(nodes),))
             keys = np.array([key for (key,) in rows], dtype=np.int64)
-            return episodes, self._filter(view, view.holding(keys), settings)
+            held = view.holding(keys)
+            return episodes, self._filter(view, held, settings, is_now=as_of is None)
 
     def _episodes(self, view: QuestionView, settings: RecallSettings) -> list[Fact]:
         ppr = settings.traversal.ppr
