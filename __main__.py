@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -88,12 +89,24 @@ def _main_of(command: str) -> Callable[[Sequence[str]], None]:
 
 
 def train(argv: Sequence[str]) -> None:
-    """Train, or show the help of training without loading torch, which takes seconds."""
+    """Train; help and errors of the config come before torch is loaded, which takes seconds.
+
+    Raises:
+        ValueError: a field of the config is wrong, a file of questions is missing, or training
+            fails for what the user gave.
+    """
     if {"-h", "--help"} & set(argv):
         from turngraph.configs.help import train_help
 
         sys.stdout.write(train_help("turngraph train"))
         return
+    from turngraph.configs.parse import parse_train_options
+
+    config = parse_train_options(argv)[1]
+    data, is_trained = config.data, config.training.max_steps != 0
+    for path in (data.train if is_trained else None, data.tune):
+        if path is not None and not os.path.exists(path):
+            raise ValueError(f"{path}: no such file")
     from turngraph import train as training
 
     training.main(argv)

@@ -37,13 +37,16 @@ def check_paths(args: argparse.Namespace) -> None:
     """Check that the named files exist, before the libraries load, which takes seconds.
 
     Raises:
-        ValueError: a checkpoint or an input does not exist.
+        ValueError: a checkpoint, an input or evidence does not exist.
     """
     names = (("checkpoint", "folder"), ("input", "file"), ("proposals", "file or folder"))
     for name, kind in names:
         path = getattr(args, name, None)
         if path is not None and not Path(path).exists():
             raise ValueError(f"{path}: no such {kind}")
+    for path in getattr(args, "evidence", ()):
+        if not Path(path).exists():
+            raise ValueError(f"{path}: no such file or folder")
 
 
 def add_answer_command(commands: Commands) -> None:

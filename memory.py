@@ -129,7 +129,8 @@ def add_remember(commands: Subparsers) -> None:
         nargs="+",
         required=True,
         metavar="FILE",
-        help="plain text, one episode a paragraph; or .jsonl: texts or conversations",
+        help="plain text, one episode a paragraph; .html, .csv, .pdf, .docx; or .jsonl: texts or "
+        "conversations",
     )
     added.add_argument(
         "--extractor",

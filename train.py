@@ -10,9 +10,10 @@ from __future__ import annotations
 import sys
 
 from turngraph.configs.help import train_help
+from turngraph.data.cli import StopRequest, run_cli
 
 if __name__ == "__main__" and {"-h", "--help"} & set(sys.argv):
-    sys.stdout.write(train_help("train.py"))
+    run_cli(lambda: print(train_help("train.py"), end=""))
     raise SystemExit  # here, as loading torch takes seconds
 
 import logging
@@ -33,7 +34,6 @@ from turngraph.configs.progress import progress
 from turngraph.configs.schema import Config
 from turngraph.data.batches.prefetch import Trial, fingerprint, steps
 from turngraph.data.batches.schedule import BatchSchedule, check_shared_evenly
-from turngraph.data.cli import StopRequest, run_cli
 from turngraph.data.example_cache import load_examples
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.json_fields import Json
@@ -253,7 +253,8 @@ def postfix(values: dict[str, float]) -> dict[str, str]:
     return {
         "loss": f"{values['loss']:.3f}",
         "tokens_s": f"{values['tokens_per_second']:.0f}",
-        "memory": f"{values['peak_memory_gib']:.1f}GiB",
+        "memory": f"{values['memory_gib']:.1f}GiB",
+        "peak": f"{values['peak_memory_gib']:.1f}GiB",
     }
 
 

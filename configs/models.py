@@ -17,6 +17,7 @@ from typing import Any
 import platformdirs
 
 from turngraph.configs.extras import extra
+from turngraph.configs.progress import library_bars
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +82,8 @@ def sentence_encoder(
             _check_modules(name, Path(path))
         logger.info("loading the sentence encoder %s", name)
         try:
-            return SentenceTransformer(path, device=device, trust_remote_code=trust)
+            with library_bars():
+                return SentenceTransformer(path, device=device, trust_remote_code=trust)
         except (OSError, ValueError) as error:
             hint = code_hint(name, error)
             message = f"sentence encoder {name!r}: {where_looked(name)}: {error}{hint}"
@@ -208,13 +210,15 @@ def _convert(gguf: Path, target: Path) -> None:
     options: dict[str, Any] = {}
     if hasattr(transformers, "GgufConfig"):  # newer releases keep the blocks packed by default
         options["quantization_config"] = transformers.GgufConfig(dequantize=True)
-    model = AutoModelForCausalLM.from_pretrained(**source, **options, dtype=torch.bfloat16)
+    with library_bars():
+        model = AutoModelForCausalLM.from_pretrained(**source, **options, dtype=torch.bfloat16)
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config  # the weights were dequantized on loading
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(dir=target.parent, prefix=".partial-"))
     try:
-        model.save_pretrained(partial)
+        with library_bars():
+            model.save_pretrained(partial)
         AutoTokenizer.from_pretrained(**source).save_pretrained(partial)
         os.rename(partial, target)
     except OSError:

@@ -185,7 +185,16 @@ def _check_file(path: Path, known: dict[str, Any]) -> None:
     except RecursionError:
         raise ValueError(f"config {path}, {deep_place(text)}") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"config {path}: not YAML: {' '.join(str(error).split())}") from None
+        raise ValueError(f"config {path}{_not_yaml(error)}") from None
+
+
+def _not_yaml(error: Exception) -> str:
+    """Describe where a text stops to be YAML, and why, in one line."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return f": not YAML: {' '.join(str(error).split())}"
+    parts = (getattr(error, "problem", None), getattr(error, "context", None))
+    return f", line {mark.line + 1}: not YAML: {' '.join(filter(None, parts))}"
 
 
 def _check_entries(path: Path, tree: yaml.MappingNode, known: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import io
 import logging
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -30,24 +30,34 @@ class _LogLines(io.TextIOBase):
 
 @contextmanager
 def progress(
-    total: int, desc: str, unit: str, *, initial: int = 0, shown: bool = True, delay: float = 0
+    total: int | None,
+    desc: str,
+    unit: str,
+    *,
+    initial: int = 0,
+    shown: bool = True,
+    delay: float = 0,
+    leave: bool = True,
 ) -> Iterator[tqdm[Any]]:
     """Show a progress bar; where standard error is no terminal, log lines in place of it.
 
-    These come at the start, once a minute, and at the end.
+    These come at the start, once a minute, and at the end. With a delay there are none of work that
+    is done before a minute is over.
 
     Args:
-        total: steps of the whole.
+        total: steps of the whole; None: unknown.
         desc: what is done.
         unit: what a step is, in the plural.
         initial: steps done before.
         shown: False in processes beside the main one.
         delay: seconds after which the bar appears.
+        leave: keep the full bar on the terminal.
     """
     on_terminal = sys.stderr.isatty()
     in_log, began = shown and not on_terminal, time.monotonic()
-    if in_log:
-        logger.info("%s: %d %s", desc, total - initial, unit)
+    if in_log and not delay:
+        count = "" if total is None else f"{total - initial} "
+        logger.info("%s: %s%s", desc, count, unit)
     bar = partial(tqdm, total=total, initial=initial, desc=desc, unit=f" {unit}", disable=not shown)
     if in_log:
         bar = partial(
@@ -56,20 +66,52 @@ def progress(
             position=0,  # a bar inside another one would move the cursor
             delay=LOG_INTERVAL,
             mininterval=LOG_INTERVAL,
+            miniters=1,  # else a thread of tqdm's repeats a line
             leave=False,
-            bar_format="{desc}: {n_fmt} of {total_fmt}, {remaining} left{postfix}",
+            bar_format="{desc}: {n_fmt} of {total_fmt}, {remaining} left{postfix}"
+            if total is not None
+            else "{desc}: {n_fmt}{unit}{postfix}",
         )
     else:
-        bar = partial(bar, delay=delay)
+        bar = partial(bar, delay=delay, leave=leave)
     with bar() as shown_bar:
         yield shown_bar
-    if in_log:
-        logger.info("%s: done in %.1f s", desc, time.monotonic() - began)
+    seconds = time.monotonic() - began
+    if in_log and (not delay or seconds >= LOG_INTERVAL):
+        logger.info("%s: done in %.1f s", desc, seconds)
 
 
-def track(items: Sequence[Item], desc: str, unit: str, *, delay: float = 0) -> Iterator[Item]:
-    """Yield items with a progress bar, as ``progress`` shows it."""
-    with progress(len(items), desc, unit, delay=delay) as bar:
+def track(
+    items: Iterable[Item],
+    desc: str,
+    unit: str,
+    *,
+    initial: int = 0,
+    shown: bool = True,
+    delay: float = 0,
+    leave: bool = True,
+) -> Iterator[Item]:
+    """Yield items with a progress bar, as ``progress`` shows it; ``initial`` were done before."""
+    total = initial + len(items) if isinstance(items, Collection) else None
+    bar = progress(total, desc, unit, initial=initial, shown=shown, delay=delay, leave=leave)
+    with bar as shown_bar:
         for item in items:
             yield item
-            bar.update()
+            shown_bar.update()
+
+
+@contextmanager
+def library_bars() -> Iterator[None]:
+    """Let transformers show its own progress bars on a terminal, and not in a log."""
+    if sys.stderr.isatty():
+        yield
+        return
+    from transformers.utils import logging as library  # seconds, but its caller needs it anyway
+
+    shown = library.is_progress_bar_enabled()
+    library.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            library.enable_progress_bar()

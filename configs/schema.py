@@ -277,7 +277,7 @@ class ModelConfig:
     """Used with answers: nodes."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Type of frozen weights and computation; trainable weights are float32. Change it to float32
-    on GPUs without bfloat16."""
+    on GPUs without bfloat16. CPUs without it compute in float32 in any case."""
     quantization: Literal["none", "4bit"] = "none"
     """Quantization of the frozen weights: 4bit is QLoRA's NF4, by bitsandbytes. Change it where the
     base model does not fit into the GPU's memory."""

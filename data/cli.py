@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 EXIT_BAD_INPUT = 2
 EXIT_GO_ON = 75
@@ -64,6 +64,19 @@ class _OneLine(logging.Formatter):
         return visible(super().formatMessage(record))
 
 
+class AboveBars(logging.StreamHandler[TextIO]):
+    """Log handler that writes above the progress bars of a terminal, not into them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record; the bars are cleared before and drawn again after it."""
+        bars = sys.modules.get("tqdm")  # not imported: there is no bar
+        if bars is None or not self.stream.isatty():
+            super().emit(record)
+            return
+        with bars.tqdm.external_write_mode(file=self.stream):
+            super().emit(record)
+
+
 class _ClosedInput(io.RawIOBase):
     """Standard input that was closed before the command began."""
 
@@ -77,7 +90,7 @@ class _ClosedInput(io.RawIOBase):
 def run_cli(main: Callable[[], None]) -> None:
     """Run a command: log to stderr; a wrong input or a failing file is one line and exit code 2."""
     _replace_closed_streams()
-    handler = logging.StreamHandler(sys.stderr)
+    handler = AboveBars(sys.stderr)
     handler.setFormatter(_OneLine("%(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     # libraries' notices about their next version do not concern a user

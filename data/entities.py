@@ -16,8 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from tqdm import tqdm
-
+from turngraph.configs.progress import track
 from turngraph.data.linearise import sentence_spans
 from turngraph.data.normalise import MONTHS, fold, normalise_value, parse_date, parse_number
 from turngraph.data.types import Conversation, Entity, Evidence
@@ -321,7 +320,7 @@ def complete_entities(conversations: Sequence[Conversation]) -> list[Conversatio
     if not lacking:
         return list(conversations)
     done, total, num_passages = dict(pools), EntityEdges(0, 0, 0), 0
-    for key, pool in tqdm(lacking.items(), desc="finding entities", unit=" pools", delay=2):
+    for key, pool in track(lacking.items(), "finding entities", "pools", delay=2):
         done[key] = tuple(find_entities(pool))
         total = EntityEdges(*map(sum, zip(total, count_entity_edges(done[key]), strict=True)))
         num_passages += sum(not passage.entities for passage in pool)

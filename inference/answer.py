@@ -14,8 +14,8 @@ from typing import Any
 
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
-from tqdm import tqdm
 
+from turngraph.configs.progress import progress
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.json_fields import Json, iter_lines
@@ -212,9 +212,8 @@ def answer_all(
             file.write_in_order(questions.errors)
         known: dict[int, Json] = everywhere(file and dict(file.known))
         found = answer_lines(model, builder, questions, options, choice, proposer, known)
-        with tqdm(
-            total=len(questions.lines), initial=len(known), desc="answers", disable=not main
-        ) as bar:
+        total = len(questions.lines)
+        with progress(total, "answers", "questions", initial=len(known), shown=main) as bar:
             for records in found:
                 if file is not None:
                     file.add(records)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
+from turngraph.configs.progress import track
 from turngraph.data.batches.collate import collate
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.examples import Example, ExampleBuilder
@@ -329,8 +329,8 @@ def explain_answers(
     journal = None if is_stream(page) else Path(f"{page}.unfinished")
     done = set() if journal is None else explained(journal, file_hash(predictions))
     left = [pair for pair in answered if pair[1].id not in done]
-    bar = tqdm(left, initial=len(done), total=len(answered), desc="explanations")
-    for index, conversation in bar:
+    num_done = len(answered) - len(left)
+    for index, conversation in track(left, "explanations", "conversations", initial=num_done):
         if stop:
             logger.info("stopped: %s; the same command resumes", stop.reason)
             raise SystemExit(EXIT_GO_ON)
@@ -349,7 +349,11 @@ def explain_answers(
                 file.write(json.dumps(conversation.id) + "\n")
     if journal is not None:
         journal.unlink(missing_ok=True)
-    logger.info("wrote %d pages: %s ...", len(paths), next(iter(paths.values()), "none"))
+    first = next(iter(paths.values()), "none")
+    if len(paths) == 1:
+        logger.info("written to %s", first)
+    else:
+        logger.info("wrote %d pages: %s ...", len(paths), first)
 
 
 def read_answers(path: str, known: Container[str]) -> dict[str, dict[int, str | None]]:

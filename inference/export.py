@@ -21,8 +21,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
-from tqdm import tqdm
 
+from turngraph.configs.progress import library_bars, track
 from turngraph.data.batches.collate import collate
 from turngraph.data.entities import complete_entities
 from turngraph.data.examples import Example, ExampleBuilder
@@ -116,7 +116,8 @@ def export(job: ExportJob) -> None:
 
 def write_model(model: GraphLM, prompt: Prompt, folder: Path, dtype: torch.dtype) -> None:
     """Write config, weights, generation config, tokenizer and chat template for transformers."""
-    merged_lm(model, dtype, prompt.end_id).save_pretrained(folder)
+    with library_bars():
+        merged_lm(model, dtype, prompt.end_id).save_pretrained(folder)
     prompt.tokenizer.save_pretrained(folder)
 
 
@@ -130,7 +131,7 @@ def write_prompts(
     """Write one line per turn, with gold history: token ids, or file and key of the embeddings."""
     embeddings, longest = Embeddings(folder), 0
     with open(folder / PROMPTS, "w", encoding="utf-8") as file:
-        for conversation in tqdm(conversations, desc="prompts"):
+        for conversation in track(conversations, "prompts", "conversations"):
             for example in builder.conversation(conversation):
                 record = prompt_record(example)
                 batch = collate([example], "left", with_target=False).to(model.device)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from turngraph.data.memory_graph.conversation import ChatGraph
 
 logger = logging.getLogger("infer")
+Plan = Literal["none", "rules"] | None
 
 
 class _Stopped(Exception):
@@ -58,7 +59,7 @@ class Session:
         max_new_tokens: length of the longest answer, in tokens; None: 48.
         proposer: proposes the entities that the model chooses from; None: the model writes.
         memory_read_only: recall from the memory graph, and remember nothing.
-        plan: ask the memory graph by a plan (``rules``) or not (``none``); None: as in the config.
+        plan: ask it by a plan (``rules``) or not (``none``); None: as in the config.
 
     Raises:
         ValueError: the memory graph cannot be opened.
@@ -73,7 +74,7 @@ class Session:
         max_new_tokens: int | None = None,
         proposer: Proposer | None = None,
         memory_read_only: bool = False,
-        plan: Literal["none", "rules"] | None = None,
+        plan: Plan = None,
     ) -> None:
         self.model, self.builder = model, builder
         self.max_new_tokens = max_new_tokens or MAX_NEW_TOKENS
@@ -82,9 +83,8 @@ class Session:
         self.pool, self.memories = pool, list[EvidenceMemory]()
         self.persistent: ChatGraph | None = None
         if memory_graph is not None:
-            self.persistent = open_memory(
-                builder, memory_graph, str(model.device), memory_read_only, plan
-            )
+            device = str(model.device)
+            self.persistent = open_memory(builder, memory_graph, device, memory_read_only, plan)
         self.begin()
 
     def begin(self) -> None:
@@ -368,11 +368,7 @@ def _saved(turn: ChatAnswer) -> Turn:
 
 
 def open_memory(
-    builder: ExampleBuilder,
-    path: str,
-    device: str,
-    read_only: bool = False,
-    plan: Literal["none", "rules"] | None = None,
+    builder: ExampleBuilder, path: str, device: str, read_only: bool = False, plan: Plan = None
 ) -> ChatGraph:
     """Open a person's memory graph, with the settings that the checkpoint was trained with, if any.
 
@@ -382,8 +378,7 @@ def open_memory(
     from turngraph.data.memory_graph.conversation import ChatGraph  # needs an extra
 
     config = builder.memory_graph or MemoryGraphConfig()
-    config = config if plan is None else replace(config, plan=plan)
-    embed = builder.embed
+    config, embed = replace(config, plan=plan or config.plan), builder.embed
     if embed is None and config.vectors == "encoder":
         embed = cached(sentence_encoder(builder.config.embedder, device))
     return ChatGraph(path, config, embed, read_only)

@@ -23,6 +23,7 @@ from transformers.pytorch_utils import Conv1D
 from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
 
 from turngraph.configs.models import code_hint, find_on_hub, resolve_model, where_looked
+from turngraph.configs.progress import library_bars
 from turngraph.configs.schema import LoraConfig, ModelConfig
 
 FINGERPRINT_SAMPLES = 256
@@ -110,9 +111,10 @@ def empty_base_model(name: str, dtype: str, trusted: Collection[str] = ()) -> Pr
         trusted: names of models whose own Python code may run.
 
     Raises:
-        ValueError: the model's config cannot be found or read.
+        ValueError: the model's config cannot be found or read, or the hub cannot be reached.
     """
     path, trust = resolve_model(name), name in trusted
+    find_on_hub(name)
     with _reading(name), torch.device("meta"):
         config = AutoConfig.from_pretrained(path, trust_remote_code=trust)
         model: PreTrainedModel = AutoModelForCausalLM.from_config(
@@ -125,7 +127,8 @@ def empty_base_model(name: str, dtype: str, trusted: Collection[str] = ()) -> Pr
 def _reading(name: str) -> Iterator[None]:
     """Turn a library's exception for an unreadable model into a ValueError that names the model."""
     try:
-        yield
+        with library_bars():
+            yield
     except _UNREADABLE as error:
         reason = f"{_first_line(error)}{code_hint(name, error)}"
         raise ValueError(f"model {name!r}: {where_looked(name)}: {reason}") from error
@@ -175,6 +178,17 @@ def check_device(config: ModelConfig, device: torch.device) -> None:
             raise ValueError(
                 f"config field model.dtype: 'bfloat16' given, {name} has no bf16; set it to float32"
             )
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Tell whether a device multiplies bfloat16 matrices; an older CPU takes 8 times as long.
+
+    oneDNN, which computes them on x86, needs AVX-512. Without it torch converts every number.
+    Where torch is built without oneDNN, the CPU is taken to have them.
+    """
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return True
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def recompute_layers(base: PreTrainedModel) -> None:

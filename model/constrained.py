@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 from transformers import (
     AutoTokenizer,
     LogitsProcessor,
@@ -21,6 +20,7 @@ from transformers import (
 
 from turngraph.configs.extras import extra
 from turngraph.configs.models import resolve_model
+from turngraph.configs.progress import track
 from turngraph.model.base_model import load_base_model
 
 with extra("memory", "--extractor lm needs"):
@@ -101,7 +101,8 @@ class ConstrainedLM:
         order = sorted(range(len(texts)), key=lengths.__getitem__)  # for little padding
         replies: list[tuple[str, bool]] = [("", False)] * len(texts)
         batches = range(0, len(texts), self.batch_size)
-        for first in tqdm(batches, desc="language model", leave=False, disable=len(batches) < 2):
+        shown = len(batches) > 1
+        for first in track(batches, "language model", "batches", shown=shown, delay=2, leave=False):
             rows = order[first : first + self.batch_size]
             found = self._batch([texts[row] for row in rows], grammar, close_at)
             for row, reply in zip(rows, found, strict=True):

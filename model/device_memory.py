@@ -1,10 +1,11 @@
-"""Reads total and peak memory of the GPU or the machine, and recognises out-of-memory errors."""
+"""Reads the memory that a process uses on the GPU or the machine; recognises errors of memory."""
 
 from __future__ import annotations
 
 import os
 import resource
 
+import psutil
 import torch
 
 CPU_ALLOCATOR = "DefaultCPUAllocator: can't allocate memory"
@@ -15,6 +16,13 @@ def peak_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def current_memory(device: torch.device) -> int:
+    """Return the memory that this process uses now, in bytes: tensors on the GPU, else resident."""
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device)
+    return int(psutil.Process().memory_info().rss)
 
 
 def device_memory(device: torch.device) -> int:

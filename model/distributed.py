@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from turngraph.model.base_model import decoder_layers
+from turngraph.model.base_model import decoder_layers, has_bfloat16
 from turngraph.model.graph_lm import GraphLM
 
 logger = logging.getLogger(__name__)
@@ -80,9 +80,14 @@ def _is_true(variable: str) -> bool:
 def place(model: GraphLM, device: torch.device) -> GraphLM:
     """Move a model to its device; shard it over the processes if the launcher asks for it.
 
+    On a CPU without bfloat16 a bfloat16 model computes in float32, and a log line says so.
+
     Raises:
         ValueError: as ``sharding_wanted`` and ``shard``.
     """
+    if model.config.dtype == "bfloat16" and not has_bfloat16(device):
+        logger.info("this CPU has no bfloat16 instructions: computing in float32, much faster here")
+        model.compute_in_float32()
     return shard(model, device) if sharding_wanted() else model.to(device)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import NamedTuple, Protocol, cast
 
 import torch
@@ -109,6 +110,13 @@ class GraphLM(nn.Module):
             recompute_layers(base)
         if config.compile:
             compile_layers(base)
+
+    def compute_in_float32(self) -> None:
+        """Compute in float32 from now on; the frozen weights are converted, which is exact."""
+        self.config = replace(self.config, dtype="float32")
+        self.float()
+        if self.lm is not None:
+            cast_adapter_inputs(self.lm, True)
 
     @property
     def causal_lm(self) -> PreTrainedModel:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import turngraph as turngraph_package
 from turngraph.__main__ import COMMANDS, main, run
 from turngraph.configs.shipped import find_config, shipped_configs, with_shipped_configs
 
@@ -43,6 +45,17 @@ def test_help_of_a_command_loads_no_torch(command: str) -> None:
     assert "usage: turngraph" in done.stdout
 
 
+def test_help_of_training_ends_where_its_reader_does() -> None:
+    """As for ``| head -1``."""
+    root = Path(turngraph_package.__file__).parent
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, str(root / "train.py"), "--help"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
 def test_an_unknown_command_names_the_nearest_and_exits_with_2() -> None:
     done = turngraph("answr")
     assert done.returncode == 2
@@ -52,6 +65,32 @@ def test_an_unknown_command_names_the_nearest_and_exits_with_2() -> None:
 def test_a_wrong_input_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     done = turngraph("answer", "--checkpoint", "gone", "--input", "x", "--output", "y")
     assert (done.returncode, done.stderr) == (2, "error: gone: no such folder\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--evidence.topk=3"], r"unknown option --evidence\.topk.*evidence\.top_k"),
+        (["--evidence.top_k=three"], r"option --evidence\.top_k: 'three' given"),
+        (["--data.train=missing.jsonl"], r"^missing\.jsonl: no such file"),
+        (["--training.max_steps=0", "--data.tune=other.jsonl"], r"^other\.jsonl: no such file"),
+    ],
+)
+def test_a_wrong_config_is_an_error_before_torch_is_loaded(
+    options: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "turngraph.train", None)  # cannot be imported
+    with pytest.raises(ValueError, match=message):
+        run("train", ["--config", "demo", *options])
+
+
+def test_missing_evidence_is_an_error_before_torch_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "turngraph.inference.api", None)  # cannot be imported
+    options = ["--checkpoint", str(tmp_path), "--evidence", str(tmp_path), "missing.txt"]
+    with pytest.raises(ValueError, match=r"^missing\.txt: no such file or folder"):
+        run("chat", options)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -249,8 +249,8 @@ def test_training_needs_a_file_and_an_untrained_checkpoint_none(write: Any) -> N
         ("", "a mapping of fields is needed"),
         ("- a\n- b\n", "a mapping of fields is needed"),
         ("just a text", "a mapping of fields is needed"),
-        ("data: {train: [\n", "not YAML"),
-        ("data:\n\t- x\n", "not YAML"),
+        ("data: {train: [\n", "line 2: not YAML: expected the node content"),
+        ("data:\n\t- x\n", "line 2: not YAML: found character"),
         (b"data: \xff\n", "not YAML"),
         (
             "data: {train: !!python/object/apply:os.getcwd []}\n",

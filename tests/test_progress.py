@@ -7,11 +7,15 @@ import logging
 import re
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 import turngraph.configs.progress as progress_module
 from turngraph.configs.progress import progress, track
+from turngraph.data.cli import AboveBars
+
+PRODUCT = {"configs", "data", "model", "training", "inference", "train.py", "infer.py", "memory.py"}
 
 
 class Terminal(io.StringIO):
@@ -73,6 +77,8 @@ def test_long_work_says_in_the_log_how_far_it_is(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress_module, "LOG_INTERVAL", 0.01)
+    with progress(3, "train", "steps") as bar:
+        assert not bar.dynamic_miniters  # else tqdm's monitor writes lines of its own
     outer = progress_module.progress(1, "epochs", "epochs")  # nothing moves the cursor
     with outer, caplog.at_level(logging.INFO), progress(3, "train", "steps") as bar:
         for loss in ("2.0", "1.0"):
@@ -84,3 +90,47 @@ def test_long_work_says_in_the_log_how_far_it_is(
     assert re.fullmatch("train: 1 of 3, .* left, loss=2.0", lines[1])
     assert re.fullmatch("train: 2 of 3, .* left, loss=1.0", lines[2])
     assert len(lines) == 4
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_delayed_work_is_in_the_log_only_if_it_is_long(
+    slow: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_module, "LOG_INTERVAL", 0.01 if slow else 60.0)
+    with caplog.at_level(logging.INFO), progress(None, "check", "rows", delay=2) as bar:
+        time.sleep(0.05)
+        bar.update()
+    said = [re.sub(r" in [\d.]+ s", "", record.getMessage()) for record in caplog.records]
+    assert said == (["check: 1 rows", "check: done"] if slow else [])
+
+
+def test_libraries_draw_no_bars_into_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers.utils import logging as library
+
+    library.enable_progress_bar()
+    for on_terminal in (True, False):
+        monkeypatch.setattr(sys, "stderr", Terminal(on_terminal))
+        with progress_module.library_bars():
+            assert library.is_progress_bar_enabled() == on_terminal
+        assert library.is_progress_bar_enabled()
+
+
+def test_no_module_draws_bars_of_its_own() -> None:
+    package = Path(progress_module.__file__).parent.parent
+    product = [p for p in package.rglob("*.py") if p.relative_to(package).parts[0] in PRODUCT]
+    found = [p.name for p in product if "import tqdm" in p.read_text(encoding="utf-8")]
+    assert found == ["progress.py"]
+
+
+def test_a_log_line_does_not_break_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    err = Terminal(True)
+    monkeypatch.setattr(sys, "stderr", err)
+    handler = AboveBars(err)
+    with progress(10, "answers", "questions") as bar:
+        bar.update(1)
+        bar.refresh()
+        begin = len(err.getvalue())
+        handler.handle(logging.makeLogRecord({"msg": "loading the encoder"}))
+    written = err.getvalue()[begin:]
+    assert re.search(r"\r {20,}\rloading the encoder\n", written) or "\x1b" in written
+    assert "answers:" in written.partition("loading the encoder\n")[2]

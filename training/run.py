@@ -17,7 +17,7 @@ from turngraph.data.batches.schedule import BatchSchedule
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.model.checkpoint import save_checkpoint, trained_weights
-from turngraph.model.device_memory import peak_memory
+from turngraph.model.device_memory import current_memory, peak_memory
 from turngraph.model.distributed import gather, is_sharded, place
 from turngraph.model.graph_lm import GraphLM
 from turngraph.training.diagnostics import not_finite_report, write_report
@@ -126,6 +126,7 @@ class Run:
             "learning_rate": rate,
             "tokens_per_second": step.num_tokens / seconds,
             "data_wait_seconds": step.wait,
+            "memory_gib": current_memory(self.accelerator.device) / 2**30,
             "peak_memory_gib": peak_memory(self.accelerator.device) / 2**30,
         }
         if (encoder := self.model.encoder) is not None:

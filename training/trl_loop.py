@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -56,7 +57,7 @@ def train_with_trl(
             differently, or a loss is not finite.
         SystemExit: a stop was requested; nothing is saved.
     """
-    config = run.config
+    config = replace(run.config, model=run.model.config)  # its dtype is the device's
     if run.accelerator.num_processes > 1:
         raise ValueError(
             f"config field training.loop: 'trl' given, which trains with one process, not "

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from tqdm import tqdm
@@ -31,10 +31,10 @@ from tqdm import tqdm
 from turngraph.benchmarks.memory_graph.embedding_cache import EmbeddingCache
 from turngraph.benchmarks.memory_graph.memory_retrieval import EMBEDDER, halves
 from turngraph.benchmarks.memory_graph.retrieval_data import (
-    FILES,
     Collection,
+    Given,
     Question,
-    find_file,
+    given_steps,
     read,
 )
 from turngraph.benchmarks.memory_graph.retrievers import fill
@@ -64,13 +64,6 @@ SINGLE, FIXED, REVISED, ORACLE = (
     "revised by rules",
     "oracle (a ceiling): given sub-questions, gold answers filled in",
 )
-
-
-class Given(NamedTuple):
-    """A sub-question of the file, with the answers of earlier ones filled in, and its passage."""
-
-    text: str
-    passage: str | None
 
 
 @dataclass
@@ -170,26 +163,6 @@ def open_graph(collection: Collection, path: Path, embed: Embed) -> MemoryGraph:
             raise ValueError(f"{path}: {num} of {len(collection.episodes)} passages; delete it")
         return graph
     return fill(collection, "rules", path, embed)
-
-
-def given_steps(folder: Path) -> list[list[Given]]:
-    """Return the sub-questions of every question of MuSiQue-100, with gold answers filled in."""
-    items = json.loads(find_file(folder, FILES["musique"][0]).read_text(encoding="utf-8"))
-    corpus = json.loads(find_file(folder, FILES["musique"][1]).read_text(encoding="utf-8"))
-    index = {(one["title"], one["text"]): str(i) for i, one in enumerate(corpus)}
-    found = []
-    for item in items:
-        steps = []
-        parts = item["question_decomposition"]
-        for part in parts:
-            text = part["question"].replace(" >> ", " ")
-            for number, earlier in enumerate(parts, 1):
-                text = text.replace(f"#{number}", earlier["answer"])
-            paragraph = item["paragraphs"][part["paragraph_support_idx"]]
-            passage = index.get((paragraph["title"], paragraph["paragraph_text"]))
-            steps.append(Given(text, passage))
-        found.append(steps)
-    return found
 
 
 def measure(

@@ -69,6 +69,8 @@ class Size:
     """Config fields of all rows, by dotted name."""
     num_questions: int | None = None
     """Number of questions to answer, a fixed draw; null: all."""
+    num_seeds: int | None = None
+    """Use only the first of the study's seeds; null: all of them."""
     train_minutes: float = 10.0
     """Estimated minutes of one training, used until one has been measured."""
     answer_minutes: float = 5.0
@@ -80,6 +82,8 @@ class Size:
     def __post_init__(self) -> None:
         if self.num_questions is not None and self.num_questions < 1:
             raise ValueError(f"num_questions: {self.num_questions} given, must be positive or null")
+        if self.num_seeds is not None and self.num_seeds < 1:
+            raise ValueError(f"num_seeds: {self.num_seeds} given, must be positive or null")
 
 
 @dataclass(frozen=True)

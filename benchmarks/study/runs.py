@@ -125,7 +125,7 @@ def study_runs(study: Study, size: Size, output: Path, more: Sequence[str] = ())
 
     Args:
         study: rows and seeds.
-        size: number of questions, and overrides of all rows.
+        size: number of questions and of seeds, and overrides of all rows.
         output: parent folder of all runs.
         more: ``--field=value`` overrides of all rows.
 
@@ -137,7 +137,7 @@ def study_runs(study: Study, size: Size, output: Path, more: Sequence[str] = ())
     trainings: dict[tuple[str, int], Run] = {}
     answers: dict[tuple[str, int], Run] = {}
     folders: Folders = {}
-    for seed, row in _order(study):
+    for seed, row in _order(study, study.seeds[: size.num_seeds]):
         trained = names[row.checkpoint_of or row.name]
         if (trained.name, seed) not in trainings:
             config = row_config(study, size, trained, seed, more)
@@ -183,10 +183,10 @@ def chosen_runs(runs: Sequence[Run], rows: Sequence[str], seeds: Sequence[int]) 
     return list({run.folder: run for run in runs if run.folder in wanted}.values())
 
 
-def _order(study: Study) -> Iterator[tuple[int, Row]]:
+def _order(study: Study, seeds: Sequence[int]) -> Iterator[tuple[int, Row]]:
     """Yield core rows seed by seed, then the other rows with the first seed."""
-    yield from ((seed, row) for seed in study.seeds for row in study.rows if row.core)
-    yield from ((study.seeds[0], row) for row in study.rows if not row.core)
+    yield from ((seed, row) for seed in seeds for row in study.rows if row.core)
+    yield from ((seeds[0], row) for row in study.rows if not row.core)
 
 
 def _training(row: Row, seed: int, config: Config, output: Path, folders: Folders) -> Run:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # what few commands need is imported where it is used
     from turngraph.data.memory_graph.plan.run_plan import OnStep
     from turngraph.data.memory_graph.plan.steps import Digester, Planned, Planner, PlanSettings
     from turngraph.data.memory_graph.recall.recall import Recall, RecallSettings, Recollection
+    from turngraph.data.memory_graph.record.integrity import Problem
     from turngraph.data.memory_graph.record.wide_search import Mention
-    from turngraph.data.memory_graph.upkeep.integrity import Problem
     from turngraph.data.memory_graph.upkeep.stats import Stats
 
 

@@ -1,4 +1,4 @@
-"""Reads episodes from plain text, JSON Lines of texts, and conversations.
+"""Reads episodes from plain text, documents, JSON Lines of texts, and conversations.
 
 The origin of an episode is its file and a hash of its fields, so that equal input is remembered
 once, and a file can be read again after a stop or when it has grown.
@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,8 @@ from turngraph.data.types import Conversation, target_answer
 logger = logging.getLogger(__name__)
 
 JSON_LINES = {".jsonl", ".json", ".ndjson"}
+DOCUMENTS = {".html", ".htm", ".csv", ".tsv", ".pdf", ".docx"}
+"""Endings of files whose bytes are no plain text; Markdown is read as plain text."""
 TEXT_FIELDS = {"text", "time", "source", "speaker", "origin", "properties"}
 
 
@@ -32,19 +35,23 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
 
     A ``.jsonl`` file holds conversations (docs/formats.md), whose finished turns become episodes,
     or one text a line with ``text`` and optionally ``time``, ``source``, ``speaker``, ``origin``
-    and ``properties``. Any other file is plain text, whose paragraphs become episodes.
+    and ``properties``. A page, table, PDF or Word file is read as for an evidence pool; its
+    sentences and rows become episodes. Any other file is plain text, whose paragraphs do.
 
     Args:
         path: path of the file; its name is the default source.
 
     Raises:
-        ValueError: the file is missing, or a line or field is invalid; the message names it.
+        ValueError: the file is missing or unreadable, or a line or field is invalid; the message
+            names it.
     """
     path = Path(path)
     if not path.is_file():
         raise ValueError(
             f"{path}: " + ("a folder, not a file" if path.is_dir() else "no such file")
         )
+    if path.suffix.lower() in DOCUMENTS:
+        return _with_origins(path, _passages(path))
     if path.suffix.lower() not in JSON_LINES:
         return _with_origins(path, _paragraphs(path))
     first = next(iter_lines(path), None)
@@ -62,7 +69,11 @@ def _paragraphs(path: Path) -> Iterator[Episode]:
                 line = raw.decode("utf-8-sig" if line_number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 location = Location(path, line_number)
-                raise location.error(f"not UTF-8 at byte {error.start + 1}") from None
+                what = "UTF-16" if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "not UTF-8"
+                raise location.error(
+                    f"{what} at byte {error.start + 1}; save the file as UTF-8, or convert it, as"
+                    " with `iconv -f cp1252 -t UTF-8` from Windows' encoding"
+                ) from None
             if line.strip():
                 lines.append(line)
             elif lines:
@@ -70,6 +81,22 @@ def _paragraphs(path: Path) -> Iterator[Episode]:
                 lines = []
     if lines:
         yield Episode("".join(lines).strip(), source=path.name)
+
+
+def _passages(path: Path) -> Iterator[Episode]:
+    """Yield the passages of a document: sentences with their title beside them, and whole rows."""
+    from turngraph.data.sources.readers import read_document  # parsers, which few files need
+
+    read = read_document(path)
+    if read.encoding is not None:
+        logger.info("%s: read as %s", path, read.encoding)
+    for passage in read.passages:
+        title = passage.entities[0].label if passage.entities else ""
+        if passage.source == "text" and passage.text.startswith(f"{title}, "):
+            text = passage.text.removeprefix(f"{title}, ")
+            yield Episode(text, source=path.name, properties={"title": title})
+        else:
+            yield Episode(passage.text, source=path.name)
 
 
 def _texts(path: Path) -> Iterator[Episode]:

@@ -70,7 +70,7 @@ def start(iso: str) -> int:
     """Return the first second of a time, counted from 1970 in UTC.
 
     Raises:
-        ValueError: it is not in the form of ``parse_time``.
+        NoTime: it is not in the form of ``parse_time``.
     """
     return _bounds(iso)[0]
 
@@ -80,15 +80,19 @@ def end(iso: str) -> int:
     """Return the first second after a time: that of 2020-01-01 for "2019".
 
     Raises:
-        ValueError: it is not in the form of ``parse_time``.
+        NoTime: it is not in the form of ``parse_time``.
     """
     return _bounds(iso)[1]
+
+
+class NoTime(ValueError):
+    """A text is not a time in the form of ``parse_time``."""
 
 
 def _bounds(iso: str) -> tuple[int, int]:
     found = _ISO.fullmatch(iso)
     if found is None:
-        raise ValueError("not a time in ISO form")
+        raise NoTime("not a time in ISO form")
     parts = {name: int(p) for name, p in found.groupdict().items() if p and name != "zone"}
     last = next(reversed(parts))
     year, month = parts["year"], parts.get("month", 1)
@@ -106,6 +110,8 @@ def _day(year: int, month: int) -> int:
         year, month = year + 1, 1
     if year > 9999:
         return date.max.toordinal() + 1 - EPOCH
+    if not (year and month):
+        raise NoTime("not a time in ISO form")
     return date(year, month, 1).toordinal() - EPOCH
 
 

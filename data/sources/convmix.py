@@ -23,8 +23,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tqdm import tqdm
-
+from turngraph.configs.progress import track
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.json_fields import Json, Location, iter_lines, parse_json, records
 from turngraph.data.json_fields import field as get
@@ -291,7 +290,7 @@ def _turn(record: Json, location: Location, found: _Found) -> Turn:
 
 
 def _read_evidence(path: str | Path, wanted: Collection[str], found: _Found) -> None:
-    lines = tqdm(iter_records(path), desc=Path(path).name, unit=" records", delay=2)
+    lines = track(iter_records(path), Path(path).name, "records", delay=2)
     for location, record in lines:
         for at, turn in _evidence_turns(record, location):
             id_ = get(turn, "question_id", str, at)

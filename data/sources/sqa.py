@@ -24,8 +24,7 @@ from multiprocessing import Pool
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
+from turngraph.configs.progress import progress
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.json_fields import Location
 from turngraph.data.jsonlines import write_conversations
@@ -235,8 +234,8 @@ def convert(
 
 
 def _read_pages(tasks: Sequence[SqaPageTask], workers: int) -> Iterator[SqaPage]:
-    bar = tqdm(total=len(tasks), desc="pages", unit="page")
-    with bar, Pool(workers, _log_to_stderr) if workers > 1 else nullcontext() as pool:
+    pages = progress(len(tasks), "pages", "pages")
+    with pages as bar, Pool(workers, _log_to_stderr) if workers > 1 else nullcontext() as pool:
         read = pool.imap(read_sqa_page, tasks, chunksize=4) if pool else map(read_sqa_page, tasks)
         for page in read:
             bar.update()

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tqdm import tqdm
-
+from turngraph.configs.progress import track
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.sources.worldfacts_dialogue import SCRIPTS, Asked, make_dialogue
@@ -177,7 +176,7 @@ def _conversations(
     random.Random(f"{seed}/{part}").shuffle(order)
     return [
         build_conversation(f"{part}-{i:03d}", countries, order[i % len(order)], seed)[0]
-        for i in tqdm(range(count), desc=f"worldfacts {part}", disable=count < 100)
+        for i in track(range(count), f"worldfacts {part}", "conversations", delay=2)
     ]
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from turngraph.benchmarks.memory_graph import memory_plan
-from turngraph.benchmarks.memory_graph.memory_plan import Row, choose, given_steps
-from turngraph.benchmarks.memory_graph.retrieval_data import Question
+from turngraph.benchmarks.memory_graph.memory_plan import Row, choose
+from turngraph.benchmarks.memory_graph.retrieval_data import Question, given_steps
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 
 PASSAGES = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -327,6 +328,12 @@ def test_core_rows_come_first_seed_after_seed(
     answers = [(run.row.name, run.seed) for run in runs if run.kind == "answer"]
     core = [("text", 0), ("graph", 0), ("untrained", 0), ("text", 1), ("graph", 1)]
     assert answers == [*core, ("shuffled", 0)]
+    one_seed = replace(found.sizes["smoke"], num_seeds=1)
+    with_one = runs_of(found, one_seed, tmp_path / "out")
+    answers = [(run.row.name, run.seed) for run in with_one if run.kind == "answer"]
+    assert answers == [*core[:3], ("shuffled", 0)]
+    with pytest.raises(ValueError, match="num_seeds: 0 given"):
+        replace(one_seed, num_seeds=0)
     only = chosen_runs(runs, ["shuffled"], [])
     assert [(run.kind, run.row.name) for run in only] == [
         ("train", "graph"),
@@ -481,6 +488,7 @@ def test_as_a_user_runs_it(tiny_folder: str, small_data: Path, tmp_path: Path) -
     assert "| text | 1 |" in (output / "study.md").read_text()
 
 
+@pytest.mark.slow
 def test_gretriever_goes_on_where_it_was_stopped(
     tiny_folder: str, small_data: Path, tmp_path: Path
 ) -> None:

@@ -7,7 +7,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from turngraph.model.device_memory import device_memory, is_out_of_memory, peak_memory
+from turngraph.model.device_memory import (
+    current_memory,
+    device_memory,
+    is_out_of_memory,
+    peak_memory,
+)
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -21,12 +26,22 @@ def test_the_machine_has_more_than_this_process_has_used() -> None:
     assert peak_memory(CPU) == pytest.approx(peak * 1024, rel=0.05)
 
 
+def test_current_memory_falls_when_memory_is_freed() -> None:
+    before = current_memory(CPU)
+    block = bytearray(b"x" * 2**28)
+    held = current_memory(CPU)
+    del block
+    assert held - before == pytest.approx(2**28, rel=0.1)
+    assert current_memory(CPU) - before < 2**27
+
+
 def test_a_gpu_is_asked_for_its_own_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 5)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 3)
     monkeypatch.setattr(
         torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=80)
     )
-    assert (peak_memory(CUDA), device_memory(CUDA)) == (5, 80)
+    assert (current_memory(CUDA), peak_memory(CUDA), device_memory(CUDA)) == (3, 5, 80)
 
 
 def test_which_errors_mean_out_of_memory() -> None:

@@ -21,7 +21,8 @@ from turngraph.data.memory_graph.extract.aspect_words import (
     UNMARRIED,
     cues,
 )
-from turngraph.data.memory_graph.extract.nouns import is_attribute, is_correction
+from turngraph.data.memory_graph.extract.nouns import is_attribute
+from turngraph.data.memory_graph.extract.openings import is_correction
 from turngraph.data.memory_graph.extract.statements import read_sentence
 from turngraph.data.memory_graph.extract.word_lists import (
     COUNTRIES,
@@ -49,6 +50,7 @@ _IS = frozenset({"is", "became", "turned", "got", "is now", "is currently", "is 
 _ROLE = re.compile(
     r"(?:is|became|was (?:appointed|elected|named)) (?:the )?(?:new |current )?(.+) of"
 )
+_SEAT = re.compile(r"(?:the )?headquarters of (.+)|(.+)['’]s headquarters", re.IGNORECASE)
 _MEASURE = re.compile(r"([\w.,]+)(?: \w+)? (old|tall|long|high|wide|heavy|deep)")
 _CLOCK = re.compile(r"\d{1,2}(?::\d\d)?(?: ?[ap]\.?m\.?)?|noon|midnight|\d{1,2} o'clock")
 _DAY = re.compile(r"\d{4}(?:-\d\d){0,2}")
@@ -299,7 +301,9 @@ def _states(subject: str, relation: str, object_: str) -> Iterator[_Claim]:
             yield _Claim(who, "day", what)
         elif relation != "is" and _CLOCK.fullmatch(what):
             yield _Claim(who, "clock", what)
-    if relation in ("is in", "is at") and "'s " in subject:
+    if relation == "is in" and (match := _SEAT.fullmatch(subject)):
+        yield _Claim(alias(match[1] or match[2]), "seat", what)
+    elif relation in ("is in", "is at") and "'s " in subject:
         yield _Claim(who, f"place {object_[:1].islower()}", what)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from turngraph.data.memory_graph.extract.nouns import (
@@ -13,7 +14,7 @@ from turngraph.data.memory_graph.extract.nouns import (
     read_noun,
 )
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
-from turngraph.data.memory_graph.extract.verbs import begins_predicate
+from turngraph.data.memory_graph.extract.verbs import agrees, begins_predicate
 from turngraph.data.memory_graph.extract.word_lists import (
     ADVERBS,
     PARTICIPLES,
@@ -27,20 +28,36 @@ MAX_COMPLEMENTS = 3
 Complement = tuple[str, Noun]
 """A preposition or "", and the noun phrase after it."""
 
-_PARTICIPLES = frozenset(PARTICIPLES.values()) | frozenset(PAST.values())
+PARTICIPLE_FORMS = frozenset(PARTICIPLES.values()) | frozenset(PAST.values())
+SCHEDULED = frozenset(
+    "be bear take start begin end open close expire leave postpone move delay reschedule adjourn "
+    "defer schedule shift push meet".split()
+)
+"""Verbs whose day is part of what they say."""
+_NOUNS_IN_LY = frozenset(
+    "family reply supply assembly jelly belly ally bully lily butterfly monopoly anomaly "
+    "melancholy doily dragonfly firefly homily".split()
+)
 _PLACES = frozenset("here there back twice".split())
-_GIVES = frozenset("pay cost charge lend give send owe offer award teach show tell".split())
+_GIVES = frozenset("pay cost charge lend give send owe offer award teach show tell buy".split())
 _COMES_FROM = frozenset(
     "move come travel buy return receive graduate borrow get steal order resign retire relocate "
     "emigrate immigrate escape date range descend hear learn fly drive change take be purchase "
     "release remove separate translate migrate withdraw rent bear fall rise".split()
 )
 """Verbs that say where something comes from; after others "from Graz" belongs to the noun."""
+_PLACED = frozenset("in at near".split())
+_ENDS_IN_PLACE = frozenset("to into onto from".split())
+"""Prepositions whose noun has the place after it: "to a shelter in Bremen"."""
 _OF_NOUNS = frozenset("between per".split())
 _NEAR = frozenset("yesterday today tonight tomorrow".split())
 _WHICH = frozenset("last next this past every each".split())
 _UNITS = frozenset("day week weekend month year morning evening afternoon night".split())
 _UNITS |= frozenset(WEEKDAYS) | frozenset(MONTHS) | frozenset("summer autumn winter spring".split())
+_BEFORE_NUMBERS = PREPOSITIONS | frozenset("and than least most nearly almost".split())
+_OPEN_PASSIVES = frozenset("named called known considered used said".split())
+_SELVES = frozenset("myself himself herself itself".split())
+_PARTS = frozenset("spring summer autumn winter morning afternoon evening".split())
 _STOPS = frozenset("instead rather".split())
 _DATED = frozenset("to for until till".split())
 
@@ -59,13 +76,15 @@ def read_complements(
     complements: list[Complement] = []
     is_copula = base == "be"
     index = end = _after_places(words, start)
+    if base in _GIVES and index < len(words) - 1 and words[index].lower in _SELVES:
+        index += 1
     while index < len(words) and len(complements) < MAX_COMPLEMENTS:
         at = index
         index = _after_times(words, index)
         if index >= len(words):
             break
         preposition = ""
-        if words[index].lower in PREPOSITIONS:
+        if words[index].lower in PREPOSITIONS and not _is_range(words, index):
             preposition, index = words[index].lower, index + 1
         elif complements and is_copula and is_participial(words, index):
             preposition = f"{words[index].lower} {words[index + 1].lower}"
@@ -75,18 +94,18 @@ def read_complements(
         ):
             break
         stop = _complement_end(words, index, is_copula)
-        if base in _GIVES and not preposition and _gives_more(words, stop):
-            index, stop = stop, _complement_end(words, stop, is_copula)
+        if base in _GIVES and not preposition:
+            index, stop = _given(words, index, stop)
         noun = (
             None
             if _is_clause(words, index, preposition)
             else _noun(words[index:stop], who, preposition)
         )
-        if noun is None or _is_doing(noun, is_copula):
+        if noun is None or _is_doing(noun, is_copula) or _is_manner(noun, is_copula):
             break
-        complements.append((preposition, noun))
-        index = stop
-        end = stop
+        index = end = stop
+        if not _is_left_out((preposition, noun), complements, base):
+            complements.append((preposition, noun))
     return complements, _after_times(words, end) >= len(words)
 
 
@@ -95,6 +114,18 @@ def _noun(words: Sequence[Token], who: Speakers, preposition: str) -> Noun | Non
     if len(words) == 1 and words[0].kind == "date" and preposition not in _DATED:
         return None
     return read_noun(words, who)
+
+
+def _is_left_out(found: Complement, complements: Sequence[Complement], base: str) -> bool:
+    """Return whether a phrase is left out: a weekday, "a shelter in Rome", "accounts for 2024"."""
+    if not complements:
+        return False
+    (preposition, noun), (before, last) = found, complements[-1]
+    if preposition == "on" and noun.text.lower().removesuffix("s") in WEEKDAYS:
+        return base not in SCHEDULED
+    if preposition == "for" and noun.is_value and not noun.is_name and noun.text[-4:].isdigit():
+        return len(noun.text) == 4 or noun.text[-5:-4] == " "
+    return preposition in _PLACED and before in _ENDS_IN_PLACE and not last.is_name
 
 
 def _is_apart(preposition: str, complements: Sequence[Complement], base: str) -> bool:
@@ -122,12 +153,32 @@ def _time_length(words: Sequence[Token], index: int) -> int:
     word = words[index]
     if word.kind == "date":
         return int(not word.text)
+    if word.kind == "number":
+        is_score = re.fullmatch(r"\d{1,3}-\d{1,3}", word.text)
+        return 1 if is_score else _frequency_length(words, index)
     if word.kind != "word":
         return 0
     if word.lower in _NEAR:
         return 1
     following = words[index + 1].lower if index + 1 < len(words) else ""
-    return 2 * (word.lower in _WHICH and following.removesuffix("s") in _UNITS)
+    if word.lower in ("in", "during"):  # "in the autumn", "in the morning"
+        at = index + 1 + (following == "the")
+        is_part = at < len(words) and words[at].lower in _PARTS
+        return at + 1 - index if is_part else 0
+    if word.lower in _WHICH and following.removesuffix("s") in _UNITS:
+        return 2
+    return _frequency_length(words, index)
+
+
+def _frequency_length(words: Sequence[Token], index: int) -> int:
+    """Return the number of tokens of "twice a week" or "three times a year", else 0."""
+    start = index + 1
+    if words[index].lower not in ("once", "twice"):
+        if start >= len(words) or words[start].lower != "times":
+            return 0
+        start += 1
+    is_rate = start + 1 < len(words) and words[start].lower in ("a", "an", "per", "every")
+    return start + 2 - index if is_rate and words[start + 1].lower in _UNITS else 0
 
 
 def _complement_end(words: Sequence[Token], index: int, is_copula: bool) -> int:
@@ -137,7 +188,9 @@ def _complement_end(words: Sequence[Token], index: int, is_copula: bool) -> int:
         word = words[stop]
         if stop > index and _ends_before(words, stop, is_copula):
             break
-        if (word.lower in PREPOSITIONS and stop == index) or word.lower in _STOPS:
+        if word.lower in PREPOSITIONS and stop == index and not _is_range(words, index):
+            break
+        if word.lower in _STOPS:
             break
         if _time_length(words, stop) or (word.kind == "date" and stop > index):
             break
@@ -151,23 +204,62 @@ def _ends_before(words: Sequence[Token], index: int, is_copula: bool) -> bool:
         return True
     if is_copula and is_participial(words, index):
         return True
+    if _is_gerund(words, index):
+        return True
     if before.kind != "name" or before.owns:
         return False
     is_new = word.kind == "number" or word.lower in ARTICLES or word.lower in OWNERS
-    return is_new or begins_predicate(words, index)
+    return is_new or (begins_predicate(words, index) and agrees(words, index))
 
 
-def _gives_more(words: Sequence[Token], index: int) -> bool:
-    """Return whether another noun phrase follows: "paid Anna | 20 euros"."""
-    if index >= len(words):
+def _is_gerund(words: Sequence[Token], index: int) -> bool:
+    """Return whether a clause like "volunteering at the desk" begins here."""
+    if index + 1 >= len(words) or VERB_FORMS.get(words[index].lower, ("", ""))[1] != "ing":
         return False
-    word = words[index]
-    return word.kind == "number" or word.lower in ARTICLES or word.lower in OWNERS
+    before, following = words[index - 1].lower, words[index + 1].lower
+    if before in ARTICLES or before in OWNERS:
+        return False
+    return following in PREPOSITIONS - {"of"} or following in ARTICLES or following in OWNERS
+
+
+def _given(words: Sequence[Token], start: int, stop: int) -> tuple[int, int]:
+    """Return where the second of two noun phrases is: "paid Anna | 20 euros"."""
+    if start < len(words) and words[start].kind == "number":
+        return start, stop
+    for index in range(start + 1, len(words)):
+        word = words[index]
+        is_counted = word.kind == "number" and index + 1 < len(words)
+        is_counted &= words[index - 1].lower not in _BEFORE_NUMBERS
+        is_new = is_counted or word.lower in ARTICLES or word.lower in OWNERS
+        if is_new and (index == stop or words[index - 1].kind == "word"):
+            is_inside = words[index - 1].lower in ARTICLES or words[index - 1].lower in OWNERS
+            is_inside |= word.lower in ("its", "their")  # whose is not known
+            return (start, stop) if is_inside else (index, _complement_end(words, index, False))
+        if index >= stop:
+            break
+    return start, stop
 
 
 def _is_doing(noun: Noun, is_copula: bool) -> bool:
-    """Return whether a complement is an unknown verb in -ing: "is networking" is an activity."""
+    """Return whether a complement is an unknown verb in -ing, or a passive that goes on."""
+    if is_copula and noun.text in _OPEN_PASSIVES:  # "was named after"
+        return True
     return is_copula and noun.text.endswith("ing") and noun.text.islower() and not noun.article
+
+
+def _is_manner(noun: Noun, is_copula: bool) -> bool:
+    """Return whether a complement is an adverb: "stood quietly"."""
+    text = noun.text
+    if is_copula or noun.article or not text.islower() or not text.endswith("ly"):
+        return False
+    return " " not in text and len(text) > 4 and text not in _NOUNS_IN_LY
+
+
+def _is_range(words: Sequence[Token], index: int) -> bool:
+    """Return whether "between 10 and 30" is here, which belongs to the amount."""
+    if words[index].lower != "between" or index + 3 >= len(words):
+        return False
+    return words[index + 1].kind == words[index + 3].kind == "number"
 
 
 def is_participial(words: Sequence[Token], index: int) -> bool:
@@ -175,7 +267,7 @@ def is_participial(words: Sequence[Token], index: int) -> bool:
     if index + 1 >= len(words) or words[index + 1].lower not in PREPOSITIONS:
         return False
     word = words[index]
-    return word.kind == "word" and (word.lower in _PARTICIPLES or word.lower.endswith("ed"))
+    return word.kind == "word" and (word.lower in PARTICIPLE_FORMS or word.lower.endswith("ed"))
 
 
 def _is_clause(words: Sequence[Token], index: int, preposition: str) -> bool:

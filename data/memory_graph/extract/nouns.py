@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -33,16 +32,29 @@ ARTICLES = frozenset("a an the".split())
 _NOT_OBJECTS = frozenset(
     "it them him her me us you that this these those there here what which who everything anything "
     "something nothing so one more lot able out up down off away myself himself herself "
-    "itself".split()
+    "itself others ya em no none not good sure".split()
 )
-_NO_DESCRIPTION = PREPOSITIONS | frozenset(PAST.values())
+_FINITE = frozenset(
+    "is are was were has had have does do did will would can could may might must shall should "
+    "how why when where whether because".split()
+)
+"""Words that are in no noun phrase: a clause begins there."""
+_NO_DESCRIPTION = PREPOSITIONS | frozenset(PAST.values()) | _FINITE
 _NO = frozenset("no none nobody nothing neither nor not few hardly scarcely without".split())
 _NO_SUBJECT = _NO | PREPOSITIONS
+_NOT_ONE = PREPOSITIONS | {"more", "day", "thing", "time", "another"}
+_COUNTED_PLACES = frozenset(
+    "room gate platform flat building unit hall seat bus line route road flight level".split()
+)
+_NO_ENDS = frozenset("any more anymore last".split())
+_IMPRECISE = frozenset("more over about under almost nearly between".split())
+"""Words before a number that do not make it another one: "about 300", "more than 80"."""
 _VAGUE = frozenset("man woman person people thing way fact truth same other others one".split())
 _OURS = frozenset(("my", "our"))
 _NOT_NOUNS = _NOT_OBJECTS | frozenset("i we he she they".split())
 OWNERS = frozenset("my our his her their its your".split())
-_ATTRIBUTES = frozenset(
+_NO_PART = OWNERS | _NOT_NOUNS | _FINITE
+ATTRIBUTES = frozenset(
     "name nickname birthday birthdate age height weight size colour color job occupation "
     "profession employer boss manager address email number phone telephone password passcode pin "
     "code salary income rent price cost hometown home capital ceo cto cfo president chairman "
@@ -57,41 +69,9 @@ _OUR_THINGS = frozenset(
     "meeting party wedding flight appointment deadline password passcode rent venue".split()
 )
 """Things that are unique in a conversation: "the meeting"."""
-_THINKING = frozenset(
-    "think believe guess hope suppose assume doubt bet heard imagine feel thinks believes hopes "
-    "guesses supposes assumes doubts claims says said claimed suspects suspect thought denies "
-    "denied".split()
-)
-_DENIES = frozenset("not never denies denied".split())
-_SECOND_WORDS = frozenset(second for _, second in PHRASES) | {"only"}
-_CONTRACTION = re.compile(r"(.+?)(n['’]t|['’](?:m|re|ve|ll|d))$")
-_LONG = {"m": "am", "re": "are", "ve": "have", "ll": "will", "d": "would"}
+_UNIQUE = _OUR_THINGS | ATTRIBUTES
 _ONLY_PAST = frozenset(past for base, past in PAST.items() if base in PARTICIPLES)
 _PAST = frozenset(PAST.values()) - _ONLY_PAST
-_IS = frozenset("he she it that there here what who where".split())
-_FULL = {"ca": "can", "wo": "will", "sha": "shall", "ai": "is"}
-_CORRECTIONS = (
-    "actually", "correction", "no", "sorry", "wait", "i was wrong", "i was mistaken", "my mistake",
-    "i misspoke", "in fact", "scratch that", "that was wrong", "that's wrong", "oops",
-)  # fmt: skip
-_OPENINGS = frozenset(
-    (*_CORRECTIONS, "well", "yes", "yeah", "oh", "hey", "hi", "also", "now", "then", "by the way",
-     "however", "today", "finally", "currently", "and", "but", "so", "btw", "fyi", "later", "hello",
-     "after that", "good news", "ok", "okay", "wow", "recently", "these days", "nowadays", "again",
-     "besides", "remember", "note", "guess what", "of course", "as of now", "that", "meanwhile",
-     "previously", "formerly", "originally", "i mean", "you know", "in addition", "at the moment",
-     "right now", "since then", "apparently", "maybe", "perhaps", "thanks")
-)  # fmt: skip
-_UNMARKED = frozenset(
-    ["and", "but", "so", "actually", "now", "well", "by the way", "maybe", "perhaps"]
-)
-_CALLS = frozenset("hey hi hello thanks wow yeah oh yes well ok okay no".split())
-_CORRECTS = re.compile(
-    r"\W*(?:(?:well|oh|sorry|oops|wait|hey|hmm)\b[\W]*)*(?:actually\b|correction\b|no[,.!]\s|"
-    r"i (?:was|am) (?:wrong|mistaken)|i misspoke|my mistake|scratch that|in fact\b|"
-    r"that(?:'s| is| was) (?:wrong|not right)|not true|sorry\b|i meant\b)",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +98,20 @@ class Noun:
     is_common: bool = False
 
     @property
+    def is_described(self) -> bool:
+        """Whether it is one thing that has no name: "the old bridge"."""
+        if (self.is_common and self.is_name) or self.text.split()[-1].lower() in _UNIQUE:
+            return False  # "my school", "the meeting"
+        is_plain = not (self.is_name or self.is_value or self.owner)
+        return self.is_common or (is_plain and self.article == "the" and self.text.islower())
+
+    @property
     def is_attribute(self) -> bool:
         """Whether its owner has only one of its kind, such as a "favourite" thing."""
         words = (self.thing or (self.text if self.is_common else "")).lower().split()
         if self.is_common or self.owner:  # "deadline for the grant"
             words = words[: next((i for i, w in enumerate(words) if i and w in PREPOSITIONS), None)]
-        return bool(words) and (words[-1] in _ATTRIBUTES or words[0] in ("favourite", "favorite"))
+        return bool(words) and (words[-1] in ATTRIBUTES or words[0] in ("favourite", "favorite"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,103 +132,9 @@ class Speakers:
         return self.it if pronoun in ("it", "its") else None
 
 
-def is_correction(text: str) -> bool:
-    """Return whether a sentence begins with a correction ("Actually, ...", "No, ...")."""
-    return bool(_CORRECTS.match(text))
-
-
 def is_attribute(thing: str) -> bool:
     """Return whether an owner has only one such thing ("phone number", "favourite colour")."""
     return Noun("", False, thing=thing).is_attribute
-
-
-def expand(tokens: Sequence[Token]) -> list[Token]:
-    """Expand contractions ("I'm" to "I am"); drop parentheses and "not only"; join "next to"."""
-    words: list[Token] = []
-    depth = 0
-    for token in tokens:
-        depth += token.text in ("(", "[") if token.kind == "mark" else 0
-        if depth == 0:
-            words += _expanded(token)
-        depth -= depth > 0 and token.kind == "mark" and token.text in (")", "]")
-        if token.lower in _SECOND_WORDS and len(words) > 1:
-            _join_pair(words)
-    return words
-
-
-def _join_pair(words: list[Token]) -> None:
-    """Join the last two words if they are one preposition, and drop "not only"."""
-    first, second = words[-2:]
-    pair = (first.lower, second.lower)
-    if pair in PHRASES:
-        words[-2:] = [first._replace(text=" ".join(pair), lower=" ".join(pair))]
-    elif pair == ("not", "only"):
-        del words[-2:]
-
-
-def _expanded(token: Token) -> list[Token]:
-    if token.owns and token.lower in _IS:
-        return [token._replace(owns=False), token._replace(text="is", lower="is", owns=False)]
-    if token.kind == "name" and " of " in token.text:  # "CEO of Acme"
-        role, _, name = token.text.partition(" of ")
-        if role.lower() in _ATTRIBUTES:
-            words = [token._replace(text=t, lower=t.lower(), kind="word") for t in (role, "of")]
-            return [*words, token._replace(text=name, lower=name.lower())]
-    if token.kind != "word" or ("'" not in token.text and "’" not in token.text):
-        return [token]
-    match = _CONTRACTION.match(token.lower)
-    if match is None:
-        return [token]
-    first, rest = match[1], match[2]
-    first = _FULL.get(first, first) if rest[0] == "n" else first
-    last = "not" if rest[0] == "n" else _LONG[rest[1:]]
-    return [token._replace(text=first, lower=first), token._replace(text=last, lower=last)]
-
-
-def without_opening(words: Sequence[Token]) -> tuple[list[Token], bool]:
-    """Drop "Well," and "I think that"; return the rest, and whether it was only thought.
-
-    Nothing is left of what is denied: "I don't think that she lives in Rome".
-    """
-    start = 0
-    while (length := _opening_length(words, start)) > 0:
-        start += length
-    doubtful = False
-    for index in range(start + 1, min(start + 5, len(words) - 1)):
-        if words[index].lower in _THINKING and _begins_clause(words, index + 1):
-            before = {word.lower for word in words[start : index + 1]}
-            if not before.isdisjoint(_DENIES):
-                return [], True
-            if index < start + 3:
-                doubtful = True
-                start = index + 1 + (words[index + 1].lower == "that")
-            break
-    return list(words[start:]), doubtful
-
-
-def _opening_length(words: Sequence[Token], start: int) -> int:
-    """Return the number of tokens of an opening, including the mark after it."""
-    for length in (3, 2, 1):
-        phrase = " ".join(word.lower for word in words[start : start + length])
-        if phrase not in _OPENINGS or start + length >= len(words):
-            continue
-        after = words[start + length]
-        if phrase in _CALLS and after.kind == "name" and _is_mark(words, start + 2):
-            return 3  # "Hey Mel,"
-        is_marked = after.kind == "mark" and after.text in ",:;.!—–-"
-        if is_marked or phrase in _UNMARKED:
-            return length + is_marked
-    return 0
-
-
-def _is_mark(words: Sequence[Token], index: int) -> bool:
-    return index < len(words) and words[index].text in (",", "!", "-", "–", "—")
-
-
-def _begins_clause(words: Sequence[Token], index: int) -> bool:
-    first = words[index]
-    subjects = ("i", "he", "she", "it", "that", "the", *OWNERS)
-    return first.kind == "name" or first.lower in subjects
 
 
 def read_subject(words: Sequence[Token], who: Speakers) -> Noun | None:
@@ -251,6 +145,8 @@ def read_subject(words: Sequence[Token], who: Speakers) -> Noun | None:
         return None  # "Released six weeks later, ..."
     if words[0].lower in _OURS and who.me is None:  # a note of its reader's own
         noun = _several(words[1:], "") if len(words) > 1 else None
+        if noun is not None and noun.is_name:  # "our guide Benicio"
+            return noun
         whole = noun and f"{words[0].lower} {noun.text}"
         return (
             Noun(whole, True, "the", is_common=True)
@@ -258,15 +154,41 @@ def read_subject(words: Sequence[Token], who: Speakers) -> Noun | None:
             else None
         )
     noun = _with_phrase(words, who) if _inner(words) else read_noun(words, who)
-    if noun is None or (noun.is_value and not noun.is_name):
+    if noun is None:
         return None
+    if noun.is_value and not noun.is_name:
+        return replace(noun, is_name=True) if _is_numbered(words) else None
     if noun.is_name or noun.owner is not None:
         return noun
+    if words[0].kind == "name" and not noun.article and _is_kind(words):  # "Fennel bread contains"
+        return replace(noun, is_name=True)
     is_ours = noun.article == "the" and noun.text.split()[-1] in _OUR_THINGS
     is_described = noun.article in ("the", "a", "an") and who.topic is None
     if is_ours:
         return noun
     return replace(noun, is_common=True) if is_described and noun.text not in _VAGUE else None
+
+
+def _is_kind(words: Sequence[Token]) -> bool:
+    """Return whether nouns in lower case follow a name: "Fennel & Rye bread"."""
+    return all(
+        word.kind == "name" or (word.text.islower() and word.lower not in VERB_FORMS)
+        for word in words
+    )
+
+
+def _is_label(words: Sequence[Token]) -> bool:
+    """Return whether a name is only a number of its kind: "room B12"."""
+    has_digit = any(map(str.isdigit, words[-1].text))
+    return has_digit and len(words) > 1 and words[-2].lower in _COUNTED_PLACES
+
+
+def _is_numbered(words: Sequence[Token]) -> bool:
+    """Return whether a thing is called by its number: "room 204", "Lesson three"."""
+    if len(words) < 2 or not all(word.kind in ("word", "name") for word in words[:-1]):
+        return False
+    is_number = words[-1].kind == "number" or words[-1].lower in NUMBER_WORDS
+    return is_number and words[-2].lower not in ADVERBS | _IMPRECISE | PREPOSITIONS | {"than"}
 
 
 def _inner(words: Sequence[Token]) -> int:
@@ -293,7 +215,7 @@ def read_noun(words: Sequence[Token], who: Speakers) -> Noun | None:
     words = _without_adverbs(words)
     while words and words[-1].kind == "mark":
         words = words[:-1]
-    if words and words[-1].lower in PREPOSITIONS:
+    if words and (words[-1].lower in PREPOSITIONS or _begins_phrase(words)):
         return None
     article = ""
     if words and words[0].lower in ARTICLES:
@@ -304,14 +226,26 @@ def read_noun(words: Sequence[Token], who: Speakers) -> Noun | None:
         return _single(words[0], who, article)
     if (found := _owned(words, who)) is not None:
         return found
-    if any(w.kind in ("mark", "speech", "date") and w.text not in ("&", "'", "-") for w in words):
-        return None
+    for word in words:
+        if word.kind in ("mark", "speech", "date") and word.text not in ("&", "'", "-"):
+            return None
     return _several(words, article)
+
+
+def _begins_phrase(words: Sequence[Token]) -> bool:
+    """Return whether a preposition is first, but for that of an amount ("about 300")."""
+    return words[0].lower in PREPOSITIONS and not _is_amount(words)
+
+
+def _is_amount(words: Sequence[Token]) -> bool:
+    """Return whether "about 300" or "more than 80" is first."""
+    is_imprecise = words[0].lower in _IMPRECISE
+    return is_imprecise and any(word.kind == "number" for word in words[1:3])
 
 
 def _without_adverbs(words: Sequence[Token]) -> list[Token]:
     words = list(words)
-    while words and (words[-1].lower in ADVERBS or words[-1].lower in ("any", "more", "anymore")):
+    while words and (words[-1].lower in ADVERBS or words[-1].lower in _NO_ENDS):
         words.pop()
     while words and words[0].lower in ADVERBS:
         words.pop(0)
@@ -363,6 +297,8 @@ def _of_owner(owner: str, words: Sequence[Token]) -> Noun | None:
     thing = " ".join(word.text for word in words if word.kind != "name")
     is_verb = any(word.lower in ARTICLES or word.lower in VERB_FORMS for word in words[1:-1])
     names = [word.text for word in words if word.kind == "name"]
+    if len(names) == len(words) == 1 and _fits(f"{owner}'s {names[0]}"):
+        return Noun(f"{owner}'s {names[0]}", True, is_value=True)  # "Freedom's Journal"
     is_plain = not any(word.lower in PREPOSITIONS for word in words)
     if (
         names and words[-1].kind == "name" and thing and is_plain and not is_verb
@@ -375,13 +311,16 @@ def _of_owner(owner: str, words: Sequence[Token]) -> Noun | None:
 
 def _several(words: Sequence[Token], article: str) -> Noun | None:
     """Read a name after its description ("the physicist Marie Curie"), or all as one phrase."""
-    if words[-1].kind == "name" and all(map(_describes, words[:-1])):
+    if words[-1].kind == "name" and _describe(words[:-1]) and not _is_label(words):
         return Noun(words[-1].text, True, article, is_value=True)
-    if any(word.lower in OWNERS or word.lower in _NOT_NOUNS for word in words):
-        return None
+    first = _is_amount(words) or (words[0].lower == "one" and words[1].lower not in _NOT_ONE)
+    for word in words[first:]:
+        if word.lower in _NO_PART and word.kind == "word":
+            return None
     if not article and VERB_FORMS.get(words[0].lower, ("", ""))[1] == "base":
         return None  # "helps put things right"
-    if any(word.lower in _ONLY_PAST or (i and word.lower in _PAST) for i, word in enumerate(words)):
+    lowers = [word.lower for word in words]
+    if not (_ONLY_PAST.isdisjoint(lowers) and _PAST.isdisjoint(lowers[1:])):
         return None  # but "retired teacher"
     text = " ".join(word.text + "'s" * word.owns for word in words)
     has_number = any(word.kind == "number" or word.lower in NUMBER_WORDS for word in words)
@@ -391,6 +330,12 @@ def _several(words: Sequence[Token], article: str) -> Noun | None:
 def _describes(word: Token) -> bool:
     is_plain = word.text.islower() or word.lower in OPENERS
     return word.kind == "word" and is_plain and word.lower not in _NO_DESCRIPTION
+
+
+def _describe(words: Sequence[Token]) -> bool:
+    """Return whether words describe the name after them: "the physicist", "Nobel laureate"."""
+    is_of_name = len(words) == 2 and words[0].kind == "name" and not words[0].owns
+    return all(map(_describes, words[is_of_name:]))
 
 
 def _fits(text: str) -> bool:

@@ -16,21 +16,30 @@ _QUANTITIES = frozenset("less more fewer".split())
 
 def split_segments(words: Sequence[Token]) -> list[tuple[str, list[Token]]]:
     """Return the segments of a sentence with the mark or conjunction before each."""
-    segments: list[tuple[str, list[Token]]] = [("", [])]
+    segment: list[Token] = []
+    segments = [("", segment)]
     for index, word in enumerate(words):
-        is_mark = word.kind == "mark" and word.text in _ENDS
-        is_join = word.kind == "word" and word.lower in _JOINS and not _is_amount(words, index)
-        if not (is_mark or is_join):
-            segments[-1][1].append(word)
-        elif segments[-1][1]:
-            segments.append((word.lower, []))
+        if word.kind == "word":
+            is_end = word.lower in _JOINS and not _is_inside(words, index)
         else:
-            segments[-1] = (word.lower, [])
+            is_end = word.kind == "mark" and word.text in _ENDS
+        if not is_end:
+            segment.append(word)
+        elif segment:
+            segment = []
+            segments.append((word.lower, segment))
+        else:
+            segments[-1] = (word.lower, segment)
     return [segment for segment in segments if segment[1]]
 
 
-def _is_amount(words: Sequence[Token], index: int) -> bool:
-    """Return whether "than" here is inside an amount: "less than 80 dollars"."""
-    if words[index].lower != "than" or not 0 < index < len(words) - 1:
+def _is_inside(words: Sequence[Token], index: int) -> bool:
+    """Return whether a conjunction joins nothing: "less than 80", "between 1 and 3", "not yet"."""
+    if words[index].lower == "yet":
+        return index > 0 and words[index - 1].lower == "not"
+    if not 0 < index < len(words) - 1 or words[index + 1].kind != "number":
         return False
-    return words[index - 1].lower in _QUANTITIES and words[index + 1].kind == "number"
+    if words[index].lower == "than":
+        return words[index - 1].lower in _QUANTITIES
+    is_range = index > 1 and words[index].lower == "and" and words[index - 1].kind == "number"
+    return is_range and words[index - 2].lower == "between"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -95,9 +95,9 @@ class Spellings:
 
     def add(self, tokens: Iterable[Token]) -> None:
         """Add the words of a sentence."""
-        for token in _not_first(tokens):
-            if token.kind == "word":
-                (self.inner if token.text[0].isupper() else self.lower).add(token.lower)
+        words = [token for token in tokens if token.kind == "word"]
+        for text, lower, *_ in words[1:]:
+            (self.inner if text[0].isupper() else self.lower).add(lower)
 
 
 def plain_text(raw: str) -> tuple[str, list[str]]:
@@ -110,6 +110,11 @@ def plain_text(raw: str) -> tuple[str, list[str]]:
 
 def tokenise(text: str, dates: Sequence[Date] = ()) -> list[Token]:
     """Return the tokens of a sentence; a date is one token, names are still single words."""
+    if not dates:
+        return [
+            _token(match[0], *match.span(), match.lastgroup or "mark")
+            for match in _TOKEN.finditer(text)
+        ]
     tokens: list[Token] = []
     ahead = list(dates)
     for match in _TOKEN.finditer(text):
@@ -127,14 +132,16 @@ def tokenise(text: str, dates: Sequence[Date] = ()) -> list[Token]:
 
 
 def _token(text: str, start: int, stop: int, kind: str) -> Token:
+    if kind == "word":
+        owns = text.endswith(_POSSESSIVE)
+        if owns:
+            text = text[:-2]
+        return Token(text, text.lower(), start, stop, kind, owns)
     if kind == "quote":
         text = text[2:-2] if text[0] == "`" else text[1:-1]
         if text[-1] in ".!?" or not any(map(str.isalnum, text)):
             kind = "speech"
-    owns = kind == "word" and text.endswith(_POSSESSIVE)
-    if owns:
-        text = text[:-2]
-    return Token(text, text.lower(), start, stop, kind, owns)
+    return Token(text, text.lower(), start, stop, kind)
 
 
 def join_names(tokens: Sequence[Token], text: str, seen: Spellings) -> list[Token]:
@@ -144,8 +151,9 @@ def join_names(tokens: Sequence[Token], text: str, seen: Spellings) -> list[Toke
     joined: list[Token] = []
     index = 0
     while index < len(tokens):
-        if not _is_capital(tokens[index]):
-            joined.append(tokens[index])
+        token = tokens[index]
+        if token.kind != "word" or token.text.islower() or not _is_capital(token):
+            joined.append(token)
             index += 1
             continue
         stop = _run_end(tokens, index, text)
@@ -198,14 +206,6 @@ def _person_words(name: str) -> set[str]:
 def is_no_person(name: str) -> bool:
     """Return whether a name has a word that no person's name has, such as "University"."""
     return not _NOT_PEOPLE.isdisjoint(name.lower().split())
-
-
-def _not_first(tokens: Iterable[Token]) -> Iterator[Token]:
-    rest = iter(tokens)
-    for token in rest:
-        if token.kind == "word":
-            break
-    yield from rest
 
 
 def _is_capital(token: Token) -> bool:

@@ -5,14 +5,32 @@ A segment is a part of the sentence between marks and conjunctions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
-from turngraph.data.memory_graph.extract.complements import is_participial, read_complements
-from turngraph.data.memory_graph.extract.dates import Date, name_date
+from turngraph.data.memory_graph.extract.clauses import (
+    Statement,
+    doubted,
+    is_agent_only,
+    is_inverted,
+    is_manner,
+    is_named,
+    is_prospect,
+    is_reduced,
+    is_telling,
+    participial,
+    participle,
+)
+from turngraph.data.memory_graph.extract.complements import (
+    PARTICIPLE_FORMS,
+    is_participial,
+    read_complements,
+)
+from turngraph.data.memory_graph.extract.dates import Date
 from turngraph.data.memory_graph.extract.nouns import (
     ARTICLES,
+    OWNERS,
     PREPOSITIONS,
     Noun,
     Speakers,
@@ -20,6 +38,7 @@ from turngraph.data.memory_graph.extract.nouns import (
     read_subject,
 )
 from turngraph.data.memory_graph.extract.polarity import Mood, moods
+from turngraph.data.memory_graph.extract.schedules import has_only_dates, place_dates
 from turngraph.data.memory_graph.extract.segments import split_segments
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
 from turngraph.data.memory_graph.extract.verbs import (
@@ -27,14 +46,9 @@ from turngraph.data.memory_graph.extract.verbs import (
     agrees,
     begins_predicate,
     read_predicate,
+    without_any,
 )
-from turngraph.data.memory_graph.extract.word_lists import (
-    ADVERBS,
-    LASTING,
-    PARTICIPLES,
-    PAST,
-    VERB_FORMS,
-)
+from turngraph.data.memory_graph.extract.word_lists import ADVERBS, VERB_FORMS
 
 _RELATIVE = frozenset("who which that".split())
 _CLAUSES = _RELATIVE | frozenset("whose whom where".split())
@@ -42,34 +56,13 @@ _OF_WHOM = {"who": frozenset("of by with to".split()), "which": frozenset("of by
 """Prepositions after which a name may be what a relative clause is about."""
 _BACKGROUND = frozenset("when while".split())
 _GOES_ON = frozenset(["and", "but", ",", ";", "then"])
+_AFTER_VERB = PREPOSITIONS | ARTICLES | OWNERS
+_TELLS = frozenset("tell ask remind".split())
+_LIMITS = frozenset("after before unless until when if while since except".split())
 _LISTS = frozenset(["", ",", "and", "&"])
 _MAX_SUBJECT = 9  # tokens of the longest subject
 _MEASURES = frozenset("cost weigh last take contain measure require need hold".split())
 """Verbs that say what is so of anything of a kind: "a ticket costs"."""
-_SHIFTS = frozenset("postpone move delay reschedule adjourn defer schedule shift push".split())
-"""Verbs whose dates are what they speak of, not when they happened."""
-_SCHEDULED = frozenset("be bear take start begin end open close expire leave".split())
-_SHIFT_WORDS = {"since": "from", "until": "until"}
-PAST_FORMS = frozenset(PAST.values()) | frozenset(PARTICIPLES.values())
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """Subjects, a predicate and its complements, which become one or more triplets.
-
-    Args:
-        subjects: one, or several joined by "and".
-        predicate: joins them to the complements.
-        complements: a preposition or "", and the noun phrase after it.
-        dates: of the statement.
-        is_whole: nothing of its segment was left unread.
-    """
-
-    subjects: tuple[Noun, ...]
-    predicate: Predicate
-    complements: tuple[tuple[str, Noun], ...]
-    dates: tuple[Date, ...] = ()
-    is_whole: bool = True
 
 
 class SentenceReader:
@@ -90,6 +83,8 @@ class SentenceReader:
         self._waiting: list[Date] = []
         self._list: list[Noun] | None = []  # noun phrases in a row; None: not of this statement
         self._apposed: Sequence[Token] = ()  # the last of them, if it may describe the first
+        self._fronted: Sequence[Token] = ()  # "Built in 1911" before its subject
+        self._is_lost = False  # the sentence begins with a noun phrase that is not understood
         self._follows = False  # the segment before was read as a statement
         self._before = ""  # the mark or conjunction before that
 
@@ -110,7 +105,7 @@ class SentenceReader:
                 num = len(self.statements)
                 self._read_segment(join, segment, when, following)
                 if mood is Mood.POSSIBLE:
-                    self.statements[num:] = map(_doubted, self.statements[num:])
+                    self.statements[num:] = map(doubted, self.statements[num:])
             else:
                 self._attach(when)
             self._before = join
@@ -129,23 +124,32 @@ class SentenceReader:
 
     def _be_unsure(self) -> None:
         """Take what "or" continues as one of several possibilities."""
-        if self._follows:
-            self.statements[-1] = _doubted(self.statements[-1])
+        if self._follows and not self.statements[-1].predicate.is_negated:
+            self.statements[-1] = doubted(self.statements[-1])
         self._list, self._follows = None, False
 
     def _read_segment(
         self, join: str, segment: Sequence[Token], when: Sequence[Date], following: str
     ) -> None:
         found = None if following == "than" else self._statement(join, segment, when)
-        if found is not None:
+        if found and found.predicate.is_negated and (following in _LIMITS or not found.is_whole):
+            found, self._list = None, None  # "never drinks coffee after noon"
+        elif found is not None:
             is_list = join == "and" and not self.statements
             shared = self._list or [] if is_list else []
             dates = (*self._waiting, *found.dates)
             subjects = (*shared, *found.subjects)
-            self.statements.append(replace(found, subjects=subjects, dates=dates))
+            if shared or self._waiting:
+                found = replace(found, subjects=subjects, dates=dates)
+            self.statements.append(found)
             self._waiting, self._apposed = [], ()
+            if self._fronted and join == "," and len(subjects) == 1:
+                self._aside(subjects[0], self._fronted, participial(self._fronted[0]), 1)
+            self._fronted = ()
             self._list = [] if found.is_whole else None
             self._remember(self.statements[-1])
+        elif self._read_more(join, segment, when):
+            return
         elif not self._read_aside(join, segment, when, following):
             self._read_noun(join, segment, when)
         self._follows = found is not None
@@ -159,7 +163,9 @@ class SentenceReader:
             return
         if subject.is_name and not subject.article and subject.text != self._who.them:
             self._who = replace(self._who, them=subject.text)
-        elif subject.article == "the" and all(n.is_value or is_copula for n in direct):
+        elif (subject.is_attribute or subject.article == "the") and all(
+            n.is_value or is_copula for n in direct
+        ):
             self._who = replace(self._who, it=subject.text)
 
     def _attach(self, when: Sequence[Date]) -> None:
@@ -170,21 +176,42 @@ class SentenceReader:
         last = self.statements[-1]
         self.statements[-1] = replace(last, dates=(*last.dates, *when))
 
+    def _read_more(self, join: str, segment: Sequence[Token], when: Sequence[Date]) -> bool:
+        """Read "and to Oslo in 2018" after "moved to Rome", and return whether it is such."""
+        if not self._follows or join not in (",", "and"):
+            return False
+        last = self.statements[-1]
+        if segment[0].lower not in {preposition for preposition, _ in last.complements}:
+            return False
+        more, _ = read_complements(segment, 0, self._who, last.predicate.base)
+        if more:
+            dates = tuple(when) or last.dates
+            self.statements.append(replace(last, complements=tuple(more), dates=dates))
+        return bool(more)
+
     def _read_aside(
         self, join: str, segment: Sequence[Token], when: Sequence[Date], following: str
     ) -> bool:
         """Read what interrupts a statement, and return whether it was such a thing."""
         if join in _CLAUSES and self._list and len(self._list) == 1:
+            if join == "whom":
+                self._read_whom(self._list[0], segment, when)
             return True  # "Brae Castle, which is old, belongs": its subject is still open
+        if not join and is_reduced(segment):
+            self._fronted, self._list = segment, None
+            return True
         if join != ",":
             return False
         is_first = not self.statements and bool(self._list) and len(self._list or ()) == 1
-        if self._list and is_first and _is_reduced(segment):
-            self._aside(self._list[0], segment, _participial(segment[0]), 1)
+        if self._list and is_first and is_reduced(segment):
+            self._aside(self._list[0], segment, participial(segment[0]), 1)
             return True
         if not self.statements or self._list is None or self._list:
             return False
         last = self.statements[-1]
+        if self._follows and last.predicate.is_copula and is_reduced(segment):
+            self._aside(last.subjects[0], segment, participial(segment[0]), 1)
+            return True
         if segment[0].lower in ARTICLES and last.complements[-1][1].is_name:
             if following in ("and", "or") or not (self._follows or self._apposed):
                 return False
@@ -201,35 +228,74 @@ class SentenceReader:
     def _aside(self, noun: Noun, words: Sequence[Token], predicate: Predicate, start: int) -> None:
         complements, _ = read_complements(words, start, self._who, predicate.base)
         when = [self._dates[token.start] for token in words if token.kind == "date"]
-        if complements and noun.is_name:
+        if predicate is not _IS:
+            complements, when = place_dates(words, predicate, noun, complements, when)
+        if complements and is_named(noun):
             found = Statement((noun,), predicate, tuple(complements), tuple(when))
             self.asides.append(found)
 
+    def _read_whom(self, noun: Noun, words: Sequence[Token], when: Sequence[Date]) -> None:
+        """Read "whom Acme hired in 2019" after a name."""
+        start, subjects, is_one = self._subject("whom", words)
+        predicate = read_predicate(words, start, is_one=is_one) if subjects else None
+        if predicate is None or not (noun.is_name and has_only_dates(words, predicate.stop)):
+            return
+        self.asides.append(Statement(tuple(subjects), predicate, (("", noun),), tuple(when)))
+
     def _read_noun(self, join: str, segment: Sequence[Token], when: Sequence[Date]) -> None:
         """Read a noun phrase that continues a list: "has a dog", "a parrot" and "a cat"."""
-        if join not in _LISTS or self._list is None:
+        is_named = self._is_lost and join == "," and len(segment) == 1
+        if is_named and segment[0].kind == "name" and not self.statements:
+            self._list, self._is_lost = [], False  # "her grandson, Emil, became"
+        if join not in _LISTS or self._list is None or self._is_new_clause(segment):
             self._list = None
             return
         owner = self._list[-1].text if self._list and self._list[-1].is_name else self._who.them
         while len(segment) > 1 and segment[-1].kind == "date":
             segment = segment[:-1]
+        cut = ""
+        if self.statements:  # "parts and labour for two years"
+            places = (i for i, w in enumerate(segment) if i and w.lower in PREPOSITIONS - {"of"})
+            stop = next(places, len(segment))
+            cut = segment[stop].lower if stop < len(segment) else ""
+            segment = segment[:stop]
         noun = read_noun(segment, replace(self._who, them=owner))
         if noun is None:
             self._list = None
+            self._is_lost = not join and all(word.kind == "word" for word in segment)
             return
         self._list.append(noun)
         if noun.role is not None:
             self.roles.append((noun.role[0], f"has {noun.role[1]}", noun.text))
         self._apposed = segment
         if self.statements and join == "and":
-            self._extend(self._list, when)
+            self._extend(self._list, when, cut)
             self._list = []
         elif not self.statements:
             self._waiting += when
 
-    def _extend(self, nouns: Sequence[Noun], when: Sequence[Date]) -> None:
+    def _is_new_clause(self, words: Sequence[Token]) -> bool:
+        """Return whether a list ends here: "and ended on Monday", ", starring Ida Falk"."""
+        kind = VERB_FORMS.get(words[0].lower, ("", ""))[1]
+        if kind == "ing" and len(words) > 1:
+            return bool(self.statements) and self.statements[-1].predicate.is_copula
+        is_unknown = not kind and words[0].text.islower() and words[0].lower.endswith("ed")
+        is_verb = kind in ("past", "third", "participle") or is_unknown
+        if words[0].kind != "word" or not is_verb:
+            return False
+        following = next((word for word in words[1:] if not is_manner(word)), None)
+        if following is None or following is not words[1]:
+            return True
+        return following.kind == "date" or following.lower in _AFTER_VERB
+
+    def _extend(self, nouns: Sequence[Noun], when: Sequence[Date], cut: str) -> None:
         last = self.statements[-1]
-        more = tuple((last.complements[-1][0], noun) for noun in nouns)
+        prepositions = [preposition for preposition, _ in last.complements]
+        if len(prepositions) > 1 and prepositions[-1] == cut:  # "borders A in the west and B ..."
+            prepositions.pop()
+        if " of " in last.complements[-1][1].text:  # "islands of Mor and Eel"
+            nouns = [noun for noun in nouns if not noun.is_name or noun.article]
+        more = tuple((prepositions[-1], noun) for noun in nouns)
         if when and not last.dates:  # "signed by Ostria and Taskia in 1954"
             more = (*last.complements, *more)
             self.statements[-1] = replace(last, complements=more, dates=tuple(when))
@@ -246,21 +312,27 @@ class SentenceReader:
         predicate = read_predicate(words, start, lasts, is_one) if subjects else None
         if predicate is None or (join in _BACKGROUND and predicate.is_copula):
             return None
+        if predicate.base in _TELLS or is_inverted(words, start, subjects):
+            return None
+        has_no = predicate.stop < len(words) and words[predicate.stop].lower == "no"
+        if has_no and (predicate := without_any(predicate)) is None:
+            return None
         first = subjects[0]
         if first.is_common and first.article != "the" and predicate.base not in _MEASURES:
             return None
         own = first.text if len(subjects) == 1 and not first.owner else None
         who = replace(self._who, them=own, it=own) if own else self._who
         complements, is_whole = read_complements(words, predicate.stop, who, predicate.base)
-        if predicate.base in _SHIFTS:
-            complements, when = _shifted(complements, when)
-        if not complements and when and _is_scheduled(predicate, when[0]):
-            dates = () if predicate.time == "present" or predicate.base in ("be", "bear") else when
-            day = _day(predicate, first, when[0])
-            return Statement(tuple(subjects), predicate, (day,), tuple(dates))
-        if first.is_common and not (complements and _is_telling(predicate, complements[0])):
+        is_unread = is_agent_only(predicate, complements) and start > 0
+        if is_unread or (predicate.is_copula and complements and is_prospect(words, complements)):
             return None
-        if not complements and (found := _participle(predicate)):
+        if has_no and predicate.base != "have":  # "showed no interest in" is not "did not show in"
+            complements = complements[:1]
+        complements, when = place_dates(words, predicate, first, complements, when)
+        if first.is_common and not (complements and is_telling(predicate, complements[0])):
+            return None
+        is_alone = not complements and has_only_dates(words, predicate.stop)
+        if is_alone and (found := participle(predicate)):
             complements = [("", found)]
             predicate = replace(predicate, text=predicate.text.rpartition(" ")[0], base="be")
         for noun in (*subjects, *(noun for _, noun in complements)):
@@ -281,32 +353,44 @@ class SentenceReader:
             subjects = self._known_subjects(join, words)
             if subjects:
                 return 0, subjects, False
-        if self._list and join == ",":  # "Paris, Texas is a town": the subject is unclear
-            return 0, [], False
+        if self._list and join == "," and (self._list[0].is_name or words[0].kind != "name"):
+            return 0, [], False  # "Paris, Texas is a town": the subject is unclear
         is_many = join == "and" and bool(self._list)
+        who = self._who
+        if is_many and self._list and self._list[-1].is_name:  # "Ana and her husband Raul"
+            who = replace(who, them=self._list[-1].text)
         for index in range(1, min(len(words), _MAX_SUBJECT)):
             if begins_predicate(words, index) and (is_many or agrees(words, index)):
-                noun = read_subject(words[:index], self._who)
+                noun = read_subject(words[:index], who) or self._after_phrase(join, words, index)
                 if noun is not None:
                     is_one = not is_many and words[0].lower not in ("i", "you")
                     return index, [noun], is_one and not words[index - 1].lower.endswith("s")
         return 0, [], False
 
+    def _after_phrase(self, join: str, words: Sequence[Token], index: int) -> Noun | None:
+        """Return the pronoun between a phrase and its verb: "After the war he worked"."""
+        is_phrase = join in ("after", "before", "since") or words[0].lower in PREPOSITIONS
+        is_pronoun = index > 1 and words[index - 1].lower in ("i", "he", "she")
+        if self.statements or not (is_phrase and is_pronoun):
+            return None
+        return read_subject(words[index - 1 : index], self._who)
+
     def _known_subjects(self, join: str, words: Sequence[Token]) -> Sequence[Noun]:
         """Return the subjects of a predicate without one in its own segment."""
-        is_reduced = is_participial(words, 0)
+        reduced = is_participial(words, 0)
         if join in _RELATIVE:
             return self._antecedent(join)
         if self._follows and join in _GOES_ON:
             last = self.statements[-1].predicate
-            is_reduced |= last.is_copula and words[0].lower in PAST_FORMS
-            is_new = not is_reduced or join != "," or self._before in _RELATIVE
+            reduced |= last.is_copula and words[0].lower in PARTICIPLE_FORMS
+            is_passive = not last.is_copula and last.text.startswith(("is ", "was "))
+            is_new = not reduced or join != "," or self._before in _RELATIVE or is_passive
             return self.statements[-1].subjects if is_new else []
         if not self._list or join != ",":
             return []
         if len(self._list) == 2:  # "Anna, a nurse, lives"
             return [self._appose(*self._list)]
-        return [] if is_reduced else self._list[:1]
+        return [] if reduced else self._list[:1]
 
     def _appose(self, first: Noun, second: Noun) -> Noun:
         """Read an apposition, and return which of its two noun phrases is the name."""
@@ -321,7 +405,7 @@ class SentenceReader:
     def _antecedent(self, join: str) -> Sequence[Noun]:
         """Return the antecedent of "who": the name before it, or the last statement's object."""
         if self._list:
-            return [noun for noun in self._list[-1:] if noun.is_name]
+            return [noun for noun in self._list[-1:] if is_named(noun)]
         if not self._follows or not self.statements[-1].is_whole:
             return []
         [(preposition, noun)] = self.statements[-1].complements[-1:]
@@ -330,64 +414,3 @@ class SentenceReader:
 
 
 _IS = Predicate("is", "be", "present", 0)
-
-
-def _is_telling(predicate: Predicate, complement: tuple[str, Noun]) -> bool:
-    """Return whether a statement about "the museum" is more than an impression ("was nice")."""
-    preposition, noun = complement
-    if predicate.doubtful:
-        return False
-    if not predicate.is_copula or preposition or noun.is_value or noun.text in LASTING:
-        return True
-    return bool(noun.article) and predicate.time == "present"
-
-
-def _doubted(statement: Statement) -> Statement:
-    return replace(statement, predicate=replace(statement.predicate, doubtful=True))
-
-
-def _is_scheduled(predicate: Predicate, date: Date) -> bool:
-    """Return whether a date is what a statement without other complements says."""
-    if predicate.base not in _SCHEDULED or date.word == "since":
-        return False
-    return predicate.time == "present" or predicate.base in ("be", "bear")
-
-
-def _day(predicate: Predicate, subject: Noun, date: Date) -> tuple[str, Noun]:
-    """Return a date as the complement: "her birthday is 3 May 1990", "was born in May 1990"."""
-    is_plain = predicate.is_copula and subject.is_attribute
-    preposition = "" if is_plain else "on" if len(date.first) > 7 else "in"
-    return preposition, Noun(name_date(date.first), False, is_value=True)
-
-
-def _shifted(
-    complements: Sequence[tuple[str, Noun]], when: Iterable[Date]
-) -> tuple[list[tuple[str, Noun]], list[Date]]:
-    """Return the dates from and to which something is moved as complements, and the other dates."""
-    moved = [date for date in when if date.word in ("since", "until") and date.is_exact]
-    more = [
-        (_SHIFT_WORDS[date.word], Noun(name_date(date.first), False, is_value=True))
-        for date in moved
-    ]
-    return [*complements, *more], [date for date in when if date not in moved]
-
-
-def _is_reduced(words: Sequence[Token]) -> bool:
-    """Return whether a clause without "was" begins here: "built in 1911", "born in Faro"."""
-    if is_participial(words, 0):
-        return True
-    return len(words) > 1 and words[1].kind == "date" and words[0].lower in PAST_FORMS
-
-
-def _participial(token: Token) -> Predicate:
-    """Return the predicate of "born in Faro" beside a name."""
-    base = VERB_FORMS.get(token.lower, (token.lower,))[0]
-    return Predicate(f"was {token.lower}", base, "event", 1)
-
-
-def _participle(predicate: Predicate) -> Noun | None:
-    """Return the participle of "is divorced", without an object, as a plain complement."""
-    be, _, participle = predicate.text.rpartition(" ")
-    if predicate.is_copula or be.split(" ")[0] not in ("is", "was") or participle.endswith("ing"):
-        return None
-    return Noun(participle, False)

@@ -10,29 +10,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 
+from turngraph.data.memory_graph.extract.clauses import Statement
 from turngraph.data.memory_graph.extract.dates import Date, find_dates
 from turngraph.data.memory_graph.extract.nouns import (
     MAX_WORDS,
     PREPOSITIONS,
     Noun,
     Speakers,
-    expand,
-    without_opening,
 )
+from turngraph.data.memory_graph.extract.openings import expand, without_opening
 from turngraph.data.memory_graph.extract.sentence_mentions import (
     Spellings,
     Token,
     join_names,
     tokenise,
 )
-from turngraph.data.memory_graph.extract.sentence_reader import SentenceReader, Statement
+from turngraph.data.memory_graph.extract.sentence_reader import SentenceReader
 from turngraph.data.memory_graph.extract.sentences import Sentence
 from turngraph.data.memory_graph.extract.verbs import ACTIVITIES, Predicate
 from turngraph.data.memory_graph.extract.word_lists import COUNTRIES, DOUBT
 from turngraph.data.memory_graph.memory_types import Triplet
 
-_OF_ADJECTIVES = frozenset("to of with for about from at".split())
+_OF_ADJECTIVES = PREPOSITIONS - {"like", "during"}
 """Prepositions that complete an adjective: "is afraid of"."""
 _OF_THINGS = frozenset(
     "be found establish acquire own buy sell join leave visit attend release publish write direct "
@@ -40,6 +41,11 @@ _OF_THINGS = frozenset(
     "record perform edit paint use like study teach host move reach cross found make".split()
 )
 """Verbs whose objects are no "she"."""
+_DIMENSIONS = frozenset("old tall long high wide heavy deep".split())
+_RECIPROCAL = frozenset("marry meet divorce".split())
+"""Verbs that two subjects without an object do to each other."""
+_COUPLED = {"married": "to", "engaged": "to", "divorced": "from", "separated": "from"}
+"""States that two subjects are in with each other, and their preposition."""
 _LIGHT = frozenset("have get take make give start begin lose quit leave find accept".split())
 
 
@@ -61,6 +67,8 @@ class Reader:
         """
         words, doubtful = without_opening(expand(tokens))
         doubtful |= is_hypothesis(tokens)
+        if doubtful and any(a.lower == "would" and b.lower == "have" for a, b in pairwise(words)):
+            words = []  # as things are not
         who = Speakers(
             sentence.speaker, self._last or sentence.topic, sentence.topic, sentence.topic
         )
@@ -68,7 +76,8 @@ class Reader:
         reader.read(words)
         self._remember(reader.statements, words)
         stated = (*reader.statements, *reader.asides)
-        found = [triplet for statement in stated for triplet in _triplets(statement)]
+        is_local = sentence.speaker is None and sentence.topic is None
+        found = [t for statement in stated for t in _triplets(statement, is_local)]
         found += [Triplet(*ends) for ends in reader.roles]
         triplets = (
             replace(t, hypothesis=doubtful or t.hypothesis, span=sentence.span) for t in found
@@ -118,12 +127,20 @@ def is_hypothesis(tokens: Sequence[Token]) -> bool:
     """Return whether a sentence is a question or expresses doubt."""
     if tokens and tokens[-1].text in ("?", "？", "؟"):
         return True
+    if DOUBT.isdisjoint([token.lower for token in tokens]):
+        return False
     return any(
         token.kind == "word" and token.lower in DOUBT and token.text != "May" for token in tokens
     )
 
 
-def _triplets(statement: Statement) -> list[Triplet]:
+def _triplets(statement: Statement, is_local: bool) -> list[Triplet]:
+    """Return the triplets of a statement.
+
+    Args:
+        statement: of a sentence.
+        is_local: "the bridge" is one of this text alone.
+    """
     triplets: list[Triplet] = []
     predicate = statement.predicate
     since, until = _interval(statement)
@@ -132,9 +149,28 @@ def _triplets(statement: Statement) -> list[Triplet]:
             who, relation = _possession(subject, relation, noun)
             if who == noun.text:
                 continue
-            made = Triplet(who, relation, noun.text, since, until, predicate.doubtful)
+            ends = [(who, subject), (noun.text, noun)] if is_local else []
+            local = tuple(name for name, end in ends if name == end.text and end.is_described)
+            made = Triplet(who, relation, noun.text, since, until, predicate.doubtful, local=local)
             triplets += [made] if not predicate.was else _ended(made, predicate)
-    return triplets
+    return [*_each_other(statement, since, until), *triplets]
+
+
+def _each_other(statement: Statement, since: str | None, until: str | None) -> list[Triplet]:
+    """Return what two subjects do to each other: "Ida and Bo met", "are married"."""
+    predicate, subjects = statement.predicate, statement.subjects
+    if len(subjects) != 2 or not all(subject.is_name for subject in subjects):
+        return []
+    preposition, noun = statement.complements[0]
+    if predicate.base in _RECIPROCAL and preposition:
+        to = " to" if predicate.text.startswith(("is ", "was ")) else ""
+        relation = f"{predicate.text}{to}"
+    elif predicate.base in ("be", "get") and not preposition and noun.text in _COUPLED:
+        relation = f"{predicate.text} {noun.text} {_COUPLED[noun.text]}"
+    else:
+        return []
+    first, second = subjects
+    return [Triplet(first.text, relation, second.text, since, until, predicate.doubtful)]
 
 
 def _ended(made: Triplet, predicate: Predicate) -> list[Triplet]:
@@ -199,7 +235,7 @@ def _copula(be: str, complements: Sequence[tuple[str, Noun]]) -> list[tuple[str,
                 relations.append((article, noun))
         elif preposition not in PREPOSITIONS:  # "a film directed by"
             relations.append((preposition, noun))
-        elif role and index == 1 and (noun.is_value or is_adjective):
+        elif role and preposition == complements[1][0] and (noun.is_value or is_adjective):
             relations.append((f"{role} {preposition}", noun))
         elif not role:
             relations.append((f"{be} {preposition}", noun))
@@ -211,7 +247,8 @@ def _possession(subject: Noun, relation: str, noun: Noun) -> tuple[str, str]:
     if subject.owner is None or subject.thing is None:
         return subject.text, relation
     be = relation.removesuffix(" the").removesuffix(" a")
-    is_of_owner = noun.is_value or subject.is_attribute
+    is_value = noun.is_value and noun.text.rpartition(" ")[2] not in _DIMENSIONS
+    is_of_owner = is_value or subject.is_attribute
     if be == "is" and is_of_owner:
         return subject.owner, f"has {subject.thing}"
     if be in ("was", "is no longer", "is not") and is_of_owner:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
@@ -19,7 +19,8 @@ Time = Literal["present", "past", "event"]
 
 MODALS = frozenset("will would can could may might must shall should".split())
 ACTIVITIES = frozenset(
-    "work play study teach serve lead attend date use rent drive coach manage run host".split()
+    "work play study teach serve lead attend date use rent drive coach manage run host rule govern "
+    "occupy edit chair".split()
 )
 """Verbs of what goes on for a while; with an object it is done once ("ran the marathon")."""
 _STATES = ACTIVITIES | frozenset(
@@ -33,9 +34,14 @@ _BEGINNINGS = frozenset("start begin".split())
 _COMING = frozenset("move leave join marry get go come relocate start begin switch".split())
 _PARTICLES = frozenset("up out off together".split())
 _PARTICIPLES = frozenset(PARTICIPLES.values()) | frozenset(PAST.values())
+_PARTICIPLES |= frozenset(
+    "become come overcome run cost put set cut hit read shut split spread quit hurt".split()
+)
 _MANY = frozenset("i you we they people parents children men women police staff team".split())
 _DETERMINERS = frozenset("the a an his her its".split())
 _NEGATIONS = frozenset("not never".split())
+_BETWEEN = ADVERBS | _NEGATIONS | {"no"}
+"""Words that may be between a subject and its verb."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,11 @@ class Predicate:
         return self.time == "past" or self.base in _STATES or self.base == "marry"
 
     @property
+    def is_negated(self) -> bool:
+        """Whether it states that something is not so."""
+        return not _NEGATIONS.isdisjoint(self.text.split(" "))
+
+    @property
     def is_copula(self) -> bool:
         """Whether this is a form of "to be" that is no auxiliary."""
         return self.base == "be"
@@ -73,7 +84,8 @@ class Predicate:
 
 def begins_predicate(tokens: Sequence[Token], index: int) -> bool:
     """Return whether a verb, or the adverbs and negations before one, begins here."""
-    index = _after_adverbs(tokens, index)
+    if tokens[index].lower in _BETWEEN:
+        index = _after_adverbs(tokens, index)
     if index >= len(tokens) or tokens[index].kind != "word":
         return False
     return _is_verb(tokens[index])
@@ -95,8 +107,9 @@ def agrees(tokens: Sequence[Token], index: int) -> bool:
 
 def _is_verb(token: Token) -> bool:
     lower = token.lower
-    if lower in VERB_FORMS:
-        return VERB_FORMS[lower][1] != "ing"
+    form = VERB_FORMS.get(lower)
+    if form is not None:
+        return form[1] != "ing"
     return lower in MODALS or (len(lower) > 4 and lower.endswith("ed") and token.text.islower())
 
 
@@ -161,6 +174,17 @@ def read_predicate(
     return _whole(tokens, index, base, "present" if is_present else "past", negation)
 
 
+def without_any(predicate: Predicate) -> Predicate | None:
+    """Return the predicate of "has no": "does not have"; None if it cannot be negated so."""
+    if predicate.is_copula and predicate.text in ("is", "was"):
+        text = f"{predicate.text} not"
+    elif " " in predicate.text or predicate.base not in PAST:
+        return None
+    else:
+        text = f"{'does' if predicate.time == 'present' else 'did'} not {predicate.base}"
+    return replace(predicate, text=text, stop=predicate.stop + 1)
+
+
 def _is_participle(tokens: Sequence[Token], index: int) -> bool:
     """Return whether "has" is an auxiliary: in "has dropped the", not in "has limited access"."""
     word = _word(tokens, index)
@@ -189,6 +213,8 @@ def _modal(tokens: Sequence[Token], index: int, negation: str) -> Predicate | No
     if form != "base" and base not in ("be", "have"):
         return None
     modal = _word(tokens, index)
+    if modal == "would" and base in ("be", "have"):  # as things are not
+        return None
     if _negation(tokens, index + 1) or negation:
         modal += " not"
     participle = _word(tokens, following + 1)
@@ -283,6 +309,9 @@ def _whole(
     if base in _INTENTS and form in ("base", "ing") and (second > index + 1 or form == "ing"):
         joined = " ".join([text, *(token.lower for token in tokens[index + 1 : second + 1])])
         return Predicate(joined, inner, "present", second + 1, doubtful=True)
+    if base in _BEGINNINGS and after == "to" and form == "base":
+        joined = f"{text} to {inner}"
+        return Predicate(joined, inner, "event", second + 1, ended=ended)
     if form == "ing" and second == index + 1 and base in _ENDINGS | _BEGINNINGS:
         joined = f"{text} {_word(tokens, second)}"
         is_end = base in _ENDINGS and not negation

@@ -61,7 +61,7 @@ ADVERBS = frozenset(
     "also always already actually again currently now nowadays still just recently really finally "
     "only both first later then originally previously formerly probably officially soon often "
     "usually sometimes eventually ever once today happily legally permanently temporarily finally "
-    "very so too totally quite newly well mostly mainly primarily simply even initially "
+    "yet very so too totally quite newly well mostly mainly primarily simply even initially "
     "subsequently together alone back".split()
 )
 """Words that may be between a subject and its verb without changing the statement."""
@@ -152,7 +152,8 @@ _REGULAR = (
     "fail fill fix fold generate grant handle heal identify ignore imagine injure inspire insure "
     "investigate migrate obtain occur oppose persist predict prepare prevent prohibit propose "
     "refuse relate rely require resemble resign specialise specialize steer stretch surrender "
-    "tackle vary wander".split()
+    "tackle vary wander erupt enable calculate illustrate memorise memorize subscribe unlock "
+    "vibrate sentence dream melt orbit overlook".split()
 )
 _NAMED_BY_NOUNS = (
     "head boil charge deal last fuel light rank stock pilot author captain farm fish land lease "
@@ -162,7 +163,7 @@ _NAMED_BY_NOUNS = (
     "guide hunt increase influence kiss lack lecture lock mark master murder pull push quote "
     "regret report request retreat review reward ruin sail schedule shelter speed stage store "
     "struggle supply taste tie total touch track trade transfer transport treat vote warm welcome "
-    "witness worry yield"
+    "witness worry yield pair display print scan bill refund deposit fund link label audit"
 ).split()
 """Verbs whose base form is mostly a noun: "the head", but "she heads"."""
 
@@ -222,6 +223,7 @@ def _verb_forms() -> dict[str, tuple[str, str]]:
     forms |= {"has": ("have", "third"), "does": ("do", "third"), "is": ("be", "third")}
     forms |= {"am": ("be", "base"), "are": ("be", "base"), "were": ("be", "past")}
     forms |= {"born": ("bear", "participle"), "quit": ("quit", "past")}
+    forms |= {"dreamt": ("dream", "past"), "learnt": ("learn", "past")}
     forms |= {"being": ("be", "ing"), "beginning": ("begin", "ing")}
     forms |= {"practising": ("practise", "ing"), "dying": ("die", "ing"), "lying": ("lie", "ing")}
     return forms

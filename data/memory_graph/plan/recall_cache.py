@@ -62,8 +62,7 @@ class RecallCache:
             as_of: as in ``Recall.ask``.
             settings: settings of planned asking.
         """
-        moment = as_of or now()
-        second = second_of(moment)
+        second = second_of(as_of or now())
         with recall.store.reading():
             self._show(record_state(recall.db))
             keys = [_key(clue, as_of, settings) for clue in clues]
@@ -72,7 +71,7 @@ class RecallCache:
             recall.embed_ahead(clue.query for clue in missing.values())
             fresh = {}
             for key, clue in missing.items():
-                facts, episodes = _recalled(recall, clue, moment, settings)
+                facts, episodes = _recalled(recall, clue, as_of, settings)
                 since, until = -INFINITE, INFINITE
                 if as_of is None:
                     since, until = second, recall.holds_until(second)
@@ -106,7 +105,7 @@ def _key(clue: Clue, as_of: str | None, settings: PlanSettings) -> _Key:
 
 
 def _recalled(
-    recall: Recall, clue: Clue, as_of: str, settings: PlanSettings
+    recall: Recall, clue: Clue, as_of: str | None, settings: PlanSettings
 ) -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:
     """Return the facts of a clue and, if they are wanted, the episodes."""
     wanted = replace(settings.recall, num_facts=settings.num_facts)

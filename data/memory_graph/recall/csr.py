@@ -5,9 +5,10 @@ from __future__ import annotations
 import sqlite3
 
 import numpy as np
-from tqdm import tqdm
 
-from turngraph.data.memory_graph.memory_types import SIMPLE
+from turngraph.configs.progress import progress
+from turngraph.data.memory_graph.memory_types import SIMPLE, TIME
+from turngraph.data.memory_graph.record.integrity import highest_possible
 from turngraph.data.memory_graph.times import start
 
 ALWAYS = (int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max))
@@ -73,12 +74,20 @@ def read_columns(db: sqlite3.Connection) -> tuple[Columns, Columns]:
 
 
 def _highest(db: sqlite3.Connection, table: str) -> int:
-    return int(db.execute(f"SELECT coalesce(max(id), 0) FROM {table}").fetchone()[0])
+    """Return the highest id of a table; 0 without rows.
+
+    Raises:
+        IndexError: it is one that no program gave, and would take as much memory.
+    """
+    highest, count = db.execute(f"SELECT ifnull(max(id), 0), count(*) FROM {table}").fetchone()
+    if highest > highest_possible(count):
+        raise IndexError(highest)
+    return int(highest)
 
 
 def _read(db: sqlite3.Connection, table: str, names: tuple[str, ...], columns: Columns) -> None:
     cursor = db.execute(f"SELECT id, {', '.join(names)} FROM {table}")
-    with tqdm(total=len(columns[names[0]]), desc=f"arrays of {table}", delay=2) as bar:
+    with progress(len(columns[names[0]]), f"arrays of {table}", "rows", delay=2) as bar:
         while rows := cursor.fetchmany(BATCH):
             ids, *values = np.array(rows, dtype=np.int64).T
             for name, column in zip(names, values, strict=True):
@@ -94,6 +103,31 @@ def _read_times(db: sqlite3.Connection, table: str, columns: Columns) -> None:
         ids = np.array([row[0] for row in rows])
         times = np.array([seconds(*row[1:]) for row in rows], dtype=np.int64)
         columns["since"][ids], columns["until"][ids] = times.T
+
+
+def fit_together(nodes: Columns, edges: Columns, csr: Columns) -> bool:
+    """Return whether arrays that were read from files can be walked: no index leaves its array."""
+    num_nodes, num_edges = len(nodes["type"]), len(edges["flags"])
+    starts = csr["starts"]
+    bounds = [
+        (nodes["type"], -1, TIME),
+        (edges["flags"], 0, TYPE | BOUNDED | GONE),
+        (edges["flags"] & LOOSE, 0, 0),
+        (edges["source"], 0, num_nodes - 1),
+        (edges["target"], 0, num_nodes - 1),
+        (edges["fact"], 0, 2 * max(num_nodes, num_edges) - 1),
+        (csr["triplets"], 0, num_edges - 1),
+        (csr["others"], 0, num_nodes - 1),
+        (np.diff(starts), 0, len(csr["triplets"])),
+    ]
+    return (
+        {len(column) for column in nodes.values()} == {num_nodes}
+        and {len(column) for column in edges.values()} == {num_edges}
+        and len(starts) == num_nodes + 1
+        and starts[0] == 0
+        and starts[-1] == len(csr["triplets"]) == len(csr["others"])
+        and all(not len(c) or least <= c.min() <= c.max() <= most for c, least, most in bounds)
+    )
 
 
 def make_csr(num_nodes: int, edges: Columns) -> Columns:

@@ -17,6 +17,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,8 @@ MANIFEST = "manifest.json"
 LOCK = "lock"
 REVISION = re.compile(r"[a-z]+-\d{1,18}")
 """Name of a folder of arrays."""
+NO_HEADER = (SyntaxError, TokenError, MemoryError, RecursionError)
+"""Errors of NumPy, besides ValueError, where the head of an array's file was changed."""
 ATTEMPTS = 10
 """Attempts to read arrays that another process replaces again and again."""
 
@@ -60,7 +63,7 @@ def record_state(db: sqlite3.Connection, revision: int | None = None) -> State:
     """Return the state of the record, in this read transaction or at an earlier revision."""
     if revision is None:
         row = db.execute("SELECT value FROM meta WHERE name = 'revision'").fetchone()
-        revision = 0 if row is None else int(row[0])
+        revision = row[0]
     row = db.execute("SELECT stamp FROM stamps WHERE revision = ?", (revision,)).fetchone()
     return State(revision, None if row is None else row[0])
 
@@ -210,7 +213,7 @@ def _read_folder(path: Path) -> tuple[Manifest, dict[str, np.ndarray]] | None:
         return manifest, arrays
     except FileNotFoundError:  # another process has just replaced them
         return None
-    except (ValueError, KeyError, TypeError, EOFError, OSError) as error:
+    except (ValueError, KeyError, TypeError, EOFError, OSError, *NO_HEADER) as error:
         logger.warning("%s is corrupt (%s) and will be rebuilt", path, type(error).__name__)
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from turngraph.data.embedding import Embed
+from turngraph.data.memory_graph.memory_types import OBJECT
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
 from turngraph.data.memory_graph.recall.view import QuestionEntity
@@ -62,7 +64,8 @@ def link_entities(
     """Link each name to the object that it means; leave out names without a close object.
 
     If the name is an alias of objects, it is linked to these, at most ``top_k`` of them (two people
-    may be named Anna). Otherwise it is linked to the best candidate.
+    may be named Anna), or 50 of what has no name ("bridge"): every text may tell of another one.
+    Otherwise it is linked to the best candidate.
 
     Args:
         db: the record, in a read transaction.
@@ -74,7 +77,9 @@ def link_entities(
     """
     found: dict[QuestionEntity, None] = {}
     for name, vector in zip(names, vectors, strict=True):
-        exact = exact_objects(db, name)[:top_k]
+        exact = exact_objects(db, name)
+        if len(exact) > top_k:
+            exact = exact[: NUM_RANKED if _is_described(db, exact[0]) else top_k]
         if not exact:
             near = candidates(db, name, vector, matrix, top_k)
             exact = [c.node for c in near if c.similarity >= min_similarity][:1]
@@ -121,6 +126,12 @@ def exact_objects(db: sqlite3.Connection, name: str) -> list[int]:
     return [node for (node,) in db.execute(sql, (alias(name),))]
 
 
+def _is_described(db: sqlite3.Connection, node: int) -> bool:
+    """Return whether an object has no name, but a description in lower case."""
+    [(text,)] = db.execute("SELECT text FROM nodes WHERE id = ?", (node,))
+    return bool(text.islower())
+
+
 def candidates(
     db: sqlite3.Connection, name: str, vector: np.ndarray, matrix: VectorMatrix, top_k: int
 ) -> list[Candidate]:
@@ -139,7 +150,7 @@ def candidates(
     query = vector.astype(np.float16)
     dense, _ = matrix.nearest(query, NUM_RANKED)
     scores: dict[int, float] = {}
-    for ranking in (dense.tolist(), objects_by_words(db, words(name))):
+    for ranking in (_known(db, dense.tolist()), objects_by_words(db, words(name))):
         for rank, node in enumerate(ranking, 1):
             scores[node] = scores.get(node, 0.0) + 1 / (RRF + rank)
     nodes = np.array(list(scores), dtype=np.int64)
@@ -150,6 +161,13 @@ def candidates(
         for (node, score), cosine in zip(scores.items(), similarity, strict=True)
     ]
     return sorted(found, key=lambda c: (-c.score, -c.similarity, c.node))[:top_k]
+
+
+def _known(db: sqlite3.Connection, nodes: list[int]) -> list[int]:
+    """Return the nodes that are objects, in order; the key of a damaged vector may be none."""
+    sql = "SELECT n.id FROM json_each(?) k JOIN nodes n ON n.id = k.value AND n.type = ?"
+    known = {node for (node,) in db.execute(sql, (json.dumps(nodes), OBJECT))}
+    return [node for node in nodes if node in known]
 
 
 def objects_by_words(db: sqlite3.Connection, terms: Iterable[str]) -> list[int]:

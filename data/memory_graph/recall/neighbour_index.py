@@ -11,13 +11,14 @@ import logging
 import os
 import re
 import struct
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from turngraph.configs.extras import extra
+from turngraph.configs.progress import track
 
 with extra("memory", "memory graphs need"):
     from usearch.index import Index
@@ -32,8 +33,11 @@ CONNECTIVITY, EXPANSION_ADD, EXPANSION_SEARCH = 16, 128, 256
 HEADER = struct.Struct("<II")
 """Header of an index file: its number of rows, and the bytes of each."""
 BATCH = 1000
-NAME = re.compile(r"index-\d+-\d{1,18}")
-"""Name of an index file: generation and number of rows."""
+NAME = re.compile(r"index-\d+-\d{1,18}(?:-[0-9a-f]{8})?")
+"""Name of an index file: generation, number of rows, and, unless an older version wrote it, the
+checksum of all but the rows. A changed byte there would end the process, as usearch checks none."""
+PART = 1 << 24
+"""Bytes that are read at once for the checksum."""
 
 
 class NeighbourIndex:
@@ -72,6 +76,9 @@ class NeighbourIndex:
             begin = file.read(HEADER.size)
         if len(begin) < HEADER.size or HEADER.unpack(begin) != (self.num_rows, self.width):
             raise ValueError("another header")
+        _, _, _, *checksum = path.name.split("-")
+        if checksum and checksum != [_checksum(path, *HEADER.unpack(begin))]:
+            raise ValueError("changed bytes")
         index = Index.restore(str(path), view=True)
         if index is not None:
             # usearch has a setter, but its second definition of the property hides it from mypy
@@ -109,12 +116,13 @@ class NeighbourIndex:
         if self.path is not None:
             index.load(str(self.path))
         starts = range(self.num_rows, len(rows), BATCH)
-        for begin in tqdm(starts, desc="index of vectors", unit="thousand", delay=2):
+        for begin in track(starts, "index of vectors", "batches", delay=2):
             part = rows[begin : begin + BATCH]
             index.add(np.arange(begin, begin + len(part)), part, threads=1)
-        final = self.folder / f"index-{self.generation}-{len(rows)}"
-        partial = self.folder / f".{final.name}.partial"
+        name = f"index-{self.generation}-{len(rows)}"
+        partial = self.folder / f".{name}.partial"
         index.save(str(partial))
+        final = self.folder / f"{name}-{_checksum(partial, len(rows), self.width)}"
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(partial, final)
@@ -132,3 +140,13 @@ class NeighbourIndex:
                     file.write(bytes(self.width))
             file.flush()
             os.fsync(file.fileno())
+
+
+def _checksum(path: Path, num_rows: int, width: int) -> str:
+    """Return the CRC-32 of what stands behind the rows, which alone change in place."""
+    found = 0
+    with path.open("rb") as file:
+        file.seek(HEADER.size + num_rows * width)
+        while part := file.read(PART):
+            found = zlib.crc32(part, found)
+    return f"{found:08x}"

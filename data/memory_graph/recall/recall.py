@@ -186,6 +186,8 @@ class Recall:
     ) -> Recollection:
         """Return the facts that may answer a question, best first.
 
+        Theses of which a part has ended come last; with ``as_of``, closeness alone orders.
+
         Args:
             question: text of the question.
             as_of: a time; facts that held at its end are returned. None: facts that hold now.
@@ -204,7 +206,7 @@ class Recall:
                 settings = replace(settings, min_similarity=least)
                 keys = traverse(view, replace(settings.traversal, mixture="flat")).facts
             clock.lap("traverse")
-            facts = self._filter(view, keys, settings)
+            facts = self._filter(view, keys, settings, is_now=as_of is None)
             clock.lap("filter")
         revision = self.adjacency.revision
         return Recollection(question, view.entities, facts, revision, clock.milliseconds, flat)
@@ -250,7 +252,8 @@ class Recall:
             nodes = [fact.key // 2 for fact in episodes[:num_read]]
             rows = self.db.execute(STATED, (json.dumps(nodes),))
             keys = np.array([key for (key,) in rows], dtype=np.int64)
-            return episodes, self._filter(view, view.holding(keys), settings)
+            held = view.holding(keys)
+            return episodes, self._filter(view, held, settings, is_now=as_of is None)
 
     def _episodes(self, view: QuestionView, settings: RecallSettings) -> list[Fact]:
         ppr = settings.traversal.ppr
@@ -380,7 +383,7 @@ class Recall:
             yield view, clock
 
     def _filter(
-        self, view: QuestionView, keys: np.ndarray, settings: RecallSettings
+        self, view: QuestionView, keys: np.ndarray, settings: RecallSettings, is_now: bool
     ) -> tuple[Fact, ...]:
         keys = keys[~np.isin(keys, [*view.outdated(keys), *self._history(keys)])]
         similarity = view.closeness(keys)
@@ -393,7 +396,8 @@ class Recall:
             self.word_index, view.question, texts, similarities, settings.num_facts
         )
         ended = view.ended_parts(key for key, _ in best)
-        best.sort(key=lambda found: found[0] in ended)  # facts that hold completely first
+        if is_now:  # what holds completely first; who asks about the past wants the closest
+            best.sort(key=lambda found: found[0] in ended)
         facts = self.store.facts([key for key, _ in best])
         return tuple(
             replace(fact, score=score, partly_until=ended.get(fact.key))
@@ -407,7 +411,8 @@ class Recall:
 
     def close(self) -> None:
         """Write the vectors that are only in memory."""
-        self.vectors.save()
+        with self.store.clear_errors():
+            self.vectors.save()
 
 
 def second_of(as_of: str | None) -> int:

@@ -11,9 +11,10 @@ from typing import BinaryIO
 import numpy as np
 
 from turngraph.data.memory_graph.recall.derived_files import FORMAT, Manifest, State
+from turngraph.data.memory_graph.record.integrity import highest_possible
 
-MAX_KEY = 2**31
-"""Limit of the keys; a larger one is none that was written, and would take as much memory."""
+DROPPED = -1
+"""Key of a row that was dropped."""
 UNKNOWN: Manifest = State()._asdict() | {
     "format": FORMAT, "serial": 0, "generation": 0, "count": 0, "width": 0, "probe": [],
 }  # fmt: skip
@@ -49,6 +50,13 @@ def mapped(path: Path, dtype: str, shape: tuple[int, int]) -> np.ndarray:
     # rows are read in random order: page by page from a disk, that would take minutes
     mapped.madvise(mmap.MADV_WILLNEED)
     return np.frombuffer(mapped, dtype, shape[0] * shape[1]).reshape(shape)
+
+
+def is_labelled(labels: np.ndarray) -> bool:
+    """Return whether labels have keys that were written; others would take as much memory."""
+    keys = labels[:, 0]
+    most = 2 * highest_possible(len(keys)) + 1
+    return not len(keys) or bool(DROPPED <= keys.min() <= keys.max() <= most)
 
 
 def sync(*files: BinaryIO) -> None:

@@ -27,8 +27,9 @@ from turngraph.data.memory_graph.recall.hub_vectors import MIN_HUB_ROWS, HubVect
 from turngraph.data.memory_graph.recall.neighbour_index import NeighbourIndex
 from turngraph.data.memory_graph.recall.ranking import largest
 from turngraph.data.memory_graph.recall.vector_files import (
-    MAX_KEY,
+    DROPPED,
     UNKNOWN,
+    is_labelled,
     mapped,
     parse_manifest,
     sync,
@@ -41,7 +42,6 @@ logger = logging.getLogger(__name__)
 
 SAMPLED = 100  # step of the sample that tells whether the index missed a row
 CHUNK = 1024  # rows that are gathered at once, which fit into the processor's cache
-DROPPED = -1
 
 
 class Row(NamedTuple):
@@ -100,7 +100,7 @@ class VectorMatrix:
         try:
             settled = mapped(self._path("rows"), "f2", (count, width))
             labels = mapped(self._path("labels"), "i8", (count, 2))
-            if count and not DROPPED <= labels[:, 0].min() <= labels[:, 0].max() < MAX_KEY:
+            if not is_labelled(labels):
                 raise ValueError("labels that no vector can have")
         except (ValueError, OSError):
             if self.is_outdated():  # another process has just written other files
@@ -150,10 +150,9 @@ class VectorMatrix:
 
     def _rows(self, keys: np.ndarray) -> np.ndarray:
         keys = np.asarray(keys, dtype=np.int64)
-        if len(keys) and keys.max() >= len(self._row):
-            self._make_room(int(keys.max()))
-        rows: np.ndarray = self._row[keys]
-        return rows.astype(np.int64)
+        known = (keys >= 0) & (keys < len(self._row))
+        rows: np.ndarray = self._row[np.where(known, keys, 0)]
+        return np.where(known, rows, -1).astype(np.int64)
 
     def hash_of(self, key: int) -> int | None:
         """Return the hash of the text of a key's vector; None without one."""
@@ -177,6 +176,7 @@ class VectorMatrix:
         self.width = vectors.shape[1]
         keys = np.array([label.key for label in labels], dtype=np.int64)
         self.drop(keys)
+        self._make_room(int(keys.max()))
         used = self.count - len(self._settled)
         if used + len(keys) > len(self._tail):
             grown = np.zeros((2 * (used + len(keys)), self.width), dtype=np.float16)

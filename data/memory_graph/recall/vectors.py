@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
+from turngraph.configs.progress import progress
 from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.recall.derived_files import State, record_state, shows
 from turngraph.data.memory_graph.recall.vector_matrix import Row, VectorMatrix
@@ -129,7 +129,7 @@ class Vectors:
             if (found := digest(text)) != matrix.hash_of(key)
         )
         num_new = 0
-        with tqdm(desc=f"vectors of {matrix.folder.name}", unit="text", delay=2) as bar:
+        with progress(None, f"vectors of {matrix.folder.name}", "texts", delay=2) as bar:
             while batch := list(islice(new, BATCH)):
                 rows, parts = zip(*batch, strict=True)
                 matrix.put(rows, self.embed([part[:MAX_CHARS] for part in parts]))

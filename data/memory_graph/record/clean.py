@@ -131,6 +131,7 @@ def _clean_triplet(triplet: Triplet, length: int, label: str) -> Triplet:
         hypothesis=triplet.hypothesis,
         span=_span(triplet.span, length, label),
         replaces=_replaces(triplet.replaces),
+        local=tuple(map(well_formed, triplet.local)),
     )
 
 

@@ -12,9 +12,10 @@ from contextlib import closing
 from functools import cache
 from operator import methodcaller
 
-from turngraph.data.memory_graph.memory_types import EPISODIC_EDGE, OBJECT, SIMPLE, TIME, TIME_EDGE
+from turngraph.data.memory_graph.memory_types import EPISODIC_EDGE, TIME_EDGE
 from turngraph.data.memory_graph.names import printable
 from turngraph.data.memory_graph.record import schema
+from turngraph.data.memory_graph.record.integrity import broken_rules, unreadable_times
 
 STRICT = methodcaller("decode")
 """Text factory of a connection. Unlike ``str``, it raises an error that does not show the text."""
@@ -58,14 +59,20 @@ def damage(db: sqlite3.Connection) -> str | None:
         db.text_factory = factory
 
 
-def broken_joins(db: sqlite3.Connection) -> str | None:
-    """Describe nodes and edges that no program wrote so; None if there are none."""
-    node = "(SELECT id FROM nodes)"
-    nodes = f"SELECT count(*) FROM nodes WHERE id < 0 OR type NOT BETWEEN {OBJECT} AND {TIME}"
-    edges = f"""SELECT count(*) FROM edges WHERE id < 0 OR source NOT IN {node}
-        OR target NOT IN {node} OR type NOT BETWEEN {SIMPLE} AND {TIME_EDGE}"""
-    counts = [db.execute(sql).fetchone()[0] for sql in (nodes, edges)]
-    return UNREADABLE if any(counts) else None
+def broken_record(db: sqlite3.Connection) -> str | None:
+    """Describe what no program wrote so: damaged values, or rows that do not fit together."""
+    if (found := damage(db)) is not None:
+        return found
+    factory, db.text_factory = db.text_factory, LENIENT
+    try:
+        # first, as the rules may read an index where a table is damaged
+        [(first, *_), *_] = db.execute("PRAGMA integrity_check(1)")
+        broken = first != "ok" or broken_rules(db) or unreadable_times(db)
+    except sqlite3.Error:
+        return UNREADABLE
+    finally:
+        db.text_factory = factory
+    return UNREADABLE if broken else None
 
 
 def _columns(db: sqlite3.Connection) -> list[tuple[object, ...]]:

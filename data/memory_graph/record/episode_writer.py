@@ -133,6 +133,16 @@ class EpisodeWriter:
 
     def _object(self, name: str, current: Current) -> int:
         node, alias_id = self.objects.find(name, current.episode.source)
+        return self._member(node, alias_id, current)
+
+    def _end(self, name: str, triplet: Triplet, current: Current) -> int:
+        """Return the object of a triplet's end, which may be one of the episode alone."""
+        if name not in triplet.local:
+            return self._object(name, current)
+        node, alias_id = self.objects.find_local(name, current.node)
+        return self._member(node, alias_id, current)
+
+    def _member(self, node: int, alias_id: int, current: Current) -> int:
         current.members[node] = None
         self.rows.sighting(alias_id, current.node)
         return node
@@ -149,8 +159,8 @@ class EpisodeWriter:
         self._replace(updates, current)
 
     def _triplet(self, triplet: Triplet, updates: Updates, current: Current) -> None:
-        subject = self._object(triplet.subject, current)
-        target = self._object(triplet.object, current)
+        subject = self._end(triplet.subject, triplet, current)
+        target = self._end(triplet.object, triplet, current)
         identity = (subject, triplet.relation, target, triplet.hypothesis)
         if identity in updates:  # what was said between the two comes between them
             self._replace(updates, current)

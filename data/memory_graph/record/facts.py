@@ -8,8 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from tqdm import tqdm
-
+from turngraph.configs.progress import track
 from turngraph.data.memory_graph.memory_types import (
     EPISODIC,
     EPISODIC_EDGE,
@@ -187,6 +186,6 @@ def index_everything(db: sqlite3.Connection) -> None:
     """Rebuild the word indexes from the record, inside a write."""
     for table, sql in INDEXED.items():
         db.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")
-        rows = iter(tqdm(db.execute(sql), desc=f"fill {table}", delay=2, leave=False))
+        rows = iter(track(db.execute(sql), f"fill {table}", "rows", delay=2, leave=False))
         while batch := list(islice(rows, BATCH)):
             index_rows(db, table, batch, remove=False)

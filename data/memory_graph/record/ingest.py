@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 
-from tqdm import tqdm
-
+from turngraph.configs.progress import progress as shown_progress
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Extractor
 from turngraph.data.memory_graph.record.clean import clean_episode, clean_extraction
 from turngraph.data.memory_graph.record.episode_writer import EpisodeWriter
@@ -74,8 +73,7 @@ def remember_many(
     """
     counts: Counter[str] = Counter()
     seconds, cost = 0.0, Counter[str]()
-    bar = tqdm(desc="remember", unit="episode", delay=1, leave=False, disable=not progress)
-    with bar:
+    with shown_progress(None, "remember", "episodes", shown=progress, delay=1, leave=False) as bar:
         for part in remember_batches(store, extractor, episodes, batch):
             counts.update({name: getattr(part, name) for name in COUNTED})
             seconds += part.seconds

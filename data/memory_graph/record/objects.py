@@ -21,8 +21,9 @@ AS r JOIN episodes e ON e.node = r.episode AND e.source IS ? ORDER BY r.episode 
 class Objects:
     """Finds the object of a name and the node of a time, and adds those that are missing.
 
-    A name of several objects (after a ``split``) means the object that was last seen under it in
-    the same source, among the last 1,000 sightings of each spelling; else the oldest.
+    A name of several objects (after a ``split``, or of things that are local to texts) means the
+    object that was last seen under it in the same source, among the last 1,000 sightings of each
+    spelling; else the oldest.
 
     Args:
         rows: of the transaction.
@@ -31,6 +32,7 @@ class Objects:
     def __init__(self, rows: NewRows) -> None:
         self.rows = rows
         self._found: dict[tuple[str, str | None], tuple[int, int]] = {}
+        self._local: dict[tuple[str, int], tuple[int, int]] = {}
         self._spellings: dict[str, dict[tuple[int, str], int]] = {}
         self._texts: dict[int, str] = {}
         self._times: dict[str, int] = {}
@@ -52,6 +54,21 @@ class Objects:
                 known[node, name] = self.rows.alias(form, name, node)
             self._found[key] = node, known[node, name]
         return self._found[key]
+
+    def find_local(self, name: str, episode: int) -> tuple[int, int]:
+        """Return the object that an episode alone means by a name, and the alias id.
+
+        Args:
+            name: of a thing that is only described ("bridge").
+            episode: node id of the episode.
+        """
+        key = alias(name), episode
+        if key not in self._local:
+            known = self._known_spellings(key[0])
+            node = self._new(name)
+            known[node, name] = self.rows.alias(key[0], name, node)
+            self._local[key] = node, known[node, name]
+        return self._local[key]
 
     def _known_spellings(self, form: str) -> dict[tuple[int, str], int]:
         """Return alias ids by node and spelling for a normalised name, oldest node first."""

@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from json import JSONDecodeError
 from pathlib import Path
 from types import TracebackType
 
@@ -18,10 +19,11 @@ from turngraph.data.memory_graph.record.damage import (
     STRICT,
     UNREADABLE,
     Damaged,
-    broken_joins,
+    broken_record,
     damage,
 )
 from turngraph.data.memory_graph.record.facts import load_facts
+from turngraph.data.memory_graph.times import NoTime
 
 WAIT_SECONDS = 30.0
 CACHE_KIB = 160 * 1024
@@ -43,6 +45,11 @@ OUTSIDE = {
 """Errors of the file or the machine, by SQLite's code."""
 
 
+UNEXPECTED = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, TypeError,
+    JSONDecodeError, NoTime,
+)  # fmt: skip
+"""Errors that a damaged record causes where code relies on what the program writes."""
 BAD_INDEX = "damaged: a text in an index; `check --rebuild` rebuilds it"
 
 
@@ -73,18 +80,19 @@ class Store:
         self.in_memory = str(path) == ":memory:"
         if not self.in_memory:
             _prepare_file(self.path, read_only)
+        self.absolute = self.path.resolve()
         with self.clear_errors():
             while not self._opened():
                 pass
 
     def _opened(self) -> bool:
         """Open the file; return False if ``restore`` has replaced it while this waited for it."""
-        before = None if self.in_memory else os.stat(self.path)
+        self._file = None if self.in_memory else os.stat(self.absolute)
         self.db = self._connect()
         try:
             self._set_pragmas()
             self.db.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # waits
-            if before is not None and not os.path.samestat(before, os.stat(self.path)):
+            if self._is_replaced():
                 self.db.close()
                 return False
             self._check_schema()
@@ -93,8 +101,25 @@ class Store:
             raise
         return True
 
+    def _is_replaced(self) -> bool:
+        """Return whether another file has the name of the one that was opened, or none has."""
+        try:
+            there = self._file is None or os.path.samestat(self._file, os.stat(self.absolute))
+        except FileNotFoundError:
+            return True
+        return not there
+
+    def _refuse_replaced(self) -> None:
+        """Refuse a file whose name another one has: SQLite would read the other one's -wal.
+
+        An idle reader of a graph that is not in WAL mode, as after a restoration, holds no lock
+        that would keep it from being replaced.
+        """
+        if self._is_replaced():
+            raise ValueError(f"{self.path}: was replaced or moved while it was open; open it again")
+
     def _connect(self) -> sqlite3.Connection:
-        uri = f"{self.path.resolve().as_uri()}?mode={'ro' if self.read_only else 'rw'}"
+        uri = f"{self.absolute.as_uri()}?mode={'ro' if self.read_only else 'rw'}"
         uri = "file::memory:" if self.in_memory else uri
         db = sqlite3.connect(uri, uri=True, timeout=self.wait, isolation_level=None)
         db.text_factory = STRICT
@@ -175,7 +200,10 @@ class Store:
     def revision(self) -> int:
         """Number of the last visible write."""
         sql = "SELECT value FROM meta WHERE name = 'revision'"
-        return int(self.db.execute(sql).fetchone()[0])
+        row = self.db.execute(sql).fetchone()
+        if row is None or not isinstance(row[0], int):
+            raise Damaged(f"{self.path}: {UNREADABLE}")
+        return row[0]
 
     @contextmanager
     def writing(self) -> Iterator[int]:
@@ -191,9 +219,11 @@ class Store:
             raise ValueError(f"{self.path}: opened for reading only")
         assert not self.db.in_transaction, "a write inside of another"
         with self.clear_errors():
+            self._refuse_replaced()
             self.db.execute("BEGIN IMMEDIATE")
             try:
                 revision = self.revision + 1
+                self._refuse_replaced()
                 yield revision
                 self.db.execute("UPDATE meta SET value = ? WHERE name = 'revision'", (revision,))
                 self.db.execute("INSERT INTO stamps VALUES (?, random())", (revision,))
@@ -208,9 +238,12 @@ class Store:
             if self.db.in_transaction:
                 yield self.revision
                 return
+            self._refuse_replaced()
             self.db.execute("BEGIN")
             try:
-                yield self.revision
+                revision = self.revision
+                self._refuse_replaced()  # from here on it is locked
+                yield revision
             finally:
                 self.db.execute("ROLLBACK")
 
@@ -222,7 +255,8 @@ class Store:
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code not in OUTSIDE:
-                found = damage(self.db) if code else None  # else an error of this program
+                # without a code it is an error of this program
+                found = broken_record(self.db) if code else None
                 if found is None:
                     raise
                 raise Damaged(f"{self.path}: {found}") from None
@@ -232,8 +266,8 @@ class Store:
         except UnicodeDecodeError:
             found = damage(self.db) or BAD_INDEX
             raise Damaged(f"{self.path}: {found}") from None
-        except (ArithmeticError, AttributeError, LookupError, TypeError):
-            if (found := damage(self.db) or broken_joins(self.db)) is None:
+        except UNEXPECTED:
+            if (found := broken_record(self.db)) is None:
                 raise
             raise Damaged(f"{self.path}: {found}") from None
 

@@ -33,8 +33,9 @@ def supersede(db: sqlite3.Connection, old: int, new: int, now: str, revision: in
 
     The boundary is the begin of the new fact: by its text, else when it was said, else now. It
     becomes the begin of a new fact without one. If the new fact is older (it begins before the old
-    one; or, if that is unknown, was said before it), the old fact closes it instead. A hypothesis
-    closes nothing.
+    one; or, if that is unknown, was said before it), the old fact closes it instead, and so it does
+    if it begins after the boundary (a plan). A hypothesis closes nothing, nor does a fact that had
+    ended at the boundary.
 
     Args:
         db: inside a write.
@@ -45,9 +46,12 @@ def supersede(db: sqlite3.Connection, old: int, new: int, now: str, revision: in
     first, second = holds(db, old), holds(db, new)
     if _is_before(second, first):
         old, new, first, second = new, old, second, first
-    if second.hypothesis:
-        return []
     boundary = second.valid_from or second.said or now
+    if first.valid_from is not None and start(boundary) < start(first.valid_from):
+        boundary = first.valid_from
+        old, new, first, second = new, old, second, first
+    if second.hypothesis or _has_ended(second, boundary):
+        return []
     row = (old, new, boundary, _own_end(db, old, first), _own_begin(db, new, second))
     db.execute("INSERT OR IGNORE INTO supersessions VALUES (?, ?, ?, ?, ?)", row)
     settle(db, (old, new), revision)
@@ -60,6 +64,13 @@ def _is_before(a: Holds, b: Holds) -> bool:
         if one is not None and other is not None and start(one) != start(other):
             return start(one) < start(other)
     return False
+
+
+def _has_ended(times: Holds, boundary: str) -> bool:
+    """Return whether a fact whose begin is unknown ended before a time, which is then no begin."""
+    if times.valid_from is not None or times.valid_to is None:
+        return False
+    return start(times.valid_to) <= start(boundary)
 
 
 def _own_end(db: sqlite3.Connection, key: int, times: Holds) -> str | None:

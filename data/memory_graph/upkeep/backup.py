@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import shutil
 import sqlite3
@@ -11,8 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tqdm import tqdm
-
+from turngraph.configs.progress import progress
 from turngraph.data.memory_graph.record.schema import APPLICATION_ID
 from turngraph.data.memory_graph.upkeep.partial_files import (
     ENDINGS,
@@ -25,6 +25,8 @@ from turngraph.data.outputs import Noting, partial_of
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.record.store import Store
+
+logger = logging.getLogger(__name__)
 
 STEP_PAGES = 4096
 """Pages between two updates of the progress bar: 16 MiB at SQLite's usual page size."""
@@ -77,7 +79,7 @@ def _copy(store: Store, target: Path) -> None:
     with (
         store.reading(),
         closing(sqlite3.connect(target, isolation_level=None)) as copy,
-        tqdm(desc="backup", unit="page", delay=2, leave=False) as bar,
+        progress(None, "backup", "pages", delay=2, leave=False) as bar,
     ):
 
         def show(_: int, remaining: int, total: int) -> None:
@@ -175,8 +177,11 @@ def _copy_checked(source: Path, target: Path) -> None:
         raise ValueError(f"{source}: damaged, or not a memory graph") from None
     except ValueError as error:
         raise ValueError(str(error).replace(str(target), str(source))) from None
-    if problems:
-        raise ValueError(f"{source}: damaged: {len(problems)} problems; nothing was restored")
+    if damages := [problem for problem in problems if problem.damage]:
+        more = f" and {len(damages) - 1} more" if len(damages) > 1 else ""
+        raise ValueError(f"{source}: damaged: {damages[0]}{more}; nothing was restored")
+    for problem in problems:  # the graph had it when the backup was made
+        logger.warning("%s: %s", source, problem)
 
 
 @contextmanager

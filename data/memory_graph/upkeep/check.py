@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
+from turngraph.configs.progress import track
 from turngraph.data.memory_graph.memory_types import THESIS, TIME
 from turngraph.data.memory_graph.names import alias, printable, text_hash
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
@@ -21,10 +21,16 @@ from turngraph.data.memory_graph.recall.vectors import FACTS, NAMES, digest
 from turngraph.data.memory_graph.record.damage import Damaged, damage
 from turngraph.data.memory_graph.record.fact_texts import changed_facts, changed_names
 from turngraph.data.memory_graph.record.facts import INDEXED, index_everything, index_words
+from turngraph.data.memory_graph.record.integrity import (
+    Problem,
+    broken_rules,
+    found_rows,
+    rows_with_times,
+    unreadable_times,
+)
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import start
 from turngraph.data.memory_graph.upkeep import purge
-from turngraph.data.memory_graph.upkeep.integrity import SHOWN, Problem, broken_rules
 from turngraph.data.memory_graph.upkeep.partial_files import NOTE
 from turngraph.data.memory_graph.upkeep.salvage import what_can_be_saved
 
@@ -39,9 +45,9 @@ MAX_LISTED = 20
 def check(store: Store) -> list[Problem]:
     """Return every problem of a memory graph; change nothing.
 
-    Checked are: the file, by SQLite (a damaged one gets a report of what can be saved); references,
-    provenance and edges of episodes (integrity.py); texts, names and times against their hashes and
-    forms; word indexes and derived arrays against the record.
+    Checked are: the file, by SQLite; references, provenance and edges of episodes (integrity.py);
+    texts, names and times against their hashes and forms; word indexes and derived arrays against
+    the record.
     """
     with store.reading(), store.lenient():
         problems = _damages(store.db)
@@ -51,18 +57,20 @@ def check(store: Store) -> list[Problem]:
             for table in INDEXED:
                 problems += _wrong_index(store.db, table)
             problems += _wrong_arrays(store) + _wrong_vectors(store)
-    return problems + _to_be_saved(store.path, problems)
+    return problems
 
 
 def check_file(path: str | Path) -> list[Problem]:
-    """Check a file that may be too damaged to be opened; see ``check``.
+    """Check a file that may be too damaged to be opened, and report what can be saved of it.
+
+    The file is not open in this process.
 
     Raises:
         ValueError: the file is missing, or no memory graph of this version.
     """
     try:
         with Store(path, read_only=True) as store:
-            return check(store)
+            problems = check(store)
     except ValueError as error:
         cause = error.__cause__
         no_database = getattr(cause, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_NOTADB
@@ -70,7 +78,8 @@ def check_file(path: str | Path) -> list[Problem]:
             raise
         reason = str(error) if cause is None else printable(str(cause))
         problems = [Problem(f"damaged file, or never a memory graph: {reason}", damage=True)]
-        return problems + _to_be_saved(path, problems)
+    # now, as to read the file and close it would drop the locks that SQLite holds of it
+    return problems + _to_be_saved(path, problems)
 
 
 def _to_be_saved(path: str | Path, problems: list[Problem]) -> list[Problem]:
@@ -87,39 +96,26 @@ def _damages(db: sqlite3.Connection) -> list[Problem]:
     return [] if found is None else [Problem(found, damage=True)]
 
 
-def _problems(what: str, rows: Iterable[int], damage: bool = False) -> list[Problem]:
-    rows = list(rows)
-    return [Problem(what, len(rows), tuple(rows[:SHOWN]), damage=damage)] if rows else []
-
-
 def _changed_texts(db: sqlite3.Connection) -> list[Problem]:
     """Find texts that do not fit their hashes, as after overwritten bytes."""
     sql = f"SELECT id, type, hash, text FROM nodes WHERE type IN ({THESIS}, {TIME})"
     nodes = (row[0] for row in db.execute(sql) if text_hash(row[1], row[3]) != row[2])
-    problems = _problems("texts that are not as they were written", nodes, damage=True)
+    problems = found_rows("texts that are not as they were written", nodes, damage=True)
     names = db.execute("SELECT id, alias, spelling FROM aliases")
     wrong = (row[0] for row in names if alias(row[2]) != row[1])
-    return problems + _problems("aliases that are not as they were written", wrong, damage=True)
+    return problems + found_rows("aliases that are not as they were written", wrong, damage=True)
 
 
 def _wrong_times(db: sqlite3.Connection) -> list[Problem]:
-    problems = []
+    if problems := unreadable_times(db):
+        return problems
     for table in ("nodes", "edges"):
-        sql = (
-            f"SELECT id, said, valid_from, valid_to FROM {table}"
-            " WHERE coalesce(said, valid_from, valid_to) IS NOT NULL"
+        inverted = (
+            row_id
+            for row_id, _, since, until in rows_with_times(db, table)
+            if since is not None and until is not None and start(until) < start(since)
         )
-        unreadable, inverted = [], []
-        for row_id, *times in db.execute(sql):
-            try:
-                _, since, until = (None if time is None else start(time) for time in times)
-            except ValueError:
-                unreadable.append(row_id)
-                continue
-            if since is not None and until is not None and until < since:
-                inverted.append(row_id)
-        problems += _problems(f"{table} with a time that is none", unreadable)
-        problems += _problems(f"{table} that end before they begin", inverted)
+        problems += found_rows(f"{table} that end before they begin", inverted)
     return problems
 
 
@@ -128,7 +124,7 @@ def _wrong_index(db: sqlite3.Connection, table: str) -> list[Problem]:
     db.execute(f"CREATE VIRTUAL TABLE temp.positions USING fts5vocab (main, {table}, instance)")
     try:
         sql = 'SELECT doc, "offset", CAST(term AS BLOB) FROM temp.positions'
-        found = _sum(tqdm(db.execute(sql), desc=f"check {table}", delay=2, leave=False))
+        found = _sum(track(db.execute(sql), f"check {table}", "words", delay=2, leave=False))
     finally:
         db.execute("DROP TABLE temp.positions")
     if found == _sum(_positions(db.execute(INDEXED[table]))):
@@ -185,7 +181,7 @@ def _wrong_vectors(store: Store) -> list[Problem]:
         if revision < 0 or not shows(store.db, state):  # none, or of another record: rebuilt on use
             continue
         later = {key for key, _ in changed(store.db, revision)}
-        texts = tqdm(changed(store.db, -1), desc=f"check {name}", delay=2, leave=False)
+        texts = track(changed(store.db, -1), f"check {name}", "texts", delay=2, leave=False)
         wrong = sum(key not in later and matrix.hash_of(key) != digest(t) for key, t in texts)
         if wrong:
             what = f"vectors of {store.derived.name}/{name} do not show revision {revision}"

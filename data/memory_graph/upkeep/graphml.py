@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, cast
 from xml.sax.saxutils import XMLGenerator
 from xml.sax.xmlreader import AttributesImpl
 
-from tqdm import tqdm
-
+from turngraph.configs.progress import track
 from turngraph.data.memory_graph.memory_types import EDGE_TYPES, NODE_TYPES
 from turngraph.data.memory_graph.upkeep.partial_files import noting
 from turngraph.data.outputs import whole_file
@@ -72,7 +71,7 @@ def _write_elements(xml: XMLGenerator, db: sqlite3.Connection, owner: str, query
     fixed, names = _FIXED[owner], _columns(db, query)
     types = NODE_TYPES if owner == "node" else EDGE_TYPES
     count = 0
-    for row in tqdm(db.execute(query), desc=f"{owner}s", delay=2, leave=False):
+    for row in track(db.execute(query), "export", f"{owner}s", delay=2, leave=False):
         values = dict(zip(names, row, strict=True)) | {"type": types[row[names.index("type")]]}
         _start(xml, owner, {name: str(values.pop(name)) for name in fixed})
         for name, value in values.items():

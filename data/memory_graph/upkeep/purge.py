@@ -13,8 +13,7 @@ import sqlite3
 from collections.abc import Callable
 from functools import partial
 
-from tqdm import tqdm
-
+from turngraph.configs.progress import track
 from turngraph.data.memory_graph.record.patience import Patience
 from turngraph.data.memory_graph.record.store import Store
 
@@ -83,7 +82,7 @@ def _purge(store: Store) -> None:
         partial(_purge_derived, since=since),
         _empty_wal,
     )
-    for step in tqdm(steps, desc="forget", unit="step", delay=2, leave=False):
+    for step in track(steps, "forget", "steps", delay=2, leave=False):
         with store.clear_errors():
             step(store)
     with store.clear_errors():  # unless another process has deleted more meanwhile

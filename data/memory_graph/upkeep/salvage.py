@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tqdm import tqdm
-
+from turngraph.configs.progress import progress
 from turngraph.data.jsonlines import dump
 from turngraph.data.memory_graph.memory_types import EPISODIC
+from turngraph.data.memory_graph.record.integrity import highest_possible
 from turngraph.data.memory_graph.upkeep.pages import rows
 from turngraph.data.memory_graph.upkeep.partial_files import noted
 from turngraph.data.outputs import whole_file
 
 COMMAND = "turngraph memory export --db {db} --damaged FILE"
 
+LEAST_BYTES = 16
+"""Least bytes of a node's row."""
 NODE_COLUMNS, RECORD_COLUMNS = 9, 6
 """Number of columns of ``nodes`` and ``episodes``, which identify their rows on a page."""
 
@@ -99,12 +101,14 @@ def _episodes(db: sqlite3.Connection, path: str | Path) -> Iterator[dict[str, An
         "SELECT max(node) FROM episodes",
         "SELECT max(target) FROM edges",
     ]
-    last = max(_number(db, sql) or 0 for sql in highest)
+    # a changed id may be of any size; its row is found on its page
+    most = highest_possible(Path(path).stat().st_size // LEAST_BYTES)
+    last = max((n for sql in highest if 0 <= (n := _number(db, sql) or 0) <= most), default=0)
     found: set[int] = set()
     records = dict(_records_of_pages(path))
     sql = "SELECT id, said, text FROM nodes WHERE id BETWEEN ? AND ? AND type = ?"
-    with tqdm(total=last, desc="read", unit="row", delay=2, leave=False) as bar:
-        for node, said, text in _readable(db, sql, last, bar):
+    with progress(last, "read", "rows", delay=2, leave=False) as bar:
+        for node, said, text in _readable(db, sql, last, bar.update):
             if not isinstance(text, str) or text.endswith("\0"):  # SQLite pads a cut page with NUL
                 continue  # a text that really ends so is found below
             found.add(node)
@@ -128,13 +132,13 @@ def _line(said: Any, text: Any, record: tuple[Any, ...] | None) -> dict[str, Any
     if record is not None:
         source, origin, speaker, properties = record
         line |= {"source": source, "origin": origin, "speaker": speaker}
-        with suppress(ValueError):
+        with suppress(RecursionError, TypeError, ValueError):
             line["properties"] = json.loads(properties) or None
     return {name: value for name, value in line.items() if value is not None}
 
 
 def _readable(
-    db: sqlite3.Connection, sql: str, last: int, bar: tqdm[Any]
+    db: sqlite3.Connection, sql: str, last: int, advance: Callable[[int], object]
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of all ids; bisect around those that cannot be read."""
     ranges = [(1, last)] if last else []
@@ -148,7 +152,7 @@ def _readable(
             middle = (low + high) // 2
             ranges += [(middle + 1, high), (low, middle)]
             continue
-        bar.update(high - low + 1)
+        advance(high - low + 1)
         yield from rows
 
 

@@ -15,15 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
-
+from turngraph.configs.progress import track
 from turngraph.data.json_fields import Location, iter_lines
 from turngraph.data.jsonlines import dump
 from turngraph.data.memory_graph.memory_types import EDGE_TYPES, NODE_TYPES
 from turngraph.data.memory_graph.names import text_hash, well_formed
 from turngraph.data.memory_graph.record.facts import index_everything
+from turngraph.data.memory_graph.record.integrity import broken_rules
 from turngraph.data.memory_graph.times import start
-from turngraph.data.memory_graph.upkeep.integrity import broken_rules
 from turngraph.data.memory_graph.upkeep.partial_files import noting
 from turngraph.data.outputs import whole_file
 
@@ -86,7 +85,7 @@ def export_jsonl(store: Store, path: str | Path) -> int:
     with store.reading(), whole_file(path, True, noting(store)) as file:
         file.write(dump(HEADER) + "\n")
         lines = 1
-        for line in tqdm(_lines(store.db), desc="export", unit="line", delay=2, leave=False):
+        for line in track(_lines(store.db), "export", "lines", delay=2, leave=False):
             file.write(dump(line) + "\n")
             lines += 1
     return lines
@@ -131,7 +130,7 @@ def import_jsonl(store: Store, path: str | Path) -> int:
     with store.writing() as revision:
         if store.db.execute("SELECT EXISTS (SELECT 1 FROM nodes)").fetchone()[0]:
             raise ValueError(f"{store.path}: not empty; import fills a new memory graph")
-        for location, line in tqdm(lines, desc="import", unit="line", delay=2, leave=False):
+        for location, line in track(lines, "import", "lines", delay=2, leave=False):
             _insert(store.db, line, location, revision)
             num_lines += 1
         index_everything(store.db)

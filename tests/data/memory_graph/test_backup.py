@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from turngraph.configs import progress
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.upkeep import backup as module
@@ -43,14 +44,14 @@ def test_others_write_while_a_backup_is_made(
     with small_graph(tmp_path / "one.db") as graph, MemoryGraph.open(tmp_path / "one.db") as other:
         before, steps = exported(graph, tmp_path), []
 
-        class Bar(module.tqdm):
+        class Bar(progress.tqdm):
             def update(self, n: float | None = 1) -> bool | None:
                 steps.append(n)
                 if len(steps) in (3, 6):
                     other.remember(f"Carl lives in Rome{len(steps)}.")
                 return super().update(n)
 
-        monkeypatch.setattr(module, "tqdm", Bar)
+        monkeypatch.setattr(progress, "tqdm", Bar)
         graph.backup(tmp_path / "copy.db")
         assert len(steps) > 10
         assert min(steps) >= 0
@@ -108,6 +109,7 @@ def test_a_restored_graph_is_the_backup(tmp_path: Path, killed: bool) -> None:
     before = content(tmp_path / "copy.db", tmp_path)
     code = f"""
 import os
+from turngraph.configs import progress
 from turngraph.data.memory_graph.graph import MemoryGraph
 graph = MemoryGraph.open({str(path)!r})
 graph.remember("Carl lives in Rome.")
@@ -177,11 +179,12 @@ def test_a_damaged_backup_replaces_nothing(tmp_path: Path) -> None:
 
 WRITERS = {
     "backup": """
+from turngraph.configs import progress
 from turngraph.data.memory_graph.upkeep import backup as module
-class Bar(module.tqdm):
+class Bar(progress.tqdm):
     def update(self, n=1):
         signal.pause()
-module.STEP_PAGES, module.tqdm = 1, Bar
+module.STEP_PAGES, progress.tqdm = 1, Bar
 write = graph.backup
 """,
     "export": """
@@ -204,6 +207,7 @@ def test_a_partial_copy_goes_with_its_process(tmp_path: Path, kind: str) -> None
     small_graph(path).close()
     code = f"""
 import functools, signal
+from turngraph.configs import progress
 from turngraph.data.memory_graph.graph import MemoryGraph
 graph = MemoryGraph.open({str(path)!r}, read_only=True)
 {WRITERS[kind]}
@@ -273,6 +277,7 @@ def test_a_restoration_that_is_killed(tmp_path: Path, point: str) -> None:
     code = f"""
 import os, shutil, signal, sys
 from pathlib import Path
+from turngraph.configs import progress
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.upkeep.backup import restore
 if sys.argv[1] == "write":
@@ -309,6 +314,58 @@ def test_what_sqlite_left_of_a_lost_graph_is_not_read(tmp_path: Path) -> None:
     module.restore(tmp_path / "copy.db", tmp_path / "lost.db")
     assert not list(tmp_path.glob("lost.db-*"))
     assert content(tmp_path / "lost.db", tmp_path) == content(tmp_path / "copy.db", tmp_path)
+
+
+def test_a_backup_of_a_graph_with_a_problem_is_restored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A problem that is no damage was in the graph that is lost, too."""
+    with small_graph(tmp_path / "my.db") as graph:
+        sql = "UPDATE edges SET valid_from = '2020', valid_to = '2019' WHERE id = 1"
+        graph.store.db.execute(sql)
+        graph.backup(tmp_path / "copy.db")
+    module.restore(tmp_path / "copy.db", tmp_path / "new.db")
+    assert "copy.db: edges that end before they begin: 1 (1)" in caplog.text
+    with MemoryGraph.open(tmp_path / "new.db") as graph:
+        assert graph.stats().nodes["episodic"] == 5
+
+
+def test_an_idle_reader_of_a_replaced_graph_is_told(tmp_path: Path) -> None:
+    """A restored file is not in WAL mode, where an idle reader holds no lock of it."""
+    path = tmp_path / "my.db"
+    with small_graph(path) as graph:
+        graph.backup(tmp_path / "copy.db")
+    module.restore(tmp_path / "copy.db", path)
+    with MemoryGraph.open(path, read_only=True) as reader:
+        assert reader.stats().nodes["episodic"] == 5
+        module.restore(tmp_path / "copy.db", path)
+        with MemoryGraph.open(path) as graph:
+            graph.remember("Carl lives in Rome.")
+            with pytest.raises(
+                ValueError, match=r"my\.db: was replaced or moved while it was open"
+            ):
+                reader.show("Anna")
+    path.rename(tmp_path / "other.db")
+    with MemoryGraph.open(tmp_path / "other.db") as graph:
+        graph.remember("Carl lives in Oslo.")
+        (tmp_path / "other.db").rename(path)
+        with pytest.raises(ValueError, match="was replaced or moved"):
+            graph.remember("Carl lives in Bern.")
+
+
+def test_a_check_of_an_open_graph_keeps_its_locks(tmp_path: Path) -> None:
+    """To read the file and close it would drop them, and the graph could be replaced."""
+    path = tmp_path / "my.db"
+    with small_graph(path) as graph:
+        graph.backup(tmp_path / "copy.db")
+        graph.store.db.execute("UPDATE nodes SET text = 'x' || x'ff' WHERE id = 1")
+        assert graph.check()[0].damage
+        code = f"""
+from turngraph.data.memory_graph.upkeep.backup import restore
+restore({str(tmp_path / "copy.db")!r}, {str(path)!r})
+"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert "open in another process" in done.stderr
 
 
 def test_what_is_no_backup_replaces_nothing(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import sqlite3
 import tracemalloc
@@ -223,6 +224,16 @@ def test_a_text_that_ends_in_zeros_is_saved_where_it_is_whole(tmp_path: Path) ->
         graph.remember("Anna met Bob.\0")
     assert salvage(path, output) == (1, 1)
     assert json.loads(output.read_text(encoding="utf-8"))["text"] == "Anna met Bob.\0"
+
+
+@pytest.mark.parametrize(
+    ("written", "size"), [(512, 512), (4096, 4096), (1, 65536), (256, 4096), (768, 4096), (0, 4096)]
+)
+def test_a_page_size_is_a_power_of_two_from_512(tmp_path: Path, written: int, size: int) -> None:
+    path = tmp_path / "forged.db"
+    path.write_bytes(bytes(16) + written.to_bytes(2, "big") + bytes(494))
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
+        assert pages._page_size(raw) == size
 
 
 def test_pages_that_nothing_leads_to_any_more_are_read_as_well(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,61 @@ def test_values_of_another_type_are_damage(tmp_path: Path) -> None:
             assert graph.check()[0].what == found
             assert graph.forget(episode=1).episodes == 1
             assert graph.check() == []
+
+
+BROKEN = (
+    "UPDATE meta SET name = 'revisiom' WHERE name = 'revision'",
+    "UPDATE meta SET value = 'soon' WHERE name = 'revision'",
+    "UPDATE nodes SET id = 1099511627776 WHERE id = 2",
+    "UPDATE edges SET id = -4 WHERE id = 1",
+    "UPDATE edges SET type = 9 WHERE id = 2",
+    "UPDATE edges SET source = 70000 WHERE id = 1",
+    "UPDATE edges SET valid_from = 'soon' WHERE id = 1",
+    "UPDATE nodes SET said = '0000-01-01' WHERE id = 1",
+    "UPDATE OR IGNORE provenance SET episode = 70000",
+    "UPDATE OR IGNORE provenance SET fact = 70000",
+    "UPDATE OR IGNORE provenance SET start = 1e300",
+    "UPDATE episodes SET properties = '[1' WHERE node = 1",
+    "UPDATE episodes SET properties = NULL WHERE node = 1",
+    "UPDATE episodes SET node = 2 WHERE node = 1",
+    "DELETE FROM nodes WHERE id = 1",
+    "INSERT INTO removed VALUES ('x', 9e999, 1000)",
+    "UPDATE stamps SET stamp = 'x'",
+    "UPDATE meta SET value = 1 WHERE name = 'revision'",
+)
+"""Changes as of flipped bytes, which SQLite reads without an error."""
+
+
+def change(path: Path, sql: str) -> None:
+    """Change a database behind its indexes and constraints, as a flipped byte does."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode = DELETE")
+        rows = db.execute("SELECT rowid, * FROM sqlite_schema").fetchall()
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("DELETE FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL")
+        db.execute("UPDATE sqlite_schema SET sql = replace(sql, 'NOT NULL', '')")
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute(sql)
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("DELETE FROM sqlite_schema")
+        insert = "INSERT INTO sqlite_schema (rowid, type, name, tbl_name, rootpage, sql)"
+        db.executemany(f"{insert} VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+
+@pytest.mark.parametrize("number", range(len(BROKEN)))
+def test_rows_that_do_not_fit_together_are_damage(
+    tmp_path: Path, whole: bytes, number: int
+) -> None:
+    """Each command does its work or says that the graph is damaged; ``check`` finds it."""
+    path = tmp_path / "my.db"
+    path.write_bytes(whole)
+    change(path, BROKEN[number])
+    broken = path.read_bytes()
+    assert call(path, ["check"])[0] == 1
+    for command in (*READING[number % 3 :: 3], ["forget", "--entity", "Zorglub", "--yes"]):
+        path.write_bytes(broken)
+        code, error = call(path, command)
+        assert (code, "damaged" in error) in ((0, False), (2, True)), (command, error)
 
 
 def test_a_source_that_steers_a_terminal_is_printed_as_text(tmp_path: Path) -> None:

@@ -285,3 +285,11 @@ def test_a_thesis_that_became_partly_untrue_ranks_below_what_holds(tmp_path: Pat
     assert now[-1] == old
     assert all(fact.partly_until is None for fact in [*now[:-1], *before])
     assert old.key in {fact.key for fact in before}
+
+
+def test_refresh_brings_all_arrays_to_the_last_write(graph: MemoryGraph) -> None:
+    recall = graph._recall
+    for _ in range(2):
+        assert recall.refresh() == graph.store.revision
+        assert recall.adjacency.revision == recall.vectors.revision == graph.store.revision
+        graph.remember(SINGS)

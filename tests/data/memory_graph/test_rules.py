@@ -109,6 +109,18 @@ def test_no_dates(text: str) -> None:
     assert find_dates(text, SAID) == []
 
 
+def test_relative_dates_need_a_time_that_is_precise_enough() -> None:
+    first = {
+        said: [date.first for text in ("last week", "last month", "last year")
+               for date in find_dates(f"She came {text}.", said)]
+        for said in ("2023-05-08", "2023-05", "2023")
+    }  # fmt: skip
+    assert first == {
+        "2023-05-08": ["2023-05-01", "2023-04", "2022"], "2023-05": ["2023-04", "2022"],
+        "2023": ["2022"],
+    }  # fmt: skip
+
+
 def test_relative_dates_need_a_time() -> None:
     assert find_dates("yesterday and last week", None) == []
     assert [date.first for date in find_dates("yesterday, but last year", "2023")] == ["2022"]
@@ -211,6 +223,8 @@ def fact(key: int, ends: tuple[str, str, str]) -> Fact:
         (("Anna", "was born on", "3 May 1990"), ("Anna", "was born in", "1990"), False),
         (("Bob", "was the CEO of", "Acme"), ("Anna", "is the CEO of", "Acme"), False),
         (("shop", "is", "closed"), ("shop", "is", "open"), True),
+        (("headquarters of Acme", "is in", "Hull"), ("Acme", "is based in", "Leeds"), True),
+        (("Acme", "is based in", "Hull"), ("Acme's headquarters", "is in", "Leeds"), True),
     ],
 )
 def test_aspects(new: tuple[str, str, str], old: tuple[str, str, str], is_replaced: bool) -> None:

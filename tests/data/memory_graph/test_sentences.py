@@ -55,7 +55,7 @@ def test_modal_verbs_keep_their_negation(text: str, wanted: list[str]) -> None:
         ("The launch was postponed until 3 June 2024.",
          ["launch | was postponed until | 3 June 2024"]),
         ("Team Raven beat Team Otter.", ["Team Raven | beat | Team Otter"]),
-        ("Bob gave her brother a watch.", []),
+        ("Bob gave her brother a watch.", ["Bob | gave | watch"]),
     ],
 )  # fmt: skip
 def test_complements(text: str, wanted: list[str]) -> None:
@@ -80,6 +80,34 @@ def test_complements(text: str, wanted: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_asides(text: str, wanted: list[str]) -> None:
+    assert triplets(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("The headquarters of Acme used to be in Leeds, now it is in Hull.",
+         ["headquarters of Acme | used to be in | Leeds", "headquarters of Acme | is in | Hull"]),
+        ("Gustav and Elsa were married from 1988 to 2003.",
+         ["Gustav | was married to | Elsa", "Gustav | was | married", "Elsa | was | married"]),
+        ("Somnal contains no lactose.", ["Somnal | does not contain | lactose"]),
+        ("Kim never drinks coffee after noon.", []),
+        ("Theo moved to Vik in 2013 and to Arden in 2018.",
+         ["Theo | moved to | Vik", "Theo | moved to | Arden"]),
+        ("Tickets cost between 10 and 30 euros.", ["Tickets | costs | between 10 and 30 euros"]),
+        ("Veronia borders Ostria in the west and Taskia in the south.",
+         ["Veronia | borders | Ostria", "Veronia | borders in | west",
+          "Veronia | borders | Taskia"]),
+        ("Ida Falk, whom Acme hired in 2019, lives in Oslo.",
+         ["Ida Falk | lives in | Oslo", "Acme | hired | Ida Falk"]),
+        ("Designed by Bo Lind, the Fjell chair costs 80 euros.",
+         ["Fjell chair | costs | 80 euros", "Fjell chair | was designed by | Bo Lind"]),
+        ("Ravi's allergic to cats.", ["Ravi | is allergic to | cats"]),
+        ("Rebels led by Tomas Grey burned the hall.", []),
+        ("The water is safe to drink.", []),
+    ],
+)  # fmt: skip
+def test_causes_of_former_errors(text: str, wanted: list[str]) -> None:
     assert triplets(text) == wanted
 
 

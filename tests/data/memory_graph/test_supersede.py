@@ -134,6 +134,26 @@ def test_hypotheses_close_nothing_and_are_other_facts(graph: MemoryGraph) -> Non
     assert facts == {("Paris", False): "2020", ("Rome", True): "2020", ("Rome", False): None}
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_plan_closes_what_is_said_after_it(graph: MemoryGraph, order: tuple[int, int]) -> None:
+    """A fact that begins later than it is said ends what holds until then, said before or after."""
+    plan = Extraction((Triplet("Anna", "likes", "Rome", valid_from="2020"),))
+    graph.extractor.script = {"Rome from 2020": plan}
+    said = [("Rome from 2020", "2018"), ("Anna likes Paris", "2019")]
+    for index in order:
+        graph.remember(*said[index])
+    assert [fact[0] for fact in held(graph)] == ["Paris", "Rome"]
+    assert held(graph)[0][2] == held(graph)[1][1] == "2020"
+
+
+def test_what_had_ended_when_it_was_said_closes_nothing(graph: MemoryGraph) -> None:
+    past = Extraction((Triplet("Anna", "likes", "Rome", valid_to="2010"),))
+    graph.extractor.script = {"Rome until 2010": past}
+    graph.remember("Anna likes Paris", "2018")
+    graph.remember("Rome until 2010", "2019")
+    assert sorted(held(graph)) == [("Paris", None, None), ("Rome", None, "2010")]
+
+
 def test_a_late_fact_is_not_closed_by_a_hypothesis(graph: MemoryGraph) -> None:
     maybe = Triplet("Anna", "likes", "Rome", hypothesis=True)
     graph.extractor.script = {"maybe": Extraction((maybe,))}

@@ -14,6 +14,7 @@ import pytest
 
 from turngraph.data.memory_graph.recall import neighbour_index as module
 from turngraph.data.memory_graph.recall.derived_files import State, locked
+from turngraph.data.memory_graph.recall.hub_vectors import HubVectors
 from turngraph.data.memory_graph.recall.vector_matrix import Row, VectorMatrix
 
 WIDTH = 32
@@ -258,6 +259,25 @@ def test_an_index_of_another_size_is_not_used(tmp_path: Path, monkeypatch) -> No
     assert matrix.nearest(vectors[3].astype(np.float16), 1)[0].tolist() == [3]
 
 
+def test_an_index_with_a_changed_byte_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A neighbour outside of the file would end the process."""
+    monkeypatch.setattr(module, "MAX_EXACT", 50)
+    vectors = unit(np.random.default_rng(14), 200)
+    matrix = filled(tmp_path, list(range(200)), vectors)
+    matrix.put(rows([300]), vectors[:1])
+    matrix.save(State(2), [1.0], index=True)
+    path, width = matrix.neighbours.path, matrix.width
+    assert path is not None
+    whole, begin = path.read_bytes(), 8 + 201 * width
+    for at in (begin, (begin + len(whole)) // 2, len(whole) - 1):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 64]) + whole[at + 1 :])
+        assert VectorMatrix(tmp_path).neighbours.num_rows == 0
+    path.write_bytes(whole[:8] + bytes(width) + whole[8 + width :])  # as an erased row is
+    assert VectorMatrix(tmp_path).neighbours.num_rows == 201
+
+
 def test_recreated_files_are_never_mistaken_for_the_old_ones(tmp_path: Path) -> None:
     vectors = unit(np.random.default_rng(11), 40)
     folder = tmp_path / "facts"
@@ -272,6 +292,15 @@ def test_recreated_files_are_never_mistaken_for_the_old_ones(tmp_path: Path) -> 
     old.reload()
     assert not len(old.hub_vectors.rows)
     np.testing.assert_allclose(old.vectors(np.array([39, 22])), vectors[[39, 22]], atol=1e-3)
+
+
+def test_copies_of_more_rows_than_are_converted_at_once() -> None:
+    vectors = unit(np.random.default_rng(13), 2500)
+    copies = HubVectors()
+    copies.copy(np.arange(2500)[::-1], lambda rows: vectors[rows])
+    assert copies.rows.tolist() == list(range(2500))
+    query = vectors[7].astype(np.float32)
+    np.testing.assert_allclose(copies.dot(query), vectors @ query, atol=0.02)
 
 
 def test_leftovers_of_a_killed_index_build_are_deleted(

@@ -59,3 +59,16 @@ def test_a_fact_holds_when_its_sentence_says(graph: MemoryGraph, row: Row) -> No
 
 def test_the_table_has_sixty_rows() -> None:
     assert len(ROWS) >= 60
+
+
+def test_a_thing_without_a_name_is_one_of_its_text_alone(graph: MemoryGraph) -> None:
+    graph.remember("The bridge was designed by Otto Krall. Ida opened the bridge.")
+    graph.remember("The bridge was designed by Rosa Anders.")
+    [(num,)] = graph.store.db.execute("SELECT count(*) FROM nodes WHERE text = 'bridge'")
+    assert num == 2
+    found = stated(graph.ask("Who designed the bridge?").facts)
+    assert "bridge was designed by Otto Krall" in found
+    assert "bridge was designed by Rosa Anders" in found
+    graph.remember("The meeting is on Monday.", time="2024-05-01")
+    graph.remember("The meeting is on Friday.", time="2024-05-02")
+    assert "meeting is on Monday" not in stated(graph.ask("When is the meeting?").facts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from turngraph.data.scoring import score
 from turngraph.data.scoring.predictions import read_predictions
 from turngraph.data.scoring.score import (
     METRICS,
@@ -147,6 +150,14 @@ def test_the_printed_tables_hold_the_numbers_uncut(hand_written: Path, tmp_path:
         assert text in out
     assert "Common" in out
     assert "+0.000" in out
+
+
+def test_a_row_of_differences_is_one_line_of_a_narrow_terminal() -> None:
+    difference = {"mean": 0.25, "low": -0.125, "high": 0.625}
+    row = {"common": 4, "only_in_baseline": 0, "only_here": 1, "hit_at_1": difference}
+    out = io.StringIO()
+    Console(file=out, width=50).print(score._difference_table([row], ["base", "name of words"]))
+    assert len(out.getvalue().split("\n")) == len("title blank head rule row blank end".split())
 
 
 # Bootstrap

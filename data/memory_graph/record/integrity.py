@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from tqdm import tqdm
-
+from turngraph.configs.progress import track
 from turngraph.data.memory_graph.memory_types import (
     EPISODIC,
     EPISODIC_EDGE,
@@ -17,9 +18,19 @@ from turngraph.data.memory_graph.memory_types import (
     TIME,
     TIME_EDGE,
 )
+from turngraph.data.memory_graph.times import start
 
 SHOWN = 5
 """Maximum row ids in the message of a problem."""
+TIMES = {
+    "nodes": ("id", "said", "valid_from", "valid_to"),
+    "edges": ("id", "said", "valid_from", "valid_to"),
+    "supersessions": ("old", "boundary", "old_valid_to", "new_valid_from"),
+}
+"""Id and times of the rows of each table that has times."""
+FAR, NEAR = 100, 1 << 26
+"""Highest id: so many times the number of rows, and so many more. Arrays by id take memory for each
+id below it, also for those of forgotten rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +80,42 @@ def _unjoined(pairs: str) -> str:
 
 
 _FACT_END = "p.episode FROM provenance p JOIN edges e ON p.fact & 1 AND e.id = p.fact >> 1"
+
+
+def _no_numbers(table: str, *columns: str) -> str:
+    """Return a query for rows with a value that is no whole number."""
+    wrong = " OR ".join(f"typeof({column}) != 'integer'" for column in columns)
+    return f"SELECT {columns[0]} FROM {table} WHERE {wrong}"
+
+
+def highest_possible(num_rows: int) -> int:
+    """Return the highest id that a table of so many rows may have."""
+    return FAR * num_rows + NEAR
+
+
+def _unknown_ids(table: str) -> str:
+    """Return a query for ids that no row ever got, or that are too large for arrays by id."""
+    given = f"SELECT seq FROM sqlite_sequence WHERE name = '{table}'"
+    most = f"SELECT {FAR} * count(*) + {NEAR} FROM {table}"
+    return f"SELECT id FROM {table} WHERE id < 1 OR id > min(ifnull(({given}), 0), ({most}))"
+
+
 RULES = {
+    "no number of the last write": (
+        "SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM meta WHERE name = 'revision'"
+        f" AND typeof(value) = 'integer' AND value < {1 << 62}"
+        " AND value >= (SELECT ifnull(max(revision), 0) FROM stamps))"
+    ),
+    "removed rows that are none": (
+        f"{_no_numbers('removed', 'id', 'kind', 'revision')} OR id < 0 OR kind NOT IN (0, 1)"
+    ),
+    "numbers of writes that are none": _no_numbers("stamps", "revision", "stamp"),
+    "sightings that are none": _no_numbers("sightings", "alias", "episode"),
+    "spans that are none": _no_numbers("provenance", "fact", "episode", "start", "stop"),
+    "supersessions that are none": _no_numbers("supersessions", "old", "new"),
+    "ids of nodes that were never given": _unknown_ids("nodes"),
+    "ids of edges that were never given": _unknown_ids("edges"),
+    "ids of aliases that were never given": _unknown_ids("aliases"),
     "nodes of an unknown type": f"SELECT id FROM nodes WHERE type NOT BETWEEN {OBJECT} AND {TIME}",
     "edges of an unknown type": (
         f"SELECT id FROM edges WHERE type NOT BETWEEN {SIMPLE} AND {TIME_EDGE}"
@@ -98,6 +144,10 @@ RULES = {
     ),
     "records of no episode": (
         f"SELECT e.node FROM episodes e WHERE {_no_node('e.node', EPISODIC)}"
+    ),
+    "episodes whose properties are no JSON object": (
+        "SELECT node FROM episodes WHERE CASE WHEN json_valid(properties)"
+        " THEN json_type(properties) != 'object' ELSE 1 END"
     ),
     "aliases of no object": f"SELECT a.id FROM aliases a WHERE {_no_node('a.node', OBJECT)}",
     "objects whose name is not among their aliases": (
@@ -150,12 +200,41 @@ RULES = {
 """Query for the ids of the rows that break each rule, by its description."""
 
 
+def unreadable_times(db: sqlite3.Connection) -> list[Problem]:
+    """Return the tables that have times which are none."""
+    problems = []
+    for table in TIMES:
+        wrong = (row[0] for row in rows_with_times(db, table) if not all(map(_is_time, row[1:])))
+        problems += found_rows(f"{table} with a time that is none", wrong, damage=True)
+    return problems
+
+
+def rows_with_times(db: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
+    """Yield the columns ``TIMES`` of the rows that have any time."""
+    row_id, *times = TIMES[table]
+    there = f"coalesce({', '.join(times)}) IS NOT NULL"
+    return db.execute(f"SELECT {row_id}, {', '.join(times)} FROM {table} WHERE {there}")
+
+
+def found_rows(what: str, rows: Iterable[int], damage: bool = False) -> list[Problem]:
+    """Return a problem with the ids of its rows; none without rows."""
+    rows = list(rows)
+    return [Problem(what, len(rows), tuple(rows[:SHOWN]), damage=damage)] if rows else []
+
+
+def _is_time(text: str | None) -> bool:
+    try:
+        return text is None or start(text) is not None
+    except ValueError:
+        return False
+
+
 def broken_rules(db: sqlite3.Connection) -> list[Problem]:
     """Return the rules that a database breaks."""
     problems = []
-    for what, sql in tqdm(RULES.items(), desc="check", unit="rule", delay=2, leave=False):
+    for what, sql in track(RULES.items(), "check", "rules", delay=2, leave=False):
         count = db.execute(f"SELECT count(*) FROM ({sql})").fetchone()[0]
         if count:
             rows = db.execute(f"{sql} LIMIT {SHOWN}").fetchall()
-            problems.append(Problem(what, count, tuple(row for (row,) in rows)))
+            problems.append(Problem(what, count, tuple(row for (row,) in rows), damage=True))
     return problems

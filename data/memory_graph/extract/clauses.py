@@ -1,0 +1,105 @@
+"""Statements of single clauses, and tests of what a clause is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from turngraph.data.memory_graph.extract.complements import PARTICIPLE_FORMS, is_participial
+from turngraph.data.memory_graph.extract.dates import Date
+from turngraph.data.memory_graph.extract.nouns import Noun
+from turngraph.data.memory_graph.extract.sentence_mentions import Token
+from turngraph.data.memory_graph.extract.verbs import Predicate
+from turngraph.data.memory_graph.extract.word_lists import ADVERBS, LASTING, VERB_FORMS
+
+_GOES_BY = frozenset("live stand stop walk pass sit drop come go run start begin end grow".split())
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Subjects, a predicate and its complements, which become one or more triplets.
+
+    Args:
+        subjects: one, or several joined by "and".
+        predicate: joins them to the complements.
+        complements: a preposition or "", and the noun phrase after it.
+        dates: of the statement.
+        is_whole: nothing of its segment was left unread.
+    """
+
+    subjects: tuple[Noun, ...]
+    predicate: Predicate
+    complements: tuple[tuple[str, Noun], ...]
+    dates: tuple[Date, ...] = ()
+    is_whole: bool = True
+
+
+def is_telling(predicate: Predicate, complement: tuple[str, Noun]) -> bool:
+    """Return whether a statement about "the museum" is more than an impression ("was nice")."""
+    preposition, noun = complement
+    if predicate.doubtful:
+        return False
+    if not predicate.is_copula or preposition or noun.is_value or noun.text in LASTING:
+        return True
+    return bool(noun.article) and predicate.time == "present"
+
+
+def is_inverted(words: Sequence[Token], start: int, subjects: Sequence[Noun]) -> bool:
+    """Return whether the subject comes after the verb: "Present were Ida and Bo"."""
+    if words[start].lower not in ("are", "were") or start + 1 >= len(words):
+        return False
+    is_one = start == 1 and len(subjects) == 1 and not subjects[0].text.endswith("s")
+    return is_one and words[start + 1].kind == "name"
+
+
+def is_named(noun: Noun) -> bool:
+    """Return whether a noun phrase is a name, or begins with one: "the Fjell chair"."""
+    return noun.is_name or noun.text[:1].isupper()
+
+
+def is_manner(word: Token) -> bool:
+    return word.lower in ADVERBS or word.lower.endswith("ly")
+
+
+def is_agent_only(predicate: Predicate, complements: Sequence[tuple[str, Noun]]) -> bool:
+    """Return whether "led by Ida" describes the noun before it, which is not its subject."""
+    is_passive = predicate.text.startswith(("is ", "was ", "can be ", "used to be "))
+    if is_passive or predicate.is_copula or not complements or complements[0][0] != "by":
+        return False
+    is_active = predicate.doubtful or predicate.time == "present" or " " in predicate.text
+    return not is_active and predicate.base not in _GOES_BY
+
+
+def is_prospect(words: Sequence[Token], complements: Sequence[tuple[str, Noun]]) -> bool:
+    """Return whether an adjective is said of doing something: "is safe to drink"."""
+    preposition, noun = complements[0]
+    if preposition or noun.article or noun.is_value or not noun.text.islower():
+        return False
+    verbs = (w for to, w in pairwise(words) if to.lower == "to")
+    return any(VERB_FORMS.get(word.lower, ("", ""))[1] == "base" for word in verbs)
+
+
+def doubted(statement: Statement) -> Statement:
+    return replace(statement, predicate=replace(statement.predicate, doubtful=True))
+
+
+def is_reduced(words: Sequence[Token]) -> bool:
+    """Return whether a clause without "was" begins here: "built in 1911", "born in Faro"."""
+    if is_participial(words, 0):
+        return True
+    return len(words) > 1 and words[1].kind == "date" and words[0].lower in PARTICIPLE_FORMS
+
+
+def participial(token: Token) -> Predicate:
+    """Return the predicate of "born in Faro" beside a name."""
+    base = VERB_FORMS.get(token.lower, (token.lower,))[0]
+    return Predicate(f"was {token.lower}", base, "event", 1)
+
+
+def participle(predicate: Predicate) -> Noun | None:
+    """Return the participle of "is divorced", without an object, as a plain complement."""
+    be, _, participle = predicate.text.rpartition(" ")
+    if predicate.is_copula or be.split(" ")[0] not in ("is", "was") or participle.endswith("ing"):
+        return None
+    return Noun(participle, False)

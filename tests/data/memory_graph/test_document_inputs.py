@@ -1,0 +1,57 @@
+"""Pages and tables are remembered by what they say, without their markup."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from turngraph.data.memory_graph.extract.rules import RulesExtractor
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.inputs import read_episodes
+
+PAGE = """<html><head><title>Tours</title></head><body><nav><a href="/">Home</a></nav>
+<main><h1>Tours</h1><p>Ida Brown founded the brewery. A tour costs 12 pounds.</p>
+<table><tr><th>Month</th><th>Guide</th></tr><tr><td>May</td><td>Ida Brown</td></tr></table>
+</main></body></html>"""
+
+
+def test_a_page_becomes_sentences_and_rows_without_tags(tmp_path: Path) -> None:
+    path = tmp_path / "tour.html"
+    path.write_text(PAGE)
+    episodes = list(read_episodes(path))
+    assert [(episode.text, dict(episode.properties)) for episode in episodes] == [
+        ("Ida Brown founded the brewery.", {"title": "Tours"}),
+        ("A tour costs 12 pounds.", {"title": "Tours"}),
+        ("Tours, Month is May, Guide is Ida Brown", {}),
+    ]
+    assert {episode.source for episode in episodes} == {"tour.html"}
+    assert len({episode.origin for episode in episodes}) == 3
+
+
+def test_the_rows_of_a_table_replace_nothing_and_can_be_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "outlets.csv"
+    path.write_text("Beer;Pub\nGrey Heron;The Anchor\nLock Keeper;The Barge Inn\n")
+    with MemoryGraph.open(tmp_path / "my.db", extractor=RulesExtractor()) as graph:
+        done = graph.remember_many(read_episodes(path))
+        assert (done.episodes, done.triplets, done.superseded) == (2, 0, 0)
+        assert [fact.text for fact in graph.show("Lock Keeper").facts] == [
+            "outlets, Beer is Lock Keeper, Pub is The Barge Inn"
+        ]
+        assert graph.remember_many(read_episodes(path)).skipped == 2
+        assert graph.forget(source="outlets.csv").episodes == 2
+
+
+def test_another_encoding_is_named_and_what_is_broken_is_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "brewers.csv"
+    path.write_bytes("Brewer,Ort\nJürgen Müller,Köln\nKäthe Weiß,Süßen\n".encode("latin-1"))
+    with caplog.at_level(logging.INFO):
+        first = next(iter(read_episodes(path)))
+    assert first.text == "brewers, Brewer is Jürgen Müller, Ort is Köln"
+    assert "brewers.csv: read as " in caplog.text
+    (tmp_path / "empty.html").write_text("")
+    with pytest.raises(ValueError, match=r"empty\.html"):
+        list(read_episodes(tmp_path / "empty.html"))
