@@ -17,6 +17,7 @@ from turngraph.data.eigen.themes import (
     themes_of_themes,
 )
 from turngraph.data.eigen.utility_questions import (
+    FUNCTION_WORDS,
     NUM_QUESTIONS,
     Chunk,
     Kind,
@@ -24,6 +25,7 @@ from turngraph.data.eigen.utility_questions import (
     questions_by_rules,
 )
 from turngraph.data.embedding import Embed
+from turngraph.data.normalise import words
 from turngraph.data.retrieval.bm25 import EvidenceIndex
 from turngraph.data.retrieval.dense import query_vector
 from turngraph.data.retrieval.reciprocal_ranks import fuse
@@ -162,7 +164,8 @@ class EigenIndex:
         by_text = np.round(self._own @ vector, DECIMALS)
         by_questions = np.full(count, -1.0)
         np.maximum.at(by_questions, self.owners, np.round(self._mixed @ vector, DECIMALS))
-        by_words = np.sum([weight * self._words.scores(text) for text, weight in turns], axis=0)
+        each = [weight * self._words.scores(_content(text)) for text, weight in turns]
+        by_words = np.sum(each, axis=0)
         by_theme = np.zeros(0)
         if len(self._theme_vectors):
             by_theme = np.round(self._theme_vectors @ vector, DECIMALS)
@@ -186,6 +189,11 @@ class EigenIndex:
         rest = np.setdiff1d(fused[fused < count], found, assume_unique=True)
         order = np.concatenate([np.array(found, np.int64), rest])
         return order, 1 / (1 + np.arange(len(order)))
+
+
+def _content(text: str) -> str:
+    """Return a query without function words; all of it if it has no others."""
+    return " ".join(word for word in words(text) if word not in FUNCTION_WORDS) or text
 
 
 def _order(values: np.ndarray) -> np.ndarray:
