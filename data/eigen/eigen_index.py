@@ -176,10 +176,12 @@ class EigenIndex:
         rankings = [_order(values) for values in (by_words, by_text, by_questions)]
         rankings.append(_order(by_theme) + count)
         fused = fuse(rankings, len(scores))
-        starts = fused if self.settings.gamma else _order(scores)
+        starts, num_starts = fused, self.settings.num_starts
+        if not self.settings.gamma:  # Algorithm 1, which reads no edge: every node is a start
+            starts, num_starts = _order(scores), self.settings.max_pops
         hits = best_first(
             scores,
-            starts[: self.settings.num_starts].tolist(),
+            starts[:num_starts].tolist(),
             self.graph,
             np.zeros(len(scores)),
             self.settings,
