@@ -40,7 +40,7 @@ _VERBS = frozenset(
     "enjoyed loved felt gave brings help helps helped finds special really many time times".split()
 )
 """Words of observations that name no thing; what else is no noun stays in, and is counted."""
-Order = Callable[[str], Sequence[int]]
+Order = Callable[[str], np.ndarray | Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,9 @@ def _mmr(vectors: np.ndarray, asked: np.ndarray, count: int = 60) -> list[int]:
     return chosen
 
 
-def _recalls(order: Sequence[int], texts: Sequence[str], asked: Asked) -> tuple[float, float]:
+def _recalls(
+    order: np.ndarray | Sequence[int], texts: Sequence[str], asked: Asked
+) -> tuple[float, float]:
     """Return gold-turn recall and ROUGE-1 recall of the first turns that fit into the words."""
     left, taken = NUM_WORDS, []
     for number in order:
