@@ -23,12 +23,13 @@ from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.recall.filter_facts import STOPWORDS
 from turngraph.data.normalise import words
 from turngraph.data.retrieval.bm25 import EvidenceIndex
-from turngraph.data.retrieval.reciprocal_ranks import fuse
+from turngraph.data.retrieval.reciprocal_ranks import RRF, fuse
 from turngraph.data.scoring.score import bootstrap
 from turngraph.data.types import Evidence
 
 NUM_WORDS = 400
 MMR = 0.7
+SPREAD, SPREAD_FROM = 0.05, 10
 SESSIONS, TURNS = (3, 10), (4, 20)
 _TURN = re.compile(r"D(\d+):(\d+)")
 _VERBS = frozenset(
@@ -39,7 +40,7 @@ _VERBS = frozenset(
     "enjoyed loved felt gave brings help helps helped finds special really many time times".split()
 )
 """Words of observations that name no thing; what else is no noun stays in, and is counted."""
-Order = Callable[[str], Sequence[int]]
+Order = Callable[[str], np.ndarray | Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,18 @@ def _orders(collection: Collection, embed: Embed) -> dict[str, Order]:
         order = fused(question)
         return np.concatenate([order[np.isin(order, inside)], order[~np.isin(order, inside)]])
 
+    def neighbours(question: str) -> np.ndarray:
+        """Add to the neighbours of the ten best by RRF a share of the scores of these."""
+        order = fused(question)
+        scores = np.zeros(len(texts))
+        scores[order] = (RRF + 1) / (RRF + 1 + np.arange(len(texts)))
+        spread = scores.copy()
+        for number in order[:SPREAD_FROM].tolist():
+            near, weights = index.graph.of(number)
+            is_chunk = near < len(texts)
+            spread[near[is_chunk]] += SPREAD * scores[number] * weights[is_chunk]
+        return np.argsort(-spread, kind="stable")
+
     return {
         "BM25": sparse,
         "dense": dense,
@@ -169,7 +182,8 @@ def _orders(collection: Collection, embed: Embed) -> dict[str, Order]:
         f"MMR {MMR}": diverse,
         "eigen": eigen,
         "eigen, whole themes": whole_themes,
-        "eigen + BM25, fused": lambda q: fuse([eigen(q), sparse(q)], len(texts)),
+        "eigen, RRF of eigen and RRF": lambda q: fuse([eigen(q), fused(q)], len(texts)),
+        f"eigen, RRF and {SPREAD} of its neighbours": neighbours,
     }
 
 
@@ -185,7 +199,9 @@ def _mmr(vectors: np.ndarray, asked: np.ndarray, count: int = 60) -> list[int]:
     return chosen
 
 
-def _recalls(order: Sequence[int], texts: Sequence[str], asked: Asked) -> tuple[float, float]:
+def _recalls(
+    order: np.ndarray | Sequence[int], texts: Sequence[str], asked: Asked
+) -> tuple[float, float]:
     """Return gold-turn recall and ROUGE-1 recall of the first turns that fit into the words."""
     left, taken = NUM_WORDS, []
     for number in order:

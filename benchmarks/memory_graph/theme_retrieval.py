@@ -96,7 +96,7 @@ def measure_passages(
     m = 0
     indexes = [_index(*one, embed, m) for one in made]
     for row, settings in {
-        "gamma 0": SearchSettings(gamma=0, num_starts=1),
+        "gamma 0": SearchSettings(gamma=0),
         "gamma 0.9": SearchSettings(gamma=0.9),
         "start at 1": SearchSettings(num_starts=1),
     }.items():

@@ -17,6 +17,7 @@ from turngraph.data.eigen.themes import (
     themes_of_themes,
 )
 from turngraph.data.eigen.utility_questions import (
+    FUNCTION_WORDS,
     NUM_QUESTIONS,
     Chunk,
     Kind,
@@ -24,6 +25,7 @@ from turngraph.data.eigen.utility_questions import (
     questions_by_rules,
 )
 from turngraph.data.embedding import Embed
+from turngraph.data.normalise import words
 from turngraph.data.retrieval.bm25 import EvidenceIndex
 from turngraph.data.retrieval.dense import query_vector
 from turngraph.data.retrieval.reciprocal_ranks import fuse
@@ -162,7 +164,8 @@ class EigenIndex:
         by_text = np.round(self._own @ vector, DECIMALS)
         by_questions = np.full(count, -1.0)
         np.maximum.at(by_questions, self.owners, np.round(self._mixed @ vector, DECIMALS))
-        by_words = np.sum([weight * self._words.scores(text) for text, weight in turns], axis=0)
+        each = [weight * self._words.scores(_content(text)) for text, weight in turns]
+        by_words = np.sum(each, axis=0)
         by_theme = np.zeros(0)
         if len(self._theme_vectors):
             by_theme = np.round(self._theme_vectors @ vector, DECIMALS)
@@ -173,10 +176,12 @@ class EigenIndex:
         rankings = [_order(values) for values in (by_words, by_text, by_questions)]
         rankings.append(_order(by_theme) + count)
         fused = fuse(rankings, len(scores))
-        starts = fused if self.settings.gamma else _order(scores)
+        starts, num_starts = fused, self.settings.num_starts
+        if not self.settings.gamma:  # Algorithm 1, which reads no edge: every node is a start
+            starts, num_starts = _order(scores), self.settings.max_pops
         hits = best_first(
             scores,
-            starts[: self.settings.num_starts].tolist(),
+            starts[:num_starts].tolist(),
             self.graph,
             np.zeros(len(scores)),
             self.settings,
@@ -186,6 +191,11 @@ class EigenIndex:
         rest = np.setdiff1d(fused[fused < count], found, assume_unique=True)
         order = np.concatenate([np.array(found, np.int64), rest])
         return order, 1 / (1 + np.arange(len(order)))
+
+
+def _content(text: str) -> str:
+    """Return a query without function words; all of it if it has no others."""
+    return " ".join(word for word in words(text) if word not in FUNCTION_WORDS) or text
 
 
 def _order(values: np.ndarray) -> np.ndarray:

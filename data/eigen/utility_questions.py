@@ -69,7 +69,7 @@ Text: {example}
 
 Text: {text}"""
 _EXAMPLE_NAMES = {"mira", "oslo"}
-_FUNCTION_WORDS = frozenset(
+FUNCTION_WORDS = frozenset(
     "a an the of in on at to for from by with and or is are was were be been do does did has have "
     "had what who whom whose which when where why how that this these those it its he she they his "
     "her their you your i my we our as about not no can will would said".split()
@@ -282,7 +282,7 @@ def _fault(question: str, text: str) -> str | None:
     """Return why a language model's question is dropped; None if it is kept."""
     if not question.endswith("?"):
         return "no_question"
-    content = set(words(question)) - _FUNCTION_WORDS
+    content = set(words(question)) - FUNCTION_WORDS
     if content & _EXAMPLE_NAMES - set(words(text)):
         return "copied"
     return None if content & set(words(text)) else "no_shared_word"

@@ -148,6 +148,24 @@ def test_index_without_themes_or_passages() -> None:
     assert EigenIndex([], by_words).rank("judge", 3) == []
 
 
+def test_index_without_gamma_ranks_by_the_closest_text_or_question() -> None:
+    passages = pool()
+    index = EigenIndex(
+        passages, by_words, settings=SearchSettings(gamma=0), themes=None, word_weight=0
+    )
+    prompt = "Which captain has sails?"
+    vectors, vector = by_words([one.text for one in passages]), by_words([prompt])[0]
+    nodes = [[vectors[i]] for i in range(30)]
+    asked = by_words(index.questions)
+    for question, owner in zip(asked, index.owners.tolist(), strict=True):
+        mixed = question + vectors[owner]
+        nodes[owner].append(mixed / np.linalg.norm(mixed))
+    scores = [round(float(max(v @ vector for v in each)), 5) for each in nodes]
+    expected = sorted(range(30), key=lambda i: -scores[i])
+    found = [int(item.evidence.id[1:]) for item in index.rank(prompt, 30)]
+    assert [scores[i] for i in found] == [scores[i] for i in expected]
+
+
 def test_index_names_a_bad_vector_by_its_passage() -> None:
     def broken(texts: object) -> np.ndarray:
         vectors = by_words([one.text for one in pool()])
