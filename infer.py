@@ -160,6 +160,11 @@ def add_chat_command(commands: Commands) -> None:
         "--memory_read_only", action="store_true", help="recall from --memory, remember nothing"
     )
     chat.add_argument(
+        "--plan",
+        choices=("none", "rules"),
+        help="ask --memory by a plan of steps; default: as trained; /plan shows it",
+    )
+    chat.add_argument(
         "--passages",
         type=whole,
         default=3,
@@ -274,12 +279,15 @@ def chat_command(args: argparse.Namespace) -> None:
     from turngraph.inference.evidence import read_evidence
     from turngraph.inference.load import device_of
 
+    if args.plan is not None and args.memory is None:
+        raise ValueError("--plan needs --memory")
     device_of(args.device)
     qa = load(args.checkpoint, **asdict(loading(args)))
     session = qa.chat(
         read_evidence(map(Path, args.evidence)),
         args.memory,
         memory_read_only=args.memory_read_only,
+        plan=args.plan,
         max_new_tokens=args.max_new_tokens,
         proposals=args.proposals,
         num_proposals=args.num_proposals,

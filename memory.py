@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import io
 import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from turngraph.data.cli import CommandParser, run_cli
-from turngraph.data.json_fields import Location, well_formed
 from turngraph.inference import memory_commands, theme_commands
 from turngraph.inference.memory_options import extractor_option, positive, row_id, time_option
 
@@ -31,6 +28,7 @@ if TYPE_CHECKING:  # loaded where they are used, so that --help answers at once
 
 CREATING = ("remember", "import")
 """Commands that create a graph where there is none."""
+PLANNERS = ("rules",)
 EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
 MIXTURE = "BeamSearch + WaterCircles"
 LANGUAGE_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -233,6 +231,14 @@ def add_ask(commands: Subparsers) -> None:
         help="do not walk to episodes, theses or objects; may be repeated",
     )
     added.add_argument("--min_similarity", type=float, default=0.0, help="least cosine of a fact")
+    added.add_argument(
+        "--plan", choices=PLANNERS, help="ask by a plan of steps, each of which uses earlier ones"
+    )
+    added.add_argument("--steps", type=positive, help="with --plan: most steps (4)")
+    added.add_argument("--clues", type=positive, help="with --plan: most queries of a step (4)")
+    added.add_argument(
+        "--over", choices=("facts", "episodes"), help="with --plan: what is printed (facts)"
+    )
     added.add_argument("--embedder", default=EMBEDDER, help="sentence encoder")
     added.add_argument("--no_embed", action="store_true", help="no model: compare words")
     added.add_argument(
@@ -253,16 +259,29 @@ def ask(
     mixture: str,
     forbidden: Sequence[NodeLetter],
     min_similarity: float,
+    plan: str | None,
+    steps: int | None,
+    clues: int | None,
+    over: Literal["facts", "episodes"] | None,
     embedder: str,
     no_embed: bool,
     as_json: bool,
     themes: bool,
 ) -> None:
-    """Answer the question of the command line, or those of standard input."""
+    """Answer the question of the command line, or those of standard input.
+
+    Raises:
+        ValueError: an option of plans is given without ``--plan``, or the question is blank.
+    """
+    limits = {"max_steps": steps, "max_clues": clues, "over": over}
+    limits = {name: value for name, value in limits.items() if value is not None}
+    if plan is None and limits:
+        raise ValueError("--steps, --clues and --over need --plan")
     from turngraph.data.memory_graph.recall.recall import RecallSettings
-    from turngraph.data.memory_graph.recall.theme_search import AskThemes
     from turngraph.data.memory_graph.recall.traverse_settings import Traversal
 
+    if themes and plan is not None:
+        raise ValueError("--themes, --plan: one way of asking at a time")
     if themes and (forbidden or mixture != MIXTURE):
         raise ValueError("--themes: walks no triplets, so --mixture and --forbidden are not for it")
     settings = RecallSettings(
@@ -271,16 +290,19 @@ def ask(
         num_facts=num_facts,
         min_similarity=min_similarity,
     )
-    memory_commands.ask(
-        db,
-        questions() if question is None else [question],
-        embed=make_embed(None if no_embed else embedder),
-        settings=settings,
-        as_of=as_of,
-        # vectors of words are fast to make and must not replace the encoder's on disk
-        read_only=no_embed,
-        as_json=as_json,
-        themes=AskThemes(min_similarity=min_similarity) if themes else None,
+    asked = memory_commands.read_questions() if question is None else [question]
+    embed = make_embed(None if no_embed else embedder)
+    # vectors of words are fast to make and must not replace the encoder's on disk
+    shared: Any = {"embed": embed, "as_of": as_of, "read_only": no_embed, "as_json": as_json}
+    if plan is None:
+        wanted = theme_commands.settings(min_similarity) if themes else None
+        memory_commands.ask(db, asked, settings=settings, themes=wanted, **shared)
+        return
+    from turngraph.data.memory_graph.plan.steps import PlanSettings
+
+    chosen: Any = limits
+    memory_commands.ask_planned(
+        db, asked, settings=PlanSettings(recall=settings, **chosen), **shared
     )
 
 
@@ -326,21 +348,6 @@ def make_embed(embedder: str | None) -> Embed:
     folder = local_folder(embedder)
     light = None if folder is None else bert_encoder(folder)
     return encoder if light is None else few_or_many(light, encoder)
-
-
-def questions() -> Iterator[str]:
-    """Yield the lines of standard input that are not blank.
-
-    Raises:
-        ValueError: a line is not UTF-8.
-    """
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
-    for number, line in enumerate(sys.stdin, 1):
-        if line != well_formed(line):
-            raise Location("standard input", number).error("not UTF-8")
-        if line.strip():
-            yield line.strip()
 
 
 # Commands without a model

@@ -152,6 +152,9 @@ class MemoryGraphConfig:
     vectors: Literal["encoder", "words"] = "encoder"
     """encoder: evidence.embedder; words: hashed words and subwords. Change it to recall without a
     model."""
+    plan: Literal["none", "rules"] = "none"
+    """none: a question is asked as it is; rules: by a plan of steps. Change it for questions that
+    need several facts, one of which names what the next is about."""
 
     def __post_init__(self) -> None:
         _check(0 <= self.share <= 1, "memory_graph.share", self.share, "must lie between 0 and 1")

@@ -106,6 +106,7 @@ class QA:
         memory: str | Path | None = None,
         *,
         memory_read_only: bool = False,
+        plan: Literal["none", "rules"] | None = None,
         max_new_tokens: int | None = None,
         proposals: str | None = None,
         num_proposals: int | None = None,
@@ -117,6 +118,7 @@ class QA:
             evidence: texts, passages (``Evidence``), pools (.jsonl), documents, folders of them.
             memory: path of a memory graph, which keeps what is said; None: none.
             memory_read_only: recall from it, and remember nothing.
+            plan: ask it by a plan of steps (``rules``) or not (``none``); None: as trained.
             max_new_tokens: longest answer in tokens; None: as training has set it.
             proposals: a checkpoint that answers from nodes, whose entities the LM chooses among.
             num_proposals: entities of a question; None: 20.
@@ -138,6 +140,7 @@ class QA:
             AnswerOptions(max_new_tokens=max_new_tokens).resolved(self.config).max_new_tokens,
             load_proposer(choice, self.checkpoint, self.loading),
             memory_read_only,
+            plan,
         )
 
     def answer(

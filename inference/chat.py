@@ -21,11 +21,13 @@ from turngraph.inference.display import (
     show_reasons,
     show_table,
 )
+from turngraph.inference.memory_printing import step_cells
 from turngraph.inference.session import Session
 
 COMMANDS = {
     "/evidence": "all passages of the last answer; /evidence WORD: those with the word",
     "/why": "reasons of the last answer: passages by share, and the entities that link them",
+    "/plan": "steps by which the memory graph was asked for the last answer (chat --plan rules)",
     "/undo": "remove the last turn, also from the memory graph",
     "/new": "begin a new conversation over the same evidence and memory graph",
     "/save": "/save FILE writes the conversation as JSON Lines; /save! FILE replaces a file",
@@ -201,6 +203,8 @@ class TerminalChat:
             show_evidence(self.console, self.session.last().shown, argument)
         elif name == "/why":
             show_reasons(self.console, self.session.why())
+        elif name == "/plan":
+            self.show_plan()
         elif name == "/undo":
             self.say(f"undone: {self.session.undo()}")
         elif name == "/new":
@@ -210,6 +214,23 @@ class TerminalChat:
             show_table(self.console, ("", ""), COMMANDS.items())
         else:
             self.save(argument, overwrite=name == "/save!")
+
+    def show_plan(self) -> None:
+        """Print the steps of the last question to the memory graph.
+
+        Raises:
+            ValueError: there were none.
+        """
+        graph = self.session.memory.graph
+        if graph is None or graph.planned is None:
+            raise ValueError("no plan: begin with --memory and --plan rules, and ask a question")
+        subs = graph.planned.subs
+        rows = []
+        for index, sub in enumerate(subs, 1):
+            for trace in sub.steps:
+                number = f"{index}.{trace.step.number}" if len(subs) > 1 else f"{trace.step.number}"
+                rows.append(step_cells(number, trace))
+        show_table(self.console, ("", "step", "starts at", "found"), rows)
 
     def save(self, name: str, overwrite: bool) -> None:
         """Write the conversation to a file.

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
+from turngraph.data.json_fields import Location, well_formed
 from turngraph.data.memory_graph.extract.english_rules import unread_line
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.turns import TurnExtractor
 from turngraph.inference.memory_printing import (
     fact_json,
+    planned_json,
     plural,
     print_facts,
     print_json,
     print_line,
+    print_planned,
     print_recollection,
     print_rows,
+    print_step,
     print_turns,
     recollection_json,
     remembered_line,
@@ -29,6 +34,7 @@ from turngraph.inference.memory_printing import (
 if TYPE_CHECKING:
     from turngraph.data.embedding import Embed
     from turngraph.data.memory_graph.memory_types import Episode, Extractor
+    from turngraph.data.memory_graph.plan.steps import Planner, PlanSettings
     from turngraph.data.memory_graph.recall.recall import RecallSettings
     from turngraph.data.memory_graph.recall.theme_search import AskThemes
     from turngraph.data.memory_graph.record.wide_search import Mention
@@ -36,7 +42,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-EXIT_PROBLEMS = 1
+EXIT_PROBLEMS = EXIT_BUDGET = 1
 
 
 def remember(
@@ -112,6 +118,57 @@ def ask(
                 print_json(recollection_json(found, as_of))
             else:
                 print_recollection(found)
+
+
+def read_questions() -> Iterator[str]:
+    """Yield the lines of standard input that are not blank.
+
+    Raises:
+        ValueError: a line is not UTF-8.
+    """
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+    for number, line in enumerate(sys.stdin, 1):
+        if line != well_formed(line):
+            raise Location("standard input", number).error("not UTF-8")
+        if line.strip():
+            yield line.strip()
+
+
+def ask_planned(
+    db: str,
+    questions: Iterable[str],
+    *,
+    embed: Embed,
+    settings: PlanSettings,
+    make_planner: Callable[[MemoryGraph], Planner] | None = None,
+    as_of: str | None = None,
+    read_only: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Print the steps of a plan as they finish, then the facts, for every question.
+
+    Args:
+        db, questions, embed, as_of, read_only, as_json: as in ``ask``.
+        settings: of planned asking.
+        make_planner: makes the planner for an open graph; None: the rules.
+
+    Raises:
+        SystemExit: the token budget was spent, with ``EXIT_BUDGET``; what was found is printed.
+    """
+    with MemoryGraph.open(db, embed, TurnExtractor(), read_only=read_only) as graph:
+        planner = None if make_planner is None else make_planner(graph)
+        for question in questions:
+            found = graph.ask_planned(
+                question, as_of, settings, planner, on_step=None if as_json else print_step
+            )
+            if as_json:
+                print_json(planned_json(found, as_of))
+            else:
+                print_planned(found, settings.recall.num_facts)
+            if found.stopped == "budget":
+                logger.warning("stopped: budget")
+                raise SystemExit(EXIT_BUDGET)
 
 
 def show(*, db: str, entity: str, as_json: bool) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from turngraph.data.cli import visible
@@ -14,8 +14,10 @@ from turngraph.data.memory_graph.memory_types import Fact, Provenance
 from turngraph.data.outputs import is_standard_output
 
 if TYPE_CHECKING:
+    from turngraph.data.memory_graph.plan.steps import Planned, StepTrace
     from turngraph.data.memory_graph.recall.held_quotes import RecalledTheme
-    from turngraph.data.memory_graph.recall.recall import Recollection
+    from turngraph.data.memory_graph.recall.recollection import Recollection
+    from turngraph.data.memory_graph.recall.view import QuestionEntity
     from turngraph.data.memory_graph.record.ingest import Remembered
     from turngraph.data.memory_graph.upkeep.show import Turn
 
@@ -147,7 +149,7 @@ def recollection_json(found: Recollection, as_of: str | None) -> Json:
         "as_of": as_of,
         "no_answer": found.no_answer,
         "by_similarity": found.by_similarity,
-        "entities": [{"name": entity.name, "node": entity.node} for entity in found.entities],
+        "entities": _entities(found.entities),
         "facts": [fact_json(fact) for fact in found.facts],
         "themes": [theme_json(theme) for theme in found.themes],
         "behind": list(found.behind),
@@ -213,6 +215,84 @@ def theme_json(theme: RecalledTheme) -> Json:
         "quotes": [fact_json(fact) for fact in theme.quotes],
         "facts": list(theme.facts),
     }
+
+
+def planned_json(found: Planned, as_of: str | None) -> Json:
+    """Return the result of a plan as a JSON object."""
+    return {
+        "question": found.question,
+        "as_of": as_of,
+        "no_answer": found.no_answer,
+        "answer": found.answer,
+        "stopped": found.stopped,
+        "subs": [
+            {
+                "question": sub.question,
+                "answer": sub.answer,
+                "stopped": sub.stopped,
+                "dropped": sub.dropped,
+                "steps": [_step_json(trace) for trace in sub.steps],
+            }
+            for sub in found.subs
+        ],
+        "facts": [fact_json(fact) for fact in found.facts],
+        "revision": found.revision,
+        "calls": found.calls,
+        "hits": found.hits,
+        "recalls": found.recalls,
+        "milliseconds": {name: round(ms, 2) for name, ms in found.milliseconds.items()},
+    }
+
+
+def _step_json(trace: StepTrace) -> Json:
+    return {
+        "number": trace.step.number,
+        "step": trace.step.text,
+        "why": trace.step.why,
+        "texts": trace.texts,
+        "clues": [
+            {"query": clue.query, "start": None if clue.start is None else _entities(clue.start)}
+            for clue in trace.clues
+        ],
+        "facts": [fact.key for fact in trace.facts],
+        "answers": trace.answers,
+        "hits": trace.hits,
+    }
+
+
+def _entities(found: Iterable[QuestionEntity]) -> list[Json]:
+    return [{"name": entity.name, "node": entity.node} for entity in found]
+
+
+def step_cells(number: str, trace: StepTrace) -> tuple[str, str, str, str]:
+    """Return a step in four cells: number, text, names that it starts at, what it found."""
+    starts = [entity.name for clue in trace.clues[:1] for entity in clue.start or ()]
+    revised = " (revised)" if trace.step.why == "revised" else ""
+    text = trace.texts[0] if trace.texts else trace.step.text
+    answer = f" → {trace.answer}" if trace.answer else ""
+    facts = plural(len(trace.facts), "fact")
+    return number, text + revised, ", ".join(dict.fromkeys(starts)), f"{facts}{answer}"
+
+
+def print_step(number: str, trace: StepTrace) -> None:
+    """Print a finished step on one line."""
+    cells = [clean_line(cell) for cell in step_cells(number, trace)]
+    if sys.stdout.isatty():
+        number, text, starts, found = cells
+        print(f"{number:<4}{text:<40}  {starts:<16}  {found}", flush=True)
+    else:
+        print("\t".join(cells), flush=True)
+
+
+def print_planned(found: Planned, num_facts: int) -> None:
+    """Print the facts of a plan, whose steps have been printed, or "no answer"."""
+    dropped = sum(sub.dropped for sub in found.subs)
+    if dropped:
+        logger.info("%s left out: they refer to no earlier step", plural(dropped, "step"))
+    if found.no_answer:
+        print("no answer")
+    else:
+        print_facts(found.facts[:num_facts], score=True)
 
 
 def remembered_line(done: Remembered) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from queue import Queue
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
@@ -58,6 +58,7 @@ class Session:
         max_new_tokens: length of the longest answer, in tokens; None: 48.
         proposer: proposes the entities that the model chooses from; None: the model writes.
         memory_read_only: recall from the memory graph, and remember nothing.
+        plan: ask the memory graph by a plan (``rules``) or not (``none``); None: as in the config.
 
     Raises:
         ValueError: the memory graph cannot be opened.
@@ -72,6 +73,7 @@ class Session:
         max_new_tokens: int | None = None,
         proposer: Proposer | None = None,
         memory_read_only: bool = False,
+        plan: Literal["none", "rules"] | None = None,
     ) -> None:
         self.model, self.builder = model, builder
         self.max_new_tokens = max_new_tokens or MAX_NEW_TOKENS
@@ -81,7 +83,7 @@ class Session:
         self.persistent: ChatGraph | None = None
         if memory_graph is not None:
             self.persistent = open_memory(
-                builder, memory_graph, str(model.device), memory_read_only
+                builder, memory_graph, str(model.device), memory_read_only, plan
             )
         self.begin()
 
@@ -366,7 +368,11 @@ def _saved(turn: ChatAnswer) -> Turn:
 
 
 def open_memory(
-    builder: ExampleBuilder, path: str, device: str, read_only: bool = False
+    builder: ExampleBuilder,
+    path: str,
+    device: str,
+    read_only: bool = False,
+    plan: Literal["none", "rules"] | None = None,
 ) -> ChatGraph:
     """Open a person's memory graph, with the settings that the checkpoint was trained with, if any.
 
@@ -376,6 +382,7 @@ def open_memory(
     from turngraph.data.memory_graph.conversation import ChatGraph  # needs an extra
 
     config = builder.memory_graph or MemoryGraphConfig()
+    config = config if plan is None else replace(config, plan=plan)
     embed = builder.embed
     if embed is None and config.vectors == "encoder":
         embed = cached(sentence_encoder(builder.config.embedder, device))

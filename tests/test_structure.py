@@ -56,6 +56,7 @@ MEMORY_LAYERS: tuple[set[str], ...] = (
     {"memory_types", "names", "times"},
     {"record", "extract"},
     {"recall", "turns"},
+    {"plan"},
     {"upkeep", "inputs"},
     {"graph"},
     {"conversation"},

@@ -1,7 +1,8 @@
-"""Starts the memory graph's benchmarks: ``retrieval``, ``themes``, ``speed`` and others.
+"""Starts a benchmark of the memory graph: ``retrieval``, ``themes``, ``plan``, ``speed``, others.
 
 python -m turngraph.benchmarks.memory_graph retrieval --data FOLDER
 python -m turngraph.benchmarks.memory_graph themes --data FOLDER [--pages FILE]
+python -m turngraph.benchmarks.memory_graph plan --data FOLDER
 python -m turngraph.benchmarks.memory_graph speed [--nodes 100000 ...]
 python -m turngraph.benchmarks.memory_graph start [--rounds 5]
 python -m turngraph.benchmarks.memory_graph extraction --input FILE
@@ -27,6 +28,10 @@ def main() -> None:
         from turngraph.benchmarks.memory_graph import theme_retrieval
 
         theme_retrieval.main(argv)
+    elif command == "plan":
+        from turngraph.benchmarks.memory_graph import memory_plan
+
+        memory_plan.main(argv)
     elif command == "speed":
         from turngraph.benchmarks.memory_graph import memory_speed
 
@@ -42,9 +47,8 @@ def main() -> None:
     elif command in ("-h", "--help"):
         print(__doc__)
     else:
-        raise ValueError(
-            f"{command!r} given, must be retrieval, themes, speed, start or extraction"
-        )
+        known = "retrieval, themes, plan, speed, start or extraction"
+        raise ValueError(f"{command!r} given, must be {known}")
 
 
 if __name__ == "__main__":

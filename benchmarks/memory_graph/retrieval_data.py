@@ -63,14 +63,19 @@ def read(benchmark: str, folder: Path) -> list[Collection]:
     Raises:
         ValueError: a file is missing.
     """
-    paths = [_find(folder, name) for name in FILES[benchmark]]
+    paths = [find_file(folder, name) for name in FILES[benchmark]]
     if benchmark == "hotpotqa":
         return [_hotpotqa([json.loads(line) for line in paths[0].open(encoding="utf-8")])]
     loaded = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     return [_musique(*loaded)] if benchmark == "musique" else list(_locomo(loaded[0]))
 
 
-def _find(folder: Path, name: str) -> Path:
+def find_file(folder: Path, name: str) -> Path:
+    """Return the path of a file in a folder, at any depth.
+
+    Raises:
+        ValueError: the file is missing.
+    """
     found = sorted(folder.rglob(name))
     if not found:
         raise ValueError(f"--data {folder}: no {name} in it")

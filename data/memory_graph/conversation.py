@@ -15,7 +15,9 @@ from turngraph.data.memory_graph.extract.given import GivenExtractor
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Fact, Span, Thesis
 from turngraph.data.memory_graph.names import alias
+from turngraph.data.memory_graph.plan.steps import Planned, PlanSettings
 from turngraph.data.memory_graph.recall.recall import LETTERS, RecallSettings
+from turngraph.data.memory_graph.recall.recollection import Recollection
 from turngraph.data.memory_graph.recall.traverse_settings import Traversal
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.memory_graph.record.select_episodes import episodes_of_origins
@@ -54,6 +56,9 @@ class ConversationGraph:
             min_similarity=config.min_similarity,
             by_similarity=False,  # a question without a name gets the turn before in front
         )
+        self.plan_settings = PlanSettings(num_facts=config.num_facts, recall=self.settings)
+        self.planned: Planned | None = None
+        """The plan of the last question; None: it had none."""
         self.names = TurnExtractor()
         self.num_turns = 0
         self._topic: tuple[str, ...] = ()
@@ -150,6 +155,7 @@ class ConversationGraph:
         self.num_turns, self._topic = state.num_turns, state.topic
         self._evidence, self._first_turn = dict(state.evidence), dict(state.first_turn)
         self._ids = dict(state.ids)
+        self.planned = None
 
     def recall(self, question: str, interaction: Interaction, turn: int) -> list[Retrieved]:
         """Return the facts that may answer a question, best first; none at the first turn.
@@ -161,15 +167,30 @@ class ConversationGraph:
             turn: index of the question's turn.
         """
         self.remember(interaction)
+        self.planned = None
         if not self.graph.store.revision:
             return []
-        found = self.graph.ask(question, settings=self.settings)
-        if not found.entities and interaction:
-            found = self.graph.ask(query(interaction[-1:], question), settings=self.settings)
+        ask = self._ask_planned if self.config.plan == "rules" else self._ask
+        found = ask(question, interaction)
         return [
             Retrieved(self._evidence_of(passage), fact.score, self._from_turn(fact, turn))
             for fact, passage in zip(found.facts, found.evidence(), strict=True)
         ]
+
+    def _ask(self, question: str, interaction: Interaction) -> Recollection:
+        found = self.graph.ask(question, settings=self.settings)
+        if not found.entities and interaction:
+            found = self.graph.ask(query(interaction[-1:], question), settings=self.settings)
+        return found
+
+    def _ask_planned(self, question: str, interaction: Interaction) -> Planned:
+        """Ask by a plan, with the turn before in front if nothing is found without."""
+        found = self.graph.ask_planned(question, settings=self.plan_settings)
+        if found.no_answer and interaction:
+            whole = query(interaction[-1:], question)
+            found = self.graph.ask_planned(whole, settings=self.plan_settings)
+        self.planned = found
+        return found
 
     def _from_turn(self, fact: Fact, turn: int) -> int:
         return self._first_turn.get(fact.text, turn)
@@ -212,6 +233,7 @@ class ChatGraph(ConversationGraph):
         self.began, self._key = now(), uuid4().hex
         self.num_turns, self._topic = 0, ()
         self._evidence, self._first_turn, self._ids = {}, {}, {}
+        self.planned = None
 
     def _open(self, embed: Embed | None) -> MemoryGraph:
         return MemoryGraph.open(self.path, embed, self.names, read_only=self.read_only)

@@ -19,8 +19,12 @@ from turngraph.data.memory_graph.upkeep.show import Shown, Turn, history, show, 
 
 if TYPE_CHECKING:  # what few commands need is imported where it is used
     from turngraph.data.embedding import Embed
+    from turngraph.data.memory_graph.plan.recall_cache import RecallCache
+    from turngraph.data.memory_graph.plan.run_plan import OnStep
+    from turngraph.data.memory_graph.plan.steps import Digester, Planned, Planner, PlanSettings
     from turngraph.data.memory_graph.recall.held_quotes import RecalledTheme
-    from turngraph.data.memory_graph.recall.recall import Recall, RecallSettings, Recollection
+    from turngraph.data.memory_graph.recall.recall import Recall, RecallSettings
+    from turngraph.data.memory_graph.recall.recollection import Recollection
     from turngraph.data.memory_graph.recall.theme_search import AskThemes
     from turngraph.data.memory_graph.record.integrity import Problem
     from turngraph.data.memory_graph.record.wide_search import Mention
@@ -198,6 +202,58 @@ class MemoryGraph:
         """
         return self._recall.ask_themes(question, as_of, settings)
 
+    @cached_property
+    def _recalls(self) -> RecallCache:
+        from turngraph.data.memory_graph.plan.recall_cache import RecallCache
+
+        return RecallCache()
+
+    def clear_recalls(self) -> None:
+        """Drop recalls and vectors of questions that are kept in memory."""
+        self._recalls.clear()
+        if "_recall" in self.__dict__:
+            self._recall.forget_queries()
+
+    def ask_planned(
+        self,
+        question: str,
+        as_of: str | None = None,
+        settings: PlanSettings | None = None,
+        planner: Planner | None = None,
+        read: Digester | None = None,
+        on_step: OnStep | None = None,
+    ) -> Planned:
+        """Ask a question by a plan of steps, each of which uses what earlier ones found.
+
+        The same question again costs no recall while the graph is the same; see
+        ``plan.run_plan.ask_planned``.
+
+        Args:
+            question, as_of: as in ``ask``.
+            settings: limits of the plan, and settings of the search; None: the defaults.
+            planner: decides the steps; None: the rules, which need no model and read English.
+            read: answers steps in place of the planner.
+            on_step: called with each finished step.
+
+        Raises:
+            ValueError: there is no embedder, the question is blank, ``as_of`` is not a time, or
+                the planner fails.
+        """
+        from turngraph.data.memory_graph.plan.rules_planner import RulesPlanner
+        from turngraph.data.memory_graph.plan.run_plan import ask_planned
+
+        planner = planner or RulesPlanner(self._recall)
+        return ask_planned(
+            self._recall,
+            planner,
+            question,
+            as_of,
+            settings,
+            cache=self._recalls,
+            read=read,
+            on_step=on_step,
+        )
+
     def forget(
         self,
         episode: int | Iterable[int] | None = None,
@@ -211,6 +267,8 @@ class MemoryGraph:
         Raises:
             ValueError: not exactly one of the three is given, or it is unknown.
         """
+        if not dry_run:
+            self.clear_recalls()
         return forget(
             self.store, episode=episode, entity=entity, source=source, dry_run=dry_run, wide=wide
         )

@@ -203,6 +203,11 @@ def _person_words(name: str) -> set[str]:
     return {words[0], words[-1]} if all(word[0].isupper() for word in words) else set()
 
 
+def is_no_person(name: str) -> bool:
+    """Return whether a name has a word that no person's name has, such as "University"."""
+    return not _NOT_PEOPLE.isdisjoint(name.lower().split())
+
+
 def _is_capital(token: Token) -> bool:
     if token.kind != "word" or not token.text[0].isupper() or token.lower in ("i", "o", "a"):
         return False

@@ -262,3 +262,16 @@ COUNTRIES = frozenset(
     | {"dominican republic", "united arab emirates", "burkina faso", "south sudan", "north america"}
     | {"south america", "puerto rico"}
 )
+CONTINENTS = frozenset(
+    {"africa", "europe", "asia", "antarctica", "oceania", "north america", "south america"}
+)
+STATES = frozenset(
+    "alabama alaska arizona arkansas california colorado connecticut delaware florida georgia "
+    "hawaii idaho illinois indiana iowa kansas kentucky louisiana maine maryland massachusetts "
+    "michigan minnesota mississippi missouri montana nebraska nevada ohio oklahoma oregon "
+    "pennsylvania tennessee texas utah vermont virginia washington wisconsin wyoming".split()
+) | frozenset(
+    {"new hampshire", "new jersey", "new mexico", "new york", "north carolina", "north dakota"}
+    | {"rhode island", "south carolina", "south dakota", "west virginia"}
+)
+"""States of the United States."""

@@ -107,6 +107,17 @@ class Adjacency:
         return self._state.revision
 
     @property
+    def state(self) -> State:
+        """The record's state that the arrays show."""
+        return self._state
+
+    def changes(self) -> np.ndarray:
+        """Return the seconds at which a node or an edge begins or ceases to hold, int64, sorted."""
+        columns = [rows[name] for rows in (self.nodes, self.edges) for name in ("since", "until")]
+        times = np.unique(np.concatenate(columns))
+        return times[(times > ALWAYS[0]) & (times < ALWAYS[1])]
+
+    @property
     def node_types(self) -> np.ndarray:
         """Type of each node by id, int8; -1 where there is none."""
         return self.nodes["type"]

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
 from turngraph.data.memory_graph.recall.view import QuestionEntity
+from turngraph.data.memory_graph.record.fact_texts import node_texts
 from turngraph.data.normalise import words
 
 RRF = 60
@@ -32,6 +34,21 @@ class Candidate:
     node: int
     score: float
     similarity: float
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """An object that a name may mean.
+
+    Args:
+        entity: the name, and the object's node id.
+        label: the object's own name.
+        is_exact: whether the name is one of the object's aliases.
+    """
+
+    entity: QuestionEntity
+    label: str
+    is_exact: bool
 
 
 def link_entities(
@@ -66,6 +83,39 @@ def link_entities(
             exact = [c.node for c in near if c.similarity >= min_similarity][:1]
         found.update(dict.fromkeys(QuestionEntity(name, node) for node in exact))
     return tuple(found)
+
+
+def match_names(
+    db: sqlite3.Connection,
+    names: Sequence[str],
+    embed: Embed,
+    matrix: VectorMatrix,
+    top_k: int,
+    min_similarity: float,
+    exact_first: bool,
+) -> list[tuple[Matched, ...]]:
+    """Return for each name the objects that it may mean, best first: exact ones, then candidates.
+
+    Args:
+        db, names, matrix: as in ``link_entities``.
+        embed: returns unit vectors of names; is called once, with those that need candidates.
+        top_k: maximum number of objects for each name.
+        min_similarity: smallest cosine of a candidate.
+        exact_first: whether a name that is an alias of objects means these only.
+    """
+    exact = [exact_objects(db, name) for name in names]
+    unsure = [name for name, nodes in zip(names, exact, strict=True) if not (nodes and exact_first)]
+    vectors = dict(zip(unsure, embed(unsure), strict=True)) if unsure else {}
+    found = []
+    for name, sure in zip(names, exact, strict=True):
+        nodes = list(sure)
+        if name in vectors:
+            near = candidates(db, name, np.asarray(vectors[name]), matrix, top_k)
+            nodes += [c.node for c in near if c.similarity >= min_similarity]
+        nodes = list(dict.fromkeys(nodes))[:top_k]
+        labels = node_texts(db, nodes)
+        found.append(tuple(Matched(QuestionEntity(name, n), labels[n], n in sure) for n in nodes))
+    return found
 
 
 def exact_objects(db: sqlite3.Connection, name: str) -> list[int]:

@@ -228,10 +228,15 @@ class QuestionView:
         facts, wanted = self._vectors.facts, k
         while True:
             keys, _ = facts.nearest(self._vector.astype(np.float16), wanted)
-            allowed: np.ndarray = keys[self._adjacency.facts_allowed(keys, self._moment)]
+            allowed = self.holding(keys)
             if len(allowed) >= k or wanted >= facts.count:
                 return allowed[:k]
             wanted *= 4
+
+    def holding(self, keys: np.ndarray) -> np.ndarray:
+        """Return the keys of the facts that hold and are not forbidden."""
+        allowed: np.ndarray = keys[self._adjacency.facts_allowed(keys, self._moment)]
+        return allowed
 
     def nearest_by_words(self, k: int, node_type: int) -> tuple[np.ndarray, np.ndarray]:
         """Return nodes of a type by BM25 of their texts, and their BM25."""

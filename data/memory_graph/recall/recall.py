@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,14 +12,20 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from turngraph.data.embedding import Embed
+from turngraph.data.embedding import Embed, cached
 from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, THESIS, Extractor, Fact
-from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
+from turngraph.data.memory_graph.recall.derived_files import State
 from turngraph.data.memory_graph.recall.filter_facts import closest_facts
-from turngraph.data.memory_graph.recall.link_entities import link_entities
+from turngraph.data.memory_graph.recall.link_entities import (
+    Matched,
+    exact_objects,
+    link_entities,
+    match_names,
+)
 from turngraph.data.memory_graph.recall.pagerank import rank_episodes
 from turngraph.data.memory_graph.recall.question_view import QuestionView
+from turngraph.data.memory_graph.recall.recollection import Recollection
 from turngraph.data.memory_graph.recall.traverse import traverse
 from turngraph.data.memory_graph.recall.traverse_settings import (
     PASSAGES,
@@ -33,10 +38,8 @@ from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.memory_graph.recall.word_index import WordIndex
 from turngraph.data.memory_graph.record.fact_texts import fact_texts
 from turngraph.data.memory_graph.times import end, now, parse_time, start
-from turngraph.data.types import Entity, Evidence
 
 if TYPE_CHECKING:  # themes need scipy, which takes long to import
-    from turngraph.data.memory_graph.recall.held_quotes import RecalledTheme
     from turngraph.data.memory_graph.recall.theme_search import AskThemes, ThemeIndex
     from turngraph.data.memory_graph.record.store import Store
 
@@ -45,6 +48,11 @@ LETTERS: dict[NodeLetter, int] = {"E": EPISODIC, "T": THESIS, "O": OBJECT}
 HISTORY = """SELECT 2 * e.node FROM json_each(?) k JOIN episodes e ON 2 * e.node = k.value
     WHERE json_extract(e.properties, '$.kind') IN ('question', 'answer')"""
 """Selects the keys of a chat's questions and answers among given keys."""
+STATED = """SELECT DISTINCT fact FROM provenance WHERE episode IN (SELECT value FROM json_each(?))
+    ORDER BY fact"""
+"""Selects the keys of the facts that given episodes state."""
+NUM_CACHED = 1000
+"""Largest number of texts of questions whose vectors are cached."""
 NUM_LATEST = 1000
 SPOKEN = """SELECT avg(speaker IS NOT NULL) FROM
     (SELECT speaker FROM episodes ORDER BY node DESC LIMIT ?)"""
@@ -90,60 +98,6 @@ class RecallSettings:
                 raise ValueError(f"forbidden: {letter!r} given, must be one of {list(LETTERS)}")
 
 
-@dataclass(frozen=True, slots=True)
-class Recollection:
-    """The facts that the memory graph has for a question.
-
-    Args:
-        question: the question, as the user wrote it.
-        entities: names that it mentions, and the objects that they mean.
-        facts: facts, best first, with their closeness as score; none: no answer.
-        revision: revision of the graph that was read.
-        milliseconds: time of each stage.
-        by_similarity: whether all facts were searched, as the question names no known object, or
-            the graph has no themes.
-    """
-
-    question: str
-    entities: tuple[QuestionEntity, ...]
-    facts: tuple[Fact, ...]
-    revision: int
-    milliseconds: dict[str, float]
-    by_similarity: bool = False
-    mode: Literal["facts", "themes"] = "facts"
-    """How the question was asked: ``ask`` or ``ask_themes``."""
-    themes: tuple[RecalledTheme, ...] = ()
-    """Themes that ``ask_themes`` found, best first; its facts come theme by theme."""
-    behind: tuple[str | None, ...] = ()
-    """Sources whose themes do not show the record yet (``ask_themes``)."""
-
-    @property
-    def no_answer(self) -> bool:
-        """Whether no fact is close enough to the question."""
-        return not self.facts
-
-    def evidence(self) -> list[Evidence]:
-        """Return the facts as evidence; an entity's id is its name in normal form.
-
-        The ids of different objects with one name (two people named Anna) also hold their node id.
-        """
-        objects = dict(entity for fact in self.facts for entity in fact.entities)
-        namesakes = Counter(alias(name) for name in objects.values())
-        ids = {
-            node: alias(name) if namesakes[alias(name)] == 1 else f"{alias(name)} #{node}"
-            for node, name in objects.items()
-        }
-        return [
-            Evidence(
-                f"memory {fact.key}",
-                fact.text,
-                "memory",
-                tuple(Entity(ids[node], name) for node, name in fact.entities),
-            )
-            for fact in self.facts
-        ]
-
-
 class Recall:
     """Question answering over the arrays of one memory graph.
 
@@ -162,6 +116,8 @@ class Recall:
         self.adjacency = Adjacency(store.db, store.derived, writable)
         self.vectors = Vectors(store.db, store.derived, embed, writable)
         self.word_index = WordIndex(store.db)
+        self.forget_queries()
+        self._changes: tuple[State, np.ndarray] | None = None
 
     def refresh(self) -> int:
         """Bring the derived arrays to the record's revision and return it."""
@@ -170,22 +126,28 @@ class Recall:
             return self.vectors.refresh()
 
     def ask(
-        self, question: str, as_of: str | None = None, settings: RecallSettings | None = None
+        self,
+        question: str,
+        as_of: str | None = None,
+        settings: RecallSettings | None = None,
+        start: Sequence[QuestionEntity] | None = None,
     ) -> Recollection:
         """Return the facts that may answer a question, best first.
 
-        Theses of which a part has ended come last if ``as_of`` is None; else closeness alone orders.
+        Theses of which a part has ended come last if ``as_of`` is None; else closeness alone
+        orders.
 
         Args:
             question: text of the question.
             as_of: a time; facts that held at its end are returned. None: facts that hold now.
             settings: settings of the search; None: the defaults.
+            start: objects at which the search starts; None: those that the question names.
 
         Raises:
             ValueError: ``as_of`` is not a time.
         """
         settings = settings or RecallSettings()
-        with self._view(question, as_of, settings) as (view, clock):
+        with self._view(question, as_of, settings, start) as (view, clock):
             keys = traverse(view, settings.traversal).facts
             flat = settings.by_similarity and not view.entities and not len(keys)
             if flat:
@@ -213,14 +175,42 @@ class Recall:
             ValueError: ``as_of`` is not a time.
         """
         settings = settings or RecallSettings()
+        with self._view(question, as_of, settings) as (view, _):
+            return self._episodes(view, settings)
+
+    def read_episodes(
+        self,
+        question: str,
+        as_of: str | None = None,
+        settings: RecallSettings | None = None,
+        start: Sequence[QuestionEntity] | None = None,
+        num_read: int = 5,
+    ) -> tuple[list[Fact], tuple[Fact, ...]]:
+        """Return episodes as ``ask_episodes`` does, and the closest facts that the first state.
+
+        Args:
+            question, as_of, settings, start: as in ``ask``.
+            num_read: number of episodes whose facts are returned, ``num_facts`` at most.
+
+        Raises:
+            ValueError: ``as_of`` is not a time.
+        """
+        settings = settings or RecallSettings()
+        with self._view(question, as_of, settings, start) as (view, _):
+            episodes = self._episodes(view, settings)
+            nodes = [fact.key // 2 for fact in episodes[:num_read]]
+            rows = self.db.execute(STATED, (json.dumps(nodes),))
+            keys = np.array([key for (key,) in rows], dtype=np.int64)
+            return episodes, self._filter(view, view.holding(keys), settings)
+
+    def _episodes(self, view: QuestionView, settings: RecallSettings) -> list[Fact]:
         ppr = settings.traversal.ppr
         ppr = replace(ppr, restart=ppr.restart or self._default_restart())
-        with self._view(question, as_of, settings) as (view, _):
-            nodes, scores = rank_episodes(view, ppr)
-            left_out = [*view.outdated(2 * nodes), *self._history(2 * nodes)]
-            current = ~np.isin(2 * nodes, left_out)
-            nodes, scores = nodes[current], scores[current]
-            facts = self.store.facts((2 * nodes).tolist())
+        nodes, scores = rank_episodes(view, ppr)
+        left_out = [*view.outdated(2 * nodes), *self._history(2 * nodes)]
+        current = ~np.isin(2 * nodes, left_out)
+        nodes, scores = nodes[current], scores[current]
+        facts = self.store.facts((2 * nodes).tolist())
         return [
             replace(fact, score=score) for fact, score in zip(facts, scores.tolist(), strict=True)
         ]
@@ -271,6 +261,74 @@ class Recall:
             behind=self._themes.behind,
         )
 
+    def candidates(
+        self,
+        names: Sequence[str],
+        top_k: int,
+        min_similarity: float = 0.5,
+        exact_first: bool = True,
+    ) -> list[tuple[Matched, ...]]:
+        """Return for each name the objects that it may mean, best first; see ``match_names``.
+
+        Args:
+            names: names, as a question spells them.
+            top_k: maximum number of objects for each.
+            min_similarity: smallest cosine between a name and that of an object.
+            exact_first: whether a name that is an alias of objects means these only.
+        """
+        with self.store.reading():
+            self.adjacency.refresh()
+            self.vectors.refresh()
+            return match_names(
+                self.db,
+                names,
+                self._vectors_of,
+                self.vectors.names,
+                top_k=top_k,
+                min_similarity=min_similarity,
+                exact_first=exact_first,
+            )
+
+    def closeness_of_names(self, text: str, names: Sequence[str]) -> np.ndarray:
+        """Return the cosine of each name to a text, float32; names of objects are not embedded."""
+        [vector] = self._vectors_of([text])
+        with self.store.reading():
+            self.vectors.refresh()
+            nodes = [next(iter(exact_objects(self.db, name)), -1) for name in names]
+            rows = self.vectors.names.rows(np.array(nodes, dtype=np.int64))
+            found = self.vectors.names.dot(np.maximum(rows, 0), vector.astype(np.float16))
+        cosines = np.array(found, dtype=np.float32)
+        unknown = np.flatnonzero(rows < 0)
+        if len(unknown):
+            cosines[unknown] = self._vectors_of([names[i] for i in unknown.tolist()]) @ vector
+        return cosines
+
+    def embed_ahead(self, queries: Iterable[str]) -> None:
+        """Embed queries together, with the names in them, for the calls that follow."""
+        texts = [text for query in queries for text in (query, *self.extractor.entities(query))]
+        if texts:
+            self._vectors_of(texts)
+
+    def forget_queries(self) -> None:
+        """Drop the vectors of questions."""
+        self.embed_queries = cached(self.embed, max_texts=NUM_CACHED)
+
+    def _vectors_of(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the unit vectors of texts of questions, float32."""
+        return np.asarray(self.embed_queries(texts), dtype=np.float32)
+
+    def holds_until(self, second: int) -> float:
+        """Return the first second after a given one at which a fact begins or ceases to hold.
+
+        What is recalled at the given second, with the same record, is recalled at each before it.
+        """
+        state = self.adjacency.state
+        if self._changes is None or self._changes[0] != state:
+            self._changes = state, self.adjacency.changes()
+        times = self._changes[1]
+        index = int(np.searchsorted(times, second, side="right"))
+        return float(times[index]) if index < len(times) else float("inf")
+
     def _default_restart(self) -> Restart:
         """Return the default restart for turns or for passages, by the latest episodes."""
         [(share,)] = self.db.execute(SPOKEN, (NUM_LATEST,))
@@ -278,21 +336,25 @@ class Recall:
 
     @contextmanager
     def _view(
-        self, question: str, as_of: str | None, settings: RecallSettings
+        self,
+        question: str,
+        as_of: str | None,
+        settings: RecallSettings,
+        begin: Sequence[QuestionEntity] | None = None,
     ) -> Iterator[tuple[QuestionView, _Clock]]:
         """Yield the graph at its newest revision as the question sees it, and the clock."""
         second = second_of(as_of)
         clock = _Clock()
-        names = self.extractor.entities(question)
+        names = self.extractor.entities(question) if begin is None else []
         clock.lap("entities")
-        vectors = np.asarray(self.embed([question, *names]), dtype=np.float32)
+        vectors = self._vectors_of([question, *names])
         clock.lap("embedding")
         with self.store.reading():
             revision = self.adjacency.refresh()
             self.vectors.refresh()
             self.word_index.show(revision)
             clock.lap("refresh")
-            entities = link_entities(
+            entities = tuple(begin or ()) or link_entities(
                 self.db,
                 names,
                 vectors[1:],
@@ -350,7 +412,7 @@ class Recall:
 
 
 def second_of(as_of: str | None) -> int:
-    """Return the last second of a time in ISO form; None: this one.
+    """Return the last second of a time in ISO form; None: the present second.
 
     Raises:
         ValueError: it is not a time.

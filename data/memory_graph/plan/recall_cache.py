@@ -1,0 +1,116 @@
+"""Caches what clue queries recall, in memory, for as long as the record and time leave it true."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from turngraph.data.memory_graph.memory_types import Fact
+from turngraph.data.memory_graph.plan.steps import Clue, Found, PlanSettings
+from turngraph.data.memory_graph.recall.derived_files import State, record_state
+from turngraph.data.memory_graph.recall.recall import Recall, second_of
+from turngraph.data.memory_graph.times import now
+
+INFINITE = float("inf")
+MAX_ENTRIES = 2000
+"""Largest number of cached recalls, at which the cache is cleared."""
+NUM_READ = 5
+"""Number of a clue's first episodes whose facts are read to answer a step."""
+
+_Key = tuple[str, tuple[int, ...] | None, str | None, PlanSettings]
+
+
+class _Entry(NamedTuple):
+    """A recall and the seconds [since, until) in which it is true, without ``as_of``."""
+
+    since: float
+    until: float
+    facts: tuple[Fact, ...]
+    episodes: tuple[Fact, ...]
+
+
+class RecallCache:
+    """Cache of recalls of one state of the record; another state clears it.
+
+    A recall as of a given time is true for good. One without a time is true until the next second
+    at which a fact begins or ceases to hold. Nothing is written to disk, as a recall repeats what
+    was remembered.
+    """
+
+    def __init__(self) -> None:
+        self._state = State()
+        self._entries: dict[_Key, _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._entries.clear()
+
+    def search(
+        self, recall: Recall, clues: Sequence[Clue], as_of: str | None, settings: PlanSettings
+    ) -> list[Found]:
+        """Return what each clue finds, in order, from the cache or the memory graph.
+
+        All recalls read one revision. Queries that are not in the cache are embedded together.
+
+        Args:
+            recall: the memory graph.
+            clues: clue queries.
+            as_of: as in ``Recall.ask``.
+            settings: settings of planned asking.
+        """
+        moment = as_of or now()
+        second = second_of(moment)
+        with recall.store.reading():
+            self._show(record_state(recall.db))
+            keys = [_key(clue, as_of, settings) for clue in clues]
+            known = {key: self._entries[key] for key in keys if self._holds(key, second)}
+            missing = {key: clue for key, clue in zip(keys, clues, strict=True) if key not in known}
+            recall.embed_ahead(clue.query for clue in missing.values())
+            fresh = {}
+            for key, clue in missing.items():
+                facts, episodes = _recalled(recall, clue, moment, settings)
+                times = (-INFINITE, INFINITE) if as_of else (second, recall.holds_until(second))
+                fresh[key] = _Entry(*times, facts, episodes)
+        self._keep(fresh)
+        entries = known | fresh
+        return [
+            Found(clue, entries[key].facts, entries[key].episodes, key in known)
+            for key, clue in zip(keys, clues, strict=True)
+        ]
+
+    def _show(self, state: State) -> None:
+        if state != self._state:
+            self._state = state
+            self._entries.clear()
+
+    def _holds(self, key: _Key, second: int) -> bool:
+        entry = self._entries.get(key)
+        return entry is not None and entry.since <= second < entry.until
+
+    def _keep(self, fresh: dict[_Key, _Entry]) -> None:
+        if len(self._entries) + len(fresh) > MAX_ENTRIES:
+            self._entries.clear()
+        self._entries |= fresh
+
+
+def _key(clue: Clue, as_of: str | None, settings: PlanSettings) -> _Key:
+    # names only label the start objects, so that one clue may come from differently written steps
+    start = None if clue.start is None else tuple(entity.node for entity in clue.start)
+    return clue.query, start, as_of, settings
+
+
+def _recalled(
+    recall: Recall, clue: Clue, as_of: str, settings: PlanSettings
+) -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:
+    """Return the facts of a clue and, if they are wanted, the episodes."""
+    wanted = replace(settings.recall, num_facts=settings.num_facts)
+    if settings.over == "facts":
+        return recall.ask(clue.query, as_of, wanted, start=clue.start).facts, ()
+    episodes, facts = recall.read_episodes(
+        clue.query, as_of, wanted, start=clue.start, num_read=NUM_READ
+    )
+    return facts, tuple(episodes)

@@ -1,0 +1,93 @@
+"""Planner without a language model: bridges and comparisons of English questions by rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from turngraph.data.memory_graph.extract.rules import RulesExtractor
+from turngraph.data.memory_graph.plan.answers import find_answers
+from turngraph.data.memory_graph.plan.decompose import coordinated, decompose
+from turngraph.data.memory_graph.plan.steps import (
+    Clue,
+    Digest,
+    Match,
+    Progress,
+    Ready,
+    Revision,
+    Searched,
+    Step,
+    SubTrace,
+    fill,
+)
+from turngraph.data.memory_graph.recall.recall import Recall
+
+
+class RulesPlanner:
+    """Planner that splits comparisons, follows bridges inside out, and fills references by kind.
+
+    "Who leads the country where Anna was born?" has the steps "country where Anna was born" and
+    "Who leads [1]". Names of countries near the facts about Anna fill the reference. If a step has
+    no answer, the steps that refer to it are revised to do without.
+
+    Args:
+        recall: the memory graph, which compares names.
+    """
+
+    name = "rules"
+    calls = 0
+
+    def __init__(self, recall: Recall) -> None:
+        self.recall, self._reader = recall, RulesExtractor()
+
+    def split(self, questions: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return a question for each of two coordinated names, else the question."""
+        return [coordinated(question) for question in questions]
+
+    def plan(self, progress: Sequence[Progress]) -> list[tuple[str, ...]]:
+        """Return the steps from the innermost phrase with a name outwards."""
+        return [decompose(each.question) for each in progress]
+
+    def clues(self, steps: Sequence[Ready], match: Match) -> list[tuple[Clue, ...]]:
+        """Return one clue query for each text of a step, which starts at the names in it."""
+        texts = list(dict.fromkeys(text for step in steps for text in step.texts))
+        named = [[n for n in self._reader.entities(text) if not n.islower()] for text in texts]
+        matched = iter(match([name for names in named for name in names]))
+        clues = {}
+        for text, names in zip(texts, named, strict=True):
+            objects = [found for _ in names for found in next(matched)]
+            start = tuple(dict.fromkeys(found.entity for found in objects if found.is_exact))
+            clues[text] = Clue(text, start or None)
+        return [
+            tuple(Clue(text) if text == step.progress.root else clues[text] for text in step.texts)
+            for step in steps
+        ]
+
+    def digest(self, steps: Sequence[Searched]) -> list[Digest]:
+        """Return the objects of the closest facts that the step does not name, by their kind."""
+        return [find_answers(step, self.recall.closeness_of_names) for step in steps]
+
+    def revise(self, progress: Sequence[Progress]) -> list[Revision]:
+        """Leave references to a step without answer out of the steps that remain."""
+        return [_revision(each) for each in progress]
+
+    def answer(self, progress: Sequence[Progress]) -> list[str | None]:
+        """Return the answer of the last step, which is only the likeliest name."""
+        return [each.done[-1].answer if each.done else None for each in progress]
+
+    def aggregate(self, questions: Sequence[tuple[str, tuple[SubTrace, ...]]]) -> list[str | None]:
+        """Return no answers: comparing is left to the reader of the facts."""
+        return [None for _ in questions]
+
+
+def _revision(progress: Progress) -> Revision:
+    last = progress.done[-1]
+    number = last.step.number
+    if last.answers or not any(number in step.references for step in progress.left):
+        return Revision()
+    return Revision(next=tuple(_without(step, number) for step in progress.left))
+
+
+def _without(step: Step, number: int) -> str:
+    """Return a step's text without a reference; other references stay."""
+    answers = {other: (f"[{other}]",) for other in step.references if other != number}
+    return fill(step.text, answers, most=1)[0]

@@ -1,0 +1,402 @@
+"""Records and protocol of planned asking: sub-questions, steps, clue queries, answers, revisions.
+
+After PersonalAI 2.0 (arXiv 2605.13481): a question is split into sub-questions, each of which gets
+a plan of search steps; a step asks the memory graph several clue queries, and what they find
+answers the step and may change the rest of the plan. ``run_plan.py`` runs the stages; a ``Planner``
+decides them.
+
+A step's text may refer to the answers of earlier steps by number: "who leads [1]". Such a reference
+is filled with these answers when the step's turn comes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, product
+from typing import Literal, Protocol
+
+from turngraph.data.memory_graph.memory_types import Fact
+from turngraph.data.memory_graph.recall.link_entities import Matched
+from turngraph.data.memory_graph.recall.recall import RecallSettings
+from turngraph.data.memory_graph.recall.recollection import evidence_of
+from turngraph.data.memory_graph.recall.view import QuestionEntity
+from turngraph.data.types import Evidence
+
+Why = Literal["planned", "revised"]
+Stopped = Literal["enough", "plan done", "limit", "nothing new", "budget"]
+"""Why asking stopped: the planner has enough; no step is left; ``max_steps`` are done; a step found
+no new fact and no new answer; the LM's token budget is spent."""
+
+_REFERENCE = re.compile(r"\[(\d{1,4})\]")
+
+
+# Records
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of a plan.
+
+    Args:
+        number: number by which later steps refer to it, from 1, unique in its sub-question.
+        text: what to find out; "[2]" stands for the answer of step 2.
+        why: whether it is of the first plan or of a revision.
+    """
+
+    number: int
+    text: str
+    why: Why = "planned"
+
+    @property
+    def references(self) -> tuple[int, ...]:
+        """Numbers of the steps that the text refers to, each once, in order."""
+        return references(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Clue:
+    """A query to the memory graph.
+
+    Args:
+        query: text of the query.
+        start: objects at which its search starts; (): none, so that it searches by similarity;
+            None: those that recall links the query's names to.
+    """
+
+    query: str
+    start: tuple[QuestionEntity, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A clue query and what the memory graph has for it.
+
+    Args:
+        clue: the query.
+        facts: facts, best first, at most ``PlanSettings.num_facts``; none: a fruitless clue.
+        episodes: whole texts, best first, if ``PlanSettings.over`` is "episodes"; else none.
+        hit: whether both were in the cache.
+    """
+
+    clue: Clue
+    facts: tuple[Fact, ...] = ()
+    episodes: tuple[Fact, ...] = ()
+    hit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StepTrace:
+    """A finished step.
+
+    Args:
+        step: the step as planned.
+        texts: its text with references filled in, the likeliest filling first; the text itself if
+            it has none.
+        clues: its clue queries, in order.
+        facts: facts, or episodes, that they found, best first, each once.
+        answers: its answers, best first; (): no answer.
+        hits: number of clues whose recall was in the cache.
+    """
+
+    step: Step
+    texts: tuple[str, ...]
+    clues: tuple[Clue, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    answers: tuple[str, ...] = ()
+    hits: int = 0
+
+    @property
+    def answer(self) -> str | None:
+        """The best answer; None if there is none."""
+        return self.answers[0] if self.answers else None
+
+
+@dataclass(frozen=True, slots=True)
+class SubTrace:
+    """A finished sub-question.
+
+    Args:
+        question: the sub-question.
+        steps: its steps, in the order in which they were done.
+        answer: its answer; None: none.
+        stopped: why it has no more steps.
+        dropped: number of steps left out, as they referred to no earlier step.
+    """
+
+    question: str
+    steps: tuple[StepTrace, ...]
+    answer: str | None
+    stopped: Stopped
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The result of planned asking.
+
+    Args:
+        question: the question, as the user wrote it.
+        subs: the sub-questions, in order.
+        facts: facts, or episodes, of the question itself and of all steps, best first, each once;
+            none: no answer.
+        answer: the answer in words, if the planner gives one; it has none without facts.
+        stopped: why asking stopped: "budget" if it did so anywhere, else the first sub-question's
+            reason.
+        revision: revision of the graph that was read.
+        calls: number of LM calls.
+        hits: number of recalls that were in the cache.
+        recalls: number of recalls, from the cache or not.
+        milliseconds: time of each stage.
+    """
+
+    question: str
+    subs: tuple[SubTrace, ...]
+    facts: tuple[Fact, ...]
+    answer: str | None
+    stopped: Stopped
+    revision: int
+    calls: int = 0
+    hits: int = 0
+    recalls: int = 0
+    milliseconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def no_answer(self) -> bool:
+        """Whether no step found a fact."""
+        return not self.facts
+
+    def evidence(self) -> list[Evidence]:
+        """Return the facts as evidence; see ``Recollection.evidence``."""
+        return evidence_of(self.facts)
+
+
+# Settings
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSettings:
+    """Settings of planned asking; where the paper names a limit, its field says so."""
+
+    over: Literal["facts", "episodes"] = "facts"
+    """facts: a clue asks as ``MemoryGraph.ask`` does; episodes: as ``ask_episodes`` does, and facts
+    serve to answer steps only."""
+    revise: bool = True
+    """Fill references and let the planner revise; False: a fixed plan, whose references are left
+    empty. The paper finds a fixed plan worse than none."""
+    max_steps: int = 4
+    """Most steps of a sub-question (S_m); the paper's runs have 8."""
+    max_clues: int = 4
+    """Most clue queries of a step (C_m); the paper tries 1 to 8."""
+    num_candidates: int = 2
+    """Most objects that a name of a step may mean (V_m)."""
+    num_facts: int = 50
+    """Most facts of a clue query (F_m)."""
+    exact_first: bool = True
+    """A name that is an alias of objects means these only."""
+    num_fillings: int = 3
+    """Most answers of a step that fill a reference to it, each of which makes a text of its own."""
+    whole: bool = True
+    """Ask the question itself, too, beside the first steps; its ranking counts as a step's."""
+    recall: RecallSettings = field(default_factory=RecallSettings)
+    """Settings of each recall; its ``num_facts`` gives way to that of the plan."""
+
+    def __post_init__(self) -> None:
+        if self.over not in ("facts", "episodes"):
+            raise ValueError(f"over: {self.over!r} given, must be facts or episodes")
+        for name in ("max_steps", "max_clues", "num_candidates", "num_facts", "num_fillings"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)!r} given, must be at least 1")
+
+
+# What a planner is given, and what it returns
+
+
+Match = Callable[[Sequence[str]], list[tuple[Matched, ...]]]
+"""Returns for each name the objects that it may mean, best first, at most ``num_candidates``; ()
+for a name like none. All names are embedded together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A live sub-question between two steps.
+
+    Args:
+        root: the question that it is a part of, as the user wrote it.
+        question: the sub-question.
+        done: its finished steps.
+        left: its remaining steps.
+    """
+
+    root: str
+    question: str
+    done: tuple[StepTrace, ...] = ()
+    left: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A step whose turn has come.
+
+    Args:
+        progress: its sub-question, without the step.
+        step: the step.
+        texts: its text with references filled in, as in ``StepTrace``.
+    """
+
+    progress: Progress
+    step: Step
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """A step whose clue queries have been asked.
+
+    Args:
+        ready: the step.
+        found: its clue queries with what they found, in order; none: it had no clue.
+    """
+
+    ready: Ready
+    found: tuple[Found, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What a step's facts say.
+
+    Args:
+        answers: answers of the step, best first, each once; (): the facts have none.
+        keys: keys of the facts that the answers come from.
+    """
+
+    answers: tuple[str, ...] = ()
+    keys: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """What to do after a step.
+
+    Args:
+        enough: whether the steps done suffice, so that the sub-question stops.
+        next: texts of the steps that remain; None: the plan as it is, nothing revised.
+    """
+
+    enough: bool = False
+    next: tuple[str, ...] | None = None
+
+
+class Planner(Protocol):
+    """Decides every stage of planned asking.
+
+    Each method takes the inputs of all live sub-questions at once and returns one result for each,
+    in order; it is not called without inputs. A planner that asks a language model thus sends all
+    prompts of a stage as one list. What a method raises ends the question, except ``BudgetSpent``:
+    then what was found so far is the result.
+
+    Args:
+        name: name of the planner.
+        calls: number of LM calls so far.
+    """
+
+    name: str
+
+    @property
+    def calls(self) -> int:
+        """Number of LM calls so far."""
+
+    def split(self, questions: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return the independent sub-questions of each question; (question,) if it has none.
+
+        Optional rewording (stages denoise and enhance of the paper) belongs here.
+        """
+
+    def plan(self, progress: Sequence[Progress]) -> list[tuple[str, ...]]:
+        """Return the texts of the steps of each sub-question, which are numbered from 1."""
+
+    def clues(self, steps: Sequence[Ready], match: Match) -> list[tuple[Clue, ...]]:
+        """Return the clue queries of each step, best first; those beyond ``max_clues`` are ignored.
+
+        Args:
+            steps: steps, at most one of each sub-question.
+            match: finds the objects that names may mean; call it once, with the names of all steps.
+        """
+
+    def digest(self, steps: Sequence[Searched]) -> list[Digest]:
+        """Return the answers of each step. A reader such as the GraphLM may take its place."""
+
+    def revise(self, progress: Sequence[Progress]) -> list[Revision]:
+        """Return what to do after the last finished step of each sub-question.
+
+        New steps are numbered from one more than the number of the last finished step.
+        """
+
+    def answer(self, progress: Sequence[Progress]) -> list[str | None]:
+        """Return the answer of each sub-question, whose steps are all done; None: none."""
+
+    def aggregate(self, questions: Sequence[tuple[str, tuple[SubTrace, ...]]]) -> list[str | None]:
+        """Return the answer of each question from two or more sub-questions; None: none."""
+
+
+Digester = Callable[[Sequence[Searched]], Sequence[Digest]]
+"""Answers steps in place of ``Planner.digest``."""
+
+
+# References between steps
+
+
+def references(text: str) -> tuple[int, ...]:
+    """Return the numbers of the steps that a text refers to, each once, in order."""
+    return tuple(dict.fromkeys(int(number) for number in _REFERENCE.findall(text)))
+
+
+def fill(text: str, answers: Mapping[int, Sequence[str]], most: int) -> tuple[str, ...]:
+    """Return a text with its references filled in, the likeliest filling first.
+
+    With several references, fillings are ranked by the sum of their answers' ranks, and then by
+    the answers. A reference to a step without answers is left out.
+
+    Args:
+        text: text of a step.
+        answers: answers by number of the step, best first.
+        most: maximum number of texts, and of answers that fill one reference.
+    """
+    numbers = references(text)
+    choices = [list(enumerate(answers.get(number, ())))[:most] or [(0, "")] for number in numbers]
+    rows = sorted(product(*choices), key=lambda row: (sum(r for r, _ in row), row))
+    texts = (
+        _filled(text, dict(zip(numbers, (answer for _, answer in row), strict=True)))
+        for row in rows
+    )
+    return tuple(islice(dict.fromkeys(texts), most))
+
+
+def _filled(text: str, answers: Mapping[int, str]) -> str:
+    filled = _REFERENCE.sub(lambda match: answers[int(match[1])], text)
+    return " ".join(filled.split())
+
+
+def number_steps(
+    texts: Sequence[str], done: Sequence[int], why: Why, first: int = 1
+) -> tuple[tuple[Step, ...], int]:
+    """Return texts as numbered steps, and how many were dropped.
+
+    A step that refers to no earlier step, or to a dropped one, is dropped, and so is a blank one.
+
+    Args:
+        texts: texts of steps, in order.
+        done: numbers of the finished steps.
+        why: whether the steps are planned or revised.
+        first: number of the first.
+    """
+    known = set(done)
+    steps = []
+    for number, text in enumerate(texts, first):
+        step = Step(number, " ".join(text.split()), why)
+        if step.text and known.issuperset(step.references):
+            steps.append(step)
+            known.add(number)
+    return tuple(steps), len(texts) - len(steps)

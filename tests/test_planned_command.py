@@ -1,0 +1,152 @@
+"""``turngraph memory ask --plan rules``, ``chat --plan rules`` and plans inside conversations."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from turngraph import infer
+from turngraph.configs.schema import MemoryGraphConfig
+from turngraph.data.memory_graph.conversation import ConversationGraph
+from turngraph.data.memory_graph.extract.budget import BudgetSpent
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.plan.rules_planner import RulesPlanner
+from turngraph.data.memory_graph.plan.steps import Digest, PlanSettings, Searched
+from turngraph.data.memory_graph.recall.word_vectors import word_vectors
+from turngraph.data.types import Evidence, Retrieved
+from turngraph.inference.memory_commands import ask_planned
+from turngraph.inference.session import Session
+from turngraph.memory import main
+from turngraph.tests.chatting import CONVERSATION, Loaded, Screen
+
+QUESTION = "Who leads the country where Anna was born?"
+TEXTS = ("Anna was born in Norway.", "Jonas Store leads Norway.", "Pierre Dubois leads France.")
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> str:
+    path = tmp_path / "my.db"
+    with MemoryGraph.open(path, word_vectors) as graph:
+        for text in TEXTS:
+            graph.remember(text)
+    return str(path)
+
+
+def ask(db: str, *words: str) -> None:
+    main(["ask", "--db", db, "--no_embed", *words])
+
+
+def test_steps_are_printed_as_they_finish_and_then_the_facts(
+    db: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask(db, "--plan", "rules", QUESTION)
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert lines[0][:3] == ["1", "country where Anna was born", "Anna"]
+    assert lines[0][3].endswith("→ Norway")
+    assert lines[1][:3] == ["2", "Who leads Norway", "Norway"]
+    assert lines[1][3].endswith("→ Jonas Store")
+    assert {row[3] for row in lines[2:4]} == {"Anna was born in Norway", "Jonas Store leads Norway"}
+
+
+def test_json_is_the_whole_plan(db: str, capsys: pytest.CaptureFixture[str]) -> None:
+    ask(
+        db,
+        "--plan",
+        "rules",
+        "--json",
+        "--over",
+        "episodes",
+        "--steps",
+        "1",
+        "--clues",
+        "1",
+        QUESTION,
+    )
+    found = json.loads(capsys.readouterr().out)
+    [sub] = found["subs"]
+    assert (found["stopped"], sub["stopped"], found["calls"]) == ("limit", "limit", 0)
+    [step] = sub["steps"]
+    assert step["answers"][0] == found["answer"] == "Norway"
+    assert step["clues"] == [
+        {"query": "country where Anna was born", "start": [{"name": "Anna", "node": 2}]}
+    ]
+    assert {fact["type"] for fact in found["facts"]} == {"episodic"}
+    assert step["facts"][0] in [fact["key"] for fact in found["facts"]]
+
+
+def test_nothing_recalled_is_no_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    MemoryGraph.open(tmp_path / "empty.db").close()
+    ask(str(tmp_path / "empty.db"), "--plan", "rules", QUESTION)
+    assert capsys.readouterr().out.splitlines()[-1] == "no answer"
+
+
+def test_a_spent_budget_prints_what_was_found_and_exits_with_1(
+    db: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Poor(RulesPlanner):
+        def digest(self, steps: list[Searched]) -> list[Digest]:  # type: ignore[override]
+            if steps[0].ready.step.number == 2:
+                raise BudgetSpent("spent")
+            return super().digest(steps)
+
+    with pytest.raises(SystemExit) as stop:
+        ask_planned(
+            db,
+            [QUESTION],
+            embed=word_vectors,
+            settings=PlanSettings(),
+            make_planner=lambda graph: Poor(graph._recall),
+            read_only=True,
+        )
+    assert stop.value.code == 1
+    assert "Anna was born in Norway" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["--plan", "rules", " "], ["--steps", "2", "q"]])
+def test_a_wrong_call_is_one_line(db: str, words: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"^(the question is blank|--steps, .* need --plan)$"):
+        ask(db, *words)
+
+
+@pytest.mark.parametrize("words", [["--plan", "magic"], ["--plan", "rules", "--steps", "0"]])
+def test_a_wrong_option_is_refused(db: str, words: list[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        ask(db, *words, "q")
+    assert stop.value.code == 2
+
+
+def test_a_conversation_asks_its_graph_by_plans() -> None:
+    config = MemoryGraphConfig(vectors="words", plan="rules")
+    graph = ConversationGraph(config, None)
+    passages = [Evidence(f"e{i}", text, "text") for i, text in enumerate(TEXTS)]
+    graph.note(0, [Retrieved(passage, 1.0, 0) for passage in passages])
+    said = [("What is there to know?", "much")]
+    found = graph.recall(QUESTION, said, 1)
+    assert graph.planned is not None
+    assert graph.planned.subs[0].steps[1].texts[0] == "Who leads Norway"
+    assert TEXTS[1] in [item.evidence.text for item in found[:3]]
+    graph.restore(graph.state())
+    assert graph.planned is None
+    graph.close()
+
+
+def test_the_chat_shows_the_plan_of_the_last_answer(graph_model: Loaded, tmp_path: Path) -> None:
+    model, builder = graph_model
+    builder = replace(builder, memory_graph=MemoryGraphConfig(vectors="words"))
+    path = str(tmp_path / "my.db")
+    session = Session(model, builder, CONVERSATION.evidence, path, 8, plan="rules")
+    screen = Screen(session)
+    assert "no plan" in screen("/plan")
+    screen("Anna was born in Norway. Is it cold?", "Jonas Store leads Norway. Is it late?")
+    shown = screen(QUESTION, "/plan")
+    assert "country where Anna was born" in shown
+    assert "Who leads Norway" in shown
+    session.close()
+
+
+def test_a_plan_in_a_chat_needs_a_memory_graph(graph_checkpoint: str) -> None:
+    with pytest.raises(ValueError, match="--plan needs --memory"):
+        infer.main(["chat", "--checkpoint", graph_checkpoint, "--plan", "rules"])
