@@ -20,6 +20,7 @@ from turngraph.inference.memory_printing import (
 
 if TYPE_CHECKING:
     from turngraph.data.embedding import Embed
+    from turngraph.data.memory_graph.recall.theme_search import AskThemes
     from turngraph.data.memory_graph.upkeep.make_themes import ThemesMade
     from turngraph.data.memory_graph.upkeep.theme_questions import Lm
 
@@ -33,6 +34,13 @@ SUMMARY = {
 }
 """Schema of an LM's reply with a summary."""
 Generate = Callable[[Sequence[str], dict[str, Any]], Sequence[tuple[str, bool]]]
+
+
+def settings(min_similarity: float) -> AskThemes:
+    """Return settings of asking by themes; imports scipy."""
+    from turngraph.data.memory_graph.recall.theme_search import AskThemes
+
+    return AskThemes(min_similarity=min_similarity)
 
 
 def add_options(parser: argparse.ArgumentParser, embedder: str, model: str) -> None:

@@ -105,16 +105,16 @@ def _eigenpairs(
     """Return the trivial pair and the next ones; dense where a small matrix is given."""
     count, trivial = len(chunks), trivial / np.linalg.norm(trivial)
 
+    # Down by 3, not by 1: other eigenvalues may be negative, and the trivial one has to come last.
     def deflated(z: np.ndarray) -> np.ndarray:
         z = z.ravel()
-        product: np.ndarray = multiply(z) - trivial * (trivial @ z)
+        product: np.ndarray = multiply(z) - 3 * trivial * (trivial @ z)
         return product
 
     wanted = min(number, count) - 1
     if wanted < 1:
         values, vectors = np.zeros(0), np.zeros((count, 0))
     elif matrix is not None and (count <= MAX_DENSE or wanted >= count - 1):
-        # Down by 3, not by 1: what else is left is at least -1, and the trivial pair comes last.
         values, vectors = np.linalg.eigh(matrix.toarray() - 3 * np.outer(trivial, trivial))
         values, vectors = values[::-1][:wanted], vectors[:, ::-1][:, :wanted]
     else:

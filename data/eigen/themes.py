@@ -9,6 +9,7 @@ Letters: n chunks, q questions, d width of the vectors, K eigenpairs.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -178,7 +179,7 @@ def themes_of_themes(
 
 def default_number(count: int) -> int:
     """Return K where the spectrum has no gap: sqrt(n / 8), from 2 to 64."""
-    return min(max(round((count / 8) ** 0.5), MIN_THEMES), MAX_THEMES)
+    return min(max(round(math.sqrt(count / 8)), MIN_THEMES), MAX_THEMES)
 
 
 def _wanted(num_themes: int | None, count: int) -> int | None:

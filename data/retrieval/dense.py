@@ -51,7 +51,8 @@ class DenseIndex:
         if not self.pool:
             return np.zeros(0)
         similar = self._vectors @ query_vector(self.embed, query)
-        return np.round(similar.astype(np.float64), SCORE_DECIMALS)
+        scores: np.ndarray = np.round(similar.astype(np.float64), SCORE_DECIMALS)
+        return scores
 
     def rank(self, query: Query, top_k: int, turn: int = 0) -> list[Retrieved]:
         """Return the ``top_k`` best passages, best first, ties by position in the pool.

@@ -201,7 +201,7 @@ class Recall:
             nodes = [fact.key // 2 for fact in episodes[:num_read]]
             rows = self.db.execute(STATED, (json.dumps(nodes),))
             keys = np.array([key for (key,) in rows], dtype=np.int64)
-            return episodes, self._filter(view, view.holding(keys), settings)
+            return episodes, self._filter(view, view.holding(keys), settings, is_now=as_of is None)
 
     def _episodes(self, view: QuestionView, settings: RecallSettings) -> list[Fact]:
         ppr = settings.traversal.ppr
@@ -248,8 +248,8 @@ class Recall:
             clock.lap("search")
         if not self._themes.themes:
             flat = RecallSettings(Traversal("flat"))
-            found = self.ask(question, as_of, flat)
-            return replace(found, by_similarity=True, mode="themes")
+            facts = self.ask(question, as_of, flat)
+            return replace(facts, by_similarity=True, mode="themes")
         return Recollection(
             question=question,
             entities=view.entities,

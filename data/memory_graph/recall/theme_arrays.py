@@ -21,7 +21,7 @@ from turngraph.data.eigen.similarity_graph import (
     own_and_asked,
     unit_vectors,
 )
-from turngraph.data.eigen.themes import DEFAULT, MIN_CHUNKS
+from turngraph.data.eigen.themes import DEFAULT, MIN_CHUNKS, MIN_NEIGHBOURS
 from turngraph.data.memory_graph.recall.derived_files import (
     THEMES,
     State,
@@ -73,9 +73,21 @@ class ThemeArrays:
         return found, known
 
 
-NONE = ThemeArrays(
-    *(np.zeros(1 if name == "starts" else 0, kind) for name, kind in COLUMNS.items()),
-    np.zeros((0, 0), np.float32),
+def arrays_of(columns: Mapping[str, np.ndarray]) -> ThemeArrays:
+    """Return arrays by their names."""
+    return ThemeArrays(
+        chunks=columns["chunks"],
+        starts=columns["starts"],
+        others=columns["others"],
+        weights=columns["weights"],
+        themes=columns["themes"],
+        theme_vectors=columns["theme_vectors"],
+    )
+
+
+NONE = arrays_of(
+    {name: np.zeros(1 if name == "starts" else 0, kind) for name, kind in COLUMNS.items()}
+    | {"theme_vectors": np.zeros((0, 0), np.float32)}
 )
 """No arrays."""
 
@@ -88,7 +100,7 @@ def read_theme_arrays(db: sqlite3.Connection, folder: Path) -> ThemeArrays:
     manifest, arrays = found
     if not shows(db, State.of(manifest)):
         return NONE
-    return ThemeArrays(*(arrays[name] for name in COLUMNS), arrays["theme_vectors"])
+    return arrays_of(arrays)
 
 
 def write_theme_arrays(db: sqlite3.Connection, folder: Path, arrays: ThemeArrays) -> None:
@@ -162,7 +174,8 @@ def graphs_of(
             owners = np.array([number[chunk] for _, chunk in kept], np.int64)
             asked = questions.vectors(np.array([2 * id_ for id_, _ in kept], np.int64))
             both = own_and_asked(own, asked if kept else None, owners if kept else None)
-            found[source] = ids, nearest_neighbours(own, both, DEFAULT.num_neighbours)
+            near = min(DEFAULT.num_neighbours, max(len(ids) // 8, MIN_NEIGHBOURS))
+            found[source] = ids, nearest_neighbours(own, both, near)
     return found
 
 

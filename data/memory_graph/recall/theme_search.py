@@ -286,4 +286,5 @@ def best_themes(
                 sums[theme] += score
     found = largest(sums, numbers, RANKED)
     rankings = [largest(cosines, numbers, RANKED), found[sums[found] > 0]]
-    return fuse(rankings, len(cosines))[:num_themes].tolist()
+    best: list[int] = fuse(rankings, len(cosines))[:num_themes].tolist()
+    return best

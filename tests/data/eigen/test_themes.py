@@ -91,6 +91,13 @@ def test_eigenvalues_lie_in_one_and_the_trace_is_zero() -> None:
     assert whole.values.min() >= -1
 
 
+def test_the_trivial_pair_is_not_found_again_where_all_others_are_negative() -> None:
+    vectors = np.eye(12, dtype=np.float32)
+    part = complete_part(vectors, vectors, 3)
+    assert part.values.tolist() == pytest.approx([1, -1 / 11, -1 / 11])
+    assert part.residual < 1e-6
+
+
 def test_neighbours_are_exact_and_symmetric() -> None:
     vectors, _ = planted(90, 3, 2.0)
     graph = nearest_neighbours(vectors, vectors, 5)

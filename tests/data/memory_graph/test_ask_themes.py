@@ -152,7 +152,7 @@ def test_rows_of_sources_are_joined(graph: MemoryGraph) -> None:
     arrays = read_theme_arrays(graph.store.db, graph.store.derived)
     ids = arrays.chunks
     assert len(ids) == 96
-    assert (np.diff(arrays.starts) >= 16).all()
+    assert (np.diff(arrays.starts) >= 4).all()
     assert np.isin(arrays.others, ids).all()
     again = join_rows(arrays, [], ids[10:])
     assert again[0].tolist() == ids[10:].tolist()
