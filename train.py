@@ -10,9 +10,10 @@ from __future__ import annotations
 import sys
 
 from turngraph.configs.help import train_help
+from turngraph.data.cli import StopRequest, run_cli
 
 if __name__ == "__main__" and {"-h", "--help"} & set(sys.argv):
-    sys.stdout.write(train_help("train.py"))
+    run_cli(lambda: print(train_help("train.py"), end=""))
     raise SystemExit  # here, as loading torch takes seconds
 
 import logging
@@ -33,7 +34,6 @@ from turngraph.configs.progress import progress
 from turngraph.configs.schema import Config
 from turngraph.data.batches.prefetch import Trial, fingerprint, steps
 from turngraph.data.batches.schedule import BatchSchedule, check_shared_evenly
-from turngraph.data.cli import StopRequest, run_cli
 from turngraph.data.example_cache import load_examples
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.json_fields import Json

@@ -86,16 +86,18 @@ def track(
     desc: str,
     unit: str,
     *,
+    initial: int = 0,
     shown: bool = True,
     delay: float = 0,
     leave: bool = True,
 ) -> Iterator[Item]:
-    """Yield items with a progress bar, as ``progress`` shows it."""
-    total = len(items) if isinstance(items, Collection) else None
-    with progress(total, desc, unit, shown=shown, delay=delay, leave=leave) as bar:
+    """Yield items with a progress bar, as ``progress`` shows it; ``initial`` were done before."""
+    total = initial + len(items) if isinstance(items, Collection) else None
+    bar = progress(total, desc, unit, initial=initial, shown=shown, delay=delay, leave=leave)
+    with bar as shown_bar:
         for item in items:
             yield item
-            bar.update()
+            shown_bar.update()
 
 
 @contextmanager

@@ -329,7 +329,8 @@ def explain_answers(
     journal = None if is_stream(page) else Path(f"{page}.unfinished")
     done = set() if journal is None else explained(journal, file_hash(predictions))
     left = [pair for pair in answered if pair[1].id not in done]
-    for index, conversation in track(left, "explanations", "conversations"):
+    num_done = len(answered) - len(left)
+    for index, conversation in track(left, "explanations", "conversations", initial=num_done):
         if stop:
             logger.info("stopped: %s; the same command resumes", stop.reason)
             raise SystemExit(EXIT_GO_ON)

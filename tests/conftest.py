@@ -17,6 +17,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from turngraph.configs.models import cache_folder, resolve_model
 from turngraph.data.jsonlines import write_conversations
+from turngraph.tests.runs import ROOT
 
 settings.register_profile("same_each_time", deadline=None, derandomize=True)
 settings.load_profile("same_each_time")
@@ -97,6 +98,13 @@ def inst_tokenizer() -> Any:
         "{% else %} {{ message['content'] }}{{ eos_token }}{% endif %}{% endfor %}"
     )
     return fast
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Do not trace the tests of the benchmarks, which the floor leaves out: tracing takes time."""
+    for item in items:
+        if "benchmarks" in item.path.relative_to(ROOT / "tests").parts:
+            item.add_marker(pytest.mark.no_cover)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import turngraph as turngraph_package
 from turngraph.__main__ import COMMANDS, main, run
 from turngraph.configs.shipped import find_config, shipped_configs, with_shipped_configs
 
@@ -41,6 +43,17 @@ def test_help_of_a_command_loads_no_torch(command: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "usage: turngraph" in done.stdout
+
+
+def test_help_of_training_ends_where_its_reader_does() -> None:
+    """As for ``| head -1``."""
+    root = Path(turngraph_package.__file__).parent
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, str(root / "train.py"), "--help"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_an_unknown_command_names_the_nearest_and_exits_with_2() -> None:

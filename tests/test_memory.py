@@ -309,7 +309,7 @@ def test_bad_input_is_named(
 
 def test_text_that_is_not_utf8_is_named(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "a.txt").write_bytes(b"Anna.\nB\xff\n")
-    with pytest.raises(ValueError, match=r"a\.txt, line 2: not UTF-8 at byte 2"):
+    with pytest.raises(ValueError, match=r"a\.txt, line 2: not UTF-8 at byte 2; save"):
         run(capsys, "remember", tmp_path, "--input", tmp_path / "a.txt")
 
 

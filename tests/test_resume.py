@@ -437,6 +437,7 @@ def test_a_save_killed_between_two_names_is_put_right(
     assert not partial_folders(stopped)
 
 
+@pytest.mark.slow
 def test_two_processes_go_on_with_what_one_began(
     tiny_data: Path,
     tiny_folder: str,

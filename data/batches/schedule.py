@@ -6,6 +6,7 @@ processes takes the same steps.
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 from collections.abc import Sequence
@@ -13,6 +14,8 @@ from functools import lru_cache
 
 from turngraph.configs.schema import TrainingConfig
 from turngraph.data.examples import Example
+
+logger = logging.getLogger(__name__)
 
 # Lengths are increased at random by up to this fraction before sorting: enough for new neighbours
 # in every epoch, too little to add much padding.
@@ -102,7 +105,14 @@ class BatchSchedule:
         else:
             num_batches = self._count_grouped()
         steps = max(1, _round_up(num_batches / settings.batches_per_step))
-        return steps if settings.max_steps is None else min(steps, settings.max_steps)
+        if settings.max_steps is None:
+            return steps
+        if steps < settings.max_steps:
+            logger.warning(
+                "training.max_steps: %d given, but training.num_epochs: %g ends after %d steps",
+                settings.max_steps, settings.num_epochs, steps,
+            )  # fmt: skip
+        return min(steps, settings.max_steps)
 
     def _count_grouped(self) -> int:
         """Count the batches in ``num_epochs``, without grouping epochs beyond ``max_steps``."""

@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,7 +69,11 @@ def _paragraphs(path: Path) -> Iterator[Episode]:
                 line = raw.decode("utf-8-sig" if line_number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 location = Location(path, line_number)
-                raise location.error(f"not UTF-8 at byte {error.start + 1}") from None
+                what = "UTF-16" if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "not UTF-8"
+                raise location.error(
+                    f"{what} at byte {error.start + 1}; save the file as UTF-8, or convert it, as"
+                    " with `iconv -f cp1252 -t UTF-8` from Windows' encoding"
+                ) from None
             if line.strip():
                 lines.append(line)
             elif lines:

@@ -116,6 +116,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--strict", action="store_true", help="stop at the first file that cannot be read"
     )
     args = parser.parse_args(argv)
+    if Path(args.output).is_dir():  # now, as reading can take long
+        raise ValueError(f"--output: {args.output} given, a folder; must name a file")
     write_pool(args.output, read_folder(args.input, strict=args.strict))
     logger.info("written to %s", args.output)
 

@@ -204,6 +204,7 @@ def test_a_fault_is_seen_if_a_test_fails(
     assert (forked.copy / "data/calculating.py").read_text(encoding="utf-8") == CALCULATING
 
 
+@pytest.mark.slow
 def test_what_the_time_does_not_suffice_for_is_said(
     forked: ForkedPytest, reached: ReachedLines
 ) -> None:
@@ -215,6 +216,7 @@ def test_what_the_time_does_not_suffice_for_is_said(
     assert forked.run(["tests/data/test_calculating.py"])[0] == 0  # the next run is as before
 
 
+@pytest.mark.slow
 def test_a_test_that_fails_without_a_fault_is_an_error(
     forked: ForkedPytest, reached: ReachedLines
 ) -> None:

@@ -488,6 +488,7 @@ def test_as_a_user_runs_it(tiny_folder: str, small_data: Path, tmp_path: Path) -
     assert "| text | 1 |" in (output / "study.md").read_text()
 
 
+@pytest.mark.slow
 def test_gretriever_goes_on_where_it_was_stopped(
     tiny_folder: str, small_data: Path, tmp_path: Path
 ) -> None:

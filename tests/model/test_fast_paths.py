@@ -191,6 +191,7 @@ def test_a_model_that_cannot_recompute_is_refused(monkeypatch: pytest.MonkeyPatc
         GraphLM(config, base)
 
 
+@pytest.mark.slow
 def test_compiled_layers_compute_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         turngraph.model.base_model, "COMPILE_BACKEND", "aot_eager"

@@ -24,7 +24,12 @@ from turngraph.data.memory_graph.extract.budget import (
     Tokens,
     prompt_bound,
 )
-from turngraph.data.memory_graph.extract.model_extractor import ModelExtractor, Prompt, Reply
+from turngraph.data.memory_graph.extract.model_extractor import (
+    ModelExtractor,
+    Prompt,
+    Reply,
+    template_words,
+)
 from turngraph.data.memory_graph.extract.replies import fits
 from turngraph.data.memory_graph.names import printable
 
@@ -38,10 +43,14 @@ RETRIED = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 CONNECT_SECONDS = 10.0
 ENVELOPE_BYTES, BYTES_PER_TOKEN = 65_536, 64
 """Largest response: so many bytes, and so many more for each token that was asked for."""
+MAX_EXPLAINED = 2000
+"""Characters of a refusal's explanation that are read."""
 MAX_WAIT = 120.0
 """Longest pause before a retry, in seconds; the client gives up if the server asks for more."""
-QUOTED = 24
-"""Characters in sequence from which on a message counts as quoting the prompt."""
+QUOTED, QUOTED_KEY = 12, 6
+"""Letters and digits in sequence from which on a message quotes the prompt, or the key."""
+MAX_USAGE = 1 << 31
+"""Limit of the tokens that a request can have taken."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +217,7 @@ class ChatClient:
             except Failure as failure:
                 reason, wait = str(failure), failure.wait
             if wait is not None and wait > MAX_WAIT:
-                reason += f", and it asks to wait {wait:.0f} s"
+                reason += f", and it asks to wait {wait:g} s"
                 break
             pause = self.settings.backoff * 2**attempt * random.uniform(0.5, 1)
             is_last = attempt == self.settings.retries
@@ -311,15 +320,34 @@ class ChatClient:
         error = record.get("error")
         message = error.get("message") if isinstance(error, dict) else error
         key = os.environ.get(self.settings.api_key_variable)
-        if not isinstance(message, str) or quotes(message, prompt.text) or (key and key in message):
+        if not isinstance(message, str):
             return ""
-        return f": {printable(message)[:300]}"
+        message = message[:MAX_EXPLAINED]
+        if quotes(message, prompt.text, QUOTED) or (key and quotes(message, key, QUOTED_KEY)):
+            return ""
+        return f": {printable(masked(message, prompt.text))[:300]}"
 
 
-def quotes(message: str, text: str) -> bool:
-    """Return whether a message repeats ``QUOTED`` characters of a text."""
-    ends = range(QUOTED, max(len(message), QUOTED) + 1)
-    return any(message[end - QUOTED : end] in text for end in ends)
+def quotes(message: str, text: str, size: int) -> bool:
+    """Return whether a message repeats so many letters and digits of a text in sequence.
+
+    Case, white space and all other characters do not matter. Words of the prompt's own instructions
+    count too.
+    """
+    message, text = (re.sub(r"[\W_]", "", part).casefold() for part in (message, text))
+    size = min(size, len(text) or size)
+    ends = range(size, len(message) + 1)
+    return any(message[end - size : end] in text for end in ends)
+
+
+def masked(message: str, text: str) -> str:
+    """Replace the words that a message has from a prompt, except those of the instructions."""
+    words = {word.casefold() for word in re.findall(r"\w+", text)} - template_words()
+
+    def shown(found: re.Match[str]) -> str:
+        return "\u2026" if found[0].casefold() in words else found[0]
+
+    return re.sub(r"\w+", shown, message)
 
 
 def wait_seconds(header: str | None) -> float | None:
@@ -350,9 +378,10 @@ def read_usage(record: dict[str, Any]) -> Tokens | None:
     usage = record.get("usage")
     usage = usage if isinstance(usage, dict) else {}
     prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    if type(prompt) is int and type(completion) is int and prompt >= 0 and completion >= 0:
-        return Tokens(prompt, completion)
-    return None
+    if type(prompt) is not int or type(completion) is not int:
+        return None
+    is_possible = 0 <= prompt < MAX_USAGE and 0 <= completion < MAX_USAGE
+    return Tokens(prompt, completion) if is_possible else None
 
 
 def read_completion(record: dict[str, Any], prompt: Prompt, max_tokens: int) -> Reply:

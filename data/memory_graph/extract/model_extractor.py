@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -235,6 +236,13 @@ def _template(name: str) -> Template:
 def prompt_text(name: str, **values: str) -> str:
     """Return a prompt of ``prompts/`` with its values filled in."""
     return _template(name).substitute(values)
+
+
+@cache
+def template_words() -> frozenset[str]:
+    """Return the words of all prompts without their values, in lower case."""
+    texts = " ".join(_template(name).template for name in ("entities", "extract", "replaced"))
+    return frozenset(word.casefold() for word in re.findall(r"\w+", texts))
 
 
 def name_episode(episode: Episode) -> str:

@@ -245,4 +245,7 @@ def unique(names: Iterable[str]) -> tuple[str, ...]:
 
 def seen(name: str, folded: str) -> bool:
     """Return whether a name occurs in a folded text, maybe inflected."""
-    return fold(name) in folded or fuzz.partial_ratio(fold(name), folded) >= SEEN
+    if fold(name) in folded:
+        return True
+    # the time for the comparison grows with both lengths
+    return len(name) <= MAX_TEXT and fuzz.partial_ratio(fold(name), folded) >= SEEN

@@ -284,8 +284,9 @@ class SentenceReader:
         if words[0].kind != "word" or not is_verb:
             return False
         following = next((word for word in words[1:] if not is_manner(word)), None)
-        is_plain = following is not None and following is words[1]
-        return not is_plain or following.kind == "date" or following.lower in _AFTER_VERB
+        if following is None or following is not words[1]:
+            return True
+        return following.kind == "date" or following.lower in _AFTER_VERB
 
     def _extend(self, nouns: Sequence[Noun], when: Sequence[Date], cut: str) -> None:
         last = self.statements[-1]

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
+from turngraph.data.memory_graph.extract.clauses import Statement
 from turngraph.data.memory_graph.extract.dates import Date, find_dates
 from turngraph.data.memory_graph.extract.nouns import (
     MAX_WORDS,
@@ -26,7 +27,7 @@ from turngraph.data.memory_graph.extract.sentence_mentions import (
     join_names,
     tokenise,
 )
-from turngraph.data.memory_graph.extract.sentence_reader import SentenceReader, Statement
+from turngraph.data.memory_graph.extract.sentence_reader import SentenceReader
 from turngraph.data.memory_graph.extract.sentences import Sentence
 from turngraph.data.memory_graph.extract.verbs import ACTIVITIES, Predicate
 from turngraph.data.memory_graph.extract.word_lists import COUNTRIES, DOUBT

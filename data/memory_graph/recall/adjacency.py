@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from turngraph.data.memory_graph.memory_types import OBJECT, SIMPLE, THESIS
+from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, SIMPLE, THESIS
 from turngraph.data.memory_graph.recall.csr import (
     ALWAYS,
     BOUNDED,
@@ -340,19 +340,22 @@ class Adjacency:
         return held
 
     def facts_allowed(self, keys: np.ndarray, moment: Moment) -> np.ndarray:
-        """Return whether each fact holds and is not forbidden; bool [k].
+        """Return whether each fact is one, holds and is not forbidden; bool [k].
 
         If objects are forbidden, so are simple triplets.
         """
-        simple = keys % 2 == 1
         ids = keys // 2
         allowed = np.zeros(len(keys), dtype=bool)
         if OBJECT not in moment.forbidden:
-            allowed[simple] = self.holds(ids[simple], moment.as_of)
-        nodes = ids[~simple]
+            simple = np.flatnonzero((keys % 2 == 1) & (ids < len(self.edges["flags"])))
+            edges = ids[simple]
+            allowed[simple] = self.holds(edges, moment.as_of) & (self.types(edges) == SIMPLE)
+        others = np.flatnonzero((keys % 2 == 0) & (ids < len(self.node_types)))
+        nodes = ids[others]
         since, until = self.nodes["since"][nodes], self.nodes["until"][nodes]
-        held = (since <= moment.as_of) & (moment.as_of < until) & (self.node_types[nodes] >= 0)
-        allowed[~simple] = held & ~_among(self.node_types[nodes], moment.forbidden)
+        kinds = self.node_types[nodes]
+        held = (since <= moment.as_of) & (moment.as_of < until) & _among(kinds, (THESIS, EPISODIC))
+        allowed[others] = held & ~_among(kinds, moment.forbidden)
         return allowed
 
     def types(self, triplets: np.ndarray) -> np.ndarray:

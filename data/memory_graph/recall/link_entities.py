@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from turngraph.data.embedding import Embed
+from turngraph.data.memory_graph.memory_types import OBJECT
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
 from turngraph.data.memory_graph.recall.view import QuestionEntity
@@ -148,7 +150,7 @@ def candidates(
     query = vector.astype(np.float16)
     dense, _ = matrix.nearest(query, NUM_RANKED)
     scores: dict[int, float] = {}
-    for ranking in (dense.tolist(), objects_by_words(db, words(name))):
+    for ranking in (_known(db, dense.tolist()), objects_by_words(db, words(name))):
         for rank, node in enumerate(ranking, 1):
             scores[node] = scores.get(node, 0.0) + 1 / (RRF + rank)
     nodes = np.array(list(scores), dtype=np.int64)
@@ -159,6 +161,13 @@ def candidates(
         for (node, score), cosine in zip(scores.items(), similarity, strict=True)
     ]
     return sorted(found, key=lambda c: (-c.score, -c.similarity, c.node))[:top_k]
+
+
+def _known(db: sqlite3.Connection, nodes: list[int]) -> list[int]:
+    """Return the nodes that are objects, in order; the key of a damaged vector may be none."""
+    sql = "SELECT n.id FROM json_each(?) k JOIN nodes n ON n.id = k.value AND n.type = ?"
+    known = {node for (node,) in db.execute(sql, (json.dumps(nodes), OBJECT))}
+    return [node for node in nodes if node in known]
 
 
 def objects_by_words(db: sqlite3.Connection, terms: Iterable[str]) -> list[int]:

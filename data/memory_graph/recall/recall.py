@@ -134,8 +134,7 @@ class Recall:
     ) -> Recollection:
         """Return the facts that may answer a question, best first.
 
-        Theses of which a part has ended come last if ``as_of`` is None; else closeness alone
-        orders.
+        Theses of which a part has ended come last; with ``as_of``, closeness alone orders.
 
         Args:
             question: text of the question.

@@ -103,7 +103,8 @@ def _unknown_ids(table: str) -> str:
 RULES = {
     "no number of the last write": (
         "SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM meta WHERE name = 'revision'"
-        f" AND typeof(value) = 'integer' AND value BETWEEN 0 AND {1 << 62})"
+        f" AND typeof(value) = 'integer' AND value < {1 << 62}"
+        " AND value >= (SELECT ifnull(max(revision), 0) FROM stamps))"
     ),
     "removed rows that are none": (
         f"{_no_numbers('removed', 'id', 'kind', 'revision')} OR id < 0 OR kind NOT BETWEEN 0 AND 3"

@@ -83,6 +83,20 @@ def test_a_part_of_an_epoch_takes_that_part_of_its_batches() -> None:
     assert found.num_steps == sizes[0] + -(-sizes[1] // 2)
 
 
+def test_max_steps_beyond_the_epochs_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    assert (
+        schedule([5] * 8, batch_size=2, batches_per_step=1, num_epochs=2, max_steps=8).num_steps
+        == 8
+    )
+    assert caplog.text == ""
+    assert (
+        schedule([5] * 8, batch_size=2, batches_per_step=1, num_epochs=2, max_steps=9).num_steps
+        == 8
+    )
+    said = "training.max_steps: 9 given, but training.num_epochs: 2 ends after 8 steps"
+    assert said in caplog.text
+
+
 def test_no_more_epochs_are_looked_at_than_max_steps_reaches() -> None:
     found = schedule(sqa_like(100), batch_tokens=8000, num_epochs=1e9, max_steps=30)
     assert found.num_steps == 30

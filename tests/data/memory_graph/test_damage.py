@@ -138,8 +138,8 @@ BROKEN = (
     "UPDATE edges SET source = 70000 WHERE id = 1",
     "UPDATE edges SET valid_from = 'soon' WHERE id = 1",
     "UPDATE nodes SET said = '0000-01-01' WHERE id = 1",
-    "UPDATE provenance SET episode = 70000",
-    "UPDATE provenance SET fact = 70000",
+    "UPDATE OR IGNORE provenance SET episode = 70000",
+    "UPDATE OR IGNORE provenance SET fact = 70000",
     "UPDATE OR IGNORE provenance SET start = 1e300",
     "UPDATE episodes SET properties = '[1' WHERE node = 1",
     "UPDATE episodes SET properties = NULL WHERE node = 1",
@@ -147,6 +147,7 @@ BROKEN = (
     "DELETE FROM nodes WHERE id = 1",
     "INSERT INTO removed VALUES ('x', 9e999, 1000)",
     "UPDATE stamps SET stamp = 'x'",
+    "UPDATE meta SET value = 1 WHERE name = 'revision'",
 )
 """Changes as of flipped bytes, which SQLite reads without an error."""
 

@@ -13,6 +13,8 @@ import pytest
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.recall import vector_matrix
 from turngraph.data.memory_graph.recall.derived_files import locked, read_arrays, write_arrays
+from turngraph.data.memory_graph.recall.recall import RecallSettings
+from turngraph.data.memory_graph.recall.traverse_settings import Traversal
 from turngraph.tests.data.memory_graph.hashing import Hashing
 
 QUESTION = "Where does Anna live?"
@@ -46,6 +48,26 @@ def huge_keys(derived: Path) -> None:
     labels.write_bytes(b"\x7f" * labels.stat().st_size)
 
 
+def other_keys(derived: Path) -> None:
+    """Keys of a vector of no fact and of no object."""
+    for name, key in (("facts", 7001), ("names", 7000)):
+        [path] = (derived / name).glob("labels-*")
+        labels = np.fromfile(path, "i8").reshape(-1, 2)
+        labels[-1, 0] = key
+        path.write_bytes(labels.tobytes())
+
+
+def no_node(derived: Path) -> None:
+    path = arrays_of(derived) / "others.npy"
+    others = np.load(path)
+    others[0] = 2**30
+    np.save(path, others)
+
+
+def noise(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"{'descr'", b"(('descr'"))
+
+
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "an array is gone": lambda d: (arrays_of(d) / "node_type.npy").unlink(),
     "an array is cut": lambda d: shorten(arrays_of(d) / "edge_fact.npy"),
@@ -73,6 +95,8 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
         '{"format": 2, "revision": 1}'
     ),
     "labels that no vector can have": huge_keys,
+    "an array leads to no node": no_node,
+    "the head of an array is noise": lambda d: noise(arrays_of(d) / "edge_fact.npy"),
     "an index of another name": lambda d: (d / "names" / "index-1-all").write_text("mine"),
     "the folder of another graph": of_another_graph,
 }  # fmt: skip
@@ -94,6 +118,20 @@ def test_what_is_damaged_or_foreign_is_made_anew(tmp_path: Path, what: str) -> N
         assert graph.check() == []
         assert graph.forget(source="b").episodes == 1
         assert any("Paris" in fact.text for fact in graph.ask(QUESTION).facts)
+
+
+def test_vectors_of_what_is_not_there_are_not_found(tmp_path: Path) -> None:
+    path = tmp_path / "my.db"
+    with MemoryGraph.open(path, Hashing()) as graph:
+        graph.remember("Anna lives in Paris. Bob met Anna.", "2020", "a")
+        graph.ask(QUESTION)
+    other_keys(graph.store.derived)
+    settings = RecallSettings(traversal=Traversal("flat"))
+    for question in (QUESTION, "Who is Anne?", "Where is Bobby?"):
+        with MemoryGraph.open(path, Hashing(), read_only=True) as graph:
+            assert all(fact.text for fact in graph.ask(question, settings=settings).facts)
+            problems = graph.check()
+    assert [problem.derived for problem in problems] == [True, True]
 
 
 def test_arrays_that_are_replaced_meanwhile_are_read_anew(

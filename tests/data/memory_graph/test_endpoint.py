@@ -10,17 +10,26 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from turngraph.data.memory_graph.extract import replies
 from turngraph.data.memory_graph.extract.budget import Budget, BudgetSpent, Tokens
 from turngraph.data.memory_graph.extract.endpoint import (
     EndpointExtractor,
     EndpointSettings,
     wait_seconds,
 )
-from turngraph.data.memory_graph.memory_types import Episode, Fact, Thesis, Triplet, Update
+from turngraph.data.memory_graph.memory_types import (
+    Episode,
+    Extraction,
+    Fact,
+    Thesis,
+    Triplet,
+    Update,
+)
 from turngraph.data.memory_graph.record.ingest import remember_many
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.tests.data.memory_graph.chat_server import Answer, ChatServer, chat_server
@@ -84,7 +93,11 @@ def test_the_request_body(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_results_keep_the_order_and_requests_the_limit() -> None:
+    both = threading.Barrier(2)
+
     def answer(body: dict[str, Any], number: int) -> Answer:
+        if number < 2:
+            both.wait(60)
         return Answer(thesis(excerpt_of(body)), seconds=0.05 * (number % 3))
 
     texts = [f"Thing number {number} is here." for number in range(12)]
@@ -249,6 +262,59 @@ def test_no_key_password_or_control_character_reaches_a_message(
         with pytest.raises(ValueError, match="base_url") as error:
             EndpointSettings(wrong, "tiny")
         assert "password" not in str(error.value)
+
+
+HIDDEN = "Zorglub hid it under the third stone."
+REFUSALS = {
+    "wrong key sk-SECRET": "status 400$",
+    "wrong key sk-\u200bsecret": "status 400$",
+    "wrong key ...secret": "status 400$",
+    "cannot read UNDER THE THIRD\tSTONE": "status 400$",
+    "flagged: 'Zorglub' and 'stone'": r"status 400: flagged: '\u2026' and '\u2026'$",
+    "the model is not known": "status 400: the model is not known$",
+}
+
+
+@pytest.mark.parametrize("said", REFUSALS)
+def test_a_refusal_repeats_no_word_of_the_text_or_the_key(
+    said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In no case, spacing or part."""
+    monkeypatch.setenv("TINY_KEY", "sk-secret")
+    body = json.dumps({"error": {"message": said}})
+    with (
+        chat_server(lambda *_: Answer(status=400, body=body)) as server,
+        pytest.raises(ValueError, match=REFUSALS[said]),
+    ):
+        extractor(server, api_key_variable="TINY_KEY").extract([Episode(HIDDEN)])
+
+
+def test_usage_that_no_request_can_have_is_estimated(caplog: pytest.LogCaptureFixture) -> None:
+    def answer(body: dict[str, Any], _: int) -> Answer:
+        usage = {"prompt_tokens": 10**400, "completion_tokens": 1}
+        choice = {"message": {"content": json.dumps(EMPTY)}, "finish_reason": "stop"}
+        return Answer(body=json.dumps({"choices": [choice], "usage": usage}))
+
+    with chat_server(answer) as server:
+        found = extractor(server, prompt_price=1.0)
+        assert found.extract([Episode("It rains.")]) == [Extraction()]
+    assert found.cost()["estimated_requests"] == 1
+    assert found.cost()["cost"] < 1
+    assert caplog.text == ""
+
+
+def test_a_name_of_many_characters_is_not_compared_by_similarity() -> None:
+    item = {"subject": "a b" * 10_000, "relation": "is", "object": "b", "when": ""}
+    reply = EMPTY | {"triplets": [item | {"hypothesis": False}]}
+    ratios = []
+    with chat_server(lambda *_: Answer(reply)) as server, pytest.MonkeyPatch.context() as patch:
+        ratio = replies.fuzz.partial_ratio
+        patch.setattr(
+            replies, "fuzz", SimpleNamespace(partial_ratio=lambda *t: ratios.append(t) or ratio(*t))
+        )
+        [said] = extractor(server, max_tokens=2000).extract([Episode("It rains.")])
+    assert len(said.triplets) == 1
+    assert all(len(name) <= replies.MAX_TEXT for name, _ in ratios)
 
 
 def test_a_dead_server() -> None:

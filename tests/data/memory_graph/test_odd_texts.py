@@ -111,8 +111,8 @@ def long_text(megabytes: int) -> str:
     return f"Anna lives in Paris. {words[: megabytes << 20]}. Bob lives in Rome."
 
 
-def test_a_text_of_ten_megabytes(tmp_path: Path) -> None:
-    text = long_text(10)
+def test_a_text_of_two_megabytes(tmp_path: Path) -> None:
+    text = long_text(2)
     found = Extraction((Triplet("Anna", "lives in", "Paris", span=(len(text) - 9, len(text))),))
     with MemoryGraph.open(tmp_path / "memory.db", extractor=Scripted({text: found})) as graph:
         graph.remember(text)
@@ -138,10 +138,10 @@ def tiny_texts(count: int) -> list[Episode]:
     return [Episode(f"t{number}", origin=str(number)) for number in range(count)]
 
 
-def test_twenty_thousand_tiny_texts(tmp_path: Path) -> None:
+def test_four_thousand_tiny_texts(tmp_path: Path) -> None:
     with MemoryGraph.open(tmp_path / "memory.db") as graph:
-        assert graph.remember_many(tiny_texts(20_000), batch=2000).episodes == 20_000
-        assert graph.remember_many(tiny_texts(20_000), batch=2000).skipped == 20_000
+        assert graph.remember_many(tiny_texts(4_000), batch=500).episodes == 4_000
+        assert graph.remember_many(tiny_texts(4_000), batch=500).skipped == 4_000
         assert graph.check() == []
         round_trip(graph, tmp_path)
 

@@ -259,6 +259,25 @@ def test_an_index_of_another_size_is_not_used(tmp_path: Path, monkeypatch) -> No
     assert matrix.nearest(vectors[3].astype(np.float16), 1)[0].tolist() == [3]
 
 
+def test_an_index_with_a_changed_byte_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A neighbour outside of the file would end the process."""
+    monkeypatch.setattr(module, "MAX_EXACT", 50)
+    vectors = unit(np.random.default_rng(14), 200)
+    matrix = filled(tmp_path, list(range(200)), vectors)
+    matrix.put(rows([300]), vectors[:1])
+    matrix.save(State(2), [1.0], index=True)
+    path, width = matrix.neighbours.path, matrix.width
+    assert path is not None
+    whole, begin = path.read_bytes(), 8 + 201 * width
+    for at in (begin, (begin + len(whole)) // 2, len(whole) - 1):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 64]) + whole[at + 1 :])
+        assert VectorMatrix(tmp_path).neighbours.num_rows == 0
+    path.write_bytes(whole[:8] + bytes(width) + whole[8 + width :])  # as an erased row is
+    assert VectorMatrix(tmp_path).neighbours.num_rows == 201
+
+
 def test_recreated_files_are_never_mistaken_for_the_old_ones(tmp_path: Path) -> None:
     vectors = unit(np.random.default_rng(11), 40)
     folder = tmp_path / "facts"

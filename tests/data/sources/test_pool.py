@@ -335,3 +335,8 @@ def test_a_cell_that_is_too_large_is_named(tmp_path: Path) -> None:
 )
 def test_front_matter(text: str, facts: list[tuple[str, str]], rest: str) -> None:
     assert front_matter(text) == (facts, rest)
+
+
+def test_an_output_that_is_a_folder_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"--output: .* given, a folder; must name a file"):
+        main(["--input", str(tmp_path / "missing"), "--output", str(tmp_path)])
