@@ -6,6 +6,7 @@ import difflib
 import io
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -23,6 +24,9 @@ from turngraph.inference.display import (
 )
 from turngraph.inference.memory_printing import step_cells
 from turngraph.inference.session import Session
+
+if TYPE_CHECKING:  # needs an extra
+    from turngraph.data.memory_graph.plan.steps import Planned
 
 COMMANDS = {
     "/evidence": "all passages of the last answer; /evidence WORD: those with the word",
@@ -221,10 +225,10 @@ class TerminalChat:
         Raises:
             ValueError: there were none.
         """
-        graph = self.session.memory.graph
-        if graph is None or graph.planned is None:
+        planned: Planned | None = getattr(self.session.memory.graph, "planned", None)
+        if planned is None:
             raise ValueError("no plan: begin with --memory and --plan rules, and ask a question")
-        subs = graph.planned.subs
+        subs = planned.subs
         rows = []
         for index, sub in enumerate(subs, 1):
             for trace in sub.steps:

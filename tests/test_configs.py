@@ -329,7 +329,7 @@ def test_fields_that_nothing_varies_say_when_to_change_them() -> None:
     assert len(docstrings) > 70
     varied = varied_fields() & docstrings.keys()
     assert {"evidence.memory", "model.evidence", "training.seed"} <= varied
-    assert len(varied) <= 50, sorted(varied)
+    assert len(varied) <= 51, sorted(varied)
     sections = {name for name in docstrings if any(n.startswith(f"{name}.") for n in docstrings)}
     rest = docstrings.keys() - varied - sections
     assert [name for name in sorted(rest) if "Change it " not in docstrings[name]] == []

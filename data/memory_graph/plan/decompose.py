@@ -26,7 +26,8 @@ MAX_HOLES = 3
 MAX_NOUNS, MAX_CLAUSE = 4, 9
 """Most words of a noun phrase; most words between its relative pronoun and a name."""
 RELATIVES = frozenset("where that which who whom whose when".split())
-QUESTION_WORDS = frozenset("who whom whose what which where when why how".split())
+
+ASKING = frozenset("what which who whom whose when where why how".split())
 DETERMINERS = frozenset("the a an this that its his her their both".split())
 LINKS = frozenset("of by from for in at on to with as near under".split())
 """Prepositions that join a noun phrase to the name that it depends on."""
@@ -44,7 +45,7 @@ _NO_NOUNS = (
     DETERMINERS
     | LINKS
     | RELATIVES
-    | QUESTION_WORDS
+    | ASKING
     | AUXILIARIES
     | frozenset(
         "and or but not than then if he she it they there him us considered named known".split()
@@ -69,6 +70,8 @@ def decompose(question: str) -> tuple[str, ...]:
     words = _tokens(text)
     if words and words[-1].text in "?.!":
         words.pop()
+    if (parts := _asked_in_clause(words)) is not None:
+        return parts
     steps: list[str] = []
     while len(steps) < MAX_HOLES:
         phrase = _innermost(words)
@@ -81,6 +84,35 @@ def decompose(question: str) -> tuple[str, ...]:
         steps.append(_text(_without_article(words[start:stop])))
         words = rest
     return (*steps, _text(words)) if steps else (" ".join(question.split()),)
+
+
+def _asked_in_clause(words: Sequence[Token]) -> tuple[str, str] | None:
+    """Return the steps of a statement about "a thing that ... what", whose clause is the question.
+
+    "Anna works at a company that is based in what city?" becomes "company that Anna works at" and
+    "[1] is based in what city". None: the question has another form.
+    """
+    asking = [i for i, token in enumerate(words) if token.lower in ASKING]
+    for relative in range(2, len(words)):
+        token = words[relative]
+        if token.text == "." or (token.lower in ASKING and token.lower not in RELATIVES):
+            return None
+        if token.lower not in ("that", "which", "who") or relative >= max(asking, default=0):
+            continue
+        start = relative
+        while start > 0 and _is_noun(words, start - 1):
+            start -= 1
+        article = start - 1
+        is_noun = start < relative and article > 0 and words[article].lower in ("a", "an")
+        before = words[: max(article, 0)]
+        if is_noun and any(map(_is_anchor, before)) and not ASKING.intersection(_lower(before)):
+            clause = _text(words[relative + 1 :])
+            return f"{_text(words[start:relative])} that {_text(before)}", f"[1] {clause}"
+    return None
+
+
+def _lower(words: Sequence[Token]) -> list[str]:
+    return [token.lower for token in words]
 
 
 def _tokens(text: str) -> list[Token]:
@@ -118,7 +150,7 @@ def _says_something(tokens: Sequence[Token]) -> bool:
     return any(
         token.kind not in ("hole", "mark")
         and (token.kind != "word" or not (token.lower in STOP_WORDS or token.lower in DETERMINERS))
-        and token.lower not in QUESTION_WORDS | AUXILIARIES
+        and token.lower not in ASKING | AUXILIARIES
         for token in tokens
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -12,8 +13,6 @@ from turngraph.data.memory_graph.plan.steps import Found, PlanSettings
 
 TEMPERATURE = 0.1
 """Of the softmax over the clue queries of a step: a difference of 0.1 in closeness is one of e."""
-FLATNESS = 0.5
-"""Exponent of an episode's score, of which the first episodes of a ranking have most."""
 
 
 def merged(steps: Sequence[Sequence[Found]], settings: PlanSettings) -> tuple[Fact, ...]:
@@ -21,8 +20,9 @@ def merged(steps: Sequence[Sequence[Found]], settings: PlanSettings) -> tuple[Fa
 
     Every step has the same weight. The clue queries of a step are alternatives, of which most are
     wrong if a reference is filled with several answers: each has a share of the step's weight, by
-    softmax over the closeness of its closest fact. Within a ranking a fact has its score divided by
-    that of the first. A fact keeps its highest score.
+    softmax over the closeness of its closest fact. Within a ranking an episode counts by the square
+    root of its score divided by that of the first, and a fact by 1 / rank. Each keeps its highest
+    score.
 
     Args:
         steps: what the clue queries of each step found.
@@ -45,7 +45,7 @@ def merged(steps: Sequence[Sequence[Found]], settings: PlanSettings) -> tuple[Fa
 def _value(fact: Fact, highest: float, rank: int, settings: PlanSettings) -> float:
     if settings.over == "facts":
         return 1 / (1 + rank)
-    return float(max(fact.score, 0) / (highest or 1)) ** FLATNESS
+    return math.sqrt(max(fact.score, 0.0) / (highest or 1.0))
 
 
 def _shares(found: Sequence[Found]) -> np.ndarray:

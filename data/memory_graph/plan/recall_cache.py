@@ -73,8 +73,10 @@ class RecallCache:
             fresh = {}
             for key, clue in missing.items():
                 facts, episodes = _recalled(recall, clue, moment, settings)
-                times = (-INFINITE, INFINITE) if as_of else (second, recall.holds_until(second))
-                fresh[key] = _Entry(*times, facts, episodes)
+                since, until = -INFINITE, INFINITE
+                if as_of is None:
+                    since, until = second, recall.holds_until(second)
+                fresh[key] = _Entry(since, until, facts, episodes)
         self._keep(fresh)
         entries = known | fresh
         return [

@@ -39,6 +39,10 @@ from turngraph.data.memory_graph.plan.decompose import coordinated, decompose, w
             ["state whose official sport is jousting", "When did [1] change its flag"],
         ),
         (
+            "Oddny Berg was a professor at a university that is located in what city?",
+            ["university that Oddny Berg was a professor at", "[1] is located in what city"],
+        ),
+        (
             'What did the person who wrote "The Long Plan" study?',
             ['person who wrote "The Long Plan"', "What did [1] study"],
         ),
@@ -54,6 +58,7 @@ def test_bridges_are_followed_from_the_innermost_name(question: str, steps: list
         "Who is the wife of Kim Jong-chul?",  # nothing is left to ask about her
         "Where does Anna live?",
         "what about the weather?",
+        "Who met Anna in a city that has a harbour?",  # the clause asks nothing
         "Wer regiert das Land, in dem Anna geboren wurde?",
         "?",
         "",
