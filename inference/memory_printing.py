@@ -16,7 +16,7 @@ from turngraph.data.outputs import is_standard_output
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.plan.steps import Planned, StepTrace
     from turngraph.data.memory_graph.recall.held_quotes import RecalledTheme
-    from turngraph.data.memory_graph.recall.recall import Recollection
+    from turngraph.data.memory_graph.recall.recollection import Recollection
     from turngraph.data.memory_graph.recall.view import QuestionEntity
     from turngraph.data.memory_graph.record.ingest import Remembered
     from turngraph.data.memory_graph.upkeep.show import Turn

@@ -9,7 +9,7 @@ from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.plan.steps import Digest, Found, Ready, Searched
-from turngraph.data.memory_graph.recall.recall import evidence_of
+from turngraph.data.memory_graph.recall.recollection import evidence_of
 from turngraph.data.types import Conversation, Evidence, Turn
 from turngraph.inference.answer_batches import answer_together
 from turngraph.inference.options import MAX_NEW_TOKENS

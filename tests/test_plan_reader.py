@@ -21,7 +21,7 @@ from turngraph.data.memory_graph.plan.steps import (
     Step,
     StepTrace,
 )
-from turngraph.data.memory_graph.recall.recall import evidence_of
+from turngraph.data.memory_graph.recall.recollection import evidence_of
 from turngraph.data.types import Conversation, Turn
 from turngraph.inference import plan_reader
 from turngraph.inference.answer_batches import answer_batch

@@ -16,7 +16,8 @@ from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Fact, Span, Thesis
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.plan.steps import Planned, PlanSettings
-from turngraph.data.memory_graph.recall.recall import LETTERS, RecallSettings, Recollection
+from turngraph.data.memory_graph.recall.recall import LETTERS, RecallSettings
+from turngraph.data.memory_graph.recall.recollection import Recollection
 from turngraph.data.memory_graph.recall.traverse_settings import Traversal
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.memory_graph.record.select_episodes import episodes_of_origins

@@ -24,7 +24,8 @@ if TYPE_CHECKING:  # what few commands need is imported where it is used
     from turngraph.data.memory_graph.plan.run_plan import OnStep
     from turngraph.data.memory_graph.plan.steps import Digester, Planned, Planner, PlanSettings
     from turngraph.data.memory_graph.recall.held_quotes import RecalledTheme
-    from turngraph.data.memory_graph.recall.recall import Recall, RecallSettings, Recollection
+    from turngraph.data.memory_graph.recall.recall import Recall, RecallSettings
+    from turngraph.data.memory_graph.recall.recollection import Recollection
     from turngraph.data.memory_graph.recall.theme_search import AskThemes
     from turngraph.data.memory_graph.record.integrity import Problem
     from turngraph.data.memory_graph.record.wide_search import Mention

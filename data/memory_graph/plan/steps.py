@@ -19,7 +19,8 @@ from typing import Literal, Protocol
 
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.recall.link_entities import Matched
-from turngraph.data.memory_graph.recall.recall import RecallSettings, evidence_of
+from turngraph.data.memory_graph.recall.recall import RecallSettings
+from turngraph.data.memory_graph.recall.recollection import evidence_of
 from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.types import Evidence
 

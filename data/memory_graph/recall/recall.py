@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,6 @@ import numpy as np
 
 from turngraph.data.embedding import Embed, cached
 from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, THESIS, Extractor, Fact
-from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.recall.adjacency import Adjacency
 from turngraph.data.memory_graph.recall.derived_files import State
 from turngraph.data.memory_graph.recall.filter_facts import closest_facts
@@ -27,6 +25,7 @@ from turngraph.data.memory_graph.recall.link_entities import (
 )
 from turngraph.data.memory_graph.recall.pagerank import rank_episodes
 from turngraph.data.memory_graph.recall.question_view import QuestionView
+from turngraph.data.memory_graph.recall.recollection import Recollection
 from turngraph.data.memory_graph.recall.traverse import traverse
 from turngraph.data.memory_graph.recall.traverse_settings import (
     PASSAGES,
@@ -39,10 +38,8 @@ from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.memory_graph.recall.word_index import WordIndex
 from turngraph.data.memory_graph.record.fact_texts import fact_texts
 from turngraph.data.memory_graph.times import end, now, parse_time, start
-from turngraph.data.types import Entity, Evidence
 
 if TYPE_CHECKING:  # themes need scipy, which takes long to import
-    from turngraph.data.memory_graph.recall.held_quotes import RecalledTheme
     from turngraph.data.memory_graph.recall.theme_search import AskThemes, ThemeIndex
     from turngraph.data.memory_graph.record.store import Store
 
@@ -99,65 +96,6 @@ class RecallSettings:
         for letter in self.forbidden:
             if letter not in LETTERS:
                 raise ValueError(f"forbidden: {letter!r} given, must be one of {list(LETTERS)}")
-
-
-@dataclass(frozen=True, slots=True)
-class Recollection:
-    """The facts that the memory graph has for a question.
-
-    Args:
-        question: the question, as the user wrote it.
-        entities: names that it mentions, and the objects that they mean.
-        facts: facts, best first, with their closeness as score; none: no answer.
-        revision: revision of the graph that was read.
-        milliseconds: time of each stage.
-        by_similarity: whether all facts were searched, as the question names no known object, or
-            the graph has no themes.
-    """
-
-    question: str
-    entities: tuple[QuestionEntity, ...]
-    facts: tuple[Fact, ...]
-    revision: int
-    milliseconds: dict[str, float]
-    by_similarity: bool = False
-    mode: Literal["facts", "themes"] = "facts"
-    """How the question was asked: ``ask`` or ``ask_themes``."""
-    themes: tuple[RecalledTheme, ...] = ()
-    """Themes that ``ask_themes`` found, best first; its facts come theme by theme."""
-    behind: tuple[str | None, ...] = ()
-    """Sources whose themes do not show the record yet (``ask_themes``)."""
-
-    @property
-    def no_answer(self) -> bool:
-        """Whether no fact is close enough to the question."""
-        return not self.facts
-
-    def evidence(self) -> list[Evidence]:
-        """Return the facts as evidence; see ``evidence_of``."""
-        return evidence_of(self.facts)
-
-
-def evidence_of(facts: Sequence[Fact]) -> list[Evidence]:
-    """Return facts as evidence; an entity's id is its name in normal form.
-
-    The ids of different objects with one name (two people named Anna) also hold their node id.
-    """
-    objects = dict(entity for fact in facts for entity in fact.entities)
-    namesakes = Counter(alias(name) for name in objects.values())
-    ids = {
-        node: alias(name) if namesakes[alias(name)] == 1 else f"{alias(name)} #{node}"
-        for node, name in objects.items()
-    }
-    return [
-        Evidence(
-            f"memory {fact.key}",
-            fact.text,
-            "memory",
-            tuple(Entity(ids[node], name) for node, name in fact.entities),
-        )
-        for fact in facts
-    ]
 
 
 class Recall:
@@ -262,8 +200,7 @@ class Recall:
             nodes = [fact.key // 2 for fact in episodes[:num_read]]
             rows = self.db.execute(STATED, (json.dumps(nodes),))
             keys = np.array([key for (key,) in rows], dtype=np.int64)
-            held = view.holding(keys)
-            return episodes, self._filter(view, held, settings, is_now=as_of is None)
+            return episodes, self._filter(view, view.holding(keys), settings, is_now=as_of is None)
 
     def _episodes(self, view: QuestionView, settings: RecallSettings) -> list[Fact]:
         ppr = settings.traversal.ppr
@@ -276,6 +213,52 @@ class Recall:
         return [
             replace(fact, score=score) for fact, score in zip(facts, scores.tolist(), strict=True)
         ]
+
+    @cached_property
+    def _themes(self) -> ThemeIndex:
+        from turngraph.data.memory_graph.recall.theme_search import ThemeIndex
+
+        writable = self.vectors.facts.writable
+        return ThemeIndex(self.db, self.store.derived, self.vectors, self.embed, writable)
+
+    def ask_themes(
+        self, question: str, as_of: str | None = None, settings: AskThemes | None = None
+    ) -> Recollection:
+        """Return the themes that a question is about, and what they say that is close to it.
+
+        The facts are theses of the themes' chunks, those closest to the question, theme by theme
+        and each in order of time. Without themes, all facts are searched by similarity.
+
+        Args:
+            question, as_of: as in ``ask``.
+            settings: of the search and of what is returned; None: the defaults.
+
+        Raises:
+            ValueError: ``as_of`` is not a time.
+        """
+        from turngraph.data.memory_graph.recall.find_themes import find_themes
+        from turngraph.data.memory_graph.recall.theme_search import AskThemes
+
+        settings = settings or AskThemes()
+        with self._view(question, as_of, RecallSettings()) as (view, clock):
+            self._themes.refresh()
+            clock.lap("themes")
+            found = find_themes(self.store, self._themes, view, settings)
+            clock.lap("search")
+        if not self._themes.themes:
+            flat = RecallSettings(Traversal("flat"))
+            facts = self.ask(question, as_of, flat)
+            return replace(facts, by_similarity=True, mode="themes")
+        return Recollection(
+            question=question,
+            entities=view.entities,
+            facts=found.facts,
+            revision=self.adjacency.revision,
+            milliseconds=clock.milliseconds,
+            mode="themes",
+            themes=found.themes,
+            behind=self._themes.behind,
+        )
 
     def candidates(
         self,
@@ -344,52 +327,6 @@ class Recall:
         times = self._changes[1]
         index = int(np.searchsorted(times, second, side="right"))
         return float(times[index]) if index < len(times) else float("inf")
-
-    @cached_property
-    def _themes(self) -> ThemeIndex:
-        from turngraph.data.memory_graph.recall.theme_search import ThemeIndex
-
-        writable = self.vectors.facts.writable
-        return ThemeIndex(self.db, self.store.derived, self.vectors, self.embed, writable)
-
-    def ask_themes(
-        self, question: str, as_of: str | None = None, settings: AskThemes | None = None
-    ) -> Recollection:
-        """Return the themes that a question is about, and what they say that is close to it.
-
-        The facts are theses of the themes' chunks, those closest to the question, theme by theme
-        and each in order of time. Without themes, all facts are searched by similarity.
-
-        Args:
-            question, as_of: as in ``ask``.
-            settings: of the search and of what is returned; None: the defaults.
-
-        Raises:
-            ValueError: ``as_of`` is not a time.
-        """
-        from turngraph.data.memory_graph.recall.find_themes import find_themes
-        from turngraph.data.memory_graph.recall.theme_search import AskThemes
-
-        settings = settings or AskThemes()
-        with self._view(question, as_of, RecallSettings()) as (view, clock):
-            self._themes.refresh()
-            clock.lap("themes")
-            found = find_themes(self.store, self._themes, view, settings)
-            clock.lap("search")
-        if not self._themes.themes:
-            flat = RecallSettings(Traversal("flat"))
-            facts = self.ask(question, as_of, flat)
-            return replace(facts, by_similarity=True, mode="themes")
-        return Recollection(
-            question=question,
-            entities=view.entities,
-            facts=found.facts,
-            revision=self.adjacency.revision,
-            milliseconds=clock.milliseconds,
-            mode="themes",
-            themes=found.themes,
-            behind=self._themes.behind,
-        )
 
     def _default_restart(self) -> Restart:
         """Return the default restart for turns or for passages, by the latest episodes."""

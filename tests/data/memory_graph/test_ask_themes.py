@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from turngraph.data.memory_graph.graph import MemoryGraph
-from turngraph.data.memory_graph.recall.recall import Recollection
+from turngraph.data.memory_graph.recall.recollection import Recollection
 from turngraph.data.memory_graph.recall.theme_arrays import NONE, join_rows, read_theme_arrays
 from turngraph.data.memory_graph.recall.theme_search import AskThemes
 from turngraph.inference.memory_printing import print_recollection, recollection_json

@@ -1,0 +1,75 @@
+"""What the memory graph has for a question: facts, and the evidence that they make."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from turngraph.data.memory_graph.memory_types import Fact
+from turngraph.data.memory_graph.names import alias
+from turngraph.data.memory_graph.recall.view import QuestionEntity
+from turngraph.data.types import Entity, Evidence
+
+if TYPE_CHECKING:  # themes need scipy, which takes long to import
+    from turngraph.data.memory_graph.recall.held_quotes import RecalledTheme
+
+
+@dataclass(frozen=True, slots=True)
+class Recollection:
+    """The facts that the memory graph has for a question.
+
+    Args:
+        question: the question, as the user wrote it.
+        entities: names that it mentions, and the objects that they mean.
+        facts: facts, best first, with their closeness as score; none: no answer.
+        revision: revision of the graph that was read.
+        milliseconds: time of each stage.
+        by_similarity: whether all facts were searched, as the question names no known object, or
+            the graph has no themes.
+    """
+
+    question: str
+    entities: tuple[QuestionEntity, ...]
+    facts: tuple[Fact, ...]
+    revision: int
+    milliseconds: dict[str, float]
+    by_similarity: bool = False
+    mode: Literal["facts", "themes"] = "facts"
+    """How the question was asked: ``ask`` or ``ask_themes``."""
+    themes: tuple[RecalledTheme, ...] = ()
+    """Themes that ``ask_themes`` found, best first; its facts come theme by theme."""
+    behind: tuple[str | None, ...] = ()
+    """Sources whose themes do not show the record yet (``ask_themes``)."""
+
+    @property
+    def no_answer(self) -> bool:
+        """Whether no fact is close enough to the question."""
+        return not self.facts
+
+    def evidence(self) -> list[Evidence]:
+        """Return the facts as evidence; see ``evidence_of``."""
+        return evidence_of(self.facts)
+
+
+def evidence_of(facts: Sequence[Fact]) -> list[Evidence]:
+    """Return facts as evidence; an entity's id is its name in normal form.
+
+    The ids of different objects with one name (two people named Anna) also hold their node id.
+    """
+    objects = dict(entity for fact in facts for entity in fact.entities)
+    namesakes = Counter(alias(name) for name in objects.values())
+    ids = {
+        node: alias(name) if namesakes[alias(name)] == 1 else f"{alias(name)} #{node}"
+        for node, name in objects.items()
+    }
+    return [
+        Evidence(
+            f"memory {fact.key}",
+            fact.text,
+            "memory",
+            tuple(Entity(ids[node], name) for node, name in fact.entities),
+        )
+        for fact in facts
+    ]
