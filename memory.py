@@ -229,6 +229,8 @@ def add_ask(commands: Subparsers) -> None:
     )
     added.add_argument("--min_similarity", type=float, default=0.0, help="least cosine of a fact")
     add_plan_options(added, positive)
+    added.add_argument("--embedder", default=EMBEDDER, help="sentence encoder")
+    added.add_argument("--no_embed", action="store_true", help="no model: compare words")
     added.add_argument(
         "--json", dest="as_json", action="store_true", help="print one JSON object a question"
     )
