@@ -22,7 +22,7 @@ setup: .venv/installed
 demo: setup
 	$(BIN)/python benchmarks/demo.py
 
-# every file of the product is to be run by the tests to 85 %; processes that they start do not count
+# every file of the product is to be run by the tests to 85 %
 test: setup lint types
 	mkdir -p build/coverage
 	$(PYTEST) -m "not slow" -n $(WORKERS) --dist loadfile --cov --cov-report=

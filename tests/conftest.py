@@ -40,6 +40,21 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["TURNGRAPH_CACHE"] = str(folder)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _untraced_processes() -> str | None:
+    """Do not measure what other processes run, as tracing doubles their time."""
+    return os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
+
+
+@pytest.fixture(scope="module")
+def traced_processes(_untraced_processes: str | None) -> Iterator[None]:
+    """Measure what the processes of a module's tests run: lines that no other test reaches."""
+    if _untraced_processes is not None:
+        os.environ["COVERAGE_PROCESS_CONFIG"] = _untraced_processes
+    yield
+    os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
+
+
 def _unpack(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = os.environ.get("TURNGRAPH_DATA", "")
     archive = Path(root) / f"{name}.tar.xz"

@@ -13,6 +13,8 @@ import turngraph as turngraph_package
 from turngraph.__main__ import COMMANDS, main, run
 from turngraph.configs.shipped import find_config, shipped_configs, with_shipped_configs
 
+pytestmark = pytest.mark.usefixtures("traced_processes")
+
 
 def turngraph(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "turngraph", *arguments]

@@ -39,10 +39,13 @@ WHOLE_FILES = {
     "turngraph memory export --graphml",
     "turngraph memory export --html",
     "turngraph memory export --jsonl",
+    "turngraph memory export --shacl",
+    "turngraph memory export --themes",
+    "turngraph memory export --trig",
     "turngraph pool --output",
 }
 """Outputs that may have a name that something has already."""
-PRIVATE = {name for name in WHOLE_FILES if "memory" in name}
+PRIVATE = {name for name in WHOLE_FILES if "memory" in name and "--shacl" not in name}
 NEW_ONLY = {
     "infer.py export --output",
     "infer.py export --prompts",
@@ -53,8 +56,8 @@ FOLDERS = {"turngraph study --output"}
 READ_OR_NAMED = set(
     "--api_key_variable --as_of --backup --base_model --base_url --checkpoint --config --damaged "
     "--data --db --device --embedder --entity --evidence --input --memory --mixture --model "
-    "--name --predictions --proposals --response_format --rows --size --source --speaker "
-    "--token_limit --trust_remote_code".split()
+    "--name --ontology --predictions --proposals --reader --response_format --rows --size --source "
+    "--speaker --token_limit --trust_remote_code".split()
 )
 """Options that name no output."""
 
@@ -103,6 +106,13 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "documents" / "lima.txt").write_text("Lima is the capital of Peru.\n")
     (folder / "notes.txt").write_text("Anna lives in Paris. Anna works at the Louvre.\n")
     memory.main(["remember", "--db", str(folder / "my.db"), "--input", str(folder / "notes.txt")])
+    texts = [
+        f"Anna planted {plant}." for plant in "roses tulips beans peas mint sage leeks".split()
+    ]
+    (folder / "plants.txt").write_text("\n\n".join([*texts, "Anna sold kale."]))
+    themed = ["--db", str(folder / "themed.db")]
+    memory.main(["remember", *themed, "--input", str(folder / "plants.txt")])
+    memory.main(["themes", *themed, "--no_embed"])
     write_conversations(folder / "in.jsonl", [tiny_conversation(0)])
     line = {"conversation": "a", "turn": "0", "answer": "b", "candidates": []}
     gold = {"gold": [{"label": "b"}], "turn_index": 0}
@@ -120,11 +130,13 @@ def write(name: str, sources: Path, graph_checkpoint: str, tmp_path: Path) -> Wr
     """Run the command that writes an output, without what turns errors into exit codes."""
     *_, command, option = name.split()
 
+    graph = "themed.db" if option == "--themes" else "my.db"
+
     def run(path: Path) -> None:
         given = {
             "answer": (infer.main, "answer", "--checkpoint", graph_checkpoint),
             "score": (infer.main, "score", "--predictions", sources / "predictions.jsonl"),
-            "export": (memory.main, "export", "--db", sources / "my.db"),
+            "export": (memory.main, "export", "--db", sources / graph),
             "pool": (pool.main, "--input", sources / "documents"),
         }
         main, *arguments = given[command]

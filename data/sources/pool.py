@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -117,7 +119,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     args = parser.parse_args(argv)
     if Path(args.output).is_dir():  # now, as reading can take long
-        raise ValueError(f"--output: {args.output} given, a folder; must name a file")
+        reason = f"{os.strerror(errno.EISDIR)}; --output must name a file"
+        raise ValueError(f"{args.output}: {reason}")
     write_pool(args.output, read_folder(args.input, strict=args.strict))
     logger.info("written to %s", args.output)
 

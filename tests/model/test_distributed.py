@@ -41,6 +41,8 @@ from turngraph.tests.tiny import (
     tiny_model,
 )
 
+pytestmark = pytest.mark.usefixtures("traced_processes")
+
 DTYPES = ("float32", "bfloat16")
 NUM_STEPS, MAX_COUNT = 4, 5
 SCORER = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0)

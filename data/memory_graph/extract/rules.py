@@ -32,6 +32,7 @@ from turngraph.data.memory_graph.memory_types import (
     Update,
 )
 from turngraph.data.normalise import fold
+from turngraph.data.table_structure import row_cells
 
 _SentenceKey = tuple[str, str | None, str | None, Span | None]
 Phrases = Literal["never", "spoken", "always"]
@@ -104,7 +105,8 @@ class RulesExtractor:
         ):
             if full:
                 links = [*links, *(full[word.text] for word in words if word.text in full)]
-            stated = reader.read(_with_full_names(words, full), when, sentence)
+            is_row = sentence.speaker is None and _is_row(text)
+            stated = [] if is_row else reader.read(_with_full_names(words, full), when, sentence)
             theses.append(self._thesis(sentence, text, links, words, when))
             triplets += stated
             self._said[_sentence_key(known, sentence.span)] = stated
@@ -142,6 +144,11 @@ def _with_full_names(words: Sequence[Token], full: Mapping[str, str]) -> Sequenc
         else word
         for word in words
     ]
+
+
+def _is_row(text: str) -> bool:
+    """Return whether a text is a linearised table row, whose cells state nothing by themselves."""
+    return not text.rstrip().endswith((".", "!", "?")) and len(row_cells(text)) > 1
 
 
 def _sentence_key(episode: Episode, span: Span | None) -> _SentenceKey:
