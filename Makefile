@@ -25,7 +25,7 @@ demo: setup
 # every file of the product is to be run by the tests to 85 %
 test: setup lint types
 	mkdir -p build/coverage
-	$(PYTEST) -m "not slow" -n $(WORKERS) --dist loadfile --cov --cov-report=
+	$(PYTEST) -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cov --cov-report=
 	$(BIN)/python .ci/coverage_floor.py 85
 
 test-slow: setup

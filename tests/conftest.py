@@ -28,6 +28,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's background
 os.environ["HF_HUB_OFFLINE"] = "1"  # tests need nothing but what is installed
 huggingface_hub.constants.HF_HUB_OFFLINE = True  # in this process, which has read the variable
 
+LONG = {
+    "test_study", "test_train_distributed", "test_train", "test_resume", "test_distributed",
+    "test_memory_in_training", "test_wheel", "test_odd_texts", "test_constrained", "test_damage",
+    "test_bad_input", "test_export", "test_chat", "test_infer", "test_answering",
+}  # fmt: skip
+"""Files whose tests take long."""
 MISSING = "TURNGRAPH_DATA does not name a folder with the real benchmarks"
 
 
@@ -116,7 +122,12 @@ def inst_tokenizer() -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Do not trace the tests of the benchmarks, which the floor leaves out: tracing takes time."""
+    """Put files of long tests first, and do not trace the tests of the benchmarks.
+
+    Processes get a file each, so a long one must not be the last. The floor of coverage leaves the
+    benchmarks out, and tracing takes time.
+    """
+    items.sort(key=lambda item: item.path.stem not in LONG)
     for item in items:
         if "benchmarks" in item.path.relative_to(ROOT / "tests").parts:
             item.add_marker(pytest.mark.no_cover)

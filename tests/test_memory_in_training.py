@@ -82,6 +82,7 @@ def test_memory_stands_beside_other_evidence(
         assert graph.stats().nodes["episodic"] == 4
 
 
+@pytest.mark.slow
 def test_training_with_a_memory_graph_and_workers_gives_the_same_losses(
     tiny_data: Path, tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -499,6 +499,7 @@ def test_as_a_user_runs_it(tiny_folder: str, tmp_path: Path) -> None:
     assert said.count(", new]") >= 2
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one(tiny_data: Path, tiny_folder: str, tmp_path: Path) -> None:
     """As under ``accelerate launch``: the same global batch gives the same steps."""
     bare = replace(tiny_conversation(0, "bare"), evidence=())

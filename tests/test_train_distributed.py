@@ -98,6 +98,7 @@ def test_a_run_goes_on_under_another_strategy_to_the_same_weights(
     load_checkpoint(output / "best")
 
 
+@pytest.mark.slow
 def test_two_processes_answer_every_question_once(alone: Path, data: Path, tmp_path: Path) -> None:
     argv = ["answer", "--checkpoint", alone / "last", "--input", data / "train.jsonl"]
     argv += ["--history", "predicted", "--max_new_tokens", 4, "--batch_size", 2, "--device", "cpu"]
@@ -115,8 +116,9 @@ def test_two_processes_answer_every_question_once(alone: Path, data: Path, tmp_p
 
 @pytest.mark.parametrize(
     ("history", "num_batches"),
-    [pytest.param("gold", 3, marks=pytest.mark.slow), ("predicted", 2)],
+    [("gold", 3), ("predicted", 2)],
 )
+@pytest.mark.slow
 def test_answers_go_on_with_another_number_of_processes(
     history: str, num_batches: int, alone: Path, data: Path, tmp_path: Path
 ) -> None:

@@ -168,6 +168,7 @@ def test_the_nearest_tests_come_first(reached: ReachedLines) -> None:
     assert reached.files("data/doubling.py")[0] == "tests/data/test_doubling.py"
 
 
+@pytest.mark.slow
 def test_what_reaches_a_line_is_measured_once(
     reached: ReachedLines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +198,7 @@ def test_what_reaches_a_line_is_measured_once(
         ("a - 1", "a - 2", False, "passed: tests/data/test_calculating.py"),
     ],
 )
+@pytest.mark.slow
 def test_a_fault_is_seen_if_a_test_fails(
     old: str, new: str, seen: bool, reason: str, forked: ForkedPytest, reached: ReachedLines
 ) -> None:

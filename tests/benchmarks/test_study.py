@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from turngraph.benchmarks.study.row_scores import cell
 from turngraph.benchmarks.study.runs import STATE, Run, chosen_runs
 from turngraph.benchmarks.study.runs import study_runs as runs_of
 from turngraph.configs.parse import write_config
+from turngraph.configs.schema import Config
 from turngraph.data.cli import EXIT_GO_ON
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.scoring.predictions import unfinished
@@ -38,15 +40,23 @@ Calls = list[list[str]]
 pytestmark = pytest.mark.usefixtures("fresh_accelerator")
 
 
+@cache
+def all_configs(name: str) -> dict[str, dict[str, Config]]:
+    """The config of each trained row of a shipped study, by size."""
+    found = read_study(name)
+    trained = [row for row in found.rows if row.checkpoint_of is None]
+    return {
+        size: {row.name: row_config(found, found.sizes[size], row, 7) for row in trained}
+        for size in found.sizes
+    }
+
+
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_every_row_of_every_size_is_a_config(path: Path) -> None:
-    found = read_study(path)
-    for size in found.sizes.values():
-        for row in found.rows:
-            if row.checkpoint_of is None:
-                config = row_config(found, size, row, 7)
-                assert config.training.seed == 7
-                assert config.data.tune is None
+    for configs in all_configs(path.stem).values():
+        for config in configs.values():
+            assert config.training.seed == 7
+            assert config.data.tune is None
     assert "#" in path.read_text(encoding="utf-8")
 
 
@@ -56,12 +66,7 @@ def test_the_core_rows_are_the_papers_and_the_best_of_ours() -> None:
     papers = ["text", "text_memory", "graph", "graph_memory", "zero_shot"]
     assert core == [*papers, "nodes_made_same", "text_chosen_made"]
     assert len(found.seeds) == 3
-    for size in found.sizes.values():
-        said = {
-            row.name: row_config(found, size, row, 0) for row in found.rows if not row.checkpoint_of
-        }
-        evidence = {name: config.model.evidence for name, config in said.items()}
-        assert evidence["text_memory"] == "text" != evidence["graph_memory"]
+    for said in all_configs("sqa").values():
         assert said["text_memory"].evidence == said["graph_memory"].evidence
         assert len({config.training.max_new_tokens for config in said.values()}) == 1
 
@@ -69,9 +74,8 @@ def test_the_core_rows_are_the_papers_and_the_best_of_ours() -> None:
 @pytest.mark.parametrize("name", ["sqa", "convmix", "worldfacts"])
 def test_every_row_of_a_shipped_study_fixes_length_and_query(name: str) -> None:
     """Rows answer with the same limit, which no gold answer moves, and the study's own Q_t."""
-    found = read_study(name)
-    for size in found.sizes.values():
-        rows = [row_config(found, size, row, 0) for row in found.rows if not row.checkpoint_of]
+    for configs in all_configs(name).values():
+        rows = list(configs.values())
         assert all(config.training.max_new_tokens is not None for config in rows)
         assert {config.evidence.history_weight for config in rows} == {1.0}
 
@@ -208,6 +212,7 @@ NODES = {
 }
 
 
+@pytest.mark.slow
 def test_a_row_that_chooses_among_what_another_one_proposes(
     tiny_folder: str, small_data: Path, tmp_path: Path, calls: Calls
 ) -> None:
@@ -375,6 +380,7 @@ def test_a_run_that_cannot_begin_stops_only_what_needs_it(
     assert seen == ["text", "graph", "untrained"]
 
 
+@pytest.mark.slow
 def test_answers_begin_anew_in_batches_that_fit(
     tiny_folder: str, small_data: Path, tmp_path: Path
 ) -> None:
@@ -585,6 +591,7 @@ def run_convmix(files: dict[str, Path], tmp_path: Path, *rows: str) -> str:
     return (tmp_path / "out" / "study.md").read_text()
 
 
+@pytest.mark.slow
 def test_convmix_from_files_to_the_table(tmp_path: Path, calls: Calls) -> None:
     page = run_convmix(convmix_files(tmp_path), tmp_path, "text", "graph", "cut_entity_edges")
     for label in ("text", "graph", "entity edges cut"):

@@ -237,6 +237,7 @@ def test_batches_of_like_length_and_in_random_order() -> None:
     assert spread(Setting(2, False), 0) == mixed[0]
 
 
+@pytest.mark.slow
 def test_a_whole_run(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "speed.json"
     train_speed.main(options(config, "--rounds", "2", "--output", str(output)))

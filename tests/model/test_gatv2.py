@@ -251,6 +251,7 @@ def test_what_is_kept_for_the_backward_pass_does_not_grow_with_edges_times_width
     assert 0 < an_edge <= 3 * 8 + 2 * heads * 4  # order and ends; weight and dropout of each head
 
 
+@pytest.mark.slow
 def test_at_most_half_of_pygs_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gatv2, "CPU_BLOCK", 2**14)
     size = ["--nodes", "150", "--edges", "600", "--width", "128", "--rounds", "1"]

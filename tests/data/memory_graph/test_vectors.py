@@ -132,7 +132,7 @@ def test_purged_vectors_are_in_no_file(tmp_path: Path) -> None:
     kept = vectors.facts.vectors(np.array(other[:1])).astype(np.float16).tobytes()
     with record.store.writing() as revision:
         record.drop_node(revision, node)
-    purge(record.store.derived, [2 * node], [node], wait=1)
+    purge(record.db, record.store.derived, revision, wait=1)
     stored = b"".join(p.read_bytes() for p in record.store.derived.rglob("*") if p.is_file())
     assert kept in stored
     assert row not in stored
