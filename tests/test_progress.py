@@ -79,6 +79,7 @@ def test_long_work_says_in_the_log_how_far_it_is(
     monkeypatch.setattr(progress_module, "LOG_INTERVAL", 0.01)
     with progress(3, "train", "steps") as bar:
         assert not bar.dynamic_miniters  # else tqdm's monitor writes lines of its own
+    caplog.clear()
     outer = progress_module.progress(1, "epochs", "epochs")  # nothing moves the cursor
     with outer, caplog.at_level(logging.INFO), progress(3, "train", "steps") as bar:
         for loss in ("2.0", "1.0"):

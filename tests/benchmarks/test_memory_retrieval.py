@@ -36,7 +36,9 @@ def collection(**extra: object) -> Collection:
 
 
 def unpacked(folder: Path, musique: bool = True) -> Path:
-    """Files of MuSiQue and LoCoMo in their formats, with a passage or two."""
+    """Files of MuSiQue and LoCoMo in their formats, with a passage or two, in a folder of it."""
+    folder = folder / "all" / "files"
+    folder.mkdir(parents=True)
     passages = [{"title": "A", "text": "b c"}, {"title": "D", "text": "e"}]
     support = [
         {"title": p["title"], "paragraph_text": p["text"], "is_supporting": p["title"] == "D"}
