@@ -16,8 +16,6 @@ unless an earlier run has left them in the user's cache folder; ``--fresh`` comp
 from __future__ import annotations
 
 import argparse
-import json
-import shlex
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -29,7 +27,7 @@ import numpy as np
 from tqdm import tqdm
 
 from turngraph.benchmarks.memory_graph.embedding_cache import EmbeddingCache
-from turngraph.benchmarks.memory_graph.memory_retrieval import EMBEDDER, halves
+from turngraph.benchmarks.memory_graph.memory_retrieval import EMBEDDER, halves, write_reports
 from turngraph.benchmarks.memory_graph.retrieval_data import (
     Collection,
     Given,
@@ -48,7 +46,6 @@ from turngraph.data.memory_graph.plan.rules_planner import RulesPlanner
 from turngraph.data.memory_graph.plan.steps import Planned, PlanSettings, Progress
 from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.traverse_settings import PPR, Traversal
-from turngraph.data.outputs import whole_file
 from turngraph.data.scoring.score import bootstrap
 from turngraph.memory import make_embed
 
@@ -125,9 +122,7 @@ def main(argv: Sequence[str]) -> None:
                     reports.append(measure(name, graph, collection, over, given, args.seed))
                     print(markdown(reports[-1]), flush=True)
     if args.output:
-        command = shlex.join([*COMMAND, *argv])
-        with whole_file(args.output) as file:
-            json.dump({"command": command, "reports": reports}, file, indent=1)
+        write_reports(args.output, [*COMMAND, *argv], reports)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -72,9 +72,13 @@ def main(argv: Sequence[str]) -> None:
             reports.append(measure(name, filling, collections, embed, args.seed))
             print(markdown(reports[-1]), flush=True)
     if args.output:
-        command = shlex.join([*COMMAND, *argv])
-        with whole_file(args.output) as file:
-            json.dump({"command": command, "reports": reports}, file, indent=1)
+        write_reports(args.output, [*COMMAND, *argv], reports)
+
+
+def write_reports(path: str, command: Sequence[str], reports: Sequence[Json]) -> None:
+    """Write the reports of a benchmark, with its command, as JSON."""
+    with whole_file(path) as file:
+        json.dump({"command": shlex.join(command), "reports": reports}, file, indent=1)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
