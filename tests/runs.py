@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-from turngraph.tests.waiting import PATIENCE
+from turngraph.tests.processes import ROOT, Command
 
-ROOT = Path(__file__).resolve().parent.parent
+__all__ = ["ROOT", "Json", "command", "lines", "losses", "options"]
 Json = dict[str, Any]
 
 
@@ -44,16 +41,9 @@ def losses(output: Path) -> list[float]:
     return [line["loss"] for line in lines(output) if "loss" in line]
 
 
-def command(*arguments: object, text: str | None = None, **environment: str) -> str:
+def command(*arguments: object, text: str = "", **environment: str) -> str:
     """Run a command as a user does, in the repository; its standard output."""
-    done = subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=ROOT,
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    done = Command(*arguments, text=text, **environment)
+    out, err = done.communicate()
+    assert done.returncode == 0, err[-3000:]
+    return out

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 import random
 import signal
-import subprocess
-import sys
 import tempfile
-import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +14,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tqdm import tqdm
 
 import turngraph.inference.answer
 import turngraph.inference.answer_batches
@@ -33,9 +26,9 @@ from turngraph.inference.answer import EXIT_ERRORS
 from turngraph.inference.answer_batches import Batching
 from turngraph.inference.output import AnswerFile
 from turngraph.model.graph_lm import GraphLM
-from turngraph.tests.runs import ROOT
+from turngraph.tests.processes import Command
 from turngraph.tests.tiny import tiny_conversation
-from turngraph.tests.waiting import PATIENCE, wait_until
+from turngraph.tests.waiting import wait_until
 
 Json = dict[str, Any]
 HISTORIES = ("gold", "predicted")
@@ -393,34 +386,7 @@ def test_batches_keep_to_the_budget(
         assert lengths[batch[0]] == max(lengths[number] for number in batch)
 
 
-def start_as_a_user(command: list[str]) -> tuple[int, Callable[[], int]]:
-    process = subprocess.Popen(
-        [sys.executable, "infer.py", *command],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        stderr=subprocess.DEVNULL,
-    )
-    return process.pid, process.wait
-
-
-def start_a_fork(command: list[str]) -> tuple[int, Callable[[], int]]:
-    """The same without seconds of imports."""
-    process = multiprocessing.get_context("fork").Process(target=in_a_fork, args=(command,))
-    process.start()
-
-    def wait() -> int:
-        process.join(timeout=PATIENCE)
-        return process.exitcode
-
-    return process.pid, wait
-
-
-def in_a_fork(command: list[str]) -> None:
-    tqdm.set_lock(threading.RLock())  # killed, it would never give back the one it shares with us
-    main(command)
-
-
-def kill_at_random(start: Any, command: list[str], folder: Path, num_kills: int) -> None:
+def kill_at_random(command: list[str], folder: Path, num_kills: int) -> None:
     """Start a command, kill it at a random moment, again and again; each kill hits a run."""
     size = (folder / "whole.jsonl").stat().st_size
     rng, output = random.Random(num_kills), folder / "out.jsonl"
@@ -434,24 +400,25 @@ def kill_at_random(start: Any, command: list[str], folder: Path, num_kills: int)
     for share in sorted(0.9 * rng.random() for _ in range(num_kills)):
         code = 0
         while code == 0:  # one that ended before the kill begins again
-            pid, wait = start(command)
+            process = Command("infer.py", *command)
             wait_until(lambda share=share: far(share), pause=0.001)
-            os.kill(pid, signal.SIGKILL)
-            if (code := wait()) == 0:
+            process.send_signal(signal.SIGKILL)
+            _, err = process.communicate()
+            if (code := process.returncode) == 0:
                 output.unlink()
-        assert code == -signal.SIGKILL
+        assert code == -signal.SIGKILL, err
 
 
 @pytest.mark.parametrize(
-    ("num_kills", "history", "start"),
+    ("num_kills", "history"),
     [
-        (3, "predicted", start_a_fork),
-        pytest.param(12, "gold", start_as_a_user, marks=pytest.mark.slow),
-        pytest.param(12, "predicted", start_as_a_user, marks=pytest.mark.slow),
+        (3, "predicted"),
+        pytest.param(12, "gold", marks=pytest.mark.slow),
+        pytest.param(12, "predicted", marks=pytest.mark.slow),
     ],
 )
 def test_a_killed_run_goes_on_to_the_same_file(
-    num_kills: int, history: str, start: Any, command: list[str], tmp_path: Path
+    num_kills: int, history: str, command: list[str], tmp_path: Path
 ) -> None:
     write_conversations(tmp_path / "in.jsonl", [tiny_conversation(n, f"c{n}") for n in range(12)])
     command += ["--history", history, "--max_new_tokens", "24"]
@@ -459,7 +426,7 @@ def test_a_killed_run_goes_on_to_the_same_file(
     torch.set_num_threads(1)  # the last bits depend on it, and a fork has one thread
     try:
         whole = one_run(command, tmp_path / "whole.jsonl")
-        kill_at_random(start, command, tmp_path, num_kills)
+        kill_at_random(command, tmp_path, num_kills)
         main(command)
     finally:
         torch.set_num_threads(threads)

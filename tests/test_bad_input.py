@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,8 +17,8 @@ from turngraph.data.cli import run_cli
 from turngraph.data.jsonlines import dump, write_conversations, write_pool
 from turngraph.model.checkpoint import save_checkpoint
 from turngraph.model.graph_lm import GraphLM
+from turngraph.tests.processes import Command
 from turngraph.tests.tiny import LORA, save_tiny, stir, tiny_conversation
-from turngraph.tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
 Json = dict[str, Any]
@@ -284,17 +281,6 @@ def test_a_truncated_checkpoint_is_refused(
     assert not (tmp_path / "out.jsonl").exists()
 
 
-def as_a_user(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-
-
 def test_in_a_process_of_its_own(checkpoint: Path, tmp_path: Path, tiny_folder: str) -> None:
     """Exit code and standard error of both scripts, as a shell sees them."""
     bad = write_third_line(tmp_path / "train.jsonl", BAD_LINES["malformed"][0])
@@ -306,11 +292,12 @@ def test_in_a_process_of_its_own(checkpoint: Path, tmp_path: Path, tiny_folder: 
             f"error: {checkpoint}/adapter/adapter_model.safetensors: changed or truncated",
         ),
     ):
-        done = as_a_user(*arguments)
+        done = Command(*arguments)
+        out, err = done.communicate()
         assert done.returncode == 2
-        assert done.stdout == ""
-        assert done.stderr.strip().splitlines()[-1].startswith(start)
-        assert "Traceback" not in done.stderr
+        assert out == ""
+        assert err.strip().splitlines()[-1].startswith(start)
+        assert "Traceback" not in err
     assert not (tmp_path / "run").exists()
     assert not (tmp_path / "out.jsonl").exists()
 

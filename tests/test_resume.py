@@ -25,9 +25,10 @@ from turngraph import train
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.jsonlines import write_conversations
 from turngraph.model.checkpoint import check_manifest, load_checkpoint
+from turngraph.tests.processes import Command
 from turngraph.tests.runs import ROOT, lines, losses, options
 from turngraph.tests.tiny import save_tiny, tiny_conversation
-from turngraph.tests.waiting import PATIENCE, halted, wait_until
+from turngraph.tests.waiting import PATIENCE, wait_until
 from turngraph.training.kept_checkpoints import newest_checkpoint
 from turngraph.training.run_folder import start_afresh
 from turngraph.training.run_log import RunLog
@@ -90,17 +91,11 @@ def num_logged(output: Path) -> int:
 def run_and_kill(arguments: list[str], output: Path, in_save: bool, rng: random.Random) -> str:
     """Start the run, kill it a step or two later; what it was doing."""
     start, steps = num_logged(output), rng.randint(1, 2)
-    process = subprocess.Popen(
-        [sys.executable, "train.py", *arguments],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = Command("train.py", *arguments)
 
     def reached() -> bool:
         """Whether it is there, or has ended; it is halted inside a save to be sure of it."""
-        if process.poll() is not None:
+        if process.returncode is not None:
             return True
         if num_logged(output) < min(start + steps, NUM_STEPS - 1):
             return False
@@ -108,7 +103,7 @@ def run_and_kill(arguments: list[str], output: Path, in_save: bool, rng: random.
             return True
         if not partial_folders(output):
             return False
-        if halted(process) and not partial_folders(output):
+        if process.halted() and not partial_folders(output):
             process.send_signal(signal.SIGCONT)  # the save was over: the next one
             return False
         return True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,9 @@ from turngraph import infer, train
 from turngraph.data.cli import EXIT_GO_ON
 from turngraph.data.jsonlines import write_conversations
 from turngraph.model.checkpoint import load_checkpoint
+from turngraph.tests.processes import Command
 from turngraph.tests.runs import ROOT, command, lines, options
 from turngraph.tests.tiny import tiny_conversation
-from turngraph.tests.waiting import PATIENCE
 
 LAUNCHERS = ROOT / "configs" / "accelerate"
 NUM_STEPS = 4
@@ -56,27 +55,23 @@ def alone(tmp_path_factory: pytest.TempPathFactory, data: Path, tiny_folder: str
 def launch(strategy: str, *arguments: object) -> str:
     """Run a command in two processes, by a shipped config of accelerate; what it said."""
     config = ("--config_file", LAUNCHERS / f"{strategy}.yaml", "--num_processes", 2)
-    done = subprocess.run(
-        [sys.executable, "-m", "accelerate.commands.launch", *map(str, (*config, *arguments))],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    return done.stderr
+    _, said = Command("-m", "accelerate.commands.launch", *config, *arguments).communicate()
+    return said
 
 
+@pytest.mark.parametrize(
+    "strategies", [("fsdp2",), pytest.param(("ddp", "fsdp2"), marks=pytest.mark.slow)]
+)
 def test_a_run_goes_on_under_another_strategy_to_the_same_weights(
-    alone: Path, data: Path, tiny_folder: str, tmp_path: Path
+    strategies: tuple[str, ...], alone: Path, data: Path, tiny_folder: str, tmp_path: Path
 ) -> None:
-    """One step by one process, one by two with shards, one by two without, the last by one."""
+    """One step by one process, one by two with each strategy, the rest by one."""
     output = tmp_path / "run"
     argv = options(tiny_folder, data, output, **CALM)
     with pytest.raises(SystemExit) as stopped:
         train.main([*argv, "--max_minutes=1e-9"])
     assert stopped.value.code == EXIT_GO_ON
-    for number, strategy in enumerate(("fsdp2", "ddp"), 2):
+    for number, strategy in enumerate(strategies, 2):
         said = launch(strategy, "train.py", *argv, "--max_minutes=1e-9")
         assert f"stopped at step {number} " in said, said[-3000:]
         assert ("sharded over 2 processes, in" in said) == (strategy == "fsdp2")

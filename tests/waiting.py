@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -21,10 +19,3 @@ def wait_until(
         assert process is None or process.poll() is None, "the process has ended"
         assert time.monotonic() < end, "it does not happen"
         time.sleep(pause)
-
-
-def halted(process: subprocess.Popen) -> bool:
-    """Halt a process until SIGCONT; false if it has ended before."""
-    process.send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-    return process.poll() is None
