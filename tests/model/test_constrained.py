@@ -106,6 +106,7 @@ def test_smallest_value() -> None:
     assert smallest_value(SMALL) == {"texts": [""], "so": False, "year": "", "numbers": [42]}
 
 
+@pytest.mark.slow  # 300 tokens of a real model
 def test_smollm2_extracts() -> None:
     """A real vocabulary and template; so small a model copies the example, which is noticed."""
     lm = LmExtractor(ConstrainedLM(SMOLLM2, max_new_tokens=288).generate)
