@@ -122,14 +122,16 @@ def inst_tokenizer() -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put files of long tests first, and do not trace the tests of the benchmarks.
+    """Put files of long tests first, and do not trace what coverage does not need.
 
     Processes get a file each, so a long one must not be the last. The floor of coverage leaves the
-    benchmarks out, and tracing takes time.
+    benchmarks out; ``untraced.txt`` has long tests whose lines others reach (``.ci/untraced.py``).
     """
     items.sort(key=lambda item: item.path.stem not in LONG)
+    untraced = set((ROOT / "tests" / "untraced.txt").read_text(encoding="utf-8").split())
     for item in items:
-        if "benchmarks" in item.path.relative_to(ROOT / "tests").parts:
+        is_benchmark = "benchmarks" in item.path.relative_to(ROOT / "tests").parts
+        if is_benchmark or item.nodeid.partition("[")[0] in untraced:
             item.add_marker(pytest.mark.no_cover)
 
 
