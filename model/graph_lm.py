@@ -6,8 +6,8 @@ V vocabulary, A answer tokens, P given answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import NamedTuple, Protocol, cast
 
@@ -254,7 +254,7 @@ class GraphLM(nn.Module):
         """
         ends = torch.tensor(self.end_ids(end_id), device=batch.input_ids.device)
         assert batch.attention_mask is not None, "packed"
-        with self._autocast(), self._not_compiled():
+        with self.decoding():
             return greedy(
                 self.causal_lm,
                 self.input_embeddings(batch),
@@ -278,7 +278,7 @@ class GraphLM(nn.Module):
             num_answers: number of answers of each example, [B].
         """
         assert batch.attention_mask is not None, "packed"
-        with self._autocast(), self._not_compiled():
+        with self.decoding():
             return answer_logprobs(
                 self.causal_lm,
                 self.input_embeddings(batch),
@@ -288,12 +288,13 @@ class GraphLM(nn.Module):
                 num_answers,
             )
 
-    def _not_compiled(self) -> AbstractContextManager[None]:
-        """Return a context without torch.compile, as a growing cache has too many shapes for it."""
-        if not self.config.compile:
-            return nullcontext()
-        eager: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
-        return eager
+    @contextmanager
+    def decoding(self) -> Iterator[None]:
+        """Compute in the config's dtype, and not compiled: a growing cache has too many shapes."""
+        compiled = self.config.compile
+        eager = torch.compiler.set_stance("force_eager") if compiled else nullcontext()
+        with self._autocast(), eager:
+            yield
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Return trainable parameters by learning rate: ``lora``, ``encoder``, ``residual_gate``.
