@@ -11,6 +11,7 @@ COMMANDS = {
     "answer": "answer every turn of a file of conversations",
     "score": "score predictions against their gold answers",
     "chat": "ask about evidence, what is remembered, or neither",
+    "serve": "answer many people over HTTP and in a browser",
     "export": "write model and prompts for servers such as vLLM",
     "pool": "turn a folder of documents into an evidence pool",
     "memory": "remember texts, ask, look at, correct and forget: the memory graph",
@@ -61,7 +62,7 @@ def run(command: str, argv: Sequence[str]) -> None:
         near = difflib.get_close_matches(command, COMMANDS, 1)
         hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(COMMANDS)}"
         raise ValueError(f"turngraph {command}: no such command; {hint}")
-    if command in ("answer", "score", "chat", "export"):
+    if command in ("answer", "score", "chat", "serve", "export"):
         from turngraph import infer
 
         infer.main([command, *argv], prog="turngraph")

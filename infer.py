@@ -1,4 +1,4 @@
-"""Answers with a checkpoint: ``python infer.py answer | score | chat | export``."""
+"""Answers with a checkpoint: ``python infer.py answer | score | chat | serve | export``."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "infer.py") -> None:
     add_score_command(commands)
 
     add_chat_command(commands)
+    add_serve_command(commands)
     add_export_command(commands)
     args = parser.parse_args(argv)
     check_paths(args)
@@ -174,6 +175,45 @@ def add_chat_command(commands: Commands) -> None:
     chat.set_defaults(run=chat_command)
 
 
+def add_serve_command(commands: Commands) -> None:
+    """Add the options of ``infer.py serve``."""
+    serve = commands.add_parser("serve", help="answer many people over HTTP and in a browser")
+    add_model_options(serve, required=False)
+    serve.add_argument(
+        "--evidence",
+        nargs="+",
+        metavar="PATH",
+        default=[],
+        help="what all users may ask about: evidence pools (.jsonl), documents, folders",
+    )
+    serve.add_argument(
+        "--memory_dir",
+        metavar="DIR",
+        help="keeps conversations, documents and a memory graph for each user; default: "
+        "conversations last until the server stops",
+    )
+    serve.add_argument(
+        "--tokens", metavar="FILE", help="users and their tokens; default: one user, this machine"
+    )
+    serve.add_argument(
+        "--add_user", metavar="NAME", help="print a new token for a user of --tokens, and end"
+    )
+    serve.add_argument("--address", default="127.0.0.1:8080", help="HOST:PORT (127.0.0.1:8080)")
+    serve.add_argument("--plan", choices=("none", "rules"), help="how memory graphs are asked")
+    for name, default, help_ in (
+        ("batch_tokens", 2**14, "tokens that are decoded together, prompts and longest answers"),
+        ("max_batch", 32, "most answers that are decoded together"),
+        ("max_waiting", 128, "most questions that wait; more are refused with 429"),
+    ):
+        serve.add_argument(
+            f"--{name}", type=positive, default=default, metavar="N", help=f"{help_} ({default})"
+        )
+    serve.add_argument(
+        "--deadline", type=weight, default=120.0, metavar="SECONDS", help="for an answer (120)"
+    )
+    serve.set_defaults(run=serve_command)
+
+
 def add_export_command(commands: Commands) -> None:
     """Add the options of ``infer.py export``."""
     export = commands.add_parser("export", help="write model and prompts for servers such as vLLM")
@@ -193,9 +233,9 @@ def add_export_command(commands: Commands) -> None:
     export.set_defaults(run=export_command, quantization="none")
 
 
-def add_model_options(parser: argparse.ArgumentParser) -> None:
+def add_model_options(parser: argparse.ArgumentParser, required: bool = True) -> None:
     """Add the options of every command that answers with a checkpoint."""
-    add_checkpoint_options(parser)
+    add_checkpoint_options(parser, required)
     parser.add_argument(
         "--quantization",
         choices=("none", "4bit"),
@@ -206,9 +246,9 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
+def add_checkpoint_options(parser: argparse.ArgumentParser, required: bool = True) -> None:
     """Add the options of every command that loads a checkpoint."""
-    parser.add_argument("--checkpoint", required=True, help="folder that train.py wrote")
+    parser.add_argument("--checkpoint", required=required, help="folder that train.py wrote")
     parser.add_argument("--base_model", help="new folder of the base model, if it has moved")
     parser.add_argument(
         "--trust_remote_code",
@@ -294,6 +334,23 @@ def chat_command(args: argparse.Namespace) -> None:
         proposal_weight=args.proposal_weight,
     )
     chat(session, args.evidence, args.memory, args.passages)
+
+
+def serve_command(args: argparse.Namespace) -> None:
+    """Serve a checkpoint, or make a user's token."""
+    from turngraph.inference.serve.options import ServeOptions
+    from turngraph.inference.serve.run_server import new_token, serve
+
+    if args.add_user is not None:
+        if args.tokens is None:
+            raise ValueError("--add_user needs --tokens")
+        new_token(args.tokens, args.add_user)
+        return
+    if args.checkpoint is None:
+        raise ValueError("--checkpoint: missing")
+    values = {f.name: getattr(args, f.name) for f in fields(ServeOptions)}
+    options = ServeOptions(**values | {"evidence": tuple(args.evidence)})
+    serve(args.checkpoint, loading(args), options, args.tokens, args.address)
 
 
 def export_command(args: argparse.Namespace) -> None:

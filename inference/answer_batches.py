@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from accelerate import PartialState
@@ -24,7 +25,7 @@ from turngraph.inference.choose import Choice
 from turngraph.inference.options import ANSWER_TOKENS, MAX_NEW_TOKENS
 from turngraph.model.device_memory import is_out_of_memory
 from turngraph.model.distributed import is_sharded
-from turngraph.model.generation import Past
+from turngraph.model.generation import Generated, Past
 from turngraph.model.graph_lm import GraphLM
 
 logger = logging.getLogger("infer")
@@ -244,6 +245,20 @@ def answer_safely(
     return [r for one in examples for r in answer_safely(model, prompt, [one], batching)]
 
 
+class Generate(Protocol):
+    """What writes answers: ``GraphLM.generate``, or a server's that shares its batches."""
+
+    def __call__(
+        self,
+        batch: Batch,
+        max_new_tokens: int,
+        end_id: int,
+        on_token: Callable[[Tensor], None] | None,
+        past: Past | None,
+    ) -> Generated:
+        """Generate the answers of a batch, as ``GraphLM.generate`` does."""
+
+
 def answer_batch(
     model: GraphLM,
     prompt: Prompt,
@@ -252,6 +267,7 @@ def answer_batch(
     on_token: Callable[[Tensor], None] | None = None,
     past: Past | None = None,
     choice: Choice | None = None,
+    generate: Generate | None = None,
 ) -> list[Json]:
     """Return the prediction records of one batch; its time is divided equally.
 
@@ -259,6 +275,7 @@ def answer_batch(
         model, prompt, examples, max_new_tokens: as in ``answer_together``.
         on_token, past: as in ``GraphLM.generate``.
         choice: as in ``Batching``.
+        generate: writes the answers; None: the model.
     """
     began = time.monotonic()
     batch = collate(examples, "left", with_target=False).to(model.device)
@@ -280,7 +297,8 @@ def answer_batch(
             )
             for example, found in zip(examples, ranked, strict=True)
         ]
-    generated = model.generate(batch, max_new_tokens, prompt.end_id, on_token, past)
+    write = generate or model.generate
+    generated = write(batch, max_new_tokens, prompt.end_id, on_token, past)
     answers = list(zip(generated.ids.tolist(), generated.logprobs.tolist(), strict=True))
     milliseconds = 1000 * (time.monotonic() - began) / len(examples)
     return [

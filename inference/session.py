@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from queue import Queue
@@ -24,8 +24,8 @@ from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import join_pools, write_conversations
 from turngraph.data.retrieval.evidence_memory import EvidenceMemory
 from turngraph.data.scoring.explanation import ExplainedTurn
-from turngraph.data.types import Answer, Conversation, Evidence, Turn
-from turngraph.inference.answer_batches import answer_batch, lengths_beyond
+from turngraph.data.types import Answer, Conversation, Evidence, Retrieved, Turn
+from turngraph.inference.answer_batches import Generate, answer_batch, lengths_beyond
 from turngraph.inference.chat_answer import ChatAnswer
 from turngraph.inference.options import MAX_NEW_TOKENS
 from turngraph.inference.propose import Proposer
@@ -60,6 +60,8 @@ class Session:
         proposer: proposes the entities that the model chooses from; None: the model writes.
         memory_read_only: recall from the memory graph, and remember nothing.
         plan: ask it by a plan (``rules``) or not (``none``); None: as in the config.
+        generate: writes the answers; None: the model.
+        building: lock of a builder that conversations in several threads share; None: one thread.
 
     Raises:
         ValueError: the memory graph cannot be opened.
@@ -75,8 +77,11 @@ class Session:
         proposer: Proposer | None = None,
         memory_read_only: bool = False,
         plan: Plan = None,
+        generate: Generate | None = None,
+        building: AbstractContextManager[Any] | None = None,
     ) -> None:
-        self.model, self.builder = model, builder
+        self.model, self.builder, self.generate = model, builder, generate
+        self.building = building or nullcontext()
         self.max_new_tokens = max_new_tokens or MAX_NEW_TOKENS
         self.proposer = proposer
         self.builders = [builder] if proposer is None else [builder, proposer.builder]
@@ -177,6 +182,46 @@ class Session:
             finally:
                 stopped.set()
 
+    def resume(self, turns: Sequence[tuple[Json, Sequence[Retrieved] | None]]) -> None:
+        """Go on after turns that were answered before, by another process perhaps.
+
+        Retrieval is repeated for them, and nothing is generated or remembered.
+
+        Args:
+            turns: the record of each turn, with the passages that its answer was written from;
+                None: those that are retrieved now.
+        """
+        assert not self.turns, "the conversation has begun"
+        for index, (record, passages) in enumerate(turns):
+            if self.persistent is not None:
+                self.persistent.num_turns = index
+            before = [memory.state() for memory in self.memories]
+            asked = Turn(str(index), record["question"])
+            self.conversation = replace(self.conversation, turns=(*self.conversation.turns, asked))
+            with self.building:
+                example, *proposing = self._rebuilt(index, passages)
+            self.turns.append(
+                ChatAnswer(example, record, before, self.explain, next(iter(proposing), None))
+            )
+        if self.persistent is not None:
+            self.persistent.num_turns = len(turns)
+
+    def _rebuilt(self, index: int, passages: Sequence[Retrieved] | None) -> list[Example]:
+        """Build the examples of an answered turn, from the passages it was answered from."""
+        examples = []
+        for builder, memory in zip(self.builders, self.memories, strict=True):
+            graph = memory.graph
+            if self.persistent is not None:  # what it holds now is not what was recalled then
+                memory.graph = None
+            examples.append(builder.turn(self.conversation, index, self.interaction, memory))
+            memory.graph = graph
+        if passages is not None:
+            question = self.conversation.turns[index].question
+            encoded = self.builder.encoded_question(question, self.interaction)
+            known = self.builder.graph([item.evidence for item in passages], encoded)
+            examples[0] = replace(examples[0], evidence=list(passages), graph=known)
+        return examples
+
     @contextmanager
     def _turn(self, question: str) -> Iterator[tuple[list[Example], Callable[[Json], None]]]:
         """Begin a turn that becomes part of the conversation completely or not at all.
@@ -203,7 +248,7 @@ class Session:
                 )
 
         try:
-            with held_interrupts():
+            with held_interrupts(), self.building:
                 examples += [
                     builder.turn(conversation, index, self.interaction, memory)
                     for builder, memory in zip(self.builders, self.memories, strict=True)
@@ -262,6 +307,7 @@ class Session:
                 on_token=on_token,
                 past=self.past,
                 choice=choice,
+                generate=self.generate,
             )
             return record
         except RuntimeError as error:

@@ -3,7 +3,7 @@
 The keys and values of all rows end at the same column of one store, whatever their lengths, so
 that a step appends one column for all of them, as left padding does for a fixed batch.
 
-Shapes: L rows, T tokens of a prompt, D LM width, V vocabulary, K key-value heads, C width of a head.
+Shapes: L rows, T tokens of a prompt, V vocabulary, K key-value heads, C width of a head.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class JoinedLayer(DynamicLayer):
         length = keys.shape[2]
         if not self._num:
             self._begin = self._end = 0
-        rows, _, columns, _ = self._stores[0].shape
+        rows = self._stores[0].shape[0]
         if self._num == rows or length > self._end:
             rows = max(2 * self._num, 1) if self._num == rows else rows
             self._lay_out(rows, max(length, self._end - self._begin))

@@ -235,6 +235,24 @@ class ChatGraph(ConversationGraph):
         self._evidence, self._first_turn, self._ids = {}, {}, {}
         self.planned = None
 
+    @property
+    def identity(self) -> tuple[str, str]:
+        """When the chat began, and the key of its turns in the graph; ``go_on`` takes them."""
+        return self.began, self._key
+
+    def go_on(self, began: str, key: str) -> None:
+        """Go on with a chat that another process began."""
+        self.began, self._key = began, key
+
+    def num_remembered(self, num_turns: int) -> int:
+        """Return how many of a chat's turns the graph holds; a killed process may lack the last."""
+        if not num_turns or self.read_only:
+            return num_turns
+        origins = self._origins(num_turns - 1)
+        with self.graph.store.clear_errors():
+            known = episodes_of_origins(self.graph.store.db, origins)
+        return num_turns if known else num_turns - 1
+
     def _open(self, embed: Embed | None) -> MemoryGraph:
         return MemoryGraph.open(self.path, embed, self.names, read_only=self.read_only)
 

@@ -1,0 +1,132 @@
+"""The HTTP application: routes, errors, health, and the page of the chat."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+from turngraph import __version__
+from turngraph.data.json_fields import Json
+from turngraph.inference.serve.conversation_routes import conversations, documents
+from turngraph.inference.serve.engine import Busy, Late, Stopping
+from turngraph.inference.serve.limits import BodyLimit, refusal
+from turngraph.inference.serve.memory_routes import memory
+from turngraph.inference.serve.openai_routes import router as openai
+from turngraph.inference.serve.service import Service
+from turngraph.inference.serve.users import Users
+
+PAGE = Path(__file__).with_name("page")
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+@asynccontextmanager
+async def _life(app: FastAPI) -> AsyncIterator[None]:
+    yield
+    await run_in_threadpool(app.state.service.close)
+
+
+def make_app(service: Service, users: Users, name: str) -> FastAPI:
+    """Return the application.
+
+    Args:
+        service: answers.
+        users: who may ask.
+        name: of the model, as clients see it.
+    """
+    app = FastAPI(
+        title="Turngraph",
+        version=__version__,
+        lifespan=_life,
+        docs_url=None,  # their pages load scripts from elsewhere
+        redoc_url=None,
+    )
+    app.state.service, app.state.users, app.state.model_name = service, users, name
+    for router in (openai, conversations, documents, memory):
+        app.include_router(router)
+    _add_errors(app)
+    _add_health(app, service)
+    for path in PAGE.iterdir():
+        route = "/" if path.name == "index.html" else f"/{path.name}"
+        app.add_api_route(route, _file(path), include_in_schema=False, methods=["GET"])
+    app.add_middleware(BodyLimit)
+    return app
+
+
+def _add_errors(app: FastAPI) -> None:
+    @app.exception_handler(StarletteHTTPException)
+    async def http_error(_: Request, error: HTTPException) -> JSONResponse:
+        return refusal(error.status_code, str(error.detail), dict(error.headers or {}))
+
+    @app.exception_handler(RequestValidationError)
+    async def wrong_field(_: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"] if part != "body")
+        return refusal(422, f"{place}: {first['msg']}" if place else str(first["msg"]))
+
+    @app.exception_handler(ValueError)
+    async def bad_value(_: Request, error: ValueError) -> JSONResponse:
+        return refusal(422, " ".join(str(error).split()))
+
+    @app.exception_handler(KeyError)
+    async def not_found(_: Request, error: KeyError) -> JSONResponse:
+        return refusal(404, "there is none of that name")
+
+    @app.exception_handler(Busy)
+    async def busy(_: Request, error: Busy) -> JSONResponse:
+        return refusal(429, str(error), {"Retry-After": f"{error.seconds:.0f}"})
+
+    @app.exception_handler(Late)
+    async def late(_: Request, error: Late) -> JSONResponse:
+        return refusal(504, str(error))
+
+    @app.exception_handler(Stopping)
+    async def stopping(_: Request, error: Stopping) -> JSONResponse:
+        return refusal(503, str(error), {"Retry-After": "5"})
+
+
+def _add_health(app: FastAPI, service: Service) -> None:
+    registry = CollectorRegistry()
+    counted: dict[str, Callable[[], float]] = {
+        "answers_running": lambda: service.engine.num_running,
+        "questions_waiting": lambda: service.engine.num_waiting,
+        "answers_total": lambda: service.engine.num_answered,
+        "tokens_total": lambda: service.engine.num_tokens,
+    }
+    for name, read in counted.items():
+        gauge = Gauge(f"turngraph_{name}", name.replace("_", " "), registry=registry)
+        gauge.set_function(read)
+
+    @app.get("/healthz", tags=["health"])
+    async def healthz() -> Json:
+        return {"status": "alive"}
+
+    @app.get("/readyz", tags=["health"], responses={503: {"description": "the server stops"}})
+    async def readyz() -> Json:
+        if service.engine.is_closed:
+            raise Stopping("the server stops")
+        return {"status": "ready", "model": app.state.model_name}
+
+    @app.get("/metrics", tags=["health"])
+    async def metrics() -> PlainTextResponse:
+        return PlainTextResponse(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+
+def _file(path: Path) -> Callable[[], Any]:
+    async def reply() -> FileResponse:
+        return FileResponse(path, headers=HEADERS)
+
+    return reply

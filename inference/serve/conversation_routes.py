@@ -1,0 +1,135 @@
+"""HTTP routes of a user's conversations and documents."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+
+from turngraph.data.json_fields import Json
+from turngraph.inference.chat_answer import ChatAnswer
+from turngraph.inference.serve.auth import REFUSED, Served, User
+from turngraph.inference.serve.streams import (
+    Streaming,
+    answer_json,
+    event,
+    failure,
+    passage_json,
+)
+from turngraph.inference.session import Session
+
+conversations = APIRouter(prefix="/api/conversations", tags=["conversations"], responses=REFUSED)
+documents = APIRouter(prefix="/api/documents", tags=["documents"], responses=REFUSED)
+Id = Annotated[str, Path(pattern=r"^[0-9a-f]{32}$")]
+Name = Annotated[str, Path(max_length=255)]
+
+
+class Question(BaseModel):
+    """A question to a conversation."""
+
+    question: str = Field(max_length=20_000, pattern=r"\S")
+    stream: bool = True
+
+
+@conversations.get("")
+def listed(service: Served, user: User) -> list[Json]:
+    """List a user's conversations, the last changed first."""
+    return [asdict(one) for one in service.store(user).list()]
+
+
+@conversations.post("", status_code=201)
+def create(service: Served, user: User) -> Json:
+    """Begin a conversation."""
+    return {"id": service.store(user).create()}
+
+
+@conversations.get("/{id_}")
+def one(id_: Id, service: Served, user: User) -> Json:
+    """Return a conversation with the evidence of each turn."""
+    store = service.store(user)
+    if not store.has(id_):
+        raise KeyError(id_)
+    turns = [
+        record | {"evidence": [passage_json(item) for item in passages]}
+        for record, passages in store.turns(id_)
+    ]
+    return {"id": id_, "turns": turns}
+
+
+@conversations.delete("/{id_}", status_code=204)
+def delete(id_: Id, service: Served, user: User) -> None:
+    """Delete a conversation."""
+    service.delete(user, id_)
+
+
+@conversations.post("/{id_}/ask", response_model=None)
+async def ask(id_: Id, asked: Question, service: Served, user: User) -> StreamingResponse | Json:
+    """Answer a question, as events ``text``, then ``answer`` or ``error``; or as a whole."""
+    streaming, admission = Streaming(), service.engine.admit()
+    try:
+        future = await run_in_threadpool(
+            service.ask, user, id_, asked.question, streaming.emit, streaming.gone
+        )
+    except BaseException:
+        admission.end()
+        raise
+    future.add_done_callback(lambda _: admission.end())
+    answer = asyncio.wrap_future(future)
+    if asked.stream:
+        return StreamingResponse(events(answer, streaming), media_type="text/event-stream")
+    return answer_json(await streaming.whole(answer))
+
+
+async def events(answer: asyncio.Future[ChatAnswer], streaming: Streaming) -> AsyncIterator[str]:
+    """Yield the events of a streamed answer."""
+    async for piece in streaming.until(answer):
+        yield event({"text": piece}, "text")
+    if error := answer.exception():
+        yield event(failure(error), "error")
+    else:
+        yield event(answer_json(answer.result()), "answer")
+
+
+@conversations.post("/{id_}/undo")
+async def undo(id_: Id, service: Served, user: User) -> Json:
+    """Remove the last turn, also from the memory graph."""
+    future = await run_in_threadpool(service.undo, user, id_)
+    return {"question": await asyncio.wrap_future(future)}
+
+
+@conversations.get("/{id_}/why")
+async def why(id_: Id, service: Served, user: User) -> Json:
+    """Return the share of each passage in the last answer."""
+    conversation = await run_in_threadpool(service.open, user, id_)
+    explained = await asyncio.wrap_future(conversation.run(Session.why))
+    passages = [
+        {"text": p.text, "source": p.source, "share": p.share, "origin": p.origin}
+        for p in explained.passages
+    ]
+    return {"question": explained.question, "answer": explained.answer, "passages": passages}
+
+
+@documents.get("")
+def listed_documents(service: Served, user: User) -> list[Json]:
+    """List a user's documents."""
+    return service.documents(user)
+
+
+@documents.put("/{name}", status_code=201)
+async def add_document(name: Name, request: Request, service: Served, user: User) -> Json:
+    """Keep a document; the body is the file."""
+    content = await request.body()
+    num = await run_in_threadpool(service.add_document, user, name, content)
+    return {"name": name, "num_passages": num}
+
+
+@documents.delete("/{name}", status_code=204)
+def remove_document(name: Name, service: Served, user: User) -> None:
+    """Delete a document."""
+    service.remove_document(user, name)

@@ -1,0 +1,291 @@
+"""Decodes the answers of many conversations at once, in one thread, for callers in others."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from threading import Condition, Thread
+
+import torch
+from torch import Tensor
+
+from turngraph.data.batches.collate import Batch
+from turngraph.model.device_memory import is_out_of_memory
+from turngraph.model.generation import Generated, Past
+from turngraph.model.graph_lm import GraphLM
+from turngraph.model.running_batch import Row, RunningBatch
+
+logger = logging.getLogger("serve")
+
+
+class Busy(Exception):
+    """Too many questions wait already.
+
+    Args:
+        seconds: after which it is worth asking again.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"too many questions are waiting; ask again in {seconds:.0f} seconds")
+        self.seconds = seconds
+
+
+class Late(Exception):
+    """A question was not answered before its deadline."""
+
+
+class Stopping(Exception):
+    """The engine is closed."""
+
+
+@dataclass(eq=False)
+class _Request:
+    """A prompt that waits, or is a row of the running batch.
+
+    Args:
+        batch: one example.
+        max_new_tokens: most tokens of its answer.
+        past: prefix cache of its conversation.
+        arrived: the ids of its answer, then None; or what went wrong.
+    """
+
+    batch: Batch
+    max_new_tokens: int
+    past: Past | None
+    arrived: SimpleQueue[int | Exception | None] = field(default_factory=SimpleQueue)
+    row: Row | None = None
+    cancelled: bool = False
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of its prompt and of its longest answer."""
+        return self.batch.input_ids.shape[1] + self.max_new_tokens
+
+
+class Admission:
+    """A question from its arrival to its answer; ``end`` it, or use it as a context.
+
+    Args:
+        engine: that counts it.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._began = engine, time.monotonic()
+
+    def end(self) -> None:
+        """End the count."""
+        self._engine.dismiss(time.monotonic() - self._began)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+
+class Engine:
+    """The thread that decodes: prompts join its running batch as soon as there is room.
+
+    Args:
+        model: in evaluation mode.
+        end_id: token that ends a turn.
+        max_tokens: tokens of all prompts and longest answers that are decoded together; a longer
+            prompt is decoded alone.
+        max_rows: most answers that are decoded together.
+        max_waiting: most questions that wait for room.
+
+    Raises:
+        ValueError: the LM's answers cannot be batched.
+    """
+
+    def __init__(
+        self,
+        model: GraphLM,
+        end_id: int,
+        max_tokens: int = 2**14,
+        max_rows: int = 32,
+        max_waiting: int = 128,
+    ) -> None:
+        self.model, self.end_id = model, end_id
+        self.max_tokens, self.max_rows, self.max_waiting = max_tokens, max_rows, max_waiting
+        self.num_admitted, self.num_answered, self.num_tokens = 0, 0, 0
+        self._seconds = 1.0  # that an answer took, a moving average
+        self._running = RunningBatch(model, end_id)
+        self._requests: list[_Request] = []
+        self._waiting: deque[_Request] = deque()
+        self._changed = Condition()
+        self._closed = False
+        self._thread = Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def num_running(self) -> int:
+        """The number of answers that are being decoded."""
+        return len(self._requests)
+
+    @property
+    def num_waiting(self) -> int:
+        """The number of admitted questions that are not being decoded."""
+        return self.num_admitted - self.num_running
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it takes no more prompts."""
+        return self._closed
+
+    def admit(self) -> Admission:
+        """Count a question from its arrival to its answer.
+
+        Raises:
+            Busy: too many wait already.
+        """
+        with self._changed:
+            if self.num_admitted >= self.max_rows + self.max_waiting:
+                rounds = self.num_admitted / self.max_rows
+                raise Busy(max(1.0, rounds * self._seconds))
+            self.num_admitted += 1
+        return Admission(self)
+
+    def dismiss(self, seconds: float) -> None:
+        """End the count of a question that took so many seconds."""
+        with self._changed:
+            self.num_admitted -= 1
+            self._seconds += 0.1 * (seconds - self._seconds)
+
+    def generate(
+        self,
+        batch: Batch,
+        max_new_tokens: int,
+        on_token: Callable[[Tensor], None] | None = None,
+        past: Past | None = None,
+        deadline: float | None = None,
+    ) -> Generated:
+        """Generate the answer to one prompt, beside those of other threads.
+
+        Args:
+            batch: one example, without target.
+            max_new_tokens: most tokens of the answer.
+            on_token: called in this thread with each id, [1]; if it raises, the row is evicted.
+            past: prefix cache of the conversation; it is read and updated.
+            deadline: ``time.monotonic`` at which the answer is given up; None: never.
+
+        Raises:
+            Late: the deadline has passed.
+            Stopping: the engine is closed.
+            ValueError: the prompt does not fit into the memory.
+        """
+        request = _Request(batch, max_new_tokens, past)
+        with self._changed:
+            if self._closed:
+                raise Stopping("the server stops")
+            self._waiting.append(request)
+            self._changed.notify()
+        ids: list[int] = []
+        try:
+            while (new := self._next(request, deadline)) is not None:
+                ids.append(new)
+                if on_token is not None:
+                    on_token(torch.tensor([new]))
+        except BaseException:
+            with self._changed:
+                request.cancelled = True
+                self._changed.notify()
+            raise
+        assert request.row is not None, "it has ended"
+        return Generated(torch.tensor([ids]), torch.tensor([request.row.logprob]))
+
+    def _next(self, request: _Request, deadline: float | None) -> int | None:
+        """Wait for the next id; None: the answer has ended."""
+        timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+        try:
+            found = request.arrived.get(timeout=timeout)
+        except Empty:
+            raise Late("the answer took too long") from None
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def close(self) -> None:
+        """Stop the thread; questions that are not answered yet get ``Stopping``."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while self._turn():
+            pass
+        for request in (*self._requests, *self._waiting):
+            request.arrived.put(Stopping("the server stops"))
+
+    def _turn(self) -> bool:
+        """Let a prompt join and take a step; False: the engine was closed."""
+        with self._changed:
+            while not (self._waiting or self._requests or self._closed):
+                self._changed.wait()
+            if self._closed:
+                return False
+            gone = [request for request in self._requests if request.cancelled]
+            request = self._admit()
+        if gone:
+            self._leave(gone)
+        try:
+            if request is not None:
+                self._join(request)
+            self._step()
+        except Exception as error:  # of all rows: the batch may be in any state
+            logger.exception("a step failed: %d answers are lost", self.num_running)
+            for lost in self._requests:
+                lost.arrived.put(_as_value_error(error))
+            self._requests, self._running = [], RunningBatch(self.model, self.end_id)
+        return True
+
+    def _admit(self) -> _Request | None:
+        """Take the first waiting prompt for which there is room."""
+        while self._waiting and self._waiting[0].cancelled:
+            self._waiting.popleft()
+        if not self._waiting or len(self._requests) >= self.max_rows:
+            return None
+        tokens = sum(r.num_tokens for r in (*self._requests, self._waiting[0]))
+        if self._requests and tokens > self.max_tokens:
+            return None
+        return self._waiting.popleft()
+
+    def _join(self, request: _Request) -> None:
+        try:
+            batch = request.batch.to(self.model.device)
+            request.row = self._running.add(batch, request.max_new_tokens, request.past)
+        except Exception as error:  # of this prompt alone
+            request.arrived.put(_as_value_error(error))
+            return
+        self._requests.append(request)
+        self._deliver([request])
+
+    def _step(self) -> None:
+        if self._running.step():
+            self._deliver(list(self._requests))
+
+    def _deliver(self, requests: list[_Request]) -> None:
+        """Give the callers their new ids."""
+        for request in requests:
+            assert request.row is not None
+            request.arrived.put(request.row.ids[-1])
+            self.num_tokens += 1
+            if request.row.done:
+                request.arrived.put(None)
+                self.num_answered += 1
+        self._requests = [r for r in self._requests if r.row is not None and not r.row.done]
+
+    def _leave(self, requests: list[_Request]) -> None:
+        self._running.drop([r.row for r in requests if r.row is not None])
+        self._requests = [r for r in self._requests if r not in requests]
+
+
+def _as_value_error(error: Exception) -> Exception:
+    if isinstance(error, RuntimeError) and is_out_of_memory(error):
+        return ValueError("out of memory: the prompt is too long beside the others")
+    return error

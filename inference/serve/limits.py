@@ -1,0 +1,81 @@
+"""Refuses request bodies that are too long or too slow."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+MAX_BODY = 2**20
+"""Bytes of a body."""
+MAX_DOCUMENT = 2**25
+"""Bytes of a document."""
+BODY_SECONDS = 30.0
+"""Seconds in which a whole body has to come."""
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def refusal(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    """Return an error in the form of OpenAI's."""
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    body = {"error": {"message": message, "type": kind, "code": status}}
+    return JSONResponse(body, status, headers)
+
+
+class BodyLimit:
+    """Reads each body whole, within bytes and seconds, before the application sees it.
+
+    Args:
+        app: the application.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        is_document = scope["method"] == "PUT" and scope["path"].startswith("/api/documents/")
+        limit = MAX_DOCUMENT if is_document else MAX_BODY
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await _read(receive, limit)
+        except TimeoutError:
+            reply = refusal(408, f"the body did not come in {BODY_SECONDS:.0f} seconds")
+            await reply(scope, receive, send)
+            return
+        except _Refused as error:
+            await refusal(error.status, str(error))(scope, receive, send)
+            return
+        given = False
+
+        async def whole() -> Message:
+            nonlocal given
+            if given:
+                return await receive()
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self.app(scope, whole, send)
+
+
+async def _read(receive: Receive, limit: int) -> bytes:
+    parts, length = list[bytes](), 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise _Refused(400, "the client has left")
+        parts.append(message.get("body", b""))
+        length += len(parts[-1])
+        if length > limit:
+            raise _Refused(413, f"the body has more than {limit} bytes")
+        if not message.get("more_body", False):
+            return b"".join(parts)

@@ -1,0 +1,94 @@
+"""HTTP routes of a user's memory graph: ask, history, forget, export."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from fastapi import APIRouter, HTTPException, Query
+from fastapi.responses import PlainTextResponse
+from pydantic import BaseModel, Field
+
+from turngraph.data.json_fields import Json
+from turngraph.inference.memory_printing import fact_json, planned_json, recollection_json
+from turngraph.inference.serve.auth import REFUSED, Served, User
+from turngraph.inference.serve.service import Service
+
+if TYPE_CHECKING:
+    from turngraph.data.memory_graph.graph import MemoryGraph
+
+memory = APIRouter(prefix="/api/memory", tags=["memory"], responses=REFUSED)
+Name = Annotated[str, Query(max_length=500, pattern=r"\S")]
+Time = Annotated[str | None, Query(max_length=40, description="an ISO time")]
+
+
+class Forget(BaseModel):
+    """What a memory graph is to forget: one of an entity, a source or episodes."""
+
+    entity: Annotated[str, Field(max_length=500, pattern=r"\S")] | None = None
+    source: Annotated[str, Field(max_length=500, pattern=r"\S")] | None = None
+    episodes: list[Annotated[int, Field(ge=1, lt=2**63)]] | None = Field(None, max_length=1000)
+    wide: bool = False
+    dry_run: bool = False
+
+
+@contextmanager
+def opened(service: Service, user: str) -> Iterator[MemoryGraph]:
+    """Open a user's graph.
+
+    Raises:
+        HTTPException: 404: nothing is remembered.
+    """
+    path = service.memory_path(user)
+    if not service.remembers or not path.exists():
+        raise HTTPException(404, "nothing is remembered")
+    from turngraph.data.memory_graph.graph import MemoryGraph
+    from turngraph.data.memory_graph.turns import TurnExtractor
+
+    with MemoryGraph.open(path, service.qa.builder.embed, TurnExtractor()) as graph:
+        yield graph
+
+
+@memory.get("/ask")
+def ask(
+    question: Name,
+    service: Served,
+    user: User,
+    as_of: Time = None,
+    mode: Literal["facts", "plan"] = "facts",
+) -> Json:
+    """Return the facts that may answer a question, best first."""
+    with opened(service, user) as graph:
+        if mode == "plan":
+            return planned_json(graph.ask_planned(question, as_of), as_of)
+        return recollection_json(graph.ask(question, as_of), as_of)
+
+
+@memory.get("/history")
+def history(entity: Name, service: Served, user: User) -> list[Json]:
+    """Return all facts of an entity in order of time, also those that hold no more."""
+    with opened(service, user) as graph:
+        return [fact_json(fact) for fact in graph.history(entity)]
+
+
+@memory.post("/forget")
+def forget(what: Forget, service: Served, user: User) -> Json:
+    """Erase an entity, a source or episodes; return what was erased, or would be."""
+    with opened(service, user) as graph:
+        found = graph.forget(what.episodes, what.entity, what.source, what.dry_run, what.wide)
+    return {"dry_run": what.dry_run, **asdict(found)}
+
+
+@memory.get("/export", response_model=None)
+def export(service: Served, user: User) -> PlainTextResponse:
+    """Return the whole graph as JSON Lines."""
+    from turngraph.data.memory_graph.upkeep.transfer import export_jsonl
+
+    with opened(service, user) as graph, tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "memory.jsonl"
+        export_jsonl(graph.store, path)
+        return PlainTextResponse(path.read_bytes(), media_type="application/x-ndjson")

@@ -1,0 +1,43 @@
+"""Options of a server."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """Options of serving.
+
+    Args:
+        evidence: paths of evidence that all users share.
+        memory_dir: folder of the users' conversations, documents and memory graphs; None: a
+            conversation lasts until the server stops, and nothing is remembered.
+        max_new_tokens: longest answer in tokens; None: as training has set it.
+        plan: how memory graphs are asked; None: as trained.
+        batch_tokens: tokens of all prompts and longest answers that are decoded together.
+        max_batch: most answers that are decoded together.
+        max_waiting: most questions that wait for room; more get "too many requests".
+        deadline: seconds after which an answer is given up.
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+
+    evidence: tuple[str, ...] = ()
+    memory_dir: str | None = None
+    max_new_tokens: int | None = None
+    plan: Literal["none", "rules"] | None = None
+    batch_tokens: int = 2**14
+    max_batch: int = 32
+    max_waiting: int = 128
+    deadline: float = 120.0
+
+    def __post_init__(self) -> None:
+        for name in ("batch_tokens", "max_batch", "max_waiting"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"--{name}: {getattr(self, name)} given, must be at least 1")
+        if not 0 < self.deadline < math.inf:
+            raise ValueError(f"--deadline: {self.deadline} given, must be a number above 0")

@@ -1,0 +1,404 @@
+"""The conversations of all users over one model: opened when they are asked, kept on disk."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from threading import Event, Lock
+from typing import TypeVar
+from uuid import uuid4
+
+from torch import Tensor
+
+from turngraph.configs.models import sentence_encoder
+from turngraph.configs.schema import MemoryGraphConfig
+from turngraph.data.batches.collate import Batch
+from turngraph.data.embedding import cached
+from turngraph.data.json_fields import Json
+from turngraph.data.jsonlines import join_pools
+from turngraph.data.sources.readers import SUFFIXES
+from turngraph.data.types import Evidence
+from turngraph.inference.api import QA
+from turngraph.inference.chat_answer import ChatAnswer
+from turngraph.inference.evidence import read_evidence
+from turngraph.inference.options import AnswerOptions
+from turngraph.inference.serve.engine import Engine
+from turngraph.inference.serve.options import ServeOptions
+from turngraph.inference.serve.store import ConversationStore
+from turngraph.inference.session import Session
+from turngraph.inference.text_stream import TextStream
+from turngraph.model.generation import Generated, Past
+
+logger = logging.getLogger("serve")
+Found = TypeVar("Found")
+MAX_OPEN = 256
+"""Conversations that are kept open; the one that was asked longest ago is closed."""
+DOCUMENT = re.compile(r"[\w][\w .()+-]{0,119}")
+
+
+class Gone(Exception):
+    """The client has left before its answer."""
+
+
+class OpenConversation:
+    """A conversation with a thread of its own, in which all that happens to it happens in order."""
+
+    def __init__(self, opening: Callable[[], Session]) -> None:
+        self._pool = ThreadPoolExecutor(1, "conversation")
+        self._session = self._pool.submit(opening)
+        self.num_waiting = 0
+
+    def run(self, work: Callable[[Session], Found]) -> Future[Found]:
+        """Let the thread do something with the session."""
+        self.num_waiting += 1
+
+        def in_thread() -> Found:
+            try:
+                return work(self._session.result())
+            finally:
+                self.num_waiting -= 1
+
+        return self._pool.submit(in_thread)
+
+    def close(self) -> None:
+        """Close the session after all that was asked of it."""
+
+        def end() -> None:
+            if not self._session.exception():
+                session = self._session.result()
+                try:
+                    session.remember()
+                finally:
+                    session.close()
+
+        self._pool.submit(end)
+        self._pool.shutdown(wait=True)
+
+
+class Service:
+    """Answers the questions of many users with one model.
+
+    Args:
+        qa: the loaded checkpoint.
+        options: what is served, and its limits.
+        folder: of the users; one folder each.
+
+    Raises:
+        ValueError: evidence cannot be read, or the checkpoint writes no text.
+    """
+
+    def __init__(self, qa: QA, options: ServeOptions, folder: Path) -> None:
+        qa.checkpoint.check_writes()
+        self.qa, self.options, self.folder = qa, options, folder
+        self.remembers = options.memory_dir is not None
+        self.shared = read_evidence(map(Path, options.evidence))
+        resolved = AnswerOptions(max_new_tokens=options.max_new_tokens).resolved(qa.config)
+        assert resolved.max_new_tokens is not None
+        self.max_new_tokens = resolved.max_new_tokens
+        self.building = Lock()
+        self.engine = Engine(
+            qa.model,
+            qa.builder.prompt.end_id,
+            options.batch_tokens,
+            options.max_batch,
+            options.max_waiting,
+        )
+        config = qa.config.memory_graph or MemoryGraphConfig()
+        if self.remembers and qa.builder.embed is None and config.vectors == "encoder":
+            qa.builder.embed = cached(sentence_encoder(qa.config.evidence.embedder))
+        self._open: OrderedDict[tuple[str, str], OpenConversation] = OrderedDict()
+        self._stores: dict[str, ConversationStore] = {}
+        self._pools: dict[str, tuple[Evidence, ...]] = {}
+        self._lock = Lock()
+
+    # what a user has
+
+    def user_folder(self, user: str) -> Path:
+        """Return a user's folder; it is made if it is not there."""
+        path = self.folder / user
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return path
+
+    def store(self, user: str) -> ConversationStore:
+        """Return a user's conversations."""
+        with self._lock:
+            if user not in self._stores:
+                path = self.user_folder(user) / "conversations.db"
+                self._stores[user] = ConversationStore(path)
+            return self._stores[user]
+
+    def memory_path(self, user: str) -> Path:
+        """Return the path of a user's memory graph."""
+        return self.user_folder(user) / "memory.db"
+
+    # conversations
+
+    def open(self, user: str, id_: str) -> OpenConversation:
+        """Return a conversation of a user, opened.
+
+        Raises:
+            KeyError: the user has no such conversation.
+        """
+        store = self.store(user)
+        with self._lock:
+            found = self._open.get((user, id_))
+            if found is not None:
+                self._open.move_to_end((user, id_))
+                return found
+        if not store.has(id_):
+            raise KeyError(id_)
+        with self._lock:
+            found = self._open.get((user, id_))
+            if found is None:
+                found = OpenConversation(lambda: self._session(user, id_))
+                self._open[user, id_] = found
+            closing = self._surplus()
+        for conversation in closing:
+            conversation.close()
+        return found
+
+    def _surplus(self) -> list[OpenConversation]:
+        """Take idle conversations out until there are no more than may be open."""
+        idle = [key for key, one in self._open.items() if not one.num_waiting]
+        num = max(0, len(self._open) - MAX_OPEN)
+        return [self._open.pop(key) for key in idle[:num]]
+
+    def _session(self, user: str, id_: str) -> Session:
+        """Open a conversation as it was left; in its own thread, as SQLite wants it."""
+        store = self.store(user)
+        memory = str(self.memory_path(user)) if self.remembers else None
+        session = self._new_session(self.pool(user), memory)
+        graph = session.persistent
+        if graph is not None:
+            if (known := store.memory_of(id_)) is not None:
+                graph.go_on(*known)
+            else:
+                store.set_memory(id_, *graph.identity)
+        session.resume(store.turns(id_))
+        if graph is not None:
+            graph.num_turns = graph.num_remembered(len(session.turns))
+        return session
+
+    def _new_session(self, pool: tuple[Evidence, ...], memory: str | None) -> Session:
+        return Session(
+            self.qa.model,
+            self.qa.builder,
+            pool,
+            memory,
+            self.max_new_tokens,
+            plan=self.options.plan,
+            building=self.building,
+        )
+
+    def ask(
+        self,
+        user: str,
+        id_: str,
+        question: str,
+        emit: Callable[[str], None],
+        gone: Event,
+    ) -> Future[ChatAnswer]:
+        """Answer a question of a conversation; the turn is on disk when the future is done.
+
+        Args:
+            user, id_: the conversation.
+            question: not blank.
+            emit: called in another thread with each piece of the answer's text.
+            gone: set when nobody waits for the answer any more.
+
+        Raises:
+            KeyError: the user has no such conversation.
+        """
+
+        def work(session: Session) -> ChatAnswer:
+            if gone.is_set():
+                raise Gone
+            self._set_pool(session, user)
+            answer = self._answer(session, question, emit, gone)
+            try:
+                passages = answer.evidence
+                self.store(user).add_turn(id_, len(session.turns) - 1, answer.record, passages)
+            except Exception:
+                session.undo()
+                raise
+            try:
+                session.remember()
+            except ValueError as error:
+                logger.warning("a turn is not remembered yet, the next one retries: %s", error)
+            return answer
+
+        return self.open(user, id_).run(work)
+
+    def complete(
+        self,
+        user: str,
+        turns: Sequence[tuple[str, str]],
+        question: str,
+        emit: Callable[[str], None],
+        gone: Event,
+    ) -> ChatAnswer:
+        """Answer a question after the turns that a client sent along; nothing is kept of it.
+
+        Args:
+            user: whose documents are asked.
+            turns: questions and answers before.
+            question: not blank.
+            emit, gone: as in ``ask``.
+        """
+        session = self._new_session(self.pool(user), None)
+        try:
+            records: list[Json] = [
+                {"turn": str(i), "question": asked, "answer": said, "logprob": 0.0}
+                for i, (asked, said) in enumerate(turns)
+            ]
+            session.resume([(record, None) for record in records])
+            return self._answer(session, question, emit, gone)
+        finally:
+            session.close()
+
+    def _answer(
+        self, session: Session, question: str, emit: Callable[[str], None], gone: Event
+    ) -> ChatAnswer:
+        text = TextStream(self.qa.builder.prompt)
+        deadline = time.monotonic() + self.options.deadline
+
+        def generate(
+            batch: Batch,
+            max_new_tokens: int,
+            end_id: int,
+            on_token: Callable[[Tensor], None] | None,
+            past: Past | None,
+        ) -> Generated:
+            return self.engine.generate(batch, max_new_tokens, on_token, past, deadline)
+
+        def on_token(ids: Tensor) -> None:
+            if gone.is_set():
+                raise Gone
+            if piece := text.add(ids):
+                emit(piece)
+
+        session.generate = generate
+        answer = session.ask(question, on_token)
+        answer.record["num_new_tokens"] = len(text.ids)
+        if not text.restarts(answer.text) and (rest := text.end(answer.text)):
+            emit(rest)
+        return answer
+
+    def undo(self, user: str, id_: str) -> Future[str]:
+        """Remove the last turn; the future has its question."""
+
+        def work(session: Session) -> str:
+            question = session.undo()
+            self.store(user).remove_turn(id_, len(session.turns))
+            return question
+
+        return self.open(user, id_).run(work)
+
+    def delete(self, user: str, id_: str) -> None:
+        """Delete a conversation; what it stated stays in the memory graph until it is forgotten.
+
+        Raises:
+            KeyError: the user has no such conversation.
+        """
+        if not self.store(user).has(id_):
+            raise KeyError(id_)
+        with self._lock:
+            found = self._open.pop((user, id_), None)
+        if found is not None:
+            found.close()
+        self.store(user).delete(id_)
+
+    def close(self) -> None:
+        """Finish what runs, and close all conversations."""
+        with self._lock:
+            conversations = list(self._open.values())
+            self._open.clear()
+        for conversation in conversations:
+            conversation.close()
+        self.engine.close()
+
+    # documents
+
+    def pool(self, user: str) -> tuple[Evidence, ...]:
+        """Return the evidence of a user: the shared one and the user's own documents."""
+        with self._lock:
+            known = self._pools.get(user)
+        if known is None:
+            folder = self._documents(user)
+            paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+            own = read_evidence(paths) if paths else ()
+            known = join_pools(self.shared, own) if own else self.shared
+            with self._lock:
+                self._pools[user] = known
+        return known
+
+    def _set_pool(self, session: Session, user: str) -> None:
+        pool = self.pool(user)
+        if session.pool is not pool:
+            session.pool = pool
+            session.conversation = replace(session.conversation, evidence=pool)
+
+    def _documents(self, user: str) -> Path:
+        path = self.user_folder(user) / "documents"
+        path.mkdir(mode=0o700, exist_ok=True)
+        return path
+
+    def documents(self, user: str) -> list[Json]:
+        """Return name and size of each of a user's documents."""
+        return [
+            {"name": path.name, "bytes": path.stat().st_size}
+            for path in sorted(self._documents(user).iterdir())
+            if not path.name.startswith(".")
+        ]
+
+    def add_document(self, user: str, name: str, content: bytes) -> int:
+        """Keep a document of a user, in place of one of the same name.
+
+        Returns:
+            The number of its passages.
+
+        Raises:
+            ValueError: the name is not one of a readable file, or the content cannot be read.
+        """
+        suffix = Path(name).suffix.lower()
+        if not DOCUMENT.fullmatch(name) or suffix not in (".jsonl", *SUFFIXES):
+            known = ", ".join((".jsonl", *sorted(SUFFIXES)))
+            raise ValueError(f"the name of a document must be that of a file, with {known}")
+        folder = self._documents(user)
+        trial = folder / f".{uuid4().hex}{suffix}"
+        try:
+            trial.write_bytes(content)
+            trial.chmod(0o600)
+            try:
+                num = len(read_evidence([trial]))
+            except ValueError as error:
+                raise ValueError(str(error).replace(str(trial), name)) from None
+            if not num:
+                raise ValueError(f"{name}: no passage in it")
+            trial.replace(folder / name)
+        finally:
+            trial.unlink(missing_ok=True)
+        self._forget_pool(user)
+        return num
+
+    def remove_document(self, user: str, name: str) -> None:
+        """Delete a document of a user.
+
+        Raises:
+            KeyError: there is none of that name.
+        """
+        path = self._documents(user) / name
+        if not DOCUMENT.fullmatch(name) or not path.is_file():
+            raise KeyError(name)
+        path.unlink()
+        self._forget_pool(user)
+
+    def _forget_pool(self, user: str) -> None:
+        with self._lock:
+            self._pools.pop(user, None)

@@ -1,0 +1,160 @@
+"""Keeps the conversations of one user in a SQLite file, turn by turn."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from turngraph.data.json_fields import Json, Location
+from turngraph.data.jsonlines import dump, parse_evidence, to_json
+from turngraph.data.memory_graph.times import now
+from turngraph.data.types import Retrieved
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS conversations (
+    id TEXT PRIMARY KEY, began TEXT NOT NULL, changed TEXT NOT NULL,
+    memory_began TEXT, memory_key TEXT
+) STRICT;
+CREATE TABLE IF NOT EXISTS turns (
+    conversation TEXT NOT NULL REFERENCES conversations ON DELETE CASCADE,
+    turn INTEGER NOT NULL, record TEXT NOT NULL, passages TEXT NOT NULL,
+    PRIMARY KEY (conversation, turn)
+) STRICT;
+"""
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One conversation in a list.
+
+    Args:
+        id: its id.
+        title: its first question; "" if none was asked.
+        num_turns: number of its turns.
+        changed: when the last turn was answered or undone.
+    """
+
+    id: str
+    title: str
+    num_turns: int
+    changed: str
+
+
+class ConversationStore:
+    """The conversations of one user.
+
+    Every change is on disk before its call returns.
+
+    Args:
+        path: the SQLite file; it is made, for its owner alone, if it is not there.
+
+    Raises:
+        ValueError: it is no such file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.exists():
+            path.touch(mode=0o600)
+        with self._open() as db:
+            [known] = db.execute("PRAGMA user_version").fetchone()
+            if known not in (0, FORMAT):
+                raise ValueError(f"{path}: conversations of another version of Turngraph")
+            db.execute("PRAGMA journal_mode = WAL")
+            db.executescript(f"{SCHEMA}PRAGMA user_version = {FORMAT};")
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with closing(sqlite3.connect(self.path, timeout=30)) as db:
+                db.execute("PRAGMA foreign_keys = ON")
+                db.execute("PRAGMA secure_delete = ON")
+                db.execute("PRAGMA synchronous = FULL")
+                with db:
+                    yield db
+        except sqlite3.DatabaseError as error:
+            raise ValueError(f"{self.path}: {error}") from None
+
+    def create(self) -> str:
+        """Begin a conversation; return its id."""
+        id_ = uuid4().hex
+        with self._open() as db:
+            values = (id_, now(), now())
+            db.execute("INSERT INTO conversations (id, began, changed) VALUES (?, ?, ?)", values)
+        return id_
+
+    def list(self) -> list[Listed]:
+        """Return all conversations, the last changed first."""
+        statement = """
+            SELECT id, coalesce((SELECT record ->> 'question' FROM turns
+                                 WHERE conversation = id AND turn = 0), ''),
+                   (SELECT count(*) FROM turns WHERE conversation = id), changed
+            FROM conversations ORDER BY changed DESC, id
+        """
+        with self._open() as db:
+            return [Listed(*row) for row in db.execute(statement)]
+
+    def has(self, id_: str) -> bool:
+        """Tell whether there is a conversation."""
+        with self._open() as db:
+            found = db.execute("SELECT 1 FROM conversations WHERE id = ?", (id_,)).fetchone()
+        return found is not None
+
+    def turns(self, id_: str) -> list[tuple[Json, list[Retrieved]]]:
+        """Return the record and the passages of each turn."""
+        statement = "SELECT record, passages FROM turns WHERE conversation = ? ORDER BY turn"
+        with self._open() as db:
+            rows = db.execute(statement, (id_,)).fetchall()
+        return [(json.loads(record), _read(passages, self.path)) for record, passages in rows]
+
+    def add_turn(self, id_: str, turn: int, record: Json, passages: Sequence[Retrieved]) -> None:
+        """Keep an answered turn."""
+        written = [
+            {"evidence": to_json(p.evidence), "score": p.score, "from_turn": p.from_turn}
+            for p in passages
+        ]
+        with self._open() as db:
+            values = (id_, turn, dump(record), json.dumps(written, ensure_ascii=False))
+            db.execute("INSERT INTO turns VALUES (?, ?, ?, ?)", values)
+            db.execute("UPDATE conversations SET changed = ? WHERE id = ?", (now(), id_))
+
+    def remove_turn(self, id_: str, turn: int) -> None:
+        """Remove the last turn of a conversation."""
+        with self._open() as db:
+            db.execute("DELETE FROM turns WHERE conversation = ? AND turn >= ?", (id_, turn))
+            db.execute("UPDATE conversations SET changed = ? WHERE id = ?", (now(), id_))
+
+    def delete(self, id_: str) -> None:
+        """Delete a conversation; nothing of its text is left in the file."""
+        with self._open() as db:
+            db.execute("DELETE FROM conversations WHERE id = ?", (id_,))
+        with closing(sqlite3.connect(self.path, timeout=30)) as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def memory_of(self, id_: str) -> tuple[str, str] | None:
+        """Return when the conversation began in the memory graph and its key there, if it has."""
+        statement = "SELECT memory_began, memory_key FROM conversations WHERE id = ?"
+        with self._open() as db:
+            row = db.execute(statement, (id_,)).fetchone()
+        return None if row is None or row[0] is None else (str(row[0]), str(row[1]))
+
+    def set_memory(self, id_: str, began: str, key: str) -> None:
+        """Keep what ``memory_of`` returns."""
+        statement = "UPDATE conversations SET memory_began = ?, memory_key = ? WHERE id = ?"
+        with self._open() as db:
+            db.execute(statement, (began, key, id_))
+
+
+def _read(passages: str, path: Path) -> list[Retrieved]:
+    found = []
+    for index, item in enumerate(json.loads(passages)):
+        location = Location(str(path), index)
+        evidence = parse_evidence(item["evidence"], location, str(index))
+        found.append(Retrieved(evidence, float(item["score"]), int(item["from_turn"])))
+    return found

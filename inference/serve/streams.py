@@ -1,0 +1,90 @@
+"""Answers on their way to a client: as a whole, or piece by piece as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from threading import Event
+from typing import Any
+
+from turngraph.data.json_fields import Json
+from turngraph.data.jsonlines import to_json
+from turngraph.data.types import Retrieved
+from turngraph.inference.chat_answer import ChatAnswer
+from turngraph.inference.serve.engine import Late, Stopping
+from turngraph.inference.serve.service import Gone
+
+logger = logging.getLogger("serve")
+
+
+class Streaming:
+    """The pieces of an answer, from the conversation's thread to the event loop.
+
+    Attributes:
+        gone: set when the client has left.
+    """
+
+    def __init__(self) -> None:
+        self.gone = Event()
+        self._loop = asyncio.get_running_loop()
+        self._pieces: asyncio.Queue[str | None] = asyncio.Queue()
+
+    def emit(self, piece: str) -> None:
+        """Take a piece, in any thread."""
+        self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
+
+    async def until(self, answer: asyncio.Future[ChatAnswer]) -> AsyncIterator[str]:
+        """Yield the pieces until the answer is complete; a reader that leaves ends the answer."""
+        answer.add_done_callback(lambda _: self._pieces.put_nowait(None))
+        try:
+            while (piece := await self._pieces.get()) is not None:
+                yield piece
+        finally:
+            if not answer.done():
+                self.gone.set()
+
+    async def whole(self, answer: asyncio.Future[ChatAnswer]) -> ChatAnswer:
+        """Wait for the whole answer; a client that leaves ends it."""
+        try:
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            self.gone.set()
+            raise
+        except Gone:
+            raise Late("the client has left") from None
+
+
+def passage_json(item: Retrieved) -> Json:
+    """Return a retrieved passage as a client sees it."""
+    found = {"score": round(item.score, 4), "from_turn": item.from_turn}
+    return to_json(item.evidence) | found
+
+
+def answer_json(answer: ChatAnswer) -> Json:
+    """Return an answer as a client sees it: text, probability, candidates and evidence."""
+    return {
+        "turn": int(answer.record["turn"]),
+        "question": answer.question,
+        "answer": answer.text,
+        "probability": answer.confidence,
+        "candidates": answer.record.get("candidates", []),
+        "evidence": [passage_json(item) for item in answer.evidence],
+        "milliseconds": answer.record.get("milliseconds"),
+        "num_left_out": answer.num_left_out,
+    }
+
+
+def event(data: Any, kind: str | None = None) -> str:
+    """Return one server-sent event."""
+    head = "" if kind is None else f"event: {kind}\n"
+    return f"{head}data: {json.dumps(data, ensure_ascii=False)}\n\n"
+
+
+def failure(error: BaseException) -> Json:
+    """Return what a client sees of an error in the middle of a stream."""
+    if isinstance(error, ValueError | Late | Stopping):
+        return {"message": " ".join(str(error).split())}
+    logger.error("an answer failed", exc_info=error)
+    return {"message": "the server could not answer"}

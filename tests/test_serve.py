@@ -1,0 +1,320 @@
+"""The server: users, conversations, documents and memory over HTTP; answers in shared batches."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from turngraph.data.batches.collate import collate
+from turngraph.data.jsonlines import write_pool
+from turngraph.inference.api import QA, load
+from turngraph.inference.serve.app import make_app
+from turngraph.inference.serve.engine import Busy, Engine, Late
+from turngraph.inference.serve.options import ServeOptions
+from turngraph.inference.serve.run_server import read_address, serve
+from turngraph.inference.serve.service import Service
+from turngraph.inference.serve.users import Users, add_user
+from turngraph.inference.session import Session
+from turngraph.tests.chatting import CONVERSATION, QUESTIONS
+from turngraph.tests.tiny import END_ID, tiny_examples, tiny_model
+
+Json = dict[str, Any]
+Start = Callable[..., TestClient]
+
+
+@pytest.fixture(scope="module")
+def qa(graph_checkpoint: str) -> QA:
+    return load(graph_checkpoint, device="cpu")
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> str:
+    write_pool(tmp_path / "pool.jsonl", CONVERSATION.evidence)
+    return str(tmp_path / "pool.jsonl")
+
+
+@pytest.fixture
+def start(qa: QA, pool: str, tmp_path: Path) -> Iterator[Start]:
+    """Starts a server over the same folder, as often as it is called."""
+    with ExitStack() as stack:
+
+        def run(users: Users | None = None, **options: Any) -> TestClient:
+            given = {"evidence": (pool,), "memory_dir": "is kept", "max_new_tokens": 8} | options
+            service = Service(qa, ServeOptions(**given), tmp_path / "users")
+            return stack.enter_context(TestClient(make_app(service, users or Users(None), "tiny")))
+
+        yield run
+
+
+def ask(client: TestClient, id_: str, question: str, **headers: str) -> Json:
+    reply = client.post(
+        f"/api/conversations/{id_}/ask", json={"question": question, "stream": False}, **headers
+    )
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def events(text: str) -> list[tuple[str, Json]]:
+    found = [block.split("\n") for block in text.strip().split("\n\n")]
+    return [(kind.removeprefix("event: "), json.loads(data[6:])) for kind, data in found]
+
+
+def test_a_conversation_is_answered_as_in_a_chat_and_outlives_the_server(
+    start: Start, qa: QA
+) -> None:
+    alone = Session(qa.model, qa.builder, CONVERSATION.evidence, None, 8)
+    expected = [alone.ask(question).text for question in QUESTIONS]
+    client = start()
+    id_ = client.post("/api/conversations").json()["id"]
+    first = ask(client, id_, QUESTIONS[0])
+    assert first["answer"] == expected[0]
+    assert {"text", "source", "score", "from_turn"} <= first["evidence"][0].keys()
+    assert 0 <= first["probability"] <= 1
+    streamed = client.post(f"/api/conversations/{id_}/ask", json={"question": QUESTIONS[1]})
+    *pieces, (kind, last) = events(streamed.text)
+    assert kind == "answer"
+    assert "".join(data["text"] for _, data in pieces) == last["answer"] == expected[1]
+
+    again = start()  # as after a kill: nothing was closed
+    assert [t["answer"] for t in again.get(f"/api/conversations/{id_}").json()["turns"]] == (
+        expected[:2]
+    )
+    assert ask(again, id_, QUESTIONS[2])["answer"] == expected[2]
+    assert again.post(f"/api/conversations/{id_}/undo").json() == {"question": QUESTIONS[2]}
+    assert ask(again, id_, QUESTIONS[2])["answer"] == expected[2]
+    [listed] = again.get("/api/conversations").json()
+    assert (listed["id"], listed["title"], listed["num_turns"]) == (id_, QUESTIONS[0], 3)
+    why = again.get(f"/api/conversations/{id_}/why").json()
+    assert sum(passage["share"] for passage in why["passages"]) == pytest.approx(1, abs=1e-3)
+    assert again.delete(f"/api/conversations/{id_}").status_code == 204
+    assert again.get(f"/api/conversations/{id_}").status_code == 404
+
+
+def test_clients_of_openai_get_answers_that_depend_on_the_dialogue(start: Start, qa: QA) -> None:
+    alone = Session(qa.model, qa.builder, CONVERSATION.evidence, None, 8)
+    expected = [alone.ask(question).text for question in QUESTIONS[:2]]
+    client = start()
+    assert client.get("/v1/models").json()["data"][0]["id"] == "tiny"
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": QUESTIONS[0]},
+        {"role": "assistant", "content": expected[0]},
+        {"role": "user", "content": [{"type": "text", "text": QUESTIONS[1]}]},
+    ]
+    whole = client.post("/v1/chat/completions", json={"messages": messages, "temperature": 0})
+    body = whole.json()
+    assert body["choices"][0]["message"] == {"role": "assistant", "content": expected[1]}
+    assert body["turngraph"]["evidence"]
+    assert body["usage"]["completion_tokens"] > 0
+    streamed = client.post("/v1/chat/completions", json={"messages": messages, "stream": True})
+    *chunks, done = streamed.text.strip().split("\n\n")
+    assert done == "data: [DONE]"
+    deltas = [json.loads(c[6:])["choices"][0]["delta"].get("content", "") for c in chunks]
+    assert "".join(deltas) == expected[1]
+    for wrong in (messages[:3], [messages[1], messages[1]], [{"role": "user", "content": " "}]):
+        reply = client.post("/v1/chat/completions", json={"messages": wrong})
+        assert reply.status_code == 422
+        assert reply.json()["error"]["message"].startswith("messages: ")
+
+
+def test_a_user_sees_nothing_of_another(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    tokens = {name: add_user(path, name) for name in ("ada", "bob")}
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert not any(token in path.read_text() for token in tokens.values())
+    client = start(Users(path))
+    ada, bob = ({"headers": {"Authorization": f"Bearer {tokens[n]}"}} for n in ("ada", "bob"))
+    id_ = client.post("/api/conversations", **ada).json()["id"]
+    ask(client, id_, "I live in Gdynia. Where do I live?", **ada)
+    client.put("/api/documents/a.txt", content=b"Gdynia is a port.", **ada)
+    for method, route in (
+        ("GET", f"/api/conversations/{id_}"),
+        ("DELETE", f"/api/conversations/{id_}"),
+        ("GET", f"/api/conversations/{id_}/why"),
+        ("POST", f"/api/conversations/{id_}/undo"),
+        ("DELETE", "/api/documents/a.txt"),
+        ("GET", "/api/memory/history?entity=ada"),
+    ):
+        assert client.request(method, route, **bob).status_code == 404, route
+    assert client.get("/api/conversations", **bob).json() == []
+    assert client.get("/api/documents", **bob).json() == []
+    for header in ({}, {"Authorization": "Bearer x"}, {"Authorization": tokens["ada"]}):
+        reply = client.get("/api/conversations", headers=header)
+        assert reply.status_code == 401
+        assert reply.headers["WWW-Authenticate"] == "Bearer"
+    for route in ("/healthz", "/readyz", "/metrics", "/"):
+        assert client.get(route).status_code == 200
+    add_user(path, "ada")
+    assert Users(path).user_of(f"Bearer {tokens['ada']}") is None
+    assert Users(path).user_of(f"Bearer {tokens['bob']}") == "bob"
+
+
+def test_what_a_user_states_is_remembered_and_forgotten(start: Start) -> None:
+    client = start()
+    id_ = client.post("/api/conversations").json()["id"]
+    assert client.get("/api/memory/ask?question=Where").status_code == 404
+    ask(client, id_, "Anna lives in Gdynia.")
+    found = client.get("/api/memory/ask", params={"question": "Where does Anna live?"}).json()
+    assert "Gdynia" in found["facts"][0]["text"]
+    other = client.post("/api/conversations").json()["id"]
+    told = ask(client, other, "Where does Anna live?")
+    assert any(passage["source"] == "memory" for passage in told["evidence"])
+    assert client.get("/api/memory/history", params={"entity": "Anna"}).json()
+    assert b"Gdynia" in client.get("/api/memory/export").content
+    wanted = {"entity": "Anna", "dry_run": True}
+    assert client.post("/api/memory/forget", json=wanted).json()["episodes"] == 2
+    assert client.post("/api/memory/forget", json={"entity": "Anna"}).json()["episodes"] == 2
+    assert client.get("/api/memory/history", params={"entity": "Anna"}).status_code == 422
+    assert client.post("/api/memory/forget", json={}).status_code == 422
+
+
+def test_documents_are_evidence_from_the_next_question_on(start: Start) -> None:
+    client = start(evidence=())
+    id_ = client.post("/api/conversations").json()["id"]
+    assert ask(client, id_, "Who wrote Dune?")["evidence"] == []
+    added = client.put("/api/documents/notes.md", content=b"# Dune\n\nFrank Herbert wrote Dune.\n")
+    assert added.json() == {"name": "notes.md", "num_passages": 1}
+    [passage] = ask(client, id_, "Who wrote Dune?")["evidence"]
+    assert "Frank Herbert wrote Dune." in passage["text"]
+    assert client.get("/api/documents").json()[0]["name"] == "notes.md"
+    assert client.delete("/api/documents/notes.md").status_code == 204
+    assert ask(client, id_, "Who wrote Dune, again?")["evidence"] == []
+    for name, content in (
+        ("..%2Fx.txt", b"x"), (".txt", b"x"), ("a.exe", b"x"), ("a.jsonl", b"{"), ("a.pdf", b"%"),
+        ("a.docx", b"PK\x03\x04"), ("e.txt", b""),
+    ):  # fmt: skip
+        reply = client.put(f"/api/documents/{name}", content=content)
+        assert reply.status_code in (404, 405, 422), (name, reply.text)
+    assert client.get("/api/documents").json() == []
+
+
+def test_bad_requests_are_refused_in_one_line(start: Start, monkeypatch: Any) -> None:
+    client = start()
+    id_ = client.post("/api/conversations").json()["id"]
+    route = f"/api/conversations/{id_}/ask"
+    for body, message in (
+        (b"{", "JSON decode error"),
+        (b'{"question": ""}', "question: "),
+        (b'{"question": 3}', "question: "),
+        (b'{"question": "x", "stream": "perhaps"}', "stream: "),
+    ):
+        reply = client.post(route, content=body, headers={"Content-Type": "application/json"})
+        assert reply.status_code == 422, body
+        assert message in reply.json()["error"]["message"]
+    assert client.post(route, content=b"x" * (2**20 + 1)).status_code == 413
+    assert (
+        client.post(f"/api/conversations/{'0' * 32}/ask", json={"question": "x"}).status_code == 404
+    )
+    assert client.get("/api/conversations/..%2F..%2Fetc").status_code in (404, 422)
+    long = "word " * 3000
+    refused = client.post(route, json={"question": long, "stream": False})
+    assert refused.status_code == 422
+    assert "positions" in refused.json()["error"]["message"]
+    kind, data = events(client.post(route, json={"question": long}).text)[-1]
+    assert kind == "error"
+    assert "positions" in data["message"]
+    assert client.get(f"/api/conversations/{id_}").json()["turns"] == []
+
+
+def test_too_many_questions_wait_and_late_ones_end(start: Start) -> None:
+    client = start(max_batch=1, max_waiting=1, deadline=1e-6)
+    service = client.app.state.service
+    admissions = [service.engine.admit() for _ in range(2)]
+    id_ = client.post("/api/conversations").json()["id"]
+    refused = client.post(f"/api/conversations/{id_}/ask", json={"question": "Who?"})
+    assert refused.status_code == 429
+    assert int(refused.headers["Retry-After"]) >= 1
+    for admission in admissions:
+        admission.end()
+    late = client.post(f"/api/conversations/{id_}/ask", json={"question": "Who?", "stream": False})
+    assert late.status_code == 504
+    assert client.get(f"/api/conversations/{id_}").json()["turns"] == []
+    assert service.engine.num_admitted == 0
+
+
+def test_many_conversations_at_once_are_answered_as_each_alone(start: Start, qa: QA) -> None:
+    def alone(number: int) -> list[str]:
+        session = Session(qa.model, qa.builder, CONVERSATION.evidence, None, 8)
+        return [session.ask(question).text for question in questions(number)]
+
+    def questions(number: int) -> list[str]:
+        return random.Random(number).sample(QUESTIONS, 2)
+
+    def served(number: int) -> list[str]:
+        id_ = client.post("/api/conversations").json()["id"]
+        return [ask(client, id_, question)["answer"] for question in questions(number)]
+
+    client = start(memory_dir=None)
+    with ThreadPoolExecutor(32) as threads:
+        found = list(threads.map(served, range(32)))
+    known = {tuple(questions(n)): alone(n) for n in range(32)}
+    assert found == [known[tuple(questions(n))] for n in range(32)]
+
+
+def test_the_engine_evicts_rows_whose_caller_leaves_and_outlives_errors() -> None:
+    model = tiny_model().eval()
+    engine = Engine(model, END_ID, max_rows=2)
+    batch = collate(tiny_examples(1), "left", with_target=False)
+    expected = model.generate(batch, 40, END_ID).ids.tolist()
+
+    def leave(_: object) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        engine.generate(batch, 400, leave)
+    with pytest.raises(Late):
+        engine.generate(batch, 400, deadline=time.monotonic())
+    step, failed = engine._running.step, threading.Event()
+
+    def fail() -> None:
+        failed.set()
+        raise RuntimeError("broken")
+
+    engine._running.step = fail
+    with pytest.raises(RuntimeError, match="broken"):
+        engine.generate(batch, 40)
+    assert failed.is_set()
+    assert step is not engine._running.step
+    assert engine.generate(batch, 40).ids.tolist() == expected
+    admissions = [engine.admit() for _ in range(2 + engine.max_waiting)]
+    with pytest.raises(Busy):
+        engine.admit()
+    admissions[0].end()
+    engine.admit()
+    engine.close()
+    with pytest.raises(Exception, match="stops"):
+        engine.generate(batch, 1)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("", "no user in it"),
+        ("ada", "line 1: must be a user's name and a SHA-256"),
+        (f"../x {'0' * 64}", "line 1: must be"),
+        (f"# who\nada {'0' * 64}\nada {'1' * 64}", "line 3: user ada has a token already"),
+    ],
+)
+def test_a_wrong_file_of_tokens_is_refused(lines: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text(lines)
+    with pytest.raises(ValueError, match=message):
+        Users(tmp_path / "tokens")
+
+
+def test_other_machines_are_served_with_tokens_only() -> None:
+    assert read_address("[::1]:80") == ("::1", 80)
+    for wrong in ("8080", "localhost:", "localhost:99999", ":80"):
+        with pytest.raises(ValueError, match="HOST:PORT"):
+            read_address(wrong)
+    with pytest.raises(ValueError, match="with --tokens only"):
+        serve("x", None, ServeOptions(), None, "0.0.0.0:80")
