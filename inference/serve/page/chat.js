@@ -1,0 +1,388 @@
+// The page of the chat. Text from the server is only ever set as text, never as HTML.
+
+const $ = (id) => document.getElementById(id);
+const state = { id: null, token: localStorage.getItem("turngraph-token"), running: null };
+
+function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (value !== null) made.setAttribute(key, value);
+  }
+  made.append(...children.filter((child) => child !== null));
+  return made;
+}
+
+function say(text, bad = false) {
+  $("status").textContent = text;
+  $("status").classList.toggle("bad", bad);
+}
+
+async function call(method, path, { json, body, signal } = {}) {
+  const headers = {};
+  if (state.token) headers.Authorization = `Bearer ${state.token}`;
+  if (json !== undefined) headers["Content-Type"] = "application/json";
+  const reply = await fetch(path, {
+    method, headers, signal, body: json === undefined ? body : JSON.stringify(json),
+  });
+  if (reply.status === 401) {
+    await logIn();
+    return call(method, path, { json, body, signal });
+  }
+  if (!reply.ok) {
+    const said = await reply.json().catch(() => null);
+    throw new Error(said?.error?.message ?? `the server answered ${reply.status}`);
+  }
+  return reply;
+}
+
+const get = async (path) => (await call("GET", path)).json();
+
+function logIn() {
+  $("login").showModal();
+  return new Promise((resolve) => {
+    $("login").addEventListener("close", () => {
+      state.token = $("token").value.trim();
+      localStorage.setItem("turngraph-token", state.token);
+      resolve();
+    }, { once: true });
+  });
+}
+
+function attempt(action) {
+  return async (...given) => {
+    try {
+      await action(...given);
+    } catch (error) {
+      if (error.name !== "AbortError") say(error.message, true);
+    }
+  };
+}
+
+// Conversations
+
+async function listConversations() {
+  const found = await get("api/conversations");
+  $("conversations").replaceChildren(...found.map((one) => {
+    const title = one.title || "New conversation";
+    return element("li", {},
+      element("button", {
+        class: "open", title, "aria-current": String(one.id === state.id),
+        onclick: attempt(() => openConversation(one.id)),
+      }, title),
+      element("button", {
+        class: "small", "aria-label": `Delete ${title}`,
+        onclick: attempt(() => deleteConversation(one.id, title)),
+      }, "×"));
+  }));
+  return found;
+}
+
+async function openConversation(id) {
+  const found = await get(`api/conversations/${id}`);
+  state.id = id;
+  history.replaceState(null, "", `#${id}`);
+  $("turns").replaceChildren(...found.turns.map((turn, index) => {
+    const shown = newTurn(turn.question);
+    finishTurn(shown, turn, index === found.turns.length - 1);
+    return shown.article;
+  }));
+  await listConversations();
+  close($("side"), $("menu"));
+  toEnd();
+  $("question").focus();
+}
+
+async function newConversation() {
+  const { id } = await (await call("POST", "api/conversations")).json();
+  await openConversation(id);
+  say("");
+}
+
+async function deleteConversation(id, title) {
+  if (!confirm(`Delete "${title}"? What it stated stays in the memory until you forget it.`)) return;
+  await call("DELETE", `api/conversations/${id}`);
+  if (id === state.id) await start();
+  else await listConversations();
+}
+
+// Turns
+
+function newTurn(question) {
+  const answer = element("p", { class: "answer" });
+  const more = element("div");
+  const article = element("article", {}, element("p", { class: "question" }, question), answer, more);
+  return { article, answer, more };
+}
+
+function tag(passage, turn) {
+  if (passage.source === "memory") return "remembered";
+  return passage.from_turn < turn ? `from turn ${passage.from_turn + 1}` : "new";
+}
+
+function finishTurn(shown, record, isLast) {
+  const turn = Number(record.turn);
+  const probability = record.probability ?? Math.exp(record.logprob);
+  shown.answer.textContent = record.answer || "(no answer)";
+  const why = element("div");
+  const buttons = isLast ? [
+    element("button", { class: "small", onclick: attempt(() => showWhy(why)) }, "Why?"),
+    element("button", { class: "small", onclick: attempt(undo) }, "Undo"),
+  ] : [];
+  const passages = record.evidence.map((passage) => element("div", { class: "passage" },
+    element("span", { class: "tag" }, `${passage.source}, ${tag(passage, turn)}`),
+    element("div", {}, passage.text)));
+  const count = record.evidence.length;
+  shown.more.replaceChildren(
+    element("div", { class: "meta" },
+      element("span", { title: "how sure the model is; not how often it is right" },
+        `probability ${probability.toFixed(2)}`), ...buttons),
+    count ? element("details", {},
+      element("summary", {}, `Evidence: ${count} passage${count === 1 ? "" : "s"}`), ...passages)
+      : element("p", { class: "meta" }, "No evidence was found."),
+    why);
+}
+
+async function* eventsOf(reply) {
+  const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const blocks = (rest + value).split("\n\n");
+    rest = blocks.pop();
+    for (const block of blocks) {
+      const [kind, data] = block.split("\n");
+      yield [kind.slice(7), JSON.parse(data.slice(6))];
+    }
+  }
+}
+
+async function ask(question) {
+  if (!state.id) await newConversation();
+  document.querySelectorAll("#turns .meta button").forEach((button) => button.remove());
+  const id = state.id;
+  const shown = newTurn(question);
+  $("turns").append(shown.article);
+  toEnd();
+  state.running = new AbortController();
+  setRunning(true);
+  let ended = false;
+  try {
+    const reply = await call("POST", `api/conversations/${id}/ask`,
+      { json: { question }, signal: state.running.signal });
+    for await (const [kind, data] of eventsOf(reply)) {
+      if (kind === "text") shown.answer.append(data.text);
+      if (kind === "error") throw new Error(data.message);
+      if (kind === "answer") {
+        ended = true;
+        finishTurn(shown, data, true);
+      }
+      toEnd();
+    }
+    if (!ended) throw new Error("the connection was lost");
+    say("");
+    await listConversations();
+  } catch (error) {
+    await restore(id, question, error);
+  } finally {
+    setRunning(false);
+  }
+}
+
+// After a stop or a lost connection the server knows which turns there are.
+async function restore(id, question, error) {
+  const stopped = error.name === "AbortError";
+  say(stopped ? "Stopped: this question is not part of the conversation." : error.message, !stopped);
+  for (let wait = 250; wait < 10_000; wait *= 2) {
+    await new Promise((resolve) => setTimeout(resolve, wait));
+    try {
+      if (state.id === id) await openConversation(id);
+      $("question").value ||= question;
+      return;
+    } catch { /* the server is not back yet */ }
+  }
+}
+
+function setRunning(running) {
+  $("send").hidden = running;
+  $("stop").hidden = !running;
+  if (running) say("…");
+  else state.running = null;
+}
+
+async function undo() {
+  const reply = await call("POST", `api/conversations/${state.id}/undo`);
+  const { question } = await reply.json();
+  await openConversation(state.id);
+  $("question").value = question;
+}
+
+async function showWhy(place) {
+  say("Looking for the reasons …");
+  const found = await get(`api/conversations/${state.id}/why`);
+  say("");
+  const passages = found.passages.filter((one) => one.share > 0)
+    .sort((a, b) => b.share - a.share).slice(0, 8);
+  place.replaceChildren(element("details", { open: "" },
+    element("summary", {}, "Share of each passage in the answer"),
+    drawing(found.answer, passages),
+    ...passages.map((one) => element("div", { class: "passage" },
+      element("span", { class: "tag" }, `${Math.round(100 * one.share)} %, ${one.source}, ${one.origin}`),
+      element("div", {}, one.text),
+      bar(one.share)))));
+}
+
+function bar(share) {
+  const made = element("div", { class: "bar" });
+  made.style.width = `${100 * share}%`;
+  return made;
+}
+
+function drawing(answer, passages) {
+  const space = "http://www.w3.org/2000/svg";
+  const part = (name, attributes, text = "") => {
+    const made = document.createElementNS(space, name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    made.textContent = text;
+    return made;
+  };
+  const height = 26 * passages.length + 20;
+  const svg = part("svg", { viewBox: `0 0 460 ${height}`, role: "img" });
+  svg.append(part("title", {}, "The answer, joined to each passage by a line as thick as its share"));
+  const middle = height / 2;
+  passages.forEach((one, index) => {
+    const y = 23 + 26 * index;
+    svg.append(part("line", { x1: 130, y1: middle, x2: 190, y2: y, "stroke-width": 1 + 9 * one.share }));
+    svg.append(part("circle", { cx: 190, cy: y, r: 3 + 6 * one.share }));
+    svg.append(part("text", { x: 204, y: y + 4 }, shorten(one.text, 38)));
+  });
+  svg.append(part("text", { x: 8, y: middle + 4 }, shorten(answer || "(no answer)", 18)));
+  return svg;
+}
+
+const shorten = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
+
+function toEnd() {
+  $("turns").scrollTop = $("turns").scrollHeight;
+}
+
+// Documents
+
+async function listDocuments() {
+  const found = await get("api/documents");
+  $("documents").replaceChildren(...found.map((one) => element("li", {},
+    element("span", {}, one.name),
+    element("button", {
+      class: "small", "aria-label": `Remove ${one.name}`,
+      onclick: attempt(async () => {
+        await call("DELETE", `api/documents/${encodeURIComponent(one.name)}`);
+        await listDocuments();
+      }),
+    }, "×"))));
+}
+
+async function upload(files) {
+  for (const file of files) {
+    say(`Reading ${file.name} …`);
+    const reply = await call("PUT", `api/documents/${encodeURIComponent(file.name)}`, { body: file });
+    const { name, num_passages: num } = await reply.json();
+    say(`${name}: ${num} passage${num === 1 ? "" : "s"}`);
+  }
+  await listDocuments();
+}
+
+// Memory
+
+async function recall() {
+  const query = new URLSearchParams({ question: $("about").value });
+  if ($("as-of").value) query.set("as_of", $("as-of").value);
+  const found = await get(`api/memory/ask?${query}`);
+  const facts = found.facts.map((fact) => element("li", {},
+    fact.text,
+    element("span", { class: "times" }, times(fact)),
+    ...fact.entities.slice(0, 3).map(({ name }) => element("button", {
+      class: "small", onclick: attempt(() => forget(name)),
+    }, `Forget ${name}`))));
+  $("facts").replaceChildren(...(facts.length ? facts : [element("li", {}, "Nothing.")]));
+}
+
+function times(fact) {
+  const parts = [];
+  if (fact.valid_from) parts.push(`from ${fact.valid_from}`);
+  if (fact.valid_to) parts.push(`until ${fact.valid_to}`);
+  const said = fact.provenance.at(-1)?.said;
+  if (said) parts.push(`said ${said}`);
+  return parts.join(", ");
+}
+
+async function forget(name) {
+  const json = { entity: name, dry_run: true };
+  const would = await (await call("POST", "api/memory/forget", { json })).json();
+  if (!confirm(`Forget ${name} for good? ${would.episodes} texts and ${would.triplets} facts.`)) return;
+  await call("POST", "api/memory/forget", { json: { entity: name } });
+  say(`${name} is forgotten.`);
+  await recall();
+}
+
+// Events
+
+function close(part, button) {
+  part.classList.remove("shown");
+  button.setAttribute("aria-expanded", "false");
+}
+
+function toggles(button, part) {
+  button.addEventListener("click", () => {
+    button.setAttribute("aria-expanded", String(part.classList.toggle("shown")));
+  });
+  part.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") {
+      close(part, button);
+      button.focus();
+    }
+  });
+}
+
+async function start() {
+  const known = await listConversations();
+  const wanted = location.hash.slice(1);
+  const found = known.find((one) => one.id === wanted) ?? known[0];
+  if (found) await openConversation(found.id);
+  else await newConversation();
+  await listDocuments();
+}
+
+toggles($("menu"), $("side"));
+toggles($("panel-button"), $("panel"));
+$("new").addEventListener("click", attempt(newConversation));
+$("ask").addEventListener("submit", attempt(async (event) => {
+  event.preventDefault();
+  const question = $("question").value.trim();
+  if (!question || state.running) return;
+  $("question").value = "";
+  await ask(question);
+}));
+$("question").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    event.preventDefault();
+    $("ask").requestSubmit();
+  }
+});
+$("stop").addEventListener("click", () => state.running?.abort());
+$("file").addEventListener("change", attempt(async () => {
+  await upload($("file").files);
+  $("file").value = "";
+}));
+for (const kind of ["dragover", "dragleave", "drop"]) {
+  $("drop").addEventListener(kind, attempt(async (event) => {
+    event.preventDefault();
+    $("drop").classList.toggle("over", kind === "dragover");
+    if (kind === "drop") await upload(event.dataTransfer.files);
+  }));
+}
+$("recall").addEventListener("submit", attempt(async (event) => {
+  event.preventDefault();
+  await recall();
+}));
+attempt(start)();
