@@ -37,13 +37,18 @@ class Streaming:
 
     async def until(self, answer: asyncio.Future[ChatAnswer]) -> AsyncIterator[str]:
         """Yield the pieces until the answer is complete; a reader that leaves ends the answer."""
-        answer.add_done_callback(lambda _: self._pieces.put_nowait(None))
+        answer.add_done_callback(self._end)
         try:
             while (piece := await self._pieces.get()) is not None:
                 yield piece
         finally:
             if not answer.done():
                 self.gone.set()
+
+    def _end(self, answer: asyncio.Future[ChatAnswer]) -> None:
+        if not answer.cancelled():
+            answer.exception()  # else asyncio reports an answer that nobody waits for any more
+        self._pieces.put_nowait(None)
 
     async def whole(self, answer: asyncio.Future[ChatAnswer]) -> ChatAnswer:
         """Wait for the whole answer; a client that leaves ends it."""

@@ -231,6 +231,7 @@ async function showWhy(place) {
       element("span", { class: "tag" }, `${Math.round(100 * one.share)} %, ${one.source}, ${one.origin}`),
       element("div", {}, one.text),
       bar(one.share)))));
+  place.scrollIntoView({ block: "nearest" });
 }
 
 function bar(share) {
