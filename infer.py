@@ -338,8 +338,8 @@ def chat_command(args: argparse.Namespace) -> None:
 
 def serve_command(args: argparse.Namespace) -> None:
     """Serve a checkpoint, or make a user's token."""
-    from turngraph.inference.serve.options import ServeOptions
     from turngraph.inference.serve.run_server import new_token, serve
+    from turngraph.inference.serve.serve_options import ServeOptions
 
     if args.add_user is not None:
         if args.tokens is None:

@@ -58,8 +58,7 @@ class JoinedLayer(DynamicLayer):
         for store, new in zip(self._stores, (key_states, value_states), strict=True):
             store[: self._num, :, self._end : self._end + 1] = new
         self._end += 1
-        self._show()
-        return self.keys, self.values
+        return self._show()
 
     def join(self, keys: Tensor, values: Tensor) -> None:
         """Add one row behind the others, [1, K, T, C] each."""
@@ -97,16 +96,16 @@ class JoinedLayer(DynamicLayer):
         width = self._end - self._begin
         for index, store in enumerate(self._stores):
             shape = (rows, store.shape[1], end + max(SPARE, end // 2), store.shape[3])
-            new = store.new_empty(shape)
+            new = store.new_zeros(shape)  # a masked column must be finite: 0 times NaN is NaN
             kept = store[: self._num, :, self._begin : self._end]
             new[: self._num, :, end - width : end] = kept
             self._stores[index] = new
         self._begin, self._end = end - width, end
 
-    def _show(self) -> None:
-        self.keys, self.values = (
-            store[: self._num, :, self._begin : self._end] for store in self._stores
-        )
+    def _show(self) -> tuple[Tensor, Tensor]:
+        keys, values = (s[: self._num, :, self._begin : self._end] for s in self._stores)
+        self.keys, self.values = keys, values
+        return keys, values
 
 
 class RunningBatch:

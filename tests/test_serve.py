@@ -20,8 +20,8 @@ from turngraph.data.jsonlines import write_pool
 from turngraph.inference.api import QA, load
 from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.engine import Busy, Engine, Late
-from turngraph.inference.serve.options import ServeOptions
 from turngraph.inference.serve.run_server import read_address, serve
+from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.serve.service import Service
 from turngraph.inference.serve.users import Users, add_user
 from turngraph.inference.session import Session

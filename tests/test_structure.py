@@ -85,6 +85,7 @@ LIBRARIES = {
     "model": "accelerate huggingface_hub llguidance numpy peft psutil safetensors torch "
     "torch_geometric transformers",
     "inference": "accelerate huggingface_hub numpy rich safetensors torch transformers",
+    "inference.serve": "fastapi prometheus_client pydantic starlette torch uvicorn",
     "training": "accelerate datasets filelock huggingface_hub numpy safetensors torch "
     "transformers trl wandb",
     "train": "accelerate torch",
@@ -128,6 +129,7 @@ EXTRAS = {
     "wandb": {"training.run_log"},
     "spacy": {"data.memory_graph.extract.spacy_extractor"},
     "rdf": {"data.memory_graph.ontology"},
+    "serve": {"inference.serve"},
 }
 """Where an optional extra's libraries may be imported; everything else is a core dependency."""
 CORE_BY_NAME = {
@@ -139,6 +141,7 @@ DISTRIBUTIONS = {
     "ahocorasick": "pyahocorasick",
     "huggingface_hub": "huggingface-hub",
     "markdown_it": "markdown-it-py",
+    "prometheus_client": "prometheus-client",
     "py_mini_racer": "mini-racer",
     "rank_bm25": "rank-bm25",
     "sentence_transformers": "sentence-transformers",
@@ -406,6 +409,7 @@ def test_what_serves_an_extra_is_not_in_the_core() -> None:
             used[DISTRIBUTIONS.get(library, library)].add(module_of(path))
     core = declared()[""]
     places = ("data.memory_graph", "model.constrained", "data.sources.worldfacts", "benchmarks")
+    places += ("inference.serve",)
     for package in sorted((core - CORE_BY_NAME) & set(used)):
         assert not all(m.startswith(places) for m in used[package]), f"{package}: of an extra"
     assert core >= CORE_BY_NAME

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, gen
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from turngraph import __version__
 from turngraph.data.json_fields import Json
 from turngraph.inference.serve.conversation_routes import conversations, documents
 from turngraph.inference.serve.engine import Busy, Late, Stopping
@@ -49,7 +49,7 @@ def make_app(service: Service, users: Users, name: str) -> FastAPI:
     """
     app = FastAPI(
         title="Turngraph",
-        version=__version__,
+        version=version("turngraph"),
         lifespan=_life,
         docs_url=None,  # their pages load scripts from elsewhere
         redoc_url=None,
@@ -120,7 +120,7 @@ def _add_health(app: FastAPI, service: Service) -> None:
             raise Stopping("the server stops")
         return {"status": "ready", "model": app.state.model_name}
 
-    @app.get("/metrics", tags=["health"])
+    @app.get("/metrics", tags=["health"], response_class=PlainTextResponse)
     async def metrics() -> PlainTextResponse:
         return PlainTextResponse(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 

@@ -23,6 +23,12 @@ REFUSED: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 """What every route may answer instead."""
+STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "the answer, or its pieces as server-sent events",
+        "content": {"application/json": {"schema": {}}, "text/event-stream": {"schema": {}}},
+    }
+}
 
 
 def user_of(request: Request) -> str:

@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 
 from turngraph.data.json_fields import Json
 from turngraph.inference.chat_answer import ChatAnswer
-from turngraph.inference.serve.auth import REFUSED, Served, User
+from turngraph.inference.serve.auth import REFUSED, STREAMED, Served, User
 from turngraph.inference.serve.streams import (
     Streaming,
     answer_json,
@@ -40,7 +40,7 @@ class Question(BaseModel):
 @conversations.get("")
 def listed(service: Served, user: User) -> list[Json]:
     """List a user's conversations, the last changed first."""
-    return [asdict(one) for one in service.store(user).list()]
+    return [asdict(one) for one in service.store(user).listed()]
 
 
 @conversations.post("", status_code=201)
@@ -68,7 +68,7 @@ def delete(id_: Id, service: Served, user: User) -> None:
     service.delete(user, id_)
 
 
-@conversations.post("/{id_}/ask", response_model=None)
+@conversations.post("/{id_}/ask", response_model=None, responses=STREAMED)
 async def ask(id_: Id, asked: Question, service: Served, user: User) -> StreamingResponse | Json:
     """Answer a question, as events ``text``, then ``answer`` or ``error``; or as a whole."""
     streaming, admission = Streaming(), service.engine.admit()

@@ -83,12 +83,18 @@ def forget(what: Forget, service: Served, user: User) -> Json:
     return {"dry_run": what.dry_run, **asdict(found)}
 
 
-@memory.get("/export", response_model=None)
-def export(service: Served, user: User) -> PlainTextResponse:
+class JSONLines(PlainTextResponse):
+    """JSON Lines."""
+
+    media_type = "application/x-ndjson"
+
+
+@memory.get("/export", response_class=JSONLines)
+def export(service: Served, user: User) -> JSONLines:
     """Return the whole graph as JSON Lines."""
     from turngraph.data.memory_graph.upkeep.transfer import export_jsonl
 
     with opened(service, user) as graph, tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "memory.jsonl"
         export_jsonl(graph.store, path)
-        return PlainTextResponse(path.read_bytes(), media_type="application/x-ndjson")
+        return JSONLines(path.read_bytes())

@@ -18,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 
 from turngraph.data.json_fields import Json
 from turngraph.inference.chat_answer import ChatAnswer
-from turngraph.inference.serve.auth import REFUSED, Served, User
+from turngraph.inference.serve.auth import REFUSED, STREAMED, Served, User
 from turngraph.inference.serve.streams import Streaming, answer_json, event, failure
 
 router = APIRouter(prefix="/v1", tags=["openai"], responses=REFUSED)
@@ -66,7 +66,7 @@ async def models(request: Request, user: User) -> Json:
     return {"object": "list", "data": [one]}
 
 
-@router.post("/chat/completions", response_model=None)
+@router.post("/chat/completions", response_model=None, responses=STREAMED)
 async def completions(
     asked: ChatRequest, request: Request, service: Served, user: User
 ) -> StreamingResponse | Json:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from turngraph.configs.extras import extra
 from turngraph.inference.options import LoadOptions
-from turngraph.inference.serve.options import ServeOptions
+from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.serve.users import Users, add_user
 
 logger = logging.getLogger("serve")
@@ -101,8 +101,8 @@ def _folder(memory_dir: str | None) -> Iterator[Path]:
         ValueError: it cannot be made.
     """
     if memory_dir is None:
-        with tempfile.TemporaryDirectory(prefix="turngraph-") as path:
-            yield Path(path)
+        with tempfile.TemporaryDirectory(prefix="turngraph-") as name:
+            yield Path(name)
         return
     path = Path(memory_dir)
     try:

@@ -28,9 +28,9 @@ from turngraph.inference.api import QA
 from turngraph.inference.chat_answer import ChatAnswer
 from turngraph.inference.evidence import read_evidence
 from turngraph.inference.options import AnswerOptions
+from turngraph.inference.serve.conversation_store import ConversationStore
 from turngraph.inference.serve.engine import Engine
-from turngraph.inference.serve.options import ServeOptions
-from turngraph.inference.serve.store import ConversationStore
+from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.session import Session
 from turngraph.inference.text_stream import TextStream
 from turngraph.model.generation import Generated, Past

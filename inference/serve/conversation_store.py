@@ -89,7 +89,7 @@ class ConversationStore:
             db.execute("INSERT INTO conversations (id, began, changed) VALUES (?, ?, ?)", values)
         return id_
 
-    def list(self) -> list[Listed]:
+    def listed(self) -> list[Listed]:
         """Return all conversations, the last changed first."""
         statement = """
             SELECT id, coalesce((SELECT record ->> 'question' FROM turns
