@@ -62,6 +62,7 @@ def add_answer_command(commands: Commands) -> None:
         default="gold",
         help="which answers fill the interaction",
     )
+    add_abstain_option(answer)
     add_control_options(answer)
     add_proposal_options(answer)
     answer.add_argument(
@@ -148,6 +149,7 @@ def add_chat_command(commands: Commands) -> None:
         "chat", help="ask questions about evidence, a memory graph, or neither"
     )
     add_model_options(chat)
+    add_abstain_option(chat)
     add_proposal_options(chat)
     chat.add_argument(
         "--evidence",
@@ -179,6 +181,7 @@ def add_serve_command(commands: Commands) -> None:
     """Add the options of ``infer.py serve``."""
     serve = commands.add_parser("serve", help="answer many people over HTTP and in a browser")
     add_model_options(serve, required=False)
+    add_abstain_option(serve)
     serve.add_argument(
         "--evidence",
         nargs="+",
@@ -231,6 +234,16 @@ def add_export_command(commands: Commands) -> None:
         help="data type of the written tensors (the checkpoint's)",
     )
     export.set_defaults(run=export_command, quantization="none")
+
+
+def add_abstain_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--abstain_below``."""
+    parser.add_argument(
+        "--abstain_below",
+        type=weight,
+        metavar="P",
+        help='answer "not in the evidence" where the calibrated confidence is below P',
+    )
 
 
 def add_model_options(parser: argparse.ArgumentParser, required: bool = True) -> None:
@@ -332,6 +345,7 @@ def chat_command(args: argparse.Namespace) -> None:
         proposals=args.proposals,
         num_proposals=args.num_proposals,
         proposal_weight=args.proposal_weight,
+        abstain_below=args.abstain_below,
     )
     chat(session, args.evidence, args.memory, args.passages)
 

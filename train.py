@@ -43,6 +43,7 @@ from turngraph.inference.options import MAX_NEW_TOKENS
 from turngraph.model.device_memory import peak_memory
 from turngraph.model.distributed import is_sharded, process_group_ended
 from turngraph.model.graph_lm import GraphLM
+from turngraph.training.calibrate import calibrate
 from turngraph.training.diagnostics import memory_advice, memory_lines
 from turngraph.training.evaluation import evaluation_key, tune_line, tune_loss
 from turngraph.training.launcher import log_environment, make_accelerator
@@ -280,7 +281,9 @@ def evaluate(run: Run) -> None:
         for name in ("hit_at_1", "hit_at_5")
     }
     values = hits | {"loss": tune_loss(run)}
-    done.metrics = {"step": done.step, "questions": len(records), **values}
+    calibration = calibrate(records)
+    known = None if calibration is None else calibration.to_json()
+    done.metrics = {"step": done.step, "questions": len(records), **values, "confidence": known}
     run.log({f"tune_{name}": value for name, value in values.items()})
     logger.info("step %d, tune: %s", done.step, tune_line(records, values["loss"]))
     if done.best is None or evaluation_key(done.metrics) >= evaluation_key(done.best):
@@ -313,7 +316,8 @@ def finish(run: Run) -> None:
             run.save_best()
         done.finished = True
         run.save_last()
-    logger.info("done; best on tune: %s", done.best)
+    best = {name: value for name, value in (done.best or {}).items() if name != "confidence"}
+    logger.info("done; best on tune: %s", best or None)
     command = ["turngraph", "answer", "--checkpoint", str(run.output / "best")]
     command += ["--input", run.config.data.tune or run.config.data.train or "QUESTIONS.jsonl"]
     command += ["--output", str(run.output / "answers.jsonl")]

@@ -20,9 +20,11 @@ from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.json_fields import Json, iter_lines
 from turngraph.data.outputs import is_stream
+from turngraph.data.scoring.confidence import Confidence
 from turngraph.data.types import Interaction
 from turngraph.inference.answer_batches import Batching, answer_batches, unanswered
 from turngraph.inference.choose import Choice
+from turngraph.inference.confidence import read_confidence
 from turngraph.inference.explain import explain_answers
 from turngraph.inference.load import device_of, load
 from turngraph.inference.options import MAX_NEW_TOKENS, AnswerOptions, LoadOptions
@@ -211,7 +213,10 @@ def answer_all(
             file.begin()
             file.write_in_order(questions.errors)
         known: dict[int, Json] = everywhere(file and dict(file.known))
-        found = answer_lines(model, builder, questions, options, choice, proposer, known)
+        confidence = read_confidence(job.checkpoint, options.abstain_below, choice)
+        found = answer_lines(
+            model, builder, questions, options, choice, proposer, known, confidence
+        )
         total = len(questions.lines)
         with progress(total, "answers", "questions", initial=len(known), shown=main) as bar:
             for records in found:
@@ -235,6 +240,7 @@ def answer_lines(
     choice: Choice | None = None,
     proposer: Proposer | None = None,
     known: dict[int, Json] | None = None,
+    confidence: Confidence | None = None,
 ) -> Iterator[dict[int, Json]]:
     """Answer questions and yield prediction records by line, one batch at a time.
 
@@ -248,6 +254,7 @@ def answer_lines(
         choice: what the answers are chosen from; None: the LM writes them.
         proposer: makes the proposals; None: ``choice`` holds them, or there are none.
         known: existing records, by line.
+        confidence: how sure answers have to be; None: nothing says how sure they are.
 
     Raises:
         ValueError: a question cannot be answered, and ``keep_going`` is not set.
@@ -258,6 +265,7 @@ def answer_lines(
         batch_size=options.batch_size,
         keep_going=options.keep_going,
         choice=choice,
+        confidence=confidence,
     )
     answered = gold_history if options.history == "gold" else predicted_history
     return answered(model, builder, questions, batching, known or {}, proposer)

@@ -18,6 +18,7 @@ from turngraph.data.batches.collate import Batch, candidate_entities, collate
 from turngraph.data.examples import Example
 from turngraph.data.json_fields import Json
 from turngraph.data.prompt import Prompt
+from turngraph.data.scoring.confidence import Confidence
 from turngraph.data.scoring.predictions import error_record, prediction_record
 from turngraph.data.scoring.proposals import NUM_PROPOSALS, Proposal
 from turngraph.data.types import Conversation
@@ -45,6 +46,7 @@ class Batching:
         batch_size: largest number of questions in one batch; None: no limit.
         keep_going: write an error record for a question that cannot be answered; False: raise.
         choice: what the LM chooses its answers from; None: it writes them.
+        confidence: how sure answers have to be; None: nothing says how sure they are.
     """
 
     max_new_tokens: int
@@ -52,6 +54,7 @@ class Batching:
     batch_size: int | None = None
     keep_going: bool = False
     choice: Choice | None = None
+    confidence: Confidence | None = None
 
     def pack(self, lengths: Sequence[int]) -> list[list[int]]:
         """Return batches of prompts of similar length; the batch of the first question comes first.
@@ -227,7 +230,12 @@ def answer_safely(
         return []
     try:
         return answer_batch(
-            model, prompt, examples, batching.max_new_tokens, choice=batching.choice
+            model,
+            prompt,
+            examples,
+            batching.max_new_tokens,
+            choice=batching.choice,
+            confidence=batching.confidence,
         )
     except RuntimeError as error:
         if not is_out_of_memory(error):
@@ -268,15 +276,32 @@ def answer_batch(
     past: Past | None = None,
     choice: Choice | None = None,
     generate: Generate | None = None,
+    confidence: Confidence | None = None,
 ) -> list[Json]:
     """Return the prediction records of one batch; its time is divided equally.
 
     Args:
         model, prompt, examples, max_new_tokens: as in ``answer_together``.
         on_token, past: as in ``GraphLM.generate``.
-        choice: as in ``Batching``.
+        choice, confidence: as in ``Batching``.
         generate: writes the answers; None: the model.
     """
+    records = _records(
+        model, prompt, examples, max_new_tokens, on_token, past, choice, generate or model.generate
+    )
+    return records if confidence is None else [confidence.applied(record) for record in records]
+
+
+def _records(
+    model: GraphLM,
+    prompt: Prompt,
+    examples: Sequence[Example],
+    max_new_tokens: int,
+    on_token: Callable[[Tensor], None] | None,
+    past: Past | None,
+    choice: Choice | None,
+    generate: Generate,
+) -> list[Json]:
     began = time.monotonic()
     batch = collate(examples, "left", with_target=False).to(model.device)
     if model.scorer is not None:
@@ -297,13 +322,12 @@ def answer_batch(
             )
             for example, found in zip(examples, ranked, strict=True)
         ]
-    write = generate or model.generate
-    generated = write(batch, max_new_tokens, prompt.end_id, on_token, past)
-    answers = list(zip(generated.ids.tolist(), generated.logprobs.tolist(), strict=True))
+    generated = generate(batch, max_new_tokens, prompt.end_id, on_token, past)
+    answers = list(zip(*(values.tolist() for values in generated), strict=True))
     milliseconds = 1000 * (time.monotonic() - began) / len(examples)
     return [
-        prediction_record(example, prompt.answer_text(ids), logprob, milliseconds)
-        for example, (ids, logprob) in zip(examples, answers, strict=True)
+        prediction_record(example, prompt.answer_text(ids), logprob, milliseconds, margin=margin)
+        for example, (ids, logprob, margin) in zip(examples, answers, strict=True)
     ]
 
 

@@ -12,6 +12,7 @@ from turngraph.data.graph.chain_graph import CutEdges
 from turngraph.data.json_fields import Json
 from turngraph.data.types import Conversation, Turn
 from turngraph.inference.answer import answer_lines, check_proposed
+from turngraph.inference.confidence import read_confidence
 from turngraph.inference.evidence import Item, read_evidence
 from turngraph.inference.hub import find_checkpoint, push_checkpoint, save_checkpoint_files
 from turngraph.inference.load import load as load_model
@@ -19,6 +20,7 @@ from turngraph.inference.options import (
     AnswerOptions,
     LoadOptions,
     ProposalOptions,
+    check_share,
 )
 from turngraph.inference.propose import load_proposer, read_choice
 from turngraph.inference.questions import Questions
@@ -42,6 +44,7 @@ class AnswerSettings(TypedDict, total=False):
     proposals: str | None
     num_proposals: int | None
     proposal_weight: float | None
+    abstain_below: float | None
 
 
 def load(
@@ -111,6 +114,7 @@ class QA:
         proposals: str | None = None,
         num_proposals: int | None = None,
         proposal_weight: float | None = None,
+        abstain_below: float | None = None,
     ) -> Session:
         """Begin a conversation.
 
@@ -123,6 +127,7 @@ class QA:
             proposals: a checkpoint that answers from nodes, whose entities the LM chooses among.
             num_proposals: entities of a question; None: 20.
             proposal_weight: weight of the nodes' log-probability beside the LM's; None: 1.
+            abstain_below: confidence below which "not in the evidence" is answered; None: never.
 
         Raises:
             ValueError: evidence, proposals or memory graph cannot be read, or the checkpoint
@@ -131,6 +136,7 @@ class QA:
         self.checkpoint.check_writes()
         options = ProposalOptions(proposals, num_proposals, proposal_weight)
         choice = read_choice(options, self.checkpoint, "a chat")
+        check_share("abstain_below", abstain_below)
         pool = read_evidence(evidence)
         return Session(
             self.model,
@@ -141,6 +147,7 @@ class QA:
             load_proposer(choice, self.checkpoint, self.loading),
             memory_read_only,
             plan,
+            confidence=read_confidence(self.checkpoint, abstain_below, choice),
         )
 
     def answer(
@@ -173,7 +180,10 @@ class QA:
         builder.cut = options.cut_edges
         try:
             ready, index = dict(questions.errors), 0
-            for records in answer_lines(self.model, builder, questions, options, choice, proposer):
+            confidence = read_confidence(self.checkpoint, options.abstain_below, choice)
+            for records in answer_lines(
+                self.model, builder, questions, options, choice, proposer, confidence=confidence
+            ):
                 ready |= records
                 while index in ready:
                     yield ready.pop(index)

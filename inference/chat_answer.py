@@ -44,12 +44,20 @@ class ChatAnswer:
         return str(self.record["answer"])
 
     @property
-    def confidence(self) -> float:
+    def probability(self) -> float:
         """The probability that the model gives to its answer, 0 to 1: exp of its log-probability.
 
         It is not calibrated: it says how sure the model is, not how often it is right.
         """
         return math.exp(self.record["logprob"])
+
+    @property
+    def confidence(self) -> float:
+        """The calibrated probability that the answer is right, 0 to 1.
+
+        Of a checkpoint without a calibration it is ``probability``.
+        """
+        return float(self.record.get("confidence", self.probability))
 
     @property
     def candidates(self) -> list[Entity]:

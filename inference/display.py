@@ -80,9 +80,13 @@ def show_answer(console: Console, prompt: Prompt, record: Json, example: Example
 
 
 def show_probability(console: Console, record: Json) -> None:
-    """Print the probability that the model gives to its answer; it is not calibrated."""
-    probability = percent(math.exp(record["logprob"]))
-    console.out(f"  probability {probability}", style=QUIET, highlight=False)
+    """Print how sure the model is: its own probability, and the calibrated one if there is one."""
+    words = f"probability {percent(math.exp(record['logprob']))}"
+    if "confidence" in record:
+        words = f"confidence {percent(record['confidence'])}, {words}"
+    if "withheld" in record:
+        words += f"; withheld: {visible(record['withheld']) or '(no answer)'}"
+    console.out(f"  {words}", style=QUIET, highlight=False)
 
 
 def show_passages(console: Console, record: Json, example: Example, num_passages: int = 3) -> None:

@@ -74,6 +74,7 @@ class AnswerOptions(ProposalOptions):
         batch_tokens: tokens of one batch: padded prompts and longest answers.
         batch_size: most questions in one batch; None: as many as ``batch_tokens`` lets in.
         keep_going: whether what cannot be read or answered becomes an error record.
+        abstain_below: confidence below which "not in the evidence" is answered; None: never.
 
     Raises:
         ValueError: a number is out of range.
@@ -88,6 +89,7 @@ class AnswerOptions(ProposalOptions):
     batch_tokens: int = ANSWER_TOKENS
     batch_size: int | None = None
     keep_going: bool = False
+    abstain_below: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -95,6 +97,7 @@ class AnswerOptions(ProposalOptions):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name}: {value} given, must be at least 1")
+        check_share("abstain_below", self.abstain_below)
         chosen: dict[str, tuple[str, ...]] = {
             "history": ("gold", "predicted"),
             "evidence_of": ("own", "other"),
@@ -114,3 +117,13 @@ class AnswerOptions(ProposalOptions):
         """Return the options with the length of answers that a checkpoint was trained with."""
         limit = self.max_new_tokens or config.training.max_new_tokens or MAX_NEW_TOKENS
         return replace(self, max_new_tokens=limit)
+
+
+def check_share(name: str, value: float | None) -> None:
+    """Check that an option is a number from 0 to 1, or not given.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if value is not None and not 0 <= value <= 1:
+        raise ValueError(f"--{name}: {value} given, must be from 0 to 1")

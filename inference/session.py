@@ -23,6 +23,7 @@ from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import join_pools, write_conversations
 from turngraph.data.retrieval.evidence_memory import EvidenceMemory
+from turngraph.data.scoring.confidence import Confidence
 from turngraph.data.scoring.explanation import ExplainedTurn
 from turngraph.data.types import Answer, Conversation, Evidence, Retrieved, Turn
 from turngraph.inference.answer_batches import Generate, answer_batch, lengths_beyond
@@ -61,6 +62,7 @@ class Session:
         memory_read_only: recall from the memory graph, and remember nothing.
         plan: ask it by a plan (``rules``) or not (``none``); None: as in the config.
         generate: writes the answers; None: the model.
+        confidence: how sure answers have to be; None: nothing says how sure they are.
         building: lock of a builder that conversations in several threads share; None: one thread.
 
     Raises:
@@ -78,10 +80,11 @@ class Session:
         memory_read_only: bool = False,
         plan: Plan = None,
         generate: Generate | None = None,
+        confidence: Confidence | None = None,
         building: AbstractContextManager[Any] | None = None,
     ) -> None:
         self.model, self.builder, self.generate = model, builder, generate
-        self.building = building or nullcontext()
+        self.confidence, self.building = confidence, building or nullcontext()
         self.max_new_tokens = max_new_tokens or MAX_NEW_TOKENS
         self.proposer = proposer
         self.builders = [builder] if proposer is None else [builder, proposer.builder]
@@ -308,6 +311,7 @@ class Session:
                 past=self.past,
                 choice=choice,
                 generate=self.generate,
+                confidence=self.confidence,
             )
             return record
         except RuntimeError as error:

@@ -31,10 +31,17 @@ ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
 
 
 class Generated(NamedTuple):
-    """Generated ids, [B, new], padded after the end token; log-probability of each answer, [B]."""
+    """Generated answers.
+
+    Args:
+        ids: padded after the end token, [B, new].
+        logprobs: log-probability of each answer, [B].
+        margins: smallest lead of an answer's token over the next likely one, in logits, [B].
+    """
 
     ids: Tensor
     logprobs: Tensor
+    margins: Tensor
 
 
 class PreallocatedLayer(DynamicLayer):
@@ -166,6 +173,7 @@ def greedy(
     assert past is None or len(embeddings) == 1, "a past belongs to one conversation"
     ids = ends[:1].repeat(len(embeddings), max_new_tokens)
     logprobs = torch.zeros(len(embeddings), device=ids.device)
+    margins = torch.full_like(logprobs, torch.inf)
     rows = _Rows(lm, attention_mask, position_ids, max_new_tokens)
     cached = 0 if past is None else rows.continue_from(past, embeddings)
     inputs, step = {"inputs_embeds": embeddings[:, cached:]}, 0
@@ -178,15 +186,22 @@ def greedy(
         logits = rows.logits(inputs)  # [L, V]
         if past is not None and step == 0:
             past.update(rows.cache, embeddings)
-        best, chosen = logits.max(-1)  # [L]
+        chosen, logprob, margin = likeliest(logits)  # [L]
         ids[rows.indices, step] = chosen
-        logprobs[rows.indices] += best - logits.logsumexp(-1)
+        logprobs[rows.indices] += logprob
+        margins[rows.indices] = margins[rows.indices].minimum(margin)
         if on_token is not None:
             on_token(ids[:, step])
         live = rows.keep(~torch.isin(chosen, ends))
         inputs = {"input_ids": chosen[live, None]}
         step += 1
-    return Generated(ids[:, :step], logprobs)
+    return Generated(ids[:, :step], logprobs, margins)
+
+
+def likeliest(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return each row's likeliest token, its log-probability, and its lead over the next, [L]."""
+    best, chosen = logits.topk(2)  # [L, 2]
+    return chosen[:, 0], best[:, 0] - logits.logsumexp(-1), best[:, 0] - best[:, 1]
 
 
 class _Rows:

@@ -15,7 +15,13 @@ from torch import Tensor
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
-from turngraph.model.generation import ATTENTION, Past, PreallocatedLayer, key_value_cache
+from turngraph.model.generation import (
+    ATTENTION,
+    Past,
+    PreallocatedLayer,
+    key_value_cache,
+    likeliest,
+)
 from turngraph.model.graph_lm import BatchLike, GraphLM
 
 SPARE = 64
@@ -31,6 +37,7 @@ class Row:
         length: tokens in the cache.
         ids: the answer so far, its end token included.
         logprob: log-probability of the answer so far.
+        margin: smallest lead of its tokens over the next likely one, in logits.
         done: whether nothing more will be generated.
     """
 
@@ -38,6 +45,7 @@ class Row:
     length: int
     ids: list[int] = field(default_factory=list)
     logprob: float = 0.0
+    margin: float = float("inf")
     done: bool = False
 
 
@@ -218,9 +226,9 @@ class RunningBatch:
 
     def _append(self, rows: list[Row], logits: Tensor) -> None:
         """Append the likeliest token to each row."""
-        best, chosen = logits.max(-1)  # [L]
-        logprobs = (best - logits.logsumexp(-1)).tolist()
-        for row, id_, logprob in zip(rows, chosen.tolist(), logprobs, strict=True):
+        found = [values.tolist() for values in likeliest(logits)]
+        for row, id_, logprob, margin in zip(rows, *found, strict=True):
             row.ids.append(id_)
             row.logprob += logprob
+            row.margin = min(row.margin, margin)
             row.done = id_ in self._ends or len(row.ids) >= row.max_new_tokens

@@ -86,7 +86,7 @@ LIBRARIES = {
     "torch_geometric transformers",
     "inference": "accelerate huggingface_hub numpy rich safetensors torch transformers",
     "inference.serve": "fastapi prometheus_client pydantic starlette torch uvicorn",
-    "training": "accelerate datasets filelock huggingface_hub numpy safetensors torch "
+    "training": "accelerate datasets filelock huggingface_hub numpy safetensors sklearn torch "
     "transformers trl wandb",
     "train": "accelerate torch",
     "infer": "",
@@ -145,6 +145,7 @@ DISTRIBUTIONS = {
     "py_mini_racer": "mini-racer",
     "rank_bm25": "rank-bm25",
     "sentence_transformers": "sentence-transformers",
+    "sklearn": "scikit-learn",
     "torch_geometric": "torch-geometric",
     "yaml": "pyyaml",
 }

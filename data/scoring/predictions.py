@@ -64,6 +64,7 @@ def prediction_record(
     logprob: float,
     milliseconds: float,
     proposals: Sequence[Proposal] | None = None,
+    margin: float | None = None,
 ) -> Json:
     """Return one line of a predictions file; its candidates do not depend on the gold answer.
 
@@ -74,6 +75,8 @@ def prediction_record(
         milliseconds: duration.
         proposals: the entities that it was chosen from, best first; None: it was written, and the
             candidates are the entities nearest to its text.
+        margin: smallest lead of a token over the next likely one; with proposals, of the first
+            over the second, in log-probability.
     """
     turn = example.conversation.turns[example.turn]
     found = _proposed(proposals) if proposals is not None else _nearest(answer, example)
@@ -82,6 +85,7 @@ def prediction_record(
         "answer": answer,
         "candidates": [{"id": e.id, "label": e.label} | numbers for e, numbers in found],
         "logprob": round(logprob, 4),
+        "margin": round(_lead(proposals) if margin is None else margin, 4),
         "evidence": [
             {
                 "id": item.evidence.id,
@@ -103,6 +107,12 @@ def prediction_record(
         record["hit_at_1"] = hit(answer, candidates, turn.answers, 1, is_entity)
         record["hit_at_5"] = hit(answer, candidates, turn.answers, 5, is_entity)
     return record
+
+
+def _lead(proposals: Sequence[Proposal] | None) -> float:
+    """Return the lead of the first proposal over the second, 0 if there are no two."""
+    best = [proposal.logprob for proposal in (proposals or ())[:2]]
+    return best[0] - best[1] if len(best) == 2 else 0.0
 
 
 def _nearest(answer: str, example: Example) -> list[tuple[Entity, Json]]:

@@ -196,7 +196,10 @@ class Engine:
                 self._changed.notify()
             raise
         assert request.row is not None, "it has ended"
-        return Generated(torch.tensor([ids]), torch.tensor([request.row.logprob]))
+        row = request.row
+        return Generated(
+            torch.tensor([ids]), torch.tensor([row.logprob]), torch.tensor([row.margin])
+        )
 
     def _next(self, request: _Request, deadline: float | None) -> int | None:
         """Wait for the next id; None: the answer has ended."""

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from turngraph.inference.options import check_share
+
 
 @dataclass(frozen=True)
 class ServeOptions:
@@ -16,6 +18,7 @@ class ServeOptions:
         memory_dir: folder of the users' conversations, documents and memory graphs; None: a
             conversation lasts until the server stops, and nothing is remembered.
         max_new_tokens: longest answer in tokens; None: as training has set it.
+        abstain_below: confidence below which "not in the evidence" is answered; None: never.
         plan: how memory graphs are asked; None: as trained.
         batch_tokens: tokens of all prompts and longest answers that are decoded together.
         max_batch: most answers that are decoded together.
@@ -29,6 +32,7 @@ class ServeOptions:
     evidence: tuple[str, ...] = ()
     memory_dir: str | None = None
     max_new_tokens: int | None = None
+    abstain_below: float | None = None
     plan: Literal["none", "rules"] | None = None
     batch_tokens: int = 2**14
     max_batch: int = 32
@@ -39,5 +43,6 @@ class ServeOptions:
         for name in ("batch_tokens", "max_batch", "max_waiting"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name}: {getattr(self, name)} given, must be at least 1")
+        check_share("abstain_below", self.abstain_below)
         if not 0 < self.deadline < math.inf:
             raise ValueError(f"--deadline: {self.deadline} given, must be a number above 0")

@@ -26,6 +26,7 @@ from turngraph.data.sources.readers import SUFFIXES
 from turngraph.data.types import Evidence
 from turngraph.inference.api import QA
 from turngraph.inference.chat_answer import ChatAnswer
+from turngraph.inference.confidence import read_confidence
 from turngraph.inference.evidence import read_evidence
 from turngraph.inference.options import AnswerOptions
 from turngraph.inference.serve.conversation_store import ConversationStore
@@ -102,6 +103,7 @@ class Service:
         assert resolved.max_new_tokens is not None
         self.max_new_tokens = resolved.max_new_tokens
         self.building = Lock()
+        self.confidence = read_confidence(qa.checkpoint, options.abstain_below)
         self.engine = Engine(
             qa.model,
             qa.builder.prompt.end_id,
@@ -193,6 +195,7 @@ class Service:
             memory,
             self.max_new_tokens,
             plan=self.options.plan,
+            confidence=self.confidence,
             building=self.building,
         )
 

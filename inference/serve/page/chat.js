@@ -122,7 +122,11 @@ function tag(passage, turn) {
 
 function finishTurn(shown, record, isLast) {
   const turn = Number(record.turn);
-  const probability = record.probability ?? Math.exp(record.logprob);
+  const sure = record.confidence != null
+    ? element("span", { title: "how often answers like this one are right" },
+      `confidence ${percent(record.confidence)}`)
+    : element("span", { title: "how sure the model is; not how often it is right" },
+      `probability ${percent(record.probability ?? Math.exp(record.logprob))}`);
   shown.answer.textContent = record.answer || "(no answer)";
   const why = element("div");
   const buttons = isLast ? [
@@ -135,8 +139,8 @@ function finishTurn(shown, record, isLast) {
   const count = record.evidence.length;
   shown.more.replaceChildren(
     element("div", { class: "meta" },
-      element("span", { title: "how sure the model is; not how often it is right" },
-        `probability ${probability.toFixed(2)}`), ...buttons),
+      sure, record.withheld == null ? null : element("span", {}, `withheld: ${record.withheld}`),
+      ...buttons),
     count ? element("details", {},
       element("summary", {}, `Evidence: ${count} passage${count === 1 ? "" : "s"}`), ...passages)
       : element("p", { class: "meta" }, "No evidence was found."),
@@ -228,7 +232,7 @@ async function showWhy(place) {
     element("summary", {}, "Share of each passage in the answer"),
     drawing(found.answer, passages),
     ...passages.map((one) => element("div", { class: "passage" },
-      element("span", { class: "tag" }, `${Math.round(100 * one.share)} %, ${one.source}, ${one.origin}`),
+      element("span", { class: "tag" }, `${percent(one.share)}, ${one.source}, ${one.origin}`),
       element("div", {}, one.text),
       bar(one.share)))));
   place.scrollIntoView({ block: "nearest" });
@@ -262,6 +266,7 @@ function drawing(answer, passages) {
   return svg;
 }
 
+const percent = (share) => `${Math.round(100 * share)} %`;
 const shorten = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
 function toEnd() {

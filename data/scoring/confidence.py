@@ -1,0 +1,137 @@
+"""The calibrated probability that an answer is right, and answers that are withheld for a low one.
+
+A logistic regression over what an answer's record shows, fitted on tune questions at the end of an
+evaluation and kept in the checkpoint (``training.calibrate``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from turngraph.data.json_fields import Json
+
+NOT_IN_EVIDENCE = "not in the evidence"
+"""What is answered instead of a withheld answer."""
+FEATURES = ("logprob", "margin", "evidence_score", "is_entity")
+
+
+def features(record: Json) -> list[float]:
+    """Return what the calibration sees of a prediction record.
+
+    Returns:
+        The log-probability of the answer; the smallest lead of a token over the next likely one,
+        in log-probability; the logarithm of the best passage's score; 1 if the answer is the label
+        of an entity of the evidence, else 0.
+    """
+    best = max((float(item["score"]) for item in record["evidence"]), default=0.0)
+    labels = [str(one["label"]).casefold() for one in record["candidates"][:1]]
+    return [
+        max(float(record["logprob"]), -50.0),
+        min(float(record["margin"]), 50.0),
+        math.log1p(max(best, 0.0)),
+        float(str(record["answer"]).casefold() in labels),
+    ]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A logistic regression over ``features``.
+
+    Args:
+        weights: of the features, in their order.
+        bias: the intercept.
+        num_questions: tune questions that it was fitted on.
+        expected_error: expected calibration error on tune questions, each predicted by a fit on
+            others.
+    """
+
+    weights: tuple[float, ...]
+    bias: float
+    num_questions: int
+    expected_error: float
+
+    def probability(self, record: Json) -> float:
+        """Return the probability that a record's answer is right."""
+        pairs = zip(self.weights, features(record), strict=True)
+        score = self.bias + sum(weight * value for weight, value in pairs)
+        return 1 / (1 + math.exp(-max(-50.0, min(50.0, score))))
+
+    def to_json(self) -> Json:
+        """Return what ``from_json`` reads."""
+        return {"features": list(FEATURES)} | asdict(self)
+
+    @staticmethod
+    def from_json(found: Any, where: str) -> Calibration | None:
+        """Read a calibration from a checkpoint's metrics; None: there is none.
+
+        Args:
+            found: the value.
+            where: names it in an error.
+
+        Raises:
+            ValueError: it is no calibration of these features.
+        """
+        if found is None:
+            return None
+        try:
+            assert found["features"] == list(FEATURES)
+            weights = tuple(float(weight) for weight in found["weights"])
+            rest = (float(found["bias"]), int(found["num_questions"]))
+            error = float(found["expected_error"])
+            assert len(weights) == len(FEATURES)
+            assert all(map(math.isfinite, (*weights, *rest, error)))
+        except (AssertionError, KeyError, TypeError, ValueError):
+            raise ValueError(f"{where}: no calibration of {', '.join(FEATURES)}") from None
+        return Calibration(weights, *rest, error)
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """How sure answers have to be.
+
+    Args:
+        calibration: of the checkpoint.
+        abstain_below: probability below which an answer is withheld; None: never.
+    """
+
+    calibration: Calibration
+    abstain_below: float | None = None
+
+    def applied(self, record: Json) -> Json:
+        """Return a record with its ``confidence``; a withheld answer stands in ``withheld``."""
+        probability = self.calibration.probability(record)
+        record = record | {"confidence": round(probability, 4)}
+        if self.abstain_below is None or probability >= self.abstain_below:
+            return record
+        hits = {name: False for name in ("hit_at_1", "hit_at_5") if name in record}
+        withheld = {"answer": NOT_IN_EVIDENCE, "withheld": record["answer"], "candidates": []}
+        return record | withheld | hits
+
+
+def expected_error(probabilities: Sequence[float], right: Sequence[bool], bins: int = 10) -> float:
+    """Return the expected calibration error (Naeini et al., 2015) over bins of equal width."""
+    total = 0.0
+    for index in range(bins):
+        inside = [i for i, p in enumerate(probabilities) if min(int(p * bins), bins - 1) == index]
+        sure = sum(probabilities[i] for i in inside)
+        total += abs(sure - sum(bool(right[i]) for i in inside))
+    return total / max(len(probabilities), 1)
+
+
+def risk_coverage(
+    probabilities: Sequence[float], right: Sequence[bool]
+) -> list[tuple[float, float]]:
+    """Return the share of wrong answers among the surest, for each number of them.
+
+    Returns:
+        Coverage and risk after each question, the surest first (El-Yaniv and Wiener, 2010).
+    """
+    order = sorted(range(len(right)), key=lambda i: -probabilities[i])
+    wrong, found = 0, list[tuple[float, float]]()
+    for num, index in enumerate(order, 1):
+        wrong += not right[index]
+        found.append((num / len(order), wrong / num))
+    return found

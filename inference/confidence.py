@@ -1,0 +1,36 @@
+"""Reads how sure a checkpoint's answers are."""
+
+from __future__ import annotations
+
+from turngraph.data.scoring.confidence import Calibration, Confidence
+from turngraph.inference.choose import Choice
+from turngraph.model.checkpoint import METRICS, Checkpoint
+
+
+def read_confidence(
+    checkpoint: Checkpoint, abstain_below: float | None = None, choice: Choice | None = None
+) -> Confidence | None:
+    """Return how sure answers have to be; None: the checkpoint does not know how sure it is.
+
+    Args:
+        checkpoint: its metrics have the calibration.
+        abstain_below: probability below which answers are withheld; None: never.
+        choice: what the LM chooses from; the calibration is of answers that it writes.
+
+    Raises:
+        ValueError: answers are to be withheld, and there is no calibration for them.
+    """
+    if choice is not None:
+        if abstain_below is not None:
+            raise ValueError("--abstain_below: confidence is not calibrated with --proposals")
+        return None
+    where = str(checkpoint.folder / METRICS)
+    calibration = Calibration.from_json(checkpoint.metrics.get("confidence"), where)
+    if calibration is not None:
+        return Confidence(calibration, abstain_below)
+    if abstain_below is not None:
+        raise ValueError(
+            f"--abstain_below: {checkpoint.folder} has no calibrated confidence; training fits it "
+            "on data.tune, from 10 right and 10 wrong answers on"
+        )
+    return None

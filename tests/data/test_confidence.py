@@ -1,0 +1,132 @@
+"""Confidence: fitted on records, in the checkpoint, beside answers, and as a reason to abstain."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turngraph import infer, load
+from turngraph.data.jsonlines import write_conversations
+from turngraph.data.scoring.confidence import (
+    FEATURES,
+    NOT_IN_EVIDENCE,
+    Calibration,
+    Confidence,
+    expected_error,
+    features,
+    risk_coverage,
+)
+from turngraph.model.checkpoint import MANIFEST, METRICS, file_hash
+from turngraph.tests.tiny import tiny_conversation
+from turngraph.training.calibrate import calibrate
+
+Json = dict[str, Any]
+SURE = Calibration((0.2, 0.0, 0.0, 0.0), 1.0, 100, 0.05)
+
+
+def record(logprob: float, **more: Any) -> Json:
+    return {
+        "conversation": "c", "logprob": logprob, "margin": 1.0, "answer": "Lima",
+        "evidence": [{"score": 3.0}], "candidates": [{"label": "lima"}], "hit_at_1": True,
+    } | more  # fmt: skip
+
+
+def test_the_features_of_a_record() -> None:
+    assert features(record(-2.0)) == [-2.0, 1.0, math.log(4), 1.0]
+    other = record(-1e9, margin=math.inf, evidence=[], answer="Oslo")
+    assert features(other) == [-50.0, 50.0, 0.0, 0.0]
+
+
+def test_a_fit_finds_how_often_answers_are_right() -> None:
+    rng, found = random.Random(0), []
+    for number in range(4000):
+        logprob = -6 * rng.random()
+        right = rng.random() < 1 / (1 + math.exp(-(3 + logprob)))
+        found.append(record(logprob, hit_at_1=right, conversation=str(number % 40)))
+    calibration = calibrate(found)
+    assert calibration is not None
+    assert calibration.expected_error < 0.03
+    assert calibration.num_questions == 4000
+    for logprob in (-5.0, -3.0, -1.0):
+        assert calibration.probability(record(logprob)) == pytest.approx(
+            1 / (1 + math.exp(-(3 + logprob))), abs=0.03
+        )
+
+
+def test_none_is_invented_where_there_is_too_little_to_fit() -> None:
+    wrong = [record(-1.0, hit_at_1=False, conversation=str(n)) for n in range(50)]
+    assert calibrate([]) is None
+    assert calibrate(wrong) is None
+    assert calibrate([*wrong, *(record(-0.5) for _ in range(9))]) is None
+    alone = [record(-n, hit_at_1=n % 2 == 0) for n in range(40)]
+    assert calibrate(alone) is None  # one conversation: nothing to hold out
+
+
+def test_an_answer_that_is_not_sure_enough_is_withheld() -> None:
+    kept = Confidence(SURE, 0.5).applied(record(-1.0))
+    assert kept["answer"] == "Lima"
+    assert kept["confidence"] == pytest.approx(1 / (1 + math.exp(-0.8)), abs=1e-4)
+    withheld = Confidence(SURE, 0.8).applied(record(-1.0))
+    assert (withheld["answer"], withheld["withheld"]) == (NOT_IN_EVIDENCE, "Lima")
+    assert (withheld["candidates"], withheld["hit_at_1"]) == ([], False)
+    assert "withheld" not in Confidence(SURE).applied(record(-40.0))
+
+
+def test_measures_of_confidence() -> None:
+    assert expected_error([0.9, 0.9, 0.1, 0.1], [True, True, False, False]) == pytest.approx(0.1)
+    assert expected_error([1.0, 1.0], [False, False]) == 1
+    assert risk_coverage([0.2, 0.9, 0.5], [False, True, False]) == [
+        (1 / 3, 0.0), (2 / 3, 1 / 2), (1.0, 2 / 3),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [3, {}, SURE.to_json() | {"weights": [1]}, SURE.to_json() | {"bias": math.nan},
+     SURE.to_json() | {"features": ["logprob"]}],
+)  # fmt: skip
+def test_a_wrong_calibration_is_refused(wrong: object) -> None:
+    with pytest.raises(ValueError, match=r"^metrics\.json: no calibration of logprob, margin"):
+        Calibration.from_json(wrong, "metrics.json")
+
+
+def test_it_is_read_from_the_checkpoint(graph_checkpoint: str, tmp_path: Path) -> None:
+    """Chat, answer and their option; a checkpoint without one says what is missing."""
+    folder = shutil.copytree(graph_checkpoint, tmp_path / "best")
+    conversation = tiny_conversation(1)
+    write_conversations(tmp_path / "in.jsonl", [conversation])
+    argv = ["answer", "--checkpoint", str(folder), "--input", str(tmp_path / "in.jsonl")]
+    argv += ["--max_new_tokens", "3", "--device", "cpu", "--output"]
+    with pytest.raises(ValueError, match="has no calibrated confidence"):
+        infer.main([*argv, str(tmp_path / "a.jsonl"), "--abstain_below", "0.5"])
+
+    (folder / METRICS).write_text(json.dumps({"confidence": SURE.to_json()}))
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["files"][METRICS] = file_hash(folder / METRICS)
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    infer.main([*argv, str(tmp_path / "b.jsonl")])
+    infer.main([*argv, str(tmp_path / "c.jsonl"), "--abstain_below", "0.999"])
+    plain, cut = (
+        [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+        for name in ("b.jsonl", "c.jsonl")
+    )
+    assert [r["confidence"] for r in plain] == [r["confidence"] for r in cut]
+    assert [r["answer"] for r in plain] == [r["withheld"] for r in cut]
+    assert {r["answer"] for r in cut} == {NOT_IN_EVIDENCE}
+    infer.main(["score", "--predictions", str(tmp_path / "c.jsonl")])
+
+    chat = load(folder, device="cpu").chat(conversation.evidence, max_new_tokens=3)
+    answer = chat.ask(conversation.turns[0].question)
+    assert answer.confidence == SURE.probability(answer.record) or answer.confidence == (
+        pytest.approx(SURE.probability(answer.record), abs=1e-4)
+    )
+    assert answer.probability == pytest.approx(math.exp(answer.record["logprob"]))
+    assert len(FEATURES) == len(SURE.weights)
+    with pytest.raises(ValueError, match="abstain_below: 2 given"):
+        load(folder, device="cpu").chat(abstain_below=2)
