@@ -22,7 +22,18 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 PAGES = [
     page for page in PAGES if page.name != "results.md"
 ]  # its commands are those of their commits
-COMMANDS = ("answer", "score", "chat", "serve", "export", "pool", "memory", "study", "configs", "train")
+COMMANDS = (
+    "answer",
+    "score",
+    "chat",
+    "serve",
+    "export",
+    "pool",
+    "memory",
+    "study",
+    "configs",
+    "train",
+)
 
 
 def blocks(page: Path, language: str) -> list[str]:

@@ -1,0 +1,94 @@
+"""Is an answer as often right as its confidence says? The calibrated one beside the LM's own.
+
+    python -m turngraph.benchmarks.quality.reliability test.jsonl --figure reliability.svg
+
+Reads the output of ``answer``, without ``--abstain_below``, of a checkpoint with a calibration, on
+questions that it was not fitted on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+
+from turngraph.data.cli import run_cli
+from turngraph.data.json_fields import Json, iter_lines
+from turngraph.data.scoring.confidence import expected_error, risk_coverage
+
+BINS = 10
+MEASURES: dict[str, Callable[[Json], float]] = {
+    "calibrated confidence": lambda record: float(record["confidence"]),
+    "the LM's probability": lambda record: math.exp(record["logprob"]),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the table, and draw the reliability diagram."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("predictions", help="output of answer")
+    parser.add_argument("--figure", help="file for the reliability diagram")
+    args = parser.parse_args(argv)
+    records = read_records(args.predictions)
+    right = [bool(record["hit_at_1"]) for record in records]
+    print(f"{len(records)} questions, {sum(right) / len(right):.3f} of the answers are right\n")
+    heads = ("", "calibration error", "risk, mean over coverages", "at 25 %", "at 50 %", "at 75 %")
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+    for name, measure in MEASURES.items():
+        shares = [measure(record) for record in records]
+        curve = risk_coverage(shares, right)
+        risks = [next(risk for seen, risk in curve if seen >= c) for c in (0.25, 0.5, 0.75)]
+        mean = sum(risk for _, risk in curve) / len(curve)
+        cells = [expected_error(shares, right, BINS), mean, *risks]
+        print(f"| {name} | {' | '.join(f'{cell:.3f}' for cell in cells)} |")
+    if args.figure:
+        draw(records, right, args.figure)
+
+
+def read_records(path: str) -> list[Json]:
+    """Read the answered questions with gold answers.
+
+    Raises:
+        ValueError: there is none, or an answer has no confidence or was withheld; names the line.
+    """
+    found = []
+    for location, record in iter_lines(path):
+        if record.get("error") or "hit_at_1" not in record:
+            continue
+        if "confidence" not in record or "withheld" in record:
+            raise location.error("no calibrated confidence, or the answer was withheld")
+        found.append(record)
+    if not found:
+        raise ValueError(f"{path}: no answer to a question with a gold answer")
+    return found
+
+
+def draw(records: Sequence[Json], right: Sequence[bool], path: str) -> None:
+    """Draw how often the answers of each bin are right, beside how sure they are."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.5, 4))
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], color="0.7", linewidth=1)
+    for (name, measure), marker in zip(MEASURES.items(), "os", strict=True):
+        bins: dict[int, list[tuple[float, bool]]] = {}
+        for record, is_right in zip(records, right, strict=True):
+            share = measure(record)
+            bins.setdefault(min(int(share * BINS), BINS - 1), []).append((share, is_right))
+        points = sorted(
+            (sum(s for s, _ in pairs) / len(pairs), sum(r for _, r in pairs) / len(pairs))
+            for pairs in bins.values()
+        )
+        axes.plot(*zip(*points, strict=True), marker=marker, label=name)
+    axes.set(xlabel="how sure", ylabel="share that is right", xlim=(0, 1), ylim=(0, 1))
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+if __name__ == "__main__":
+    run_cli(main)
