@@ -23,8 +23,8 @@ from turngraph.data.outputs import is_stream
 from turngraph.data.scoring.confidence import Confidence
 from turngraph.data.types import Interaction
 from turngraph.inference.answer_batches import Batching, answer_batches, unanswered
+from turngraph.inference.calibrated import read_confidence
 from turngraph.inference.choose import Choice
-from turngraph.inference.confidence import read_confidence
 from turngraph.inference.explain import explain_answers
 from turngraph.inference.load import device_of, load
 from turngraph.inference.options import MAX_NEW_TOKENS, AnswerOptions, LoadOptions

@@ -12,7 +12,7 @@ from turngraph.data.graph.chain_graph import CutEdges
 from turngraph.data.json_fields import Json
 from turngraph.data.types import Conversation, Turn
 from turngraph.inference.answer import answer_lines, check_proposed
-from turngraph.inference.confidence import read_confidence
+from turngraph.inference.calibrated import read_confidence
 from turngraph.inference.evidence import Item, read_evidence
 from turngraph.inference.hub import find_checkpoint, push_checkpoint, save_checkpoint_files
 from turngraph.inference.load import load as load_model

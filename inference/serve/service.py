@@ -25,8 +25,8 @@ from turngraph.data.jsonlines import join_pools
 from turngraph.data.sources.readers import SUFFIXES
 from turngraph.data.types import Evidence
 from turngraph.inference.api import QA
+from turngraph.inference.calibrated import read_confidence
 from turngraph.inference.chat_answer import ChatAnswer
-from turngraph.inference.confidence import read_confidence
 from turngraph.inference.evidence import read_evidence
 from turngraph.inference.options import AnswerOptions
 from turngraph.inference.serve.conversation_store import ConversationStore
