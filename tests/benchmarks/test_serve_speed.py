@@ -1,0 +1,23 @@
+"""The table of a server's speed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from turngraph.benchmarks.speed.serve_speed import Load, arrivals, cells, rate
+
+
+def test_a_load_in_numbers() -> None:
+    load = Load("8 clients", 10.0, [float(n) for n in range(20)], [2.0 * n for n in range(20)], 3)
+    assert rate(load) == 2
+    assert cells(load) == ["2.00", "9.50", "18.95", "19.00", "37.90", "3", "0.00"]
+    assert cells(Load("nothing")) == ["0.00", *["0.00"] * 4, "0", "0.00"]
+
+
+def test_questions_arrive_in_order_and_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def found() -> list[str]:
+        return [question async for question in arrivals(["a", "b"], 5, 1e4)]
+
+    assert asyncio.run(found()) == ["a", "b", "a", "b", "a"]
