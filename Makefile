@@ -29,6 +29,7 @@ test: setup lint types
 	$(BIN)/python .ci/coverage_floor.py 85
 
 test-slow: setup
+	$(BIN)/python -m pip install --quiet --editable '.[browser]' --constraint constraints.txt
 	$(PYTEST)
 
 # ruff alone, in an environment of its own: seconds, and no torch

@@ -147,6 +147,7 @@ DISTRIBUTIONS = {
     "sentence_transformers": "sentence-transformers",
     "sklearn": "scikit-learn",
     "torch_geometric": "torch-geometric",
+    "axe_playwright_python": "axe-playwright-python",
     "yaml": "pyyaml",
 }
 """The packages whose names are not those of their modules."""

@@ -1,0 +1,182 @@
+"""The page of the chat in Chromium: ask, stop, undo, why, upload, forget, users, a lost server."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from turngraph.data.jsonlines import write_pool
+from turngraph.inference.api import load
+from turngraph.inference.serve.app import make_app
+from turngraph.inference.serve.serve_options import ServeOptions
+from turngraph.inference.serve.service import Service
+from turngraph.inference.serve.users import Users, add_user
+from turngraph.model.running_batch import RunningBatch
+from turngraph.tests.chatting import CONVERSATION
+from turngraph.tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow  # they need a browser: `make test-slow` installs what drives it
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking",
+]  # fmt: skip
+ANSWERED = "article:last-child .meta button"
+Start = Callable[..., str]
+
+
+@pytest.fixture
+def start(graph_checkpoint: str, tmp_path: Path) -> Iterator[Start]:
+    """Starts a server over the same folder; its address."""
+    qa, running = load(graph_checkpoint, device="cpu"), list[tuple[Any, threading.Thread]]()
+    write_pool(tmp_path / "pool.jsonl", CONVERSATION.evidence)
+
+    def run(users: Users | None = None, port: int = 0, **options: Any) -> str:
+        given = {"evidence": (str(tmp_path / "pool.jsonl"),), "memory_dir": "is kept"}
+        service = Service(qa, ServeOptions(**given | options), tmp_path / "users")
+        app = make_app(service, users or Users(None), "tiny")
+        config = uvicorn.Config(app, port=port, log_level="error", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        running.append((server, thread))
+        wait_until(lambda: server.started)
+        return f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+
+    def stop() -> None:
+        for server, thread in running:
+            server.should_exit = True
+            thread.join()
+        running.clear()
+
+    run.stop = stop
+    yield run
+    stop()
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield found
+        found.close()
+
+
+def opened(browser: Any, url: str, **settings: Any) -> Any:
+    """A page that accepts every dialog and fails on an error in its console."""
+    page = browser.new_page(**settings)
+    page.errors = []
+    page.on("pageerror", lambda error: page.errors.append(str(error)))
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.goto(url)
+    return page
+
+
+def ask(page: Any, question: str) -> str:
+    page.wait_for_selector("#send:visible")
+    number = page.locator("article").count() + 1
+    page.fill("#question", question)
+    page.keyboard.press("Enter")
+    page.wait_for_selector(f"article:nth-child({number}) .meta button")
+    return page.locator(f"article:nth-child({number}) .answer").inner_text()
+
+
+def returned(page: Any, question: str) -> None:
+    """Wait until a question that is no turn stands in its field again."""
+    page.wait_for_function(
+        "(text) => document.querySelector('#question').value === text", arg=question
+    )
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_newcomer_walks_through_it(start: Start, browser: Any, width: int) -> None:
+    page = opened(browser, start(), viewport={"width": width, "height": 800})
+    page.wait_for_selector("#conversations li", state="attached")
+    ask(page, "What is the capital of Peru?")
+    second = ask(page, "Anna lives in Gdynia. And its population?")
+    page.click("article:last-child summary")
+    assert page.locator("article:last-child .passage").count() >= 2
+    page.click("text=Why?")
+    page.wait_for_selector("svg circle")
+    page.click("text=Undo")
+    returned(page, "Anna lives in Gdynia. And its population?")
+    assert page.locator("article").count() == 1
+    assert ask(page, "Anna lives in Gdynia. And its population?") == second
+    if width == 390:
+        page.click("#panel-button")
+    page.set_input_files(
+        "#file", files=[{"name": "a.md", "mimeType": "text/plain", "buffer": b"Dune is a book.\n"}]
+    )
+    page.wait_for_selector("#documents li")
+    page.fill("#about", "Where does Anna live?")
+    page.click("#recall button")
+    page.wait_for_selector("#facts >> text=Gdynia")
+    page.click("#facts button >> nth=0")
+    page.wait_for_selector("#status >> text=is forgotten")
+    page.reload()
+    page.wait_for_selector("article:nth-child(2)")
+    assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+    assert page.errors == []
+
+
+def test_users_are_apart(start: Start, browser: Any, tmp_path: Path) -> None:
+    tokens = {name: add_user(tmp_path / "tokens", name) for name in ("ada", "bob")}
+    url = start(Users(tmp_path / "tokens"))
+    for name, token in tokens.items():
+        page = opened(browser.new_context(), url)
+        page.wait_for_selector("#login[open]")
+        page.fill("#token", token)
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#conversations li", state="attached")
+        assert page.locator("article").count() == 0
+        ask(page, f"I am {name}.")
+        page.reload()
+        page.wait_for_selector(f"article >> text=I am {name}.")
+
+
+def test_a_stopped_answer_and_a_lost_server_leave_no_half_turn(
+    start: Start, browser: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = RunningBatch.step
+    monkeypatch.setattr(RunningBatch, "step", lambda batch: time.sleep(0.5) or step(batch))
+    url = start(max_new_tokens=3000)
+    page = opened(browser, url)
+    page.wait_for_selector("#conversations li", state="attached")
+    page.fill("#question", "What is the capital of Peru?")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#stop:visible")
+    page.click("#stop")
+    returned(page, "What is the capital of Peru?")
+    assert page.locator("article").count() == 0
+    page.wait_for_selector("#send:visible")
+    page.click("#send")
+    page.wait_for_selector("#stop:visible")
+    start.stop()
+    time.sleep(0.5)
+    assert start(port=int(url.rpartition(":")[2]), max_new_tokens=4) == url
+    returned(page, "What is the capital of Peru?")
+    assert page.locator("article").count() == 0
+    monkeypatch.setattr(RunningBatch, "step", step)
+    ask(page, "What is the capital of Peru?")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(start: Start, browser: Any, scheme: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = opened(browser, start(), color_scheme=scheme, bypass_csp=True)
+    page.wait_for_selector("#conversations li", state="attached")
+    ask(page, "What is the capital of Peru?")
+    page.click("article:last-child summary")
+    page.click("text=Why?")
+    page.wait_for_selector("svg circle")
+    assert [found["id"] for found in Axe().run(page).response["violations"]] == []
