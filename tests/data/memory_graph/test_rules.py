@@ -63,6 +63,19 @@ def test_a_wrapped_line_is_joined_and_a_heading_is_the_topic() -> None:
     assert thesis.entities[0] == "Anna Berg"
 
 
+def test_the_first_of_wrapped_lines_is_no_heading() -> None:
+    for text in (
+        "Ida Brown founded the brewery in Leeds in 1998 and has run it alone\nsince 2004. "
+        "She was born in\nYork.",
+        "Ida Brown founded the brewery in Leeds, which is by now as old as\nBo Hale's. "
+        "It has a small garden and a museum with a shop.\n",
+    ):
+        assert extract(text).theses[0].text == text.partition(". ")[0].replace("\n", " ") + "."
+    assert extract("The brewery in Leeds and its owners\nIda runs it.").theses[0].text == (
+        "The brewery in Leeds and its owners: Ida runs it."
+    )
+
+
 def test_lines_of_a_dialogue_have_speakers() -> None:
     found = extract("Anna: I live in Rome.\nBob: My dog is old. I like him.")
     assert [t.text for t in found.theses] == [
