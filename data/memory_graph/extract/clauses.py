@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from turngraph.data.memory_graph.extract.complements import PARTICIPLE_FORMS, is_participial
 from turngraph.data.memory_graph.extract.dates import Date
-from turngraph.data.memory_graph.extract.nouns import Noun
+from turngraph.data.memory_graph.extract.nouns import PREPOSITIONS, Noun
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
 from turngraph.data.memory_graph.extract.verbs import Predicate
 from turngraph.data.memory_graph.extract.word_lists import ADVERBS, LASTING, VERB_FORMS
@@ -25,14 +25,34 @@ class Statement:
         predicate: joins them to the complements.
         complements: a preposition or "", and the noun phrase after it.
         dates: of the statement.
-        is_whole: nothing of its segment was left unread.
+        rest: what was left unread of its segment.
     """
 
     subjects: tuple[Noun, ...]
     predicate: Predicate
     complements: tuple[tuple[str, Noun], ...]
     dates: tuple[Date, ...] = ()
-    is_whole: bool = True
+    rest: tuple[Token, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its segment was read to the end."""
+        return not self.rest
+
+
+def is_unaccounted(statement: Statement) -> bool:
+    """Return whether what is unread of a segment makes what was read of it unsure.
+
+    What is left of a negation limits it; a verb that is left may be the real one. Only a phrase
+    with a preposition, an adverb or a date can be left.
+    """
+    rest = statement.rest
+    if not rest or statement.predicate.is_negated:
+        return bool(rest)
+    if rest[0].kind in ("word", "name") and not (rest[0].lower in PREPOSITIONS or is_manner(rest[0])):
+        return True
+    kinds = {VERB_FORMS.get(w.lower, ("", ""))[1] for w in rest if w.kind == "word"}
+    return not kinds.isdisjoint(("past", "third"))
 
 
 def is_telling(predicate: Predicate, complement: tuple[str, Noun]) -> bool:
