@@ -69,7 +69,9 @@ class UnknownFields:
             self._counts[field] += 1
             if field not in self._first:
                 near = difflib.get_close_matches(name, known, 1)
-                meant = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
+                meant = (
+                    f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
+                )
                 self._first[field] = at.error(f"unknown and not read; {meant}")
 
     def warn(self) -> None:
@@ -80,7 +82,9 @@ class UnknownFields:
             logger.warning("and %d more unknown fields", more)
 
 
-def filled(path: str | Path, read: Iterable[Read], error: str = "nothing to read in it") -> Iterator[Read]:
+def filled(
+    path: str | Path, read: Iterable[Read], error: str = "nothing to read in it"
+) -> Iterator[Read]:
     """Yield what was read of a file.
 
     Raises:

@@ -103,9 +103,7 @@ def read_conversations(
     ]
 
 
-def _add_unknown(
-    unknown: UnknownFields, record: Json, location: Location, what: str = ""
-) -> None:
+def _add_unknown(unknown: UnknownFields, record: Json, location: Location, what: str = "") -> None:
     """Add the fields of a record, and of the objects in it, that the format does not have."""
     unknown.add(record, FIELDS[what], location)
     for name in sorted(record.keys() & FIELDS[what] & FIELDS.keys()):

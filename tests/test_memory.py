@@ -340,7 +340,9 @@ def test_an_unknown_field_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: Any
 ) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "A."}\n{"text": "B.", "speakers": "Bo"}\n{"text": "C.", "speakers": ""}')
+    path.write_text(
+        '{"text": "A."}\n{"text": "B.", "speakers": "Bo"}\n{"text": "C.", "speakers": ""}'
+    )
     assert len(list(read_episodes(path))) == 3
     assert caplog.messages == [
         f"{path}, line 2, field speakers: unknown and not read; did you mean speaker? (2 times)"

@@ -59,6 +59,7 @@ _BACKGROUND = frozenset("when while".split())
 _GOES_ON = frozenset(["and", "but", ",", ";", "then"])
 _AFTER_VERB = PREPOSITIONS | ARTICLES | OWNERS
 _PHRASE_ENDS = ("word", "number", "date")
+_SEASONS = frozenset("spring summer autumn fall winter end beginning start".split())
 _TELLS = frozenset("tell ask remind".split())
 _LIMITS = frozenset("after before unless until when if while since except".split())
 _LISTS = frozenset(["", ",", "and", "&"])
@@ -101,6 +102,7 @@ class SentenceReader:
         self._look_ahead(segments)
         ends = pairwise([*segments, ("", [])])
         for ((join, segment), (following, _)), mood in zip(ends, moods(segments), strict=True):
+            segment = self._with_year(segment)
             when = [self._dates[token.start] for token in segment if token.kind == "date"]
             while segment and (segment[0].kind == "date" or segment[0].lower in ADVERBS):
                 segment = segment[1:]
@@ -116,6 +118,17 @@ class SentenceReader:
             else:
                 self._attach(when)
             self._before = join
+
+    def _with_year(self, words: Sequence[Token]) -> Sequence[Token]:
+        """Return a segment with the year of a thing as a word: "The treaty of 1648 ended"."""
+        for index in (3, 2):
+            if index + 1 < len(words) and words[index].kind == "date":
+                year = words[index].text
+                is_of = words[index - 1].lower == "of" and words[index - 2].lower not in _SEASONS
+                if is_of and len(year) == 4 and begins_predicate(words, index + 1):
+                    word = words[index]._replace(kind="word")
+                    return [*words[:index], word, *words[index + 1 :]]
+        return words
 
     def _look_ahead(self, segments: Sequence[tuple[str, Sequence[Token]]]) -> None:
         """Let a pronoun in a first clause refer to the next one's name: "When she left, Ida"."""

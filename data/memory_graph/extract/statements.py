@@ -79,7 +79,7 @@ class Reader:
         who = Speakers(sentence.speaker, self._last or sentence.topic, thing, sentence.topic)
         reader = SentenceReader(who, {date.start: date for date in dates})
         reader.read(words)
-        self._remember(reader.statements, words)
+        self._remember(reader.statements, words, sentence.speaker)
         self._thing = reader.thing
         stated = (*reader.statements, *reader.asides)
         is_local = sentence.speaker is None and sentence.topic is None
@@ -98,7 +98,9 @@ class Reader:
         ends = (triplet.subject, triplet.object)
         return tuple(name for name in ends if name in self._described)
 
-    def _remember(self, statements: Sequence[Statement], words: Sequence[Token]) -> None:
+    def _remember(
+        self, statements: Sequence[Statement], words: Sequence[Token], speaker: str | None
+    ) -> None:
         """Remember the referent of a pronoun in the next sentence; none if there may be two."""
         if not statements:
             first = words[0] if words else None
@@ -112,6 +114,9 @@ class Reader:
             for preposition, noun in statement.complements
             if noun.is_name and _may_be_person(statement.predicate, preposition, noun)
         }
+        if subject.text == speaker:  # whom "she" is not
+            self._last = others.pop() if len(others) == 1 else None
+            return
         is_sure = len(statements[0].subjects) == 1 and not others - {subject.text}
         self._last = (subject.owner or subject.text) if is_sure else None
 

@@ -64,7 +64,9 @@ def each_once(facts: Sequence[Fact]) -> list[Fact]:
         if fact.type == "thesis" and fact.partly_until is None
         for place in fact.provenance
     }
-    said = {(p.episode, p.span) for fact in facts if fact.type != "episodic" for p in fact.provenance}
+    said = {
+        (p.episode, p.span) for fact in facts if fact.type != "episodic" for p in fact.provenance
+    }
     found: dict[int, Fact] = {}
     for fact in facts:
         places = [(place.episode, place.span, fact.hypothesis) for place in fact.provenance]
