@@ -90,10 +90,11 @@ def filled(
     Raises:
         ValueError: it is nothing; the message names the file.
     """
-    num = 0
-    for num, one in enumerate(read, 1):
+    is_empty = True
+    for one in read:
+        is_empty = False
         yield one
-    if not num:
+    if is_empty:
         raise Location(path).error(error)
 
 

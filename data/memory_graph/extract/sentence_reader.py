@@ -345,7 +345,7 @@ class SentenceReader:
         if first.is_common and first.article != "the" and predicate.base not in _MEASURES:
             return None
         own = first.text if len(subjects) == 1 and not first.owner else None
-        who = replace(self._who, them=own, it=own) if own else self._who
+        who = Speakers(self._who.me, own, own, self._who.topic) if own else self._who
         complements, rest = read_complements(words, predicate.stop, who, predicate.base)
         is_unread = is_agent_only(predicate, complements) and start > 0
         if is_unread or (predicate.is_copula and complements and is_prospect(words, complements)):

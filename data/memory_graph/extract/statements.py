@@ -84,19 +84,25 @@ class Reader:
         stated = (*reader.statements, *reader.asides)
         is_local = sentence.speaker is None and sentence.topic is None
         found = [t for statement in stated for t in _triplets(statement, is_local)]
+        found += [Triplet(*ends) for ends in reader.roles]
         if is_local:
             self._described.update(name for triplet in found for name in triplet.local)
-            found = [replace(t, local=self._local(t)) for t in found]
-        found += [Triplet(*ends) for ends in reader.roles]
+        span, described = sentence.span, self._described
+        # the constructor, as ``replace`` takes several times as long
         triplets = (
-            replace(t, hypothesis=doubtful or t.hypothesis, span=sentence.span) for t in found
+            Triplet(
+                subject=t.subject,
+                relation=t.relation,
+                object=t.object,
+                valid_from=t.valid_from,
+                valid_to=t.valid_to,
+                hypothesis=doubtful or t.hypothesis,
+                span=span,
+                local=tuple(n for n in (t.subject, t.object) if n in described),
+            )
+            for t in found
         )
         return list(dict.fromkeys(triplets))
-
-    def _local(self, triplet: Triplet) -> tuple[str, ...]:
-        """Return the ends that only the text can mean, also where "it" names them."""
-        ends = (triplet.subject, triplet.object)
-        return tuple(name for name in ends if name in self._described)
 
     def _remember(
         self, statements: Sequence[Statement], words: Sequence[Token], speaker: str | None

@@ -52,9 +52,10 @@ def supersede(db: sqlite3.Connection, old: int, new: int, now: str, revision: in
         now: ISO time.
         revision: of the write.
     """
-    begin = None
-    if not new & 1 and (begin := _begin_of_thesis(db, old, new)) is None:
-        if (begin := _begin_of_thesis(db, new, old)) is not None:
+    begin = None if new & 1 else _begin_of_thesis(db, old, new)
+    if not new & 1 and begin is None:
+        begin = _begin_of_thesis(db, new, old)
+        if begin is not None:
             old, new = new, old
     first, second = holds(db, old), holds(db, new)
     if begin is None and _is_before(second, first):
