@@ -25,7 +25,6 @@ from turngraph.data.memory_graph.recall.link_entities import (
 )
 from turngraph.data.memory_graph.recall.pagerank import rank_episodes
 from turngraph.data.memory_graph.recall.question_view import QuestionView
-from turngraph.data.memory_graph.recall.ranking import largest
 from turngraph.data.memory_graph.recall.recollection import Recollection
 from turngraph.data.memory_graph.recall.traverse import traverse
 from turngraph.data.memory_graph.recall.traverse_settings import (
@@ -34,6 +33,7 @@ from turngraph.data.memory_graph.recall.traverse_settings import (
     Restart,
     Traversal,
 )
+from turngraph.data.memory_graph.recall.unread import UnreadEpisodes
 from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.memory_graph.recall.word_index import WordIndex
@@ -52,12 +52,6 @@ HISTORY = """SELECT 2 * e.node FROM json_each(?) k JOIN episodes e ON 2 * e.node
 STATED = """SELECT DISTINCT fact FROM provenance WHERE episode IN (SELECT value FROM json_each(?))
     ORDER BY fact"""
 """Selects the keys of the facts that given episodes state."""
-UNREAD = """SELECT 2 * e.node, json_extract(e.properties, '$.kind') IS NULL
-    AND NOT EXISTS (SELECT 1 FROM provenance p WHERE p.episode = e.node)
-    FROM episodes e WHERE e.node > ? ORDER BY e.node"""
-"""Selects the keys of episodes after one, and whether no fact is stated in each."""
-NUM_UNREAD = 15
-"""Largest number of episodes without facts that are found by similarity alone."""
 NUM_CACHED = 1000
 """Largest number of texts of questions whose vectors are cached."""
 NUM_LATEST = 1000
@@ -125,7 +119,7 @@ class Recall:
         self.word_index = WordIndex(store.db)
         self.forget_queries()
         self._changes: tuple[State, np.ndarray] | None = None
-        self._unread = 0, np.empty(0, dtype=np.int64)  # last episode that was looked at, keys
+        self._unread = UnreadEpisodes(store.db)
 
     def refresh(self) -> int:
         """Bring the derived arrays to the record's revision and return it."""
@@ -162,28 +156,12 @@ class Recall:
                 settings = replace(settings, min_similarity=least)
                 keys = traverse(view, replace(settings.traversal, mixture="flat")).facts
             elif settings.by_similarity:
-                keys = np.union1d(keys, self._near_unread(view, settings))
+                keys = np.union1d(keys, self._unread.near(view, settings.min_flat_similarity))
             clock.lap("traverse")
             facts = self._filter(view, keys, settings, is_now=as_of is None)
             clock.lap("filter")
         revision = self.adjacency.revision
         return Recollection(question, view.entities, facts, revision, clock.milliseconds, flat)
-
-    def _near_unread(self, view: QuestionView, settings: RecallSettings) -> np.ndarray:
-        """Return the keys of episodes close to a question that no statement leads to.
-
-        No fact was read from them, so that no walk has to find them: in another language, say.
-        """
-        first = self._unread[0]
-        rows = self.db.execute(UNREAD, (first,)).fetchall()
-        if rows:
-            new = [key for key, is_unread in rows if is_unread]
-            keys = np.concatenate([self._unread[1], np.array(new, dtype=np.int64)])
-            self._unread = rows[-1][0] // 2, keys
-        near = view.holding(self._unread[1])
-        closeness = view.closeness(near)
-        near = near[largest(closeness, near, NUM_UNREAD)]
-        return near[view.closeness(near) >= settings.min_flat_similarity]
 
     def ask_episodes(
         self, question: str, as_of: str | None = None, settings: RecallSettings | None = None
