@@ -58,9 +58,8 @@ def is_unaccounted(statement: Statement) -> bool:
             return True
     if not rest or statement.predicate.is_negated:
         return bool(rest)
-    if rest[0].kind in ("word", "name") and not (
-        rest[0].lower in PREPOSITIONS or is_manner(rest[0])
-    ):
+    may_be_left = rest[0].lower in PREPOSITIONS | {"instead", "rather"} or is_manner(rest[0])
+    if rest[0].kind in ("word", "name") and not may_be_left:
         return True
     kinds = {VERB_FORMS.get(w.lower, ("", ""))[1] for w in rest if w.kind == "word"}
     return not kinds.isdisjoint(("past", "third"))
