@@ -29,7 +29,7 @@ class UnreadEpisodes:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._last = 0  # node of the last episode that was looked at
-        self._keys = np.empty(0, dtype=np.int64)
+        self._keys: np.ndarray = np.empty(0, dtype=np.int64)
 
     def near(self, view: QuestionView, min_similarity: float) -> np.ndarray:
         """Return the keys of those closest to a question, int64.

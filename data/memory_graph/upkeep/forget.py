@@ -164,7 +164,10 @@ def to_forget(
     except Damaged:  # forget itself tells that
         logger.warning("what would be forgotten cannot be listed, as the file is damaged")
         return []
-    return [Listed(*row, "" if "\ufffd" in text else text) for *row, text in rows]
+    return [
+        Listed(node, said, source_, "" if "\ufffd" in text else text)
+        for node, said, source_, text in rows
+    ]
 
 
 def other_mentions(store: Store, entity: str | int) -> list[Mention]:
