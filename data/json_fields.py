@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+import logging
 import math
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
+logger = logging.getLogger(__name__)
+
 Json = dict[str, Any]
+MAX_UNKNOWN = 5
+"""Maximum number of unknown fields that are named."""
 _KIND: dict[type, str] = {str: "a string", list: "a list", dict: "an object"}
 Kind = TypeVar("Kind", str, list[Any], Json)
 Default = TypeVar("Default")
+Read = TypeVar("Read")
 
 
 class Location:
@@ -43,6 +52,50 @@ def iter_lines(path: str | Path) -> Iterator[tuple[Location, Json]]:
     for location, raw in raw_lines(path):
         if (record := parse_line(raw, location)) is not None:
             yield location, record
+
+
+class UnknownFields:
+    """Collects fields that a format does not have, to warn of each once for a file."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, ValueError] = {}
+        self._counts: Counter[str] = Counter()
+
+    def add(self, record: Json, known: Collection[str], location: Location) -> None:
+        """Add the fields of a record, or of an object in one, that are not among the known."""
+        for name in record.keys() - known:
+            at = location / name
+            field = re.sub(r"\[\d+\]", "", at.field)
+            self._counts[field] += 1
+            if field not in self._first:
+                near = difflib.get_close_matches(name, known, 1)
+                meant = (
+                    f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
+                )
+                self._first[field] = at.error(f"unknown and not read; {meant}")
+
+    def warn(self) -> None:
+        """Log the most frequent fields, each where it is first and how often it is there."""
+        for field, count in self._counts.most_common(MAX_UNKNOWN):
+            logger.warning("%s%s", self._first[field], f" ({count} times)" if count > 1 else "")
+        if (more := len(self._counts) - MAX_UNKNOWN) > 0:
+            logger.warning("and %d more unknown fields", more)
+
+
+def filled(
+    path: str | Path, read: Iterable[Read], error: str = "nothing to read in it"
+) -> Iterator[Read]:
+    """Yield what was read of a file.
+
+    Raises:
+        ValueError: it is nothing; the message names the file.
+    """
+    is_empty = True
+    for one in read:
+        is_empty = False
+        yield one
+    if is_empty:
+        raise Location(path).error(error)
 
 
 def raw_lines(path: str | Path) -> Iterator[tuple[Location, bytes]]:

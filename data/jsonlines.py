@@ -17,6 +17,7 @@ from typing import NamedTuple
 from turngraph.data.json_fields import (
     Json,
     Location,
+    UnknownFields,
     field,
     iter_lines,
     parse_line,
@@ -37,6 +38,7 @@ FIELDS = {
     "entities": {"id", "label", "mentions"},
 }
 """Known fields of a conversation and of the objects in it."""
+_NESTED = {name for name, fields in FIELDS.items() if fields & FIELDS.keys()}
 
 
 class BadLine(NamedTuple):
@@ -69,13 +71,13 @@ def read_conversations(
     """
     pools: dict[str, tuple[Evidence, ...]] = {}
     conversations: list[Conversation] = []
-    unknown: Counter[str] = Counter()
+    unknown = UnknownFields()
     for location, raw in raw_lines(path):
         record = None
         try:
             if (record := parse_line(raw, location)) is None:
                 continue
-            unknown.update(_unknown_fields(record))
+            _add_unknown(unknown, record, location)
             if "turns" not in record and "pool" in record:
                 pools[field(record, "pool", str, location)] = parse_pool(record, location)
             else:
@@ -88,9 +90,7 @@ def read_conversations(
             bad_lines.append(BadLine(len(conversations), bad, record))
     if not conversations and not bad_lines:
         raise ValueError(f"{path}: no conversation in it")
-    if unknown:
-        names = ", ".join(f"{name} ({count} times)" for name, count in unknown.most_common(5))
-        logger.warning("%s: unknown fields are not read: %s", path, names)
+    unknown.warn()
     bare = sum(not c.evidence and not any(t.evidence for t in c.turns) for c in conversations)
     if bare:
         logger.warning(
@@ -103,14 +103,14 @@ def read_conversations(
     ]
 
 
-def _unknown_fields(record: Json, what: str = "", above: str = "") -> Iterator[str]:
-    """Yield the names of fields that the format does not have."""
-    yield from (f"{above}{name}" for name in record.keys() - FIELDS[what])
-    for name in sorted(record.keys() & FIELDS.keys()):
+def _add_unknown(unknown: UnknownFields, record: Json, location: Location, what: str = "") -> None:
+    """Add the fields of a record, and of the objects in it, that the format does not have."""
+    unknown.add(record, FIELDS[what], location)
+    for name in sorted(record.keys() & FIELDS[what] & FIELDS.keys()):
         inner = record[name]
-        for one in inner if isinstance(inner, list) else ():
-            if isinstance(one, dict):
-                yield from _unknown_fields(one, name, f"{above}{name}.")
+        for index, one in enumerate(inner if isinstance(inner, list) else ()):
+            if isinstance(one, dict) and (name in _NESTED or not one.keys() <= FIELDS[name]):
+                _add_unknown(unknown, one, location / name / index, name)
 
 
 def unique_ids(ids: list[str], what: str) -> list[str]:
@@ -278,7 +278,16 @@ def read_pool(path: str | Path) -> tuple[Evidence, ...]:
     Raises:
         ValueError: a line or field is wrong; the message names file, line and field.
     """
-    return _pool(iter_lines(path), path)
+    unknown = UnknownFields()
+
+    def seen() -> Iterator[tuple[Location, Json]]:
+        for location, record in iter_lines(path):
+            _add_unknown(unknown, record, location, "evidence")
+            yield location, record
+
+    pool = _pool(seen(), path)
+    unknown.warn()
+    return pool
 
 
 def dump(value: Json) -> str:

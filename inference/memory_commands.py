@@ -39,11 +39,14 @@ if TYPE_CHECKING:
     from turngraph.data.memory_graph.recall.recall import RecallSettings
     from turngraph.data.memory_graph.recall.theme_search import AskThemes
     from turngraph.data.memory_graph.record.wide_search import Mention
-    from turngraph.data.memory_graph.upkeep.forget import Forgotten
+    from turngraph.data.memory_graph.upkeep.forget import Forgotten, Listed
 
 logger = logging.getLogger(__name__)
 
 EXIT_PROBLEMS = EXIT_BUDGET = 1
+MAX_FORMS = 3
+MAX_TEXT_CHARS = 200
+"""Longest text in the list of what would be forgotten."""
 
 
 def remember(
@@ -101,6 +104,8 @@ def ask(
 ) -> None:
     """Print facts with scores and provenance for every question, or "no answer".
 
+    Each statement is printed once; JSON has each of its forms.
+
     Args:
         db: path of the graph.
         questions: may come one by one.
@@ -113,6 +118,8 @@ def ask(
         compute: compute the answer where a plan can; else mark the facts as not computed.
         show_sparql: print also the queries that selected the facts.
     """
+    # one statement may be several facts: a triplet, a thesis, an episode
+    wider = dataclasses.replace(settings, num_facts=MAX_FORMS * settings.num_facts)
     with MemoryGraph.open(db, embed, TurnExtractor(), read_only=read_only) as graph:
         for question in questions:
             if compute and print_computed(
@@ -122,12 +129,12 @@ def ask(
             if themes is not None:
                 found = graph.ask_themes(question, as_of, themes)
             else:
-                found = graph.ask(question, as_of, settings)
+                found = graph.ask(question, as_of, settings if as_json else wider)
             if as_json:
                 marked = {"computed": None} if compute else {}
                 print_json(recollection_json(found, as_of) | marked)
             else:
-                print_recollection(found)
+                print_recollection(found, settings.num_facts)
 
 
 def read_questions() -> Iterator[str]:
@@ -258,7 +265,7 @@ def forget(
     wide: bool,
     yes: bool,
 ) -> None:
-    """Print what would be deleted and what would be left, ask for confirmation, delete it.
+    """List what would be deleted and what would be left, ask for confirmation, delete it.
 
     Raises:
         ValueError: nobody can be asked and ``yes`` is not given, or ``wide`` without an entity.
@@ -269,7 +276,10 @@ def forget(
         chosen = partial(graph.forget, episode=episode, entity=entity, source=source, wide=wide)
         _print_mentions([] if entity is None else graph.other_mentions(entity), wide)
         if not yes:
-            print_rows(("to forget", ""), _counts(chosen(dry_run=True)))
+            listed = graph.to_forget(episode=episode, entity=entity, source=source, wide=wide)
+            counts = chosen(dry_run=True)
+            _print_listed(listed, counts.episodes)
+            print_rows(("to forget", ""), _counts(counts))
             if not sys.stdin.isatty():
                 raise ValueError("nothing was forgotten: give --yes where nobody can be asked")
             if input("Forget this permanently? [y/N] ").strip().lower() not in ("y", "yes"):
@@ -286,6 +296,18 @@ def _print_mentions(mentions: Sequence[Mention], wide: bool) -> None:
     print(f"{does} {plural(len(mentions), 'episode')} with other spellings, or words like it:")
     rows = [(f"#{m.episode}", m.source, "; ".join(m.spans)) for m in mentions]
     print_rows(("episode", "source", "written"), rows)
+
+
+def _print_listed(listed: Sequence[Listed], total: int) -> None:
+    """Print the first episodes that would be deleted, and how many more there are."""
+    rows = [(f"#{one.episode}", one.said, one.source, _cut(one.text)) for one in listed]
+    print_rows(("episode", "said", "source", "text"), rows)
+    if total > len(listed):
+        print(f"and {plural(total - len(listed), 'more episode')}")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT_CHARS else f"{text[: MAX_TEXT_CHARS - 3].rstrip()}..."
 
 
 def _counts(found: Forgotten) -> list[tuple[str, int]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from turngraph.data.cli import visible
 from turngraph.data.memory_graph.memory_types import Fact, Provenance
+from turngraph.data.memory_graph.recall.filter_facts import each_once
 from turngraph.data.outputs import is_standard_output
 
 if TYPE_CHECKING:
@@ -259,8 +260,13 @@ def behind_line(sources: Sequence[str | None]) -> str:
     return f"themes are older than what {named}{more} say; `turngraph memory themes` makes them"
 
 
-def print_recollection(found: Recollection) -> None:
-    """Print what was recalled: facts, theme by theme if there are themes, or "no answer"."""
+def print_recollection(found: Recollection, num_facts: int) -> None:
+    """Print what was recalled: facts, theme by theme if there are themes, or "no answer".
+
+    Args:
+        found: what was recalled.
+        num_facts: largest number of statements, each of which is printed once.
+    """
     if found.behind:
         logger.info("%s", behind_line(found.behind))
     if found.no_answer:
@@ -270,7 +276,7 @@ def print_recollection(found: Recollection) -> None:
         reason = "the question names nothing known" if found.mode == "facts" else "no themes"
         logger.info("%s: facts by similarity alone", reason)
     if not found.themes:
-        print_facts(found.facts, score=True)
+        print_facts(each_once(found.facts)[:num_facts], score=True)
     by_key = {fact.key: fact for fact in found.facts}
     for theme in found.themes:
         print_line(

@@ -125,6 +125,17 @@ def test_ask_as_json_and_as_of(folder: Path, capsys: Any) -> None:
     assert not any("Berlin" in text for text in held)  # an episode is a record of what was said
 
 
+def test_each_statement_is_printed_once(folder: Path, capsys: Any) -> None:
+    text = "\n\n".join(f"Anna visited Town{letter}." for letter in "abcdefghijkl")
+    (folder / "towns.txt").write_text(f"{text}\n\nAnna lives in Oslo and works at Acme.\n")
+    run(capsys, "remember", folder, "--input", folder / "towns.txt")
+    ask = ("What has Anna visited?", "--no_embed", "--num_facts", "12")
+    lines = run(capsys, "ask", folder, *ask).splitlines()
+    texts = [line.split("\t")[3] for line in lines]
+    assert len(set(texts)) == len(texts) == 12
+    assert {line.split("\t")[2] for line in lines} == {"thesis"}
+
+
 def test_forbidden_types_stand_before_the_question(folder: Path, capsys: Any) -> None:
     remember(capsys, folder)
     types = ("--forbidden", "E", "--forbidden", "T")
@@ -188,9 +199,23 @@ def test_forget_asks_a_person_and_needs_yes_without_one(
         monkeypatch.setattr("builtins.input", lambda _, answer=answer: answer)
         said = run(capsys, "forget", folder, "--source", "letters")
         assert ("nothing was forgotten" in said) == (left == 3)
+        assert re.search(r"^#\d+\t\S*\tletters\t\S.+$", said, re.MULTILINE)
         assert f"nodes episodic\t{left}\n" in run(capsys, "stats", folder)
     run(capsys, "forget", folder, "--entity", "Louvre", "--yes")
     assert b"Louvre" not in (folder / "my.db").read_bytes()
+
+
+def test_what_would_be_forgotten_is_listed_up_to_a_number(folder: Path, capsys: Any) -> None:
+    (folder / "many.txt").write_text("\n\n".join(f"Day {day}. {'x' * 300}" for day in range(22)))
+    run(capsys, "remember", folder, "--input", folder / "many.txt")
+    with pytest.raises(ValueError, match="give --yes"):
+        run(capsys, "forget", folder, "--source", "many.txt")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("\t")[3][:7] for line in lines[:20]] == [
+        f"Day {day}. "[:7] for day in range(20)
+    ]
+    assert {len(line.split("\t")[3]) for line in lines[:20]} == {200}
+    assert lines[20] == "and 2 more episodes"
 
 
 def test_check_backup_import_and_export(folder: Path, capsys: Any) -> None:
@@ -296,6 +321,10 @@ def test_a_question_without_a_name_is_answered_by_similarity_and_says_so(
         ("a.jsonl", "nonsense\n", "line 1: not JSON"),
         ("a.jsonl", '{"text": "A.", "properties": []}\n', "field properties: must be an object"),
         ("none.txt", None, r"none\.txt: no such file"),
+        ("a.txt", "\n \n", r"a\.txt: nothing to read in it"),
+        ("a.md", "<!-- nothing -->", r"a\.md: nothing to read in it"),
+        ("a.jsonl", "\n", r"a\.jsonl: nothing to read in it"),
+        ("a.jsonl", '{"id": "a", "turns": [{"question": "Who?"}]}', "no turn with an answer in it"),
     ],
 )
 def test_bad_input_is_named(
@@ -305,6 +334,19 @@ def test_bad_input_is_named(
         (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=message):
         run(capsys, "remember", tmp_path, "--input", tmp_path / name)
+
+
+def test_an_unknown_field_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: Any
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        '{"text": "A."}\n{"text": "B.", "speakers": "Bo"}\n{"text": "C.", "speakers": ""}'
+    )
+    assert len(list(read_episodes(path))) == 3
+    assert caplog.messages == [
+        f"{path}, line 2, field speakers: unknown and not read; did you mean speaker? (2 times)"
+    ]
 
 
 def test_text_that_is_not_utf8_is_named(tmp_path: Path, capsys: Any) -> None:

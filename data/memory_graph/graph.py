@@ -12,7 +12,13 @@ from turngraph.data.memory_graph.memory_types import Episode, Extractor, Fact
 from turngraph.data.memory_graph.record.ingest import BATCH, Remembered, remember_many
 from turngraph.data.memory_graph.record.store import WAIT_SECONDS, Store
 from turngraph.data.memory_graph.upkeep import edit, journal
-from turngraph.data.memory_graph.upkeep.forget import Forgotten, forget, other_mentions
+from turngraph.data.memory_graph.upkeep.forget import (
+    Forgotten,
+    Listed,
+    forget,
+    other_mentions,
+    to_forget,
+)
 from turngraph.data.memory_graph.upkeep.partial_files import remove_left
 from turngraph.data.memory_graph.upkeep.purge import finish
 from turngraph.data.memory_graph.upkeep.show import Shown, Turn, history, show, turns
@@ -282,6 +288,20 @@ class MemoryGraph:
         return forget(
             self.store, episode=episode, entity=entity, source=source, dry_run=dry_run, wide=wide
         )
+
+    def to_forget(
+        self,
+        episode: int | Iterable[int] | None = None,
+        entity: str | int | None = None,
+        source: str | None = None,
+        wide: bool = False,
+    ) -> list[Listed]:
+        """Return the first episodes that ``forget`` would erase; see ``forget.to_forget``.
+
+        Raises:
+            ValueError: as ``forget``.
+        """
+        return to_forget(self.store, episode=episode, entity=entity, source=source, wide=wide)
 
     def other_mentions(self, entity: str | int) -> list[Mention]:
         """Return what ``forget`` leaves without ``wide``; see ``forget.other_mentions``.

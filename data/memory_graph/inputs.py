@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from turngraph.data.json_fields import Json, Location, field, iter_lines
+from turngraph.data.json_fields import Json, Location, UnknownFields, field, filled, iter_lines
 from turngraph.data.jsonlines import read_conversations
 from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.times import parse_time
@@ -25,8 +25,8 @@ from turngraph.data.types import Conversation, target_answer
 logger = logging.getLogger(__name__)
 
 JSON_LINES = {".jsonl", ".json", ".ndjson"}
-DOCUMENTS = {".html", ".htm", ".csv", ".tsv", ".pdf", ".docx"}
-"""Endings of files whose bytes are no plain text; Markdown is read as plain text."""
+DOCUMENTS = {".md", ".html", ".htm", ".csv", ".tsv", ".pdf", ".docx"}
+"""Endings of files that are read as for an evidence pool: they are no plain text."""
 TEXT_FIELDS = {"text", "time", "source", "speaker", "origin", "properties"}
 
 
@@ -35,15 +35,16 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
 
     A ``.jsonl`` file holds conversations (docs/formats.md), whose finished turns become episodes,
     or one text a line with ``text`` and optionally ``time``, ``source``, ``speaker``, ``origin``
-    and ``properties``. A page, table, PDF or Word file is read as for an evidence pool; its
-    sentences and rows become episodes. Any other file is plain text, whose paragraphs do.
+    and ``properties``. A Markdown, HTML, CSV, PDF or Word file is read as for an evidence pool; its
+    sentences (of Markdown, its paragraphs) and rows become episodes. Any other file is plain text,
+    whose paragraphs do.
 
     Args:
         path: path of the file; its name is the default source.
 
     Raises:
-        ValueError: the file is missing or unreadable, or a line or field is invalid; the message
-            names it.
+        ValueError: the file is missing or unreadable, nothing is in it, or a line or field is
+            invalid; the message names it.
     """
     path = Path(path)
     if not path.is_file():
@@ -53,11 +54,12 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
     if path.suffix.lower() in DOCUMENTS:
         return _with_origins(path, _passages(path))
     if path.suffix.lower() not in JSON_LINES:
-        return _with_origins(path, _paragraphs(path))
+        return filled(path, _with_origins(path, _paragraphs(path)))
     first = next(iter_lines(path), None)
     if first is not None and first[1].keys() & {"turns", "pool"}:
-        return (e for c in read_conversations(path) for e in conversation_episodes(c, path))
-    return _with_origins(path, _texts(path))
+        read = (e for c in read_conversations(path) for e in conversation_episodes(c, path))
+        return filled(path, read, "no turn with an answer in it")
+    return filled(path, _with_origins(path, _texts(path)))
 
 
 def _paragraphs(path: Path) -> Iterator[Episode]:
@@ -84,10 +86,10 @@ def _paragraphs(path: Path) -> Iterator[Episode]:
 
 
 def _passages(path: Path) -> Iterator[Episode]:
-    """Yield the passages of a document: sentences with their title beside them, and whole rows."""
+    """Yield the passages of a document: texts with their title beside them, and whole rows."""
     from turngraph.data.sources.readers import read_document  # parsers, which few files need
 
-    read = read_document(path)
+    read = read_document(path, by_sentence=False)
     if read.encoding is not None:
         logger.info("%s: read as %s", path, read.encoding)
     for passage in read.passages:
@@ -100,12 +102,13 @@ def _passages(path: Path) -> Iterator[Episode]:
 
 
 def _texts(path: Path) -> Iterator[Episode]:
-    reported: set[str] = set()
-    for location, record in iter_lines(path):
-        if unknown := record.keys() - TEXT_FIELDS - reported:
-            reported |= unknown
-            logger.warning("%s: unknown fields are ignored: %s", path, ", ".join(sorted(unknown)))
-        yield _text(record, location, path)
+    unknown = UnknownFields()
+    try:
+        for location, record in iter_lines(path):
+            unknown.add(record, TEXT_FIELDS, location)
+            yield _text(record, location, path)
+    finally:
+        unknown.warn()
 
 
 def _text(record: Json, location: Location, path: Path) -> Episode:

@@ -65,11 +65,14 @@ class Document:
         title: what every passage begins with.
         section: the heading above what is added next.
         place: where in the document that stands, such as "page 3"; it becomes a passage's id.
+        by_sentence: paragraphs are split into sentences; else they are whole, with their lines, and
+            begin with the heading above them alone.
     """
 
     title: str
     section: str = ""
     place: str = ""
+    by_sentence: bool = True
     passages: list[Evidence] = field(default_factory=list)
 
     def add(self, text: str, source: Source, names: Sequence[str]) -> None:
@@ -80,10 +83,21 @@ class Document:
 
     def sentences(self, text: str, links: Sequence[str] = (), section: str = "") -> None:
         """Add the sentences of a text, each with the links in it."""
+        if not self.by_sentence:
+            self._paragraph(text)
+            return
         for sentence in split_sentences(" ".join(text.split())):
             if any(map(str.isalnum, sentence)):
                 names = [link for link in links if link in sentence]
                 self.add(linearise_sentence(self.title, sentence, section), "text", names)
+
+    def _paragraph(self, text: str) -> None:
+        if any(map(str.isalnum, text)):
+            heading = self.section or self.title
+            head = entity_of(heading)
+            entities = () if head is None else (head,)
+            text = linearise_sentence(heading, text)
+            self.passages.append(Evidence(self.place, text, "text", entities))
 
     def row(self, headers: list[str], cells: list[str], links: Sequence[str] = ()) -> None:
         """Add a row; short rows are padded, and cells without a header are added as they are."""

@@ -58,6 +58,8 @@ def blocks(text: str) -> Iterator[Block]:
         elif token.type == "inline" and table is None:
             plain, links = plain_text(token)
             kind: Kind = "heading" if heading else "item" if lists else "paragraph"
+            if kind == "heading":
+                plain = plain.replace("\n", " ")
             yield Block(kind, (_CHECKBOX.sub("", plain) if kind == "item" else plain, links))
 
 
@@ -74,7 +76,7 @@ def front_matter(text: str) -> tuple[list[tuple[str, str]], str]:
 
 
 def plain_text(inline: Token) -> Text:
-    """Return the visible text of a line of Markdown, with the descriptions of images."""
+    """Return the visible text of lines of Markdown, with the descriptions of images."""
     parts: list[str] = []
     links: list[str] = []
     begins: list[int | None] = []
@@ -86,7 +88,9 @@ def plain_text(inline: Token) -> Text:
                 links.append(" ".join("".join(parts[begin:]).split()))
         elif token.type == "image":
             parts.append(plain_text(token)[0])
-        elif token.type in ("softbreak", "hardbreak", "html_inline"):
+        elif token.type in ("softbreak", "hardbreak"):
+            parts.append("\n")
+        elif token.type == "html_inline":
             parts.append(" ")
         else:  # text and code; marks of emphasis have no content
             parts.append(token.content)
@@ -95,7 +99,8 @@ def plain_text(inline: Token) -> Text:
         links.append(match[1])
         return match[1]
 
-    return " ".join(_WIKI_LINK.sub(wiki_link, "".join(parts)).split()), links
+    lines = _WIKI_LINK.sub(wiki_link, "".join(parts)).split("\n")
+    return "\n".join(" ".join(line.split()) for line in lines), links
 
 
 def _rows(tokens: Sequence[Token], lines: Sequence[str]) -> Iterator[list[Text]]:

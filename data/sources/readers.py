@@ -58,8 +58,13 @@ class ReadFile:
     encoding: str | None = None
 
 
-def read_document(path: Path) -> ReadFile:
+def read_document(path: Path, by_sentence: bool = True) -> ReadFile:
     """Read the passages of one file, with its title, links and cells.
+
+    Args:
+        path: of the file.
+        by_sentence: False keeps the paragraphs and list items of Markdown whole, each after the
+            heading above it.
 
     Raises:
         Unreadable: the file cannot be read, or nothing is in it; the message names it.
@@ -73,7 +78,11 @@ def read_document(path: Path) -> ReadFile:
         text, encoding = decode(raw, path, is_html=suffix in HTML)
         if suffix in (*HTML, ".md") and is_nested_deep(text):
             raise Unreadable(path, TOO_DEEP)
-        passages = TEXT_READERS[suffix](text.replace("\r\n", "\n"), path)
+        text = text.replace("\r\n", "\n")
+        if suffix == ".md":
+            passages = _read_markdown(text, path, by_sentence)
+        else:
+            passages = TEXT_READERS[suffix](text, path)
     if not passages:
         raise Unreadable(path, "nothing to read in it")
     return ReadFile(passages, encoding if encoding != "utf-8" else None)
@@ -207,12 +216,13 @@ def _delimiter(text: str) -> str:
     return max((",", ";"), key=fit)
 
 
-def _read_markdown(text: str, path: Path) -> list[Evidence]:
+def _read_markdown(text: str, path: Path, by_sentence: bool = True) -> list[Evidence]:
     facts, text = front_matter(text)
     found = list(blocks(text))
     given = [value for key, value in facts if key.lower() == "title"]
     heads = [block.text[0] for block in found if block.kind == "heading"]
-    document = Document(next(filter(None, given + heads), title_of(path)))
+    title = next(filter(None, given + heads), title_of(path))
+    document = Document(title, by_sentence=by_sentence)
     for key, value in facts:
         if key.lower() != "title":
             document.add(linearise_infobox(document.title, key, value), "infobox", [value])
@@ -226,7 +236,9 @@ def _add_block(document: Document, block: Block) -> None:
     if block.kind == "heading":
         document.section = text if text != document.title else ""
     elif block.kind == "code":
-        if text:
+        if text and not document.by_sentence:
+            document.sentences(text)
+        elif text:
             document.add(linearise_sentence(document.title, text, document.section), "text", [])
     elif block.kind == "table":
         header, *rows = block.rows

@@ -308,9 +308,22 @@ def test_what_is_not_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     turn["evidence"] = [{"text": "x", "entites": [], "entities": [{"label": "x", "ids": 1}]}]
     path.write_text(json.dumps({"id": "c", "evidense": [], "turns": [turn, turn]}))
     read_conversations(path)
-    assert "evidense (1 times)" in caplog.text
-    for name in ("answer", "answers.lable", "evidence.entites", "evidence.entities.ids"):
-        assert f"turns.{name} (2 times)" in caplog.text
+    where = f"{path}, line 1, field "
+    unknown = "unknown and not read; did you mean"
+    assert set(caplog.messages) == {
+        f"{where}evidense: {unknown} evidence?",
+        f"{where}turns[0].answer: {unknown} answers? (2 times)",
+        f"{where}turns[0].answers[0].lable: {unknown} label? (2 times)",
+        f"{where}turns[0].evidence[0].entites: {unknown} entities? (2 times)",
+        f"{where}turns[0].evidence[0].entities[0].ids: {unknown} id? (2 times)",
+    }
+    caplog.clear()
+    write(path, PASSAGE, PASSAGE | {"txt": "x", "xyz": 1})
+    read_pool(path)
+    assert sorted(caplog.messages) == [
+        f"{path}, line 2, field txt: {unknown} text?",
+        f"{path}, line 2, field xyz: unknown and not read; known are entities, id, source, text",
+    ]
     path.write_text(json.dumps({"id": "c", "turns": [{"question": "Who?"}]}))
     read_conversations(path)
     assert "1 of 1 conversations have no evidence" in caplog.text

@@ -48,6 +48,7 @@ ASPECTS = _table(
     ends: ends at, ends on
     opens: opens at
     closes: closes at
+    name: was renamed, was renamed to, is called, is named, was called, was named
     """
 )
 ENDINGS = _table(
@@ -60,6 +61,8 @@ ENDINGS = _table(
     """
 )
 LEAVES_BOTH = {"left": ("home", "employer"), "separated from": ("spouse", "partner")}
+POSTS = frozenset("ceo cto cfo president chairman chairwoman chair director head manager".split())
+"""Roles "of" an employer, which end when a person leaves it."""
 LOSSES = frozenset({"sold", "lost", "gave away", "gave up"})
 STATES = _table(
     """
@@ -163,6 +166,7 @@ def _phrases(aspect: str) -> Iterator[str]:
     yield from (state for state, about in STATES.items() if about in named)
     yield from UNMARRIED if aspect == "spouse" else ()
     yield from LOSSES if aspect == "owner" else ()
+    yield from (*POSTS, *_phrases("employer")) if aspect == "post" else ()
 
 
 def _tells(word: str) -> bool:

@@ -16,6 +16,7 @@ from turngraph.data.memory_graph.extract.aspect_words import (
     ENDINGS,
     LEAVES_BOTH,
     LOSSES,
+    POSTS,
     SPELLINGS,
     STATES,
     UNMARRIED,
@@ -39,7 +40,7 @@ from turngraph.data.memory_graph.names import alias
 from turngraph.data.normalise import parse_date
 from turngraph.data.normalise import words as words_of
 
-_NAMES_ONLY = frozenset({"home", "employer", "seat", "school", "owner"})
+_NAMES_ONLY = frozenset({"home", "employer", "seat", "school", "owner", "name"})
 _SYMMETRIC = frozenset({"spouse", "partner"})
 _MOVES = ("moved", "relocated", "emigrated", "immigrated", "settled")
 _NO_EMPLOYERS = frozenset(
@@ -249,7 +250,9 @@ def _claims(subject: str, relation: str, object_: str) -> Iterator[_Claim]:
     if aspect and not (aspect in _NAMES_ONLY and not _may_be_name(aspect, object_)):
         if aspect == "owner" and relation in ("acquired", "owns"):
             who, what = what, who
-        yield _Claim(who, aspect, what, is_move=relation.startswith(_MOVES))
+        is_one = aspect != "name" or relation.startswith("was renamed")
+        is_move = relation.startswith(_MOVES)
+        yield _Claim(who, aspect, what, is_single=is_one, is_move=is_move)
         if aspect in _SYMMETRIC:
             yield _Claim(what, aspect, who)
         if aspect == "spouse":
@@ -259,6 +262,8 @@ def _claims(subject: str, relation: str, object_: str) -> Iterator[_Claim]:
         yield _Claim(owner, attribute, what)
     elif (match := _ROLE.fullmatch(relation)) and is_attribute(match[1]):
         yield _Claim(what, f"has {match[1]}", who)
+        if match[1] in POSTS:
+            yield _Claim(who, "post", what, is_single=False)
     else:
         yield from _states(subject, relation, object_)
 
@@ -319,6 +324,8 @@ def _ended(subject: str, relation: str, object_: str) -> Iterator[_Claim]:
             yield _Claim(who, aspect, what, holds=False)
             if aspect in _SYMMETRIC:
                 yield _Claim(what, aspect, who, holds=False)
+            if aspect == "employer":
+                yield _Claim(who, "post", what, holds=False)
     if relation in LOSSES:
         yield from (_Claim(who, f"= {verb}", what, holds=False) for verb in ("has", "owns"))
         yield _Claim(what, "owner", who, holds=False)

@@ -8,10 +8,15 @@ from itertools import pairwise
 
 from turngraph.data.memory_graph.extract.complements import PARTICIPLE_FORMS, is_participial
 from turngraph.data.memory_graph.extract.dates import Date
-from turngraph.data.memory_graph.extract.nouns import Noun
+from turngraph.data.memory_graph.extract.nouns import PREPOSITIONS, Noun
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
 from turngraph.data.memory_graph.extract.verbs import Predicate
-from turngraph.data.memory_graph.extract.word_lists import ADVERBS, LASTING, VERB_FORMS
+from turngraph.data.memory_graph.extract.word_lists import (
+    ADVERBS,
+    LASTING,
+    NUMBER_WORDS,
+    VERB_FORMS,
+)
 
 _GOES_BY = frozenset("live stand stop walk pass sit drop come go run start begin end grow".split())
 
@@ -25,14 +30,43 @@ class Statement:
         predicate: joins them to the complements.
         complements: a preposition or "", and the noun phrase after it.
         dates: of the statement.
-        is_whole: nothing of its segment was left unread.
+        rest: what was left unread of its segment.
     """
 
     subjects: tuple[Noun, ...]
     predicate: Predicate
     complements: tuple[tuple[str, Noun], ...]
     dates: tuple[Date, ...] = ()
-    is_whole: bool = True
+    rest: tuple[Token, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its segment was read to the end."""
+        return not self.rest
+
+
+def is_unaccounted(statement: Statement) -> bool:
+    """Return whether what is unread of a segment makes what was read of it unsure.
+
+    What is left of a negation limits it; a verb that is left may be the real one; a bare number
+    goes on ("140 by 70"). Only a phrase with a preposition, an adverb or a date can be left.
+    """
+    rest = statement.rest
+    following = [*(preposition for preposition, _ in statement.complements[1:]), bool(rest)]
+    for (_, noun), more in zip(statement.complements, following, strict=True):
+        if more in ("by", True) and _is_number(noun.text.rpartition(" ")[2]):
+            return True
+    if not rest or statement.predicate.is_negated:
+        return bool(rest)
+    may_be_left = rest[0].lower in PREPOSITIONS | {"instead", "rather"} or is_manner(rest[0])
+    if rest[0].kind in ("word", "name") and not may_be_left:
+        return True
+    kinds = {VERB_FORMS.get(w.lower, ("", ""))[1] for w in rest if w.kind == "word"}
+    return not kinds.isdisjoint(("past", "third"))
+
+
+def _is_number(word: str) -> bool:
+    return word.isdigit() or word in NUMBER_WORDS
 
 
 def is_telling(predicate: Predicate, complement: tuple[str, Noun]) -> bool:

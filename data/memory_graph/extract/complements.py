@@ -64,8 +64,8 @@ _DATED = frozenset("to for until till".split())
 
 def read_complements(
     words: Sequence[Token], start: int, who: Speakers, base: str
-) -> tuple[list[Complement], bool]:
-    """Read the complements after a predicate: at most three; return whether nothing is left.
+) -> tuple[list[Complement], Sequence[Token]]:
+    """Read the complements after a predicate, at most three, and return what is left unread.
 
     Args:
         words: of a segment.
@@ -106,7 +106,7 @@ def read_complements(
         index = end = stop
         if not _is_left_out((preposition, noun), complements, base):
             complements.append((preposition, noun))
-    return complements, _after_times(words, end) >= len(words)
+    return complements, words[_after_times(words, end) :]
 
 
 def _noun(words: Sequence[Token], who: Speakers, preposition: str) -> Noun | None:
@@ -125,6 +125,8 @@ def _is_left_out(found: Complement, complements: Sequence[Complement], base: str
         return base not in SCHEDULED
     if preposition == "for" and noun.is_value and not noun.is_name and noun.text[-4:].isdigit():
         return len(noun.text) == 4 or noun.text[-5:-4] == " "
+    if preposition == "near" and not before and not last.is_name:  # "a house near Oslo"
+        return True
     return preposition in _PLACED and before in _ENDS_IN_PLACE and not last.is_name
 
 
@@ -132,8 +134,9 @@ def _is_apart(preposition: str, complements: Sequence[Complement], base: str) ->
     """Return whether a phrase belongs to the noun before it: "a dentist from Graz"."""
     if not complements:
         return False
+    before, noun = complements[-1]
     is_origin = preposition == "from" and base not in _COMES_FROM
-    return preposition in _OF_NOUNS or (is_origin and not complements[-1][1].is_name)
+    return preposition in _OF_NOUNS or (is_origin and (bool(before) or not noun.is_name))
 
 
 def _after_places(words: Sequence[Token], index: int) -> int:
@@ -250,7 +253,7 @@ def _is_doing(noun: Noun, is_copula: bool) -> bool:
 def _is_manner(noun: Noun, is_copula: bool) -> bool:
     """Return whether a complement is an adverb: "stood quietly"."""
     text = noun.text
-    if is_copula or noun.article or not text.islower() or not text.endswith("ly"):
+    if is_copula or noun.article or not text.islower() or not text.endswith(("ly", "wards")):
         return False
     return " " not in text and len(text) > 4 and text not in _NOUNS_IN_LY
 

@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TypedDict
 
-from turngraph.data.json_fields import Json, Location, field, iter_lines, records
+from turngraph.data.json_fields import Json, Location, field, filled, iter_lines, records
 from turngraph.data.memory_graph.extract.rules import RulesExtractor
 from turngraph.data.memory_graph.memory_types import (
     Episode,
@@ -56,10 +56,11 @@ class GivenExtractor:
         again. Their source is the file's name unless the line names one.
 
         Raises:
-            ValueError: a line or field is wrong; the message names file, line and field.
+            ValueError: a line or field is wrong, or there is no line; the message names file, line
+                and field.
         """
-        for location, episode, extraction in _read(path):
-            yield self._hold(episode, _Given(extraction, location))
+        read = (self._hold(one, _Given(found, at)) for at, one, found in _read(path))
+        return filled(path, read)
 
     def hold(self, episode: Episode, extraction: Extraction) -> Episode:
         """Hold an episode's extraction until ``extract`` needs it, and return the episode.

@@ -65,6 +65,8 @@ ATTRIBUTES = frozenset(
     "motto slogan salary".split()
 )
 """Attributes with one value at a time: the newest value holds."""
+TITLES = frozenset("mr mr. mrs mrs. ms ms. dr dr. prof prof. sir".split())
+"""Words before a name that are no name alone: "Mr. and Mrs. Aldous"."""
 _OUR_THINGS = frozenset(
     "meeting party wedding flight appointment deadline password passcode rent venue".split()
 )
@@ -128,7 +130,7 @@ class Speakers:
         if pronoun in ("i", "my", "me"):
             return self.me
         if pronoun in ("he", "she", "his", "her"):
-            return self.them
+            return self.them if self.them != self.me else None
         return self.it if pronoun in ("it", "its") else None
 
 
@@ -255,6 +257,8 @@ def _without_adverbs(words: Sequence[Token]) -> list[Token]:
 def _single(word: Token, who: Speakers, article: str) -> Noun | None:
     if word.kind == "date":
         return Noun(word.text, False, is_value=True) if word.text else None
+    if word.lower in TITLES:
+        return None
     if word.kind in ("name", "quote"):
         return Noun(word.text, True, article, is_value=True) if _fits(word.text) else None
     if word.kind in ("number", "address") or word.lower in NUMBER_WORDS:

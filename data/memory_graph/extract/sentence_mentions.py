@@ -285,8 +285,14 @@ def mentions(tokens: Sequence[Token], dates: Sequence[Date]) -> list[str]:
     """
     when = {date.start: date for date in dates}
     found: list[str] = []
+    is_inside = False
     for index, token in enumerate(tokens):
-        if token.kind in ("name", "quote", "address"):
+        if is_inside:  # of the name before it
+            is_inside = False
+        elif token.owns and _is_owned_name(tokens, index + 1):
+            found += [f"{token.text}'s {tokens[index + 1].text}", token.text]
+            is_inside = True
+        elif token.kind in ("name", "quote", "address"):
             found.append(token.text)
         elif token.kind == "date":
             date = when[token.start]
@@ -294,6 +300,14 @@ def mentions(tokens: Sequence[Token], dates: Sequence[Date]) -> list[str]:
         elif token.kind == "number" or token.lower in NUMBER_WORDS:
             found += _counted(tokens, index)
     return list(dict.fromkeys(found))
+
+
+def _is_owned_name(tokens: Sequence[Token], index: int) -> bool:
+    """Return whether a name ends a name with its owner: "Cooper's Rest", not "Ida's Oslo flat"."""
+    if index >= len(tokens) or {tokens[index - 1].kind, tokens[index].kind} != {"name"}:
+        return False
+    following = tokens[index + 1] if index + 1 < len(tokens) else None
+    return following is None or following.kind != "word" or following.lower in _NO_PHRASE
 
 
 def _counted(tokens: Sequence[Token], index: int) -> list[str]:

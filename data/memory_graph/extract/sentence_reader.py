@@ -19,6 +19,7 @@ from turngraph.data.memory_graph.extract.clauses import (
     is_prospect,
     is_reduced,
     is_telling,
+    is_unaccounted,
     participial,
     participle,
 )
@@ -52,11 +53,13 @@ from turngraph.data.memory_graph.extract.word_lists import ADVERBS, VERB_FORMS
 
 _RELATIVE = frozenset("who which that".split())
 _CLAUSES = _RELATIVE | frozenset("whose whom where".split())
-_OF_WHOM = {"who": frozenset("of by with to".split()), "which": frozenset("of by".split())}
-"""Prepositions after which a name may be what a relative clause is about."""
+_OF_WHICH = frozenset("of by".split())
+"""Prepositions after which a name may be what "which" is about."""
 _BACKGROUND = frozenset("when while".split())
 _GOES_ON = frozenset(["and", "but", ",", ";", "then"])
 _AFTER_VERB = PREPOSITIONS | ARTICLES | OWNERS
+_PHRASE_ENDS = ("word", "number", "date")
+_SEASONS = frozenset("spring summer autumn fall winter end beginning start".split())
 _TELLS = frozenset("tell ask remind".split())
 _LIMITS = frozenset("after before unless until when if while since except".split())
 _LISTS = frozenset(["", ",", "and", "&"])
@@ -88,12 +91,18 @@ class SentenceReader:
         self._follows = False  # the segment before was read as a statement
         self._before = ""  # the mark or conjunction before that
 
+    @property
+    def thing(self) -> str | None:
+        """What "it" refers to after the sentence."""
+        return self._who.it
+
     def read(self, words: Sequence[Token]) -> None:
         """Read all segments into ``statements``, ``asides`` and ``roles``."""
         segments = split_segments(words)
         self._look_ahead(segments)
         ends = pairwise([*segments, ("", [])])
         for ((join, segment), (following, _)), mood in zip(ends, moods(segments), strict=True):
+            segment = self._with_year(segment)
             when = [self._dates[token.start] for token in segment if token.kind == "date"]
             while segment and (segment[0].kind == "date" or segment[0].lower in ADVERBS):
                 segment = segment[1:]
@@ -109,6 +118,17 @@ class SentenceReader:
             else:
                 self._attach(when)
             self._before = join
+
+    def _with_year(self, words: Sequence[Token]) -> Sequence[Token]:
+        """Return a segment with the year of a thing as a word: "The treaty of 1648 ended"."""
+        for index in (3, 2):
+            if index + 1 < len(words) and words[index].kind == "date":
+                year = words[index].text
+                is_of = words[index - 1].lower == "of" and words[index - 2].lower not in _SEASONS
+                if is_of and len(year) == 4 and begins_predicate(words, index + 1):
+                    word = words[index]._replace(kind="word")
+                    return [*words[:index], word, *words[index + 1 :]]
+        return words
 
     def _look_ahead(self, segments: Sequence[tuple[str, Sequence[Token]]]) -> None:
         """Let a pronoun in a first clause refer to the next one's name: "When she left, Ida"."""
@@ -132,7 +152,8 @@ class SentenceReader:
         self, join: str, segment: Sequence[Token], when: Sequence[Date], following: str
     ) -> None:
         found = None if following == "than" else self._statement(join, segment, when)
-        if found and found.predicate.is_negated and (following in _LIMITS or not found.is_whole):
+        is_limited = found and found.predicate.is_negated and following in _LIMITS
+        if found and (is_limited or is_unaccounted(found)):
             found, self._list = None, None  # "never drinks coffee after noon"
         elif found is not None:
             is_list = join == "and" and not self.statements
@@ -254,6 +275,9 @@ class SentenceReader:
         while len(segment) > 1 and segment[-1].kind == "date":
             segment = segment[:-1]
         cut = ""
+        if self.statements and segment[0].kind == "name" and _is_counted(self.statements[-1]):
+            self._list = None  # "got two cats, Biscuit and Gravy"
+            return
         if self.statements:  # "parts and labour for two years"
             places = (i for i, w in enumerate(segment) if i and w.lower in PREPOSITIONS - {"of"})
             stop = next(places, len(segment))
@@ -321,8 +345,8 @@ class SentenceReader:
         if first.is_common and first.article != "the" and predicate.base not in _MEASURES:
             return None
         own = first.text if len(subjects) == 1 and not first.owner else None
-        who = replace(self._who, them=own, it=own) if own else self._who
-        complements, is_whole = read_complements(words, predicate.stop, who, predicate.base)
+        who = Speakers(self._who.me, own, own, self._who.topic) if own else self._who
+        complements, rest = read_complements(words, predicate.stop, who, predicate.base)
         is_unread = is_agent_only(predicate, complements) and start > 0
         if is_unread or (predicate.is_copula and complements and is_prospect(words, complements)):
             return None
@@ -339,7 +363,7 @@ class SentenceReader:
             if noun.role is not None:
                 self.roles.append((noun.role[0], f"has {noun.role[1]}", noun.text))
         return (
-            Statement(tuple(subjects), predicate, tuple(complements), tuple(when), is_whole)
+            Statement(tuple(subjects), predicate, tuple(complements), tuple(when), tuple(rest))
             if complements
             else None
         )
@@ -368,10 +392,13 @@ class SentenceReader:
         return 0, [], False
 
     def _after_phrase(self, join: str, words: Sequence[Token], index: int) -> Noun | None:
-        """Return the pronoun between a phrase and its verb: "After the war he worked"."""
+        """Return the pronoun or name between a phrase and its verb: "After the war he worked"."""
         is_phrase = join in ("after", "before", "since") or words[0].lower in PREPOSITIONS
         is_pronoun = index > 1 and words[index - 1].lower in ("i", "he", "she")
-        if self.statements or not (is_phrase and is_pronoun):
+        before = words[index - 2]
+        is_name = index > 2 and words[index - 1].kind == "name" and before.kind in _PHRASE_ENDS
+        is_name = is_name and before.lower not in _AFTER_VERB and not before.owns
+        if self.statements or not (is_phrase and (is_pronoun or is_name)):
             return None
         return read_subject(words[index - 1 : index], self._who)
 
@@ -409,8 +436,14 @@ class SentenceReader:
         if not self._follows or not self.statements[-1].is_whole:
             return []
         [(preposition, noun)] = self.statements[-1].complements[-1:]
-        is_near = not preposition or preposition in _OF_WHOM.get(join, ())
+        is_near = join == "who" or not preposition or preposition in _OF_WHICH
         return [noun] if noun.is_name and is_near else []
+
+
+def _is_counted(statement: Statement) -> bool:
+    """Return whether a statement ends with things that are counted, whose names may follow."""
+    _, noun = statement.complements[-1]
+    return noun.is_value and not noun.is_name and not noun.text[-1].isdigit()
 
 
 _IS = Predicate("is", "be", "present", 0)

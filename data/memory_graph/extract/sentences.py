@@ -61,9 +61,23 @@ def _heading(episode: Episode) -> tuple[str | None, int]:
     line, _, rest = text.partition("\n")
     heading = line.strip().strip("#= \t")
     is_heading = 0 < len(heading) <= MAX_HEADING_CHARS and heading[-1] not in ".!?:;,。！？।"
+    if is_heading and line.strip() == heading:  # without a mark of a heading
+        is_heading = title in (None, heading) and not _is_wrapped(text)
     if not is_heading or not rest.strip() or _SPEAKER.match(line) or _ITEM.match(line.lstrip("#=")):
         return title, 0
     return title or heading, len(line) + 1
+
+
+def _is_wrapped(text: str) -> bool:
+    """Return whether the first line is one of a text whose lines were wrapped at a width."""
+    first, *more = text.split("\n\n", 1)[0].split("\n")
+    if not more:
+        return False
+    if len(sentence_spans(first)) > 1:
+        return True
+    word = more[0].split(" ", 1)[0]  # it would have fitted into the width
+    is_full = len(first) + 1 + len(word) > max(map(len, more))
+    return word[:1].islower() or (len(first) >= MAX_WRAPPED_CHARS and is_full)
 
 
 def _blocks(text: str, start: int) -> Iterator[Span]:

@@ -17,6 +17,7 @@ from turngraph.data.memory_graph.extract.dates import Date, find_dates
 from turngraph.data.memory_graph.extract.nouns import (
     MAX_WORDS,
     PREPOSITIONS,
+    TITLES,
     Noun,
     Speakers,
 )
@@ -41,6 +42,8 @@ _OF_THINGS = frozenset(
     "record perform edit paint use like study teach host move reach cross found make".split()
 )
 """Verbs whose objects are no "she"."""
+_OF_PEOPLE = dict.fromkeys("speak talk write listen turn".split(), ("to", "with"))
+"""Prepositions before a person, where it is not "by" or "with"."""
 _DIMENSIONS = frozenset("old tall long high wide heavy deep".split())
 _RECIPROCAL = frozenset("marry meet divorce".split())
 """Verbs that two subjects without an object do to each other."""
@@ -54,6 +57,8 @@ class Reader:
 
     def __init__(self) -> None:
         self._last: str | None = None
+        self._thing: str | None = None  # of the last sentence, to which "it" may refer
+        self._described: set[str] = set()  # things that only this text's words can mean
 
     def read(
         self, tokens: Sequence[Token], dates: Sequence[Date], sentence: Sentence
@@ -69,39 +74,62 @@ class Reader:
         doubtful |= is_hypothesis(tokens)
         if doubtful and any(a.lower == "would" and b.lower == "have" for a, b in pairwise(words)):
             words = []  # as things are not
-        who = Speakers(
-            sentence.speaker, self._last or sentence.topic, sentence.topic, sentence.topic
-        )
+        is_first = bool(words) and words[0].lower in ("it", "its")
+        thing = (is_first and self._thing) or sentence.topic
+        who = Speakers(sentence.speaker, self._last or sentence.topic, thing, sentence.topic)
         reader = SentenceReader(who, {date.start: date for date in dates})
         reader.read(words)
-        self._remember(reader.statements, words)
+        self._remember(reader.statements, words, sentence.speaker)
+        self._thing = reader.thing
         stated = (*reader.statements, *reader.asides)
         is_local = sentence.speaker is None and sentence.topic is None
         found = [t for statement in stated for t in _triplets(statement, is_local)]
         found += [Triplet(*ends) for ends in reader.roles]
+        if is_local:
+            self._described.update(name for triplet in found for name in triplet.local)
+        span, described = sentence.span, self._described
+        # the constructor, as ``replace`` takes several times as long
         triplets = (
-            replace(t, hypothesis=doubtful or t.hypothesis, span=sentence.span) for t in found
+            Triplet(
+                subject=t.subject,
+                relation=t.relation,
+                object=t.object,
+                valid_from=t.valid_from,
+                valid_to=t.valid_to,
+                hypothesis=doubtful or t.hypothesis,
+                span=span,
+                local=tuple(n for n in (t.subject, t.object) if n in described),
+            )
+            for t in found
         )
         return list(dict.fromkeys(triplets))
 
-    def _remember(self, statements: Sequence[Statement], words: Sequence[Token]) -> None:
+    def _remember(
+        self, statements: Sequence[Statement], words: Sequence[Token], speaker: str | None
+    ) -> None:
         """Remember the referent of a pronoun in the next sentence; none if there may be two."""
         if not statements:
             first = words[0] if words else None
-            self._last = first.text if first and first.kind == "name" else self._last
+            is_name = first is not None and first.kind == "name" and first.lower not in TITLES
+            self._last = first.text if first and is_name else self._last
             return
         subject = statements[0].subjects[0]
         others = {
             noun.text
             for statement in statements
             for preposition, noun in statement.complements
-            if noun.is_name and not preposition and _may_be_person(statement.predicate, noun)
+            if noun.is_name and _may_be_person(statement.predicate, preposition, noun)
         }
+        if subject.text == speaker:  # whom "she" is not
+            self._last = others.pop() if len(others) == 1 else None
+            return
         is_sure = len(statements[0].subjects) == 1 and not others - {subject.text}
         self._last = (subject.owner or subject.text) if is_sure else None
 
 
-def _may_be_person(predicate: Predicate, noun: Noun) -> bool:
+def _may_be_person(predicate: Predicate, preposition: str, noun: Noun) -> bool:
+    if preposition:
+        return preposition in _OF_PEOPLE.get(predicate.base, ("by", "with"))
     return predicate.base not in _OF_THINGS and noun.text.lower() not in COUNTRIES
 
 

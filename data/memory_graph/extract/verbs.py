@@ -39,6 +39,7 @@ _PARTICIPLES |= frozenset(
 )
 _MANY = frozenset("i you we they people parents children men women police staff team".split())
 _DETERMINERS = frozenset("the a an his her its".split())
+_AFTER_PARTICIPLE = frozenset("from in to at into by with for on".split())
 _NEGATIONS = frozenset("not never".split())
 _BETWEEN = ADVERBS | _NEGATIONS | {"no"}
 """Words that may be between a subject and its verb."""
@@ -187,8 +188,9 @@ def without_any(predicate: Predicate) -> Predicate | None:
 
 def _is_participle(tokens: Sequence[Token], index: int) -> bool:
     """Return whether "has" is an auxiliary: in "has dropped the", not in "has limited access"."""
-    word = _word(tokens, index)
-    is_verb = len(word) > 4 and word.endswith("ed") and _word(tokens, index + 1) in _DETERMINERS
+    word, following = _word(tokens, index), _word(tokens, index + 1)
+    is_before = following in _DETERMINERS or following in _AFTER_PARTICIPLE
+    is_verb = len(word) > 4 and word.endswith("ed") and is_before
     return word in _PARTICIPLES or is_verb
 
 

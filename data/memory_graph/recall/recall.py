@@ -33,6 +33,7 @@ from turngraph.data.memory_graph.recall.traverse_settings import (
     Restart,
     Traversal,
 )
+from turngraph.data.memory_graph.recall.unread import UnreadEpisodes
 from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.memory_graph.recall.word_index import WordIndex
@@ -77,9 +78,9 @@ class RecallSettings:
     answer."""
     by_similarity: bool = True
     """If the question names no known object, search all facts by similarity instead of finding
-    nothing."""
+    nothing. Texts of which no fact was read are always searched so."""
     min_flat_similarity: float = 0.3
-    """Smallest cosine of a fact that such a search finds."""
+    """Smallest cosine of what such a search finds."""
     min_name_similarity: float = 0.5
     """An entity of the question is not linked to an object whose name has a smaller cosine to it,
     unless it is one of the object's aliases."""
@@ -118,6 +119,7 @@ class Recall:
         self.word_index = WordIndex(store.db)
         self.forget_queries()
         self._changes: tuple[State, np.ndarray] | None = None
+        self._unread = UnreadEpisodes(store.db)
 
     def refresh(self) -> int:
         """Bring the derived arrays to the record's revision and return it."""
@@ -153,6 +155,8 @@ class Recall:
                 least = max(settings.min_similarity, settings.min_flat_similarity)
                 settings = replace(settings, min_similarity=least)
                 keys = traverse(view, replace(settings.traversal, mixture="flat")).facts
+            elif settings.by_similarity:
+                keys = np.union1d(keys, self._unread.near(view, settings.min_flat_similarity))
             clock.lap("traverse")
             facts = self._filter(view, keys, settings, is_now=as_of is None)
             clock.lap("filter")

@@ -28,6 +28,14 @@ def _table(key: int) -> str:
     return "edges" if key & 1 else "nodes"
 
 
+CLOSED_BY = """SELECT s.boundary FROM supersessions s
+    JOIN provenance n ON n.fact = s.new JOIN provenance t ON t.fact = ?2 AND t.episode = n.episode
+    JOIN provenance o ON o.fact = s.old JOIN provenance u ON u.fact = ?1 AND u.episode = o.episode
+    WHERE s.old % 2 = 1 AND n.start >= t.start AND n.stop <= t.stop
+        AND o.start >= u.start AND o.stop <= u.stop"""
+"""Selects the times at which triplets of one thesis's sentence closed those of another's."""
+
+
 def supersede(db: sqlite3.Connection, old: int, new: int, now: str, revision: int) -> list[int]:
     """Close an old fact where a new one begins, and return the keys of the changed facts.
 
@@ -35,18 +43,24 @@ def supersede(db: sqlite3.Connection, old: int, new: int, now: str, revision: in
     becomes the begin of a new fact without one. If the new fact is older (it begins before the old
     one; or, if that is unknown, was said before it), the old fact closes it instead, and so it does
     if it begins after the boundary (a plan). A hypothesis closes nothing, nor does a fact that had
-    ended at the boundary.
+    ended at the boundary. Theses follow the triplets of their sentences: "Anna moved to Bergen in
+    June", said in July, closes "Anna lives in Paris" in June.
 
     Args:
-        db: inside a write.
+        db: inside a write, with the supersessions of the triplets if these are theses.
         old, new: fact keys.
         now: ISO time.
         revision: of the write.
     """
+    begin = None if new & 1 else _begin_of_thesis(db, old, new)
+    if not new & 1 and begin is None:
+        begin = _begin_of_thesis(db, new, old)
+        if begin is not None:
+            old, new = new, old
     first, second = holds(db, old), holds(db, new)
-    if _is_before(second, first):
+    if begin is None and _is_before(second, first):
         old, new, first, second = new, old, second, first
-    boundary = second.valid_from or second.said or now
+    boundary = second.valid_from or begin or second.said or now
     if first.valid_from is not None and start(boundary) < start(first.valid_from):
         boundary = first.valid_from
         old, new, first, second = new, old, second, first
@@ -56,6 +70,12 @@ def supersede(db: sqlite3.Connection, old: int, new: int, now: str, revision: in
     db.execute("INSERT OR IGNORE INTO supersessions VALUES (?, ?, ?, ?, ?)", row)
     settle(db, (old, new), revision)
     return [old, new]
+
+
+def _begin_of_thesis(db: sqlite3.Connection, old: int, new: int) -> str | None:
+    """Return when the last part of a thesis ended by a triplet of another one; None: no part."""
+    times = [time for (time,) in db.execute(CLOSED_BY, (old, new))]
+    return max(times, key=lambda time: (start(time), time), default=None)
 
 
 def _is_before(a: Holds, b: Holds) -> bool:

@@ -5,6 +5,7 @@ One transaction deletes them from the record (erase.py). Then every file is purg
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -26,6 +27,9 @@ from turngraph.data.memory_graph.record.wide_search import Mention, wide_mention
 from turngraph.data.memory_graph.upkeep.purge import finish, mark
 
 logger = logging.getLogger(__name__)
+
+_LISTED = """SELECT k.value, n.said, e.source, coalesce(n.text, '') FROM json_each(?) k
+    LEFT JOIN nodes n ON n.id = k.value LEFT JOIN episodes e ON e.node = k.value ORDER BY k.value"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,16 @@ class Forgotten:
     reopened: int = 0
     questions: int = 0
     themes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An episode that ``forget`` would delete; its text is "" if it is damaged."""
+
+    episode: int
+    said: str | None
+    source: str | None
+    text: str
 
 
 class _DryRun(Exception):
@@ -123,6 +137,37 @@ def _erase(
             raise _DryRun
         mark(store, revision)
     return found
+
+
+def to_forget(
+    store: Store,
+    episode: int | Iterable[int] | None = None,
+    entity: str | int | None = None,
+    source: str | None = None,
+    wide: bool = False,
+    limit: int = 20,
+) -> list[Listed]:
+    """Return the first episodes that ``forget`` would delete, in the order of the record.
+
+    Args:
+        store: the graph.
+        episode, entity, source, wide: as in ``forget``.
+        limit: largest number of episodes.
+
+    Raises:
+        ValueError: as ``forget``.
+    """
+    try:
+        with store.lenient(), store.reading():
+            nodes, _ = _chosen(store, episode, entity, source, wide)
+            rows = store.db.execute(_LISTED, (json.dumps(sorted(nodes)[:limit]),)).fetchall()
+    except Damaged:  # forget itself tells that
+        logger.warning("what would be forgotten cannot be listed, as the file is damaged")
+        return []
+    return [
+        Listed(node, said, source_, "" if "\ufffd" in text else text)
+        for node, said, source_, text in rows
+    ]
 
 
 def other_mentions(store: Store, entity: str | int) -> list[Mention]:

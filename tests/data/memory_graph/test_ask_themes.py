@@ -87,7 +87,7 @@ def test_sources_that_are_behind_are_named(
     found = graph.ask_themes(QUESTION)
     assert set(found.behind) == {"b", "new"}
     assert found.themes
-    print_recollection(found)
+    print_recollection(found, 10)
     assert "themes are older than what b, new say" in caplog.text
 
 
@@ -101,7 +101,7 @@ def test_few_texts_have_no_themes_and_are_searched_flat(
         found = graph.ask_themes("What does Anna like?")
         assert (found.mode, found.by_similarity, found.themes) == ("themes", True, ())
         assert found.facts
-        print_recollection(found)
+        print_recollection(found, 10)
         assert "no themes: facts by similarity alone" in caplog.text
         assert capsys.readouterr().out.count("\n") == len(found.facts)
 
@@ -109,7 +109,7 @@ def test_few_texts_have_no_themes_and_are_searched_flat(
 def test_what_is_printed(graph: MemoryGraph, capsys: pytest.CaptureFixture[str]) -> None:
     graph.make_themes(Script().lm())
     found = graph.ask_themes(QUESTION)
-    print_recollection(found)
+    print_recollection(found, 10)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"theme {found.themes[0].id}, level ")
     assert len(lines) >= len(found.themes) + len(found.facts)
@@ -117,7 +117,7 @@ def test_what_is_printed(graph: MemoryGraph, capsys: pytest.CaptureFixture[str])
     told = json.loads(json.dumps(recollection_json(found, None), default=str))
     assert [theme["theme"] for theme in told["themes"]] == [theme.id for theme in found.themes]
     assert told["themes"][0]["facts"] == list(found.themes[0].facts)
-    print_recollection(Recollection("?", (), (), 1, {}))
+    print_recollection(Recollection("?", (), (), 1, {}), 10)
     assert capsys.readouterr().out == "no answer\n"
 
 

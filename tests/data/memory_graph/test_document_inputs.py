@@ -43,6 +43,32 @@ def test_the_rows_of_a_table_replace_nothing_and_can_be_forgotten(tmp_path: Path
         assert graph.forget(source="outlets.csv").episodes == 2
 
 
+def test_markdown_is_read_without_its_markup_and_its_paragraphs_stay_whole(tmp_path: Path) -> None:
+    path = tmp_path / "notes.md"
+    path.write_text(
+        "---\nauthor: Ida Brown\n---\n# Garden\n\nAnna Berg is a nurse. She *lives*\nin Oslo.\n\n"
+        "## Team\n\n- Tom Hale lives in Leeds.\n\n| Name | City |\n|---|---|\n| Bo | Rome |\n\n"
+        "Anna: I am new.\nBob: I work at Acme.\n\n```\nx = 5\n```\n\n<!-- Anna is 90. -->\n"
+    )
+    episodes = list(read_episodes(path))
+    assert [(episode.text, episode.properties.get("title")) for episode in episodes] == [
+        ("Garden, author, Ida Brown", None),
+        ("Anna Berg is a nurse. She lives\nin Oslo.", "Garden"),
+        ("Tom Hale lives in Leeds.", "Team"),
+        ("Garden, Team, Name is Bo, City is Rome", None),
+        ("Anna: I am new.\nBob: I work at Acme.", "Team"),
+        ("x = 5", "Team"),
+    ]
+    found = [t for one in RulesExtractor().extract(episodes) for t in one.triplets]
+    assert [(t.subject, t.relation, t.object) for t in found] == [
+        ("Anna Berg", "is a", "nurse"),
+        ("Anna Berg", "lives in", "Oslo"),
+        ("Tom Hale", "lives in", "Leeds"),
+        ("Anna", "is", "new"),
+        ("Bob", "works at", "Acme"),
+    ]
+
+
 def test_another_encoding_is_named_and_what_is_broken_is_an_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

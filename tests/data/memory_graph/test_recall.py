@@ -274,6 +274,21 @@ def test_a_question_without_a_known_name_is_answered_by_similarity(tmp_path: Pat
         assert graph.ask("who opened a bridge", settings=strict).no_answer
 
 
+def test_a_text_without_facts_is_found_beside_what_a_name_leads_to(tmp_path: Path) -> None:
+    krakow = "Rozmawiałem z Anną, mieszka w Krakowie."
+    script = {BERLIN: SCRIPT[BERLIN], krakow: Extraction()}
+    extractor = Asked(script, same_relation)
+    with MemoryGraph.open(tmp_path / "a.db", word_vectors, extractor) as graph:
+        graph.remember(BERLIN)
+        graph.remember("Deszcz pada na Maltę.")
+        assert texts(graph.ask("Gdzie mieszka Anna w Krakowie?"))[0] != krakow
+        graph.remember(krakow)
+        assert texts(graph.ask("Gdzie mieszka Anna w Krakowie?"))[0] == krakow
+        assert krakow not in texts(graph.ask("Where lives Anna?"))
+        settings = RecallSettings(by_similarity=False)
+        assert krakow not in texts(graph.ask("Gdzie mieszka Anna w Krakowie?", settings=settings))
+
+
 def test_a_thesis_that_became_partly_untrue_ranks_below_what_holds(tmp_path: Path) -> None:
     with MemoryGraph.open(tmp_path / "my.db", word_vectors) as graph:
         graph.remember("Cem lives in Rome and plays chess.", time="2018")

@@ -61,6 +61,34 @@ def test_the_table_has_sixty_rows() -> None:
     assert len(ROWS) >= 60
 
 
+@pytest.mark.parametrize(
+    ("first", "then", "month"),
+    [
+        ("Anna lives in Paris.", "Anna moved to Bergen in June.", "2021-06"),
+        ("Tom is the CEO of Acme.", "Tom quit Acme in June.", "2021-06"),
+        ("Tom works at Acme.", "Tom joined Bolt in June, and Ida left Bolt.", "2021-06"),
+        ("Tom owns the red boat.", "Tom sold the red boat in June.", "2021-06"),
+        ("Acme is called Acme Ltd.", "Acme was renamed Bolt in June.", "2021-06"),
+        ("Tom works at Acme.", "Tom works at Bolt.", "2021-07-10"),
+    ],
+)
+def test_a_thesis_ends_when_its_triplet_does(
+    graph: MemoryGraph, first: str, then: str, month: str
+) -> None:
+    graph.remember(first, time="2020")
+    graph.remember(then, time="2021-07-10")
+    sql = "SELECT valid_to FROM {} WHERE valid_to IS NOT NULL"
+    ends = [graph.store.db.execute(sql.format(table)).fetchall() for table in ("edges", "nodes")]
+    assert ends == [[(month,)], [(month,)]]
+
+
+def test_theses_are_in_the_order_of_their_triplets(graph: MemoryGraph) -> None:
+    graph.remember("Anna moved to Paris in 2020.", time="2020-05")
+    graph.remember("Anna moved to Bergen in 2019.", time="2021")
+    rows = graph.store.db.execute("SELECT text, valid_to FROM nodes WHERE valid_to IS NOT NULL")
+    assert rows.fetchall() == [("Anna moved to Bergen in 2019.", "2020")]
+
+
 def test_a_thing_without_a_name_is_one_of_its_text_alone(graph: MemoryGraph) -> None:
     graph.remember("The bridge was designed by Otto Krall. Ida opened the bridge.")
     graph.remember("The bridge was designed by Rosa Anders.")

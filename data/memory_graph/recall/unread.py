@@ -1,0 +1,48 @@
+"""Finds episodes of which no fact was read, by similarity alone."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import numpy as np
+
+from turngraph.data.memory_graph.recall.question_view import QuestionView
+from turngraph.data.memory_graph.recall.ranking import largest
+
+UNREAD = """SELECT 2 * e.node, json_extract(e.properties, '$.kind') IS NULL
+    AND NOT EXISTS (SELECT 1 FROM provenance p WHERE p.episode = e.node)
+    FROM episodes e WHERE e.node > ? ORDER BY e.node"""
+"""Selects the keys of episodes after one, and whether no fact is stated in each."""
+NUM_UNREAD = 15
+"""Largest number of episodes that are found."""
+
+
+class UnreadEpisodes:
+    """Episodes of which no fact was read (in another language, say), so that no walk finds them.
+
+    Each episode is looked at once.
+
+    Args:
+        db: the record.
+    """
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._last = 0  # node of the last episode that was looked at
+        self._keys: np.ndarray = np.empty(0, dtype=np.int64)
+
+    def near(self, view: QuestionView, min_similarity: float) -> np.ndarray:
+        """Return the keys of those closest to a question, int64.
+
+        Args:
+            view: the graph as the question sees it.
+            min_similarity: smallest cosine.
+        """
+        if rows := self._db.execute(UNREAD, (self._last,)).fetchall():
+            new = np.array([key for key, is_unread in rows if is_unread], dtype=np.int64)
+            self._keys = np.concatenate([self._keys, new])
+            self._last = rows[-1][0] // 2
+        keys = view.holding(self._keys)
+        similarity = view.closeness(keys)
+        best = largest(similarity, keys, NUM_UNREAD)
+        return keys[best[similarity[best] >= min_similarity]]
