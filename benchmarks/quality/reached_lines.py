@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import re
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,8 @@ from turngraph.data.outputs import whole_file
 PACKAGE = "turngraph"
 OUTSIDE = ("tests/", "benchmarks/", ".ci/", "build/")
 MEASURED = ("--cov", "--cov-context=test", "--cov-report=")
+UNSEEN_IMPORTS = re.compile(r"import_module|subprocess|multiprocessing|os\.fork")
+"""Code that may run files which its imports do not name."""
 NO_TESTS = 5
 """pytest's exit code where every test is deselected."""
 
@@ -28,8 +31,8 @@ class ReachedLines:
 
     Args:
         pytest: of a clone of the repository.
-        kept: folder for the measured lines. A test file is measured again when the product, it
-            or a file that it imports has changed; other tests do not matter.
+        kept: folder for the measured lines. A test file is measured again when it or a file that
+            it imports has changed, or the product where imports do not tell what it runs.
     """
 
     def __init__(self, pytest: ForkedPytest, kept: Path) -> None:
@@ -37,9 +40,18 @@ class ReachedLines:
         self.blobs = _blobs(copy)
         self.imports = _imports(copy, sorted(self.blobs))
         self.test_files = [path for path in sorted(self.blobs) if is_test(path)]
+        self.steps = {test: _steps(test, self.imports) for test in self.test_files}
+        texts = {path: (copy / path).read_text(encoding="utf-8") for path in self.imports}
+        unseen = {path for path, text in texts.items() if UNSEEN_IMPORTS.search(text)}
+        self.runs_more = {test for test, steps in self.steps.items() if unseen & steps.keys()}
 
     def files(self, path: str) -> list[str]:
-        """Return all test files: those called like a file, then by imports and folders between."""
+        """Return the test files that may reach a file.
+
+        Those called like it come first, then the nearer by imports and folders between, of these
+        the ones that were measured. One that imports the file nowhere, and starts no process,
+        cannot reach it.
+        """
         importers: dict[str, set[str]] = defaultdict(set)
         for importer, imported in self.imports.items():
             for name in imported:
@@ -47,20 +59,22 @@ class ReachedLines:
         steps = _steps(path, importers)
         beside = ("tests", *Path(path).parent.parts)
 
-        def distance(test: str) -> tuple[bool, int, str]:
+        def distance(test: str) -> tuple[bool, int, bool, str]:
             folders = Path(test).parent.parts
             shared = sum(one == other for one, other in zip(folders, beside, strict=False))
             far = steps.get(test, len(self.blobs)) + len(folders) - 2 * shared
-            return not is_named_like(test, path), far, test
+            return not is_named_like(test, path), far, not self._record(test).exists(), test
 
-        return sorted(self.test_files, key=distance)
+        tests = (t for t in self.test_files if path in self.steps[t] or t in self.runs_more)
+        return sorted(tests, key=distance)
 
     def _record(self, test_file: str) -> Path:
         """Return the file that keeps the lines of a test file, named by what they depend on."""
-        product = (p for p in self.blobs if is_product(p))
-        shared = (p for p in self.blobs if Path(p).name == "conftest.py")
-        needed = sorted({*product, *shared, *_steps(test_file, self.imports)})
-        digest = hashlib.sha256("".join(self.blobs[path] for path in needed).encode())
+        needed = {p for p in self.blobs if Path(p).name == "conftest.py"}
+        needed |= self.steps[test_file].keys()
+        if test_file in self.runs_more:
+            needed |= {p for p in self.blobs if is_product(p)}
+        digest = hashlib.sha256("".join(self.blobs[path] for path in sorted(needed)).encode())
         return self.kept / f"{Path(test_file).stem}-{digest.hexdigest()[:12]}.json"
 
     def tests(self, test_file: str, path: str, line: int) -> list[str]:
