@@ -17,7 +17,7 @@ import jsonargparse
 import yaml
 
 from turngraph.configs.kinds import kind_of, options_of
-from turngraph.configs.schema import Config
+from turngraph.configs.schema import Config, FieldError
 from turngraph.configs.shipped import with_shipped_configs
 
 Settings = TypeVar("Settings")
@@ -32,7 +32,8 @@ def load_config(argv: Sequence[str]) -> Config:
 
     Raises:
         ValueError: a file is missing or not YAML, a field is unknown (the message names the most
-            similar one), or a value has the wrong type or is out of range.
+            similar one), or a value has the wrong type or is out of range. The message names file
+            and line, or the option.
     """
     parser = jsonargparse.ArgumentParser(
         prog="train.py", description="Train a checkpoint.", exit_on_error=False
@@ -40,14 +41,30 @@ def load_config(argv: Sequence[str]) -> Config:
     parser.add_argument("--config", action="config", help="YAML file; later options override it")
     parser.add_class_arguments(Config)
     argv = with_shipped_configs(argv)
-    _check_names(argv)
+    places = _check_names(argv)
     try:
         values = parser.parse_args(argv).as_dict()
     except ArgumentError as error:
         raise ValueError(f"config: {' '.join(str(error).split())}") from None
     values.pop("config")
-    config: Config = _build(Config, values)
+    try:
+        config: Config = _build(Config, values)
+    except FieldError as error:
+        raise ValueError(_placed(error, places)) from None
     return config
+
+
+def _placed(error: FieldError, places: dict[str, str]) -> str:
+    """Return an error with the place of its field, else of the section, else with the file."""
+    names = error.name.split(" and ")
+    name = next((name for name in names if name in places), names[0])
+    while name not in places:
+        if not name:
+            return str(error)
+        name = name.rpartition(".")[0]
+    place = places[name]
+    is_all = place == f"option --{error.name}"
+    return f"{place}{'' if is_all else f', field {error.name}'}: {error.problem}"
 
 
 def parse_train_options(argv: Sequence[str]) -> tuple[argparse.Namespace, Config]:
@@ -122,9 +139,15 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _check_names(argv: Sequence[str]) -> None:
-    """Refuse unknown fields, in a YAML file or as options, and name the nearest known one."""
+def _check_names(argv: Sequence[str]) -> dict[str, str]:
+    """Refuse unknown fields, in a YAML file or as options, and name the nearest known one.
+
+    Returns:
+        Where each field is given last: "config FILE, line 3" or "option --training.seed"; under
+        "" the last file.
+    """
     known = dict(_field_types(Config))
+    places: dict[str, str] = {}
     for index, option in enumerate(argv):
         name, equals, value = option.removeprefix("--").partition("=")
         if not option.startswith("--") or name in ("help", "print_config"):
@@ -132,11 +155,13 @@ def _check_names(argv: Sequence[str]) -> None:
         if name == "config":
             if not equals and index + 1 == len(argv):
                 raise ValueError("option --config: a file is needed")
-            _check_file(Path(value if equals else argv[index + 1]), known)
+            places |= _check_file(Path(value if equals else argv[index + 1]), known)
         elif name not in known:
             raise ValueError(f"unknown option --{name}{_nearest(name, known)}")
         elif equals or index + 1 < len(argv):
             _check_value(name, value if equals else argv[index + 1], known[name])
+            places[name] = f"option --{name}"
+    return places
 
 
 def _check_value(name: str, text: str, hint: Any) -> None:
@@ -172,14 +197,15 @@ def deep_place(text: str) -> str:
     return "not YAML: too deep"
 
 
-def _check_file(path: Path, known: dict[str, Any]) -> None:
+def _check_file(path: Path, known: dict[str, Any]) -> dict[str, str]:
+    """Check the fields of a YAML file; return where each is given."""
     text = ""
     try:
         text = path.read_text(encoding="utf-8")
         tree = yaml.compose(text, Loader=yaml.SafeLoader)
         if not isinstance(tree, yaml.MappingNode):
             raise ValueError(f"config {path}: a mapping of fields is needed")
-        _check_entries(path, tree, known)
+        return _check_entries(path, tree, known)
     except OSError as error:
         raise ValueError(f"config {path}: {error.strerror}") from None
     except RecursionError:
@@ -197,21 +223,25 @@ def _not_yaml(error: Exception) -> str:
     return f", line {mark.line + 1}: not YAML: {' '.join(filter(None, parts))}"
 
 
-def _check_entries(path: Path, tree: yaml.MappingNode, known: dict[str, Any]) -> None:
-    seen = set()
+def _check_entries(
+    path: Path, tree: yaml.MappingNode, known: dict[str, Any]
+) -> dict[str, str]:
+    seen = {"": f"config {path}"}
     for name, line, node in _entries(tree):
-        position = f"config {path}, line {line}, field {name}"
+        place = f"config {path}, line {line}"
+        position = f"{place}, field {name}"
         if name not in known:
             raise ValueError(f"{position}: unknown{_nearest(name, known)}")
         if name in seen:
             raise ValueError(f"{position}: given twice")
-        seen.add(name)
+        seen[name] = place
         try:
             value = {} if isinstance(node, yaml.MappingNode) else _value(node)
         except (ValueError, yaml.YAMLError):  # a number of thousands of digits, a Python object
             raise ValueError(f"{position}: not a value that a config can hold") from None
         if wanted := _mismatch(value, known[name]):
             raise ValueError(f"{position}: {shown(value)} given, must be {wanted}")
+    return seen
 
 
 def _value(node: yaml.Node) -> Any:

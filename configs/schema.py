@@ -21,10 +21,23 @@ TRAVERSALS = ("BeamSearch", "A*", "WaterCircles", "flat", "ppr")
 """Traversals of the memory graph that a mixture may name."""
 
 
+class FieldError(ValueError):
+    """A config field has a value that is out of range, or does not fit those of other fields.
+
+    Args:
+        name: dotted name of the field, or names with " and " between.
+        problem: its value, and what it must be.
+    """
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"config field {name}: {problem}")
+        self.name, self.problem = name, problem
+
+
 def _check(holds: bool, name: str, value: object, must: str) -> None:
-    """Raise ValueError with the field's name and value unless the condition holds."""
+    """Raise FieldError with the field's name and value unless the condition holds."""
     if not holds:
-        raise ValueError(f"config field {name}: {value!r} given, {must}")
+        raise FieldError(name, f"{value!r} given, {must}")
 
 
 def _check_layers(name: str, value: int) -> None:
