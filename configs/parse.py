@@ -223,9 +223,7 @@ def _not_yaml(error: Exception) -> str:
     return f", line {mark.line + 1}: not YAML: {' '.join(filter(None, parts))}"
 
 
-def _check_entries(
-    path: Path, tree: yaml.MappingNode, known: dict[str, Any]
-) -> dict[str, str]:
+def _check_entries(path: Path, tree: yaml.MappingNode, known: dict[str, Any]) -> dict[str, str]:
     seen = {"": f"config {path}"}
     for name, line, node in _entries(tree):
         place = f"config {path}, line {line}"
