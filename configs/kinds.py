@@ -24,11 +24,15 @@ def options_of(hint: Any) -> tuple[Any, ...]:
 
 def kind_of(hint: Any) -> str:
     """Return a type in words: "a whole number or null"."""
-    return " or ".join(
-        KINDS[option]
-        if option in KINDS
-        else "a mapping of fields"
-        if dataclasses.is_dataclass(option)
-        else "one of " + ", ".join(typing.get_args(option))
-        for option in options_of(hint)
-    )
+    return " or ".join(map(_kind, options_of(hint)))
+
+
+def _kind(option: Any) -> str:
+    origin = typing.get_origin(option)
+    if option in KINDS:
+        return KINDS[option]
+    if dataclasses.is_dataclass(option) or origin is dict:
+        return "a mapping of fields"
+    if origin is tuple:
+        return "a list"
+    return "one of " + ", ".join(typing.get_args(option))

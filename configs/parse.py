@@ -90,7 +90,7 @@ def _build(class_: type[Settings], values: dict[str, Any], prefix: str = "") -> 
     built: dict[str, Any] = {}
     for name, hint in typing.get_type_hints(class_).items():
         value = values[name]
-        if wanted := _mismatch(value, hint):
+        if wanted := mismatch(value, hint):
             raise ValueError(f"config field {prefix}{name}: {shown(value)} given, must be {wanted}")
         types_ = (option for option in options_of(hint) if isinstance(option, type))
         inner = next(filter(dataclasses.is_dataclass, types_), None)
@@ -157,7 +157,7 @@ def _check_names(argv: Sequence[str]) -> dict[str, str]:
                 raise ValueError("option --config: a file is needed")
             places |= _check_file(Path(value if equals else argv[index + 1]), known)
         elif name not in known:
-            raise ValueError(f"unknown option --{name}{_nearest(name, known)}")
+            raise ValueError(f"unknown option --{name}{nearest(name, known)}")
         elif equals or index + 1 < len(argv):
             _check_value(name, value if equals else argv[index + 1], known[name])
             places[name] = f"option --{name}"
@@ -170,7 +170,7 @@ def _check_value(name: str, text: str, hint: Any) -> None:
         return
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-        wanted = _mismatch(None if node is None else _value(node), hint)
+        wanted = mismatch(None if node is None else node_value(node), hint)
     except (RecursionError, ValueError, yaml.YAMLError):  # ValueError: thousands of digits
         wanted = kind_of(hint)
     if wanted:
@@ -211,10 +211,10 @@ def _check_file(path: Path, known: dict[str, Any]) -> dict[str, str]:
     except RecursionError:
         raise ValueError(f"config {path}, {deep_place(text)}") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"config {path}{_not_yaml(error)}") from None
+        raise ValueError(f"config {path}{not_yaml(error)}") from None
 
 
-def _not_yaml(error: Exception) -> str:
+def not_yaml(error: Exception) -> str:
     """Describe where a text stops to be YAML, and why, in one line."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
@@ -229,20 +229,25 @@ def _check_entries(path: Path, tree: yaml.MappingNode, known: dict[str, Any]) ->
         place = f"config {path}, line {line}"
         position = f"{place}, field {name}"
         if name not in known:
-            raise ValueError(f"{position}: unknown{_nearest(name, known)}")
+            raise ValueError(f"{position}: unknown{nearest(name, known)}")
         if name in seen:
             raise ValueError(f"{position}: given twice")
         seen[name] = place
         try:
-            value = {} if isinstance(node, yaml.MappingNode) else _value(node)
+            value = {} if isinstance(node, yaml.MappingNode) else node_value(node)
         except (ValueError, yaml.YAMLError):  # a number of thousands of digits, a Python object
             raise ValueError(f"{position}: not a value that a config can hold") from None
-        if wanted := _mismatch(value, known[name]):
+        if wanted := mismatch(value, known[name]):
             raise ValueError(f"{position}: {shown(value)} given, must be {wanted}")
     return seen
 
 
-def _value(node: yaml.Node) -> Any:
+def node_value(node: yaml.Node) -> Any:
+    """Return the value of a YAML node; 5e-5 is a number.
+
+    Raises:
+        ValueError, yaml.YAMLError: it is no plain value.
+    """
     value = yaml.SafeLoader("").construct_object(node, deep=True)
     plain = isinstance(node, yaml.ScalarNode) and node.style is None
     if isinstance(value, str) and plain and value.lstrip("+-.")[:1].isdigit():
@@ -261,7 +266,7 @@ def _entries(tree: yaml.MappingNode, prefix: str = "") -> Iterator[tuple[str, in
             yield from _entries(node, f"{prefix}{key.value}.")
 
 
-def _mismatch(value: Any, hint: Any) -> str:
+def mismatch(value: Any, hint: Any) -> str:
     """Return the expected type in words if a value is not of it, else ""."""
     if any(_is(value, option) for option in options_of(hint)):
         return ""
@@ -291,7 +296,7 @@ def _field_types(class_: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from _field_types(option, f"{prefix}{name}.")
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint that names the most similar known field, or "" if none is similar.
 
     A field of the same section that ends with ``_`` and the name comes first, if it is the only

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from dataclasses import replace
 from functools import cache
@@ -83,15 +84,32 @@ def test_every_row_of_a_shipped_study_fixes_length_and_query(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("title: x\n", "study"),
-        ("- a list\n", "study"),
-        ("{", "study"),
+        ("", ", line 1: a mapping of fields is needed"),
+        ("title: x\n", ", line 1: field config is missing"),
+        ("- a list\n", ", line 1: a mapping of fields is needed"),
+        ("{", ", line 1: not YAML: expected"),
+        ("title: x\ntitel: y\n", ", line 2, field titel: unknown; did you mean title?"),
+        ("title: x\ntitle: y\n", ", line 2, field title: given twice"),
+        ("title: 3\n", ", line 1, field title: 3 given, must be a string"),
+        ("rows:\n- name: a\n  cor: true\n", ", line 3, field rows[0].cor: unknown; did you mean"),
+        ("rows:\n- name: a\n", ", line 2, field rows[0]: field rows[0].label is missing"),
+        ("rows:\n- {name: A, label: A}\n", ", line 2, field rows[0]: rows.name: 'A' given"),
+        ("rows: 3\n", ", line 1, field rows: 3 given, must be a list"),
+        ("sizes:\n  s: {num_seeds: x}\n", ", line 2, field sizes.s.num_seeds: 'x' given, must be"),
+        ("seeds: [0, 1.5]\n", ", line 1, field seeds[1]: 1.5 given, must be a whole number"),
+        (
+            "rows: [{answer: 3}]\n",
+            ", line 1, field rows[0].answer: 3 given, must be a mapping of fields",
+        ),
+        ("title: !!python/name:os.x\n", ", line 1, field title: not a value that a study can hold"),
     ],
 )
-def test_a_file_that_is_no_study_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_what_is_wrong_in_a_study_is_named_with_file_and_line(
+    tmp_path: Path, text: str, message: str
+) -> None:
     path = tmp_path / "x.yaml"
     path.write_text(text)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="^" + re.escape(f"study {path}{message}")):
         read_study(path)
 
 
