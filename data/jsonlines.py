@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from turngraph.configs.words import plural
 from turngraph.data.json_fields import (
     Json,
     Location,
@@ -89,12 +90,14 @@ def read_conversations(
     if not conversations and not bad_lines:
         raise ValueError(f"{path}: no conversation in it")
     if unknown:
-        names = ", ".join(f"{name} ({count} times)" for name, count in unknown.most_common(5))
+        names = ", ".join(
+            f"{name} ({plural(count, 'time')})" for name, count in unknown.most_common(5)
+        )
         logger.warning("%s: unknown fields are not read: %s", path, names)
     bare = sum(not c.evidence and not any(t.evidence for t in c.turns) for c in conversations)
     if bare:
         logger.warning(
-            "%s: %d of %d conversations have no evidence", path, bare, len(conversations)
+            "%s: no evidence in %d of %s", path, bare, plural(len(conversations), "conversation")
         )
     ids = unique_ids([c.id for c in conversations], f"{path}: conversation")
     return [

@@ -22,7 +22,7 @@ from turngraph.benchmarks.study.row_scores import cell
 from turngraph.benchmarks.study.runs import STATE, Run, chosen_runs
 from turngraph.benchmarks.study.runs import study_runs as runs_of
 from turngraph.configs.parse import write_config
-from turngraph.configs.schema import Config
+from turngraph.configs.schema import Config, DataConfig, TrainingConfig
 from turngraph.data.cli import EXIT_GO_ON
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.scoring.predictions import unfinished
@@ -558,6 +558,19 @@ def test_gretriever_goes_on_where_it_was_stopped(
     assert answers(output.read_text().splitlines()) == answers(first)
     with pytest.raises(ValueError, match=r"begun with max_new_tokens 3, not 4"):
         gretriever.main([*argv[:-1], "4", "--output", str(output), "--batch_size", "2"])
+
+
+def test_a_folder_that_is_no_checkpoint_of_gretriever_stays(tmp_path: Path) -> None:
+    mine = tmp_path / "last" / "mine.txt"
+    mine.parent.mkdir()
+    mine.write_text("kept")
+    none: Any = None
+    config = Config(DataConfig(train="x"), training=TrainingConfig(output=str(tmp_path)))
+    with pytest.raises(ValueError, match=r"/last: no checkpoint of GRetriever.*move it"):
+        gretriever.resume(none, none, tmp_path, config, "")
+    with pytest.raises(ValueError, match=r"/last: no checkpoint of GRetriever"):
+        gretriever.save(none, none, config, 1, "")
+    assert mine.read_text() == "kept"
 
 
 def test_an_answer_of_gretriever_ends_with_its_line() -> None:

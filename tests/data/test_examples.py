@@ -139,7 +139,7 @@ def test_a_single_passage_over_the_budget_is_cut_there(
     assert builder.counts["tokens truncated"] == num_nodes(prompt, text) - 50
     with caplog.at_level(logging.INFO):
         builder.log_counts()
-    assert "1 passages dropped and 1 truncated" in caplog.text
+    assert "1 passage dropped and 1 truncated" in caplog.text
     assert "max_nodes 50" in caplog.text
 
 

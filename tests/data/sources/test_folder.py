@@ -62,7 +62,7 @@ def test_what_is_no_file_of_the_folder_is_named_and_skipped(
     make(Path(name))
     assert ids(folder) == ["a.txt#0"]
     if name == "b" and Path(name).is_file():  # what lies there is no document
-        assert "1 files of other kinds not read: b" in caplog.text
+        assert "1 file of other kinds not read: b" in caplog.text
         return
     assert f"skipped {folder}/{name}: {reason}" in caplog.text
     with pytest.raises(Unreadable, match=f"/{name}: {reason}"):
