@@ -91,6 +91,8 @@ def test_gold_answers_of_a_turn_change_nothing_but_its_target(prompt: Prompt) ->
     assert seen.suffix_ids == unseen.suffix_ids
     assert unseen.target_ids == []
     assert seen.num_tokens - unseen.num_tokens == len(seen.target_ids)
+    parts = (seen.prefix_ids, seen.graph.prompt_ids, seen.suffix_ids, seen.target_ids)
+    assert seen.num_tokens == sum(map(len, parts))
 
 
 def test_predicted_answers_fill_query_and_suffix(prompt: Prompt) -> None:

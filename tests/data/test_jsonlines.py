@@ -308,7 +308,7 @@ def test_what_is_not_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     turn["evidence"] = [{"text": "x", "entites": [], "entities": [{"label": "x", "ids": 1}]}]
     path.write_text(json.dumps({"id": "c", "evidense": [], "turns": [turn, turn]}))
     read_conversations(path)
-    assert "evidense (1 times)" in caplog.text
+    assert "evidense (1 time)" in caplog.text
     for name in ("answer", "answers.lable", "evidence.entites", "evidence.entities.ids"):
         assert f"turns.{name} (2 times)" in caplog.text
     path.write_text(json.dumps({"id": "c", "turns": [{"question": "Who?"}]}))

@@ -289,7 +289,7 @@ def test_repeated_ids_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture
     conversations = read_convmix(save(tmp_path / "q.json", [CONVERSATION, CONVERSATION]))
     assert [c.id for c in conversations] == ["1", "1#2"]
     assert "'1' (2 times)" in caplog.text
-    assert "2 question ids that occur more than once: 1-1, 1-2" in caplog.text
+    assert "question ids that occur more than once: 2: 1-1, 1-2" in caplog.text
 
 
 BAD_PASSAGES = {
