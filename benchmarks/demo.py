@@ -12,6 +12,7 @@ import dataclasses
 import json
 import os
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -28,13 +29,16 @@ from turngraph.configs.shipped import find_config
 from turngraph.data.cli import run_cli
 from turngraph.data.json_fields import Json, iter_lines
 from turngraph.data.jsonlines import read_conversations, write_pool
+from turngraph.data.scoring.predictions import unfinished
 from turngraph.data.sources import worldfacts
 from turngraph.data.types import gold_interaction
 from turngraph.inference.display import show_answer
 from turngraph.model.checkpoint import MANIFEST, save_checkpoint
 from turngraph.model.graph_lm import GraphLM
+from turngraph.training.run_folder import start_afresh
 
 MAX_NEW_TOKENS = 16
+ANSWERS = ("untrained.jsonl", "trained.jsonl", "wrong_evidence.jsonl")
 STARTED = "demo.started"
 """File with the settings of a demo, as long as it is not complete."""
 
@@ -46,10 +50,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     output = Path(args.output)
     data, trained = output / "data", output / "last"
     options = training_options(output, args.seed)
-    fresh = start(output, options, args.num_questions)
-    answered = partial(
-        answer_and_score, data=data, num_questions=args.num_questions, fresh=bool(fresh)
-    )
+    start(output, options, args.num_questions)
+    answered = partial(answer_and_score, data=data, num_questions=args.num_questions)
     rows: dict[str, Json] = {}
 
     console.rule("1. The sample benchmark")
@@ -57,17 +59,17 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     console.rule("2. The untrained language model, evidence as text")
     untrained = output / "untrained"
-    if fresh or not (untrained / MANIFEST).is_file():
+    if not (untrained / MANIFEST).is_file():
         write_untrained(untrained, options)
-    rows["untrained"] = answered(untrained, output=output / "untrained.jsonl")
+    rows["untrained"] = answered(untrained, output=output / ANSWERS[0])
 
     console.rule("3. Fine-tuning: graph + evidence memory")
-    train.main(["--config", "demo", *fresh, *options])
-    rows["trained"] = answered(trained, output=output / "trained.jsonl")
+    train.main(["--config", "demo", *options])
+    rows["trained"] = answered(trained, output=output / ANSWERS[1])
 
     console.rule("4. The trained model with another conversation's evidence")
     rows["trained, wrong evidence"] = answered(
-        trained, output=output / "wrong_evidence.jsonl", evidence_of="other"
+        trained, output=output / ANSWERS[2], evidence_of="other"
     )
 
     console.rule("5. One conversation, turn by turn")
@@ -102,16 +104,21 @@ def training_options(output: Path, seed: int) -> list[str]:
     ]
 
 
-def start(output: Path, options: Sequence[str], num_questions: int) -> list[str]:
-    """Return ["--fresh"], or [] if a demo with the same settings was stopped and resumes."""
+def start(output: Path, options: Sequence[str], num_questions: int) -> None:
+    """Discard an earlier demo, unless it has the same settings and was stopped: it resumes."""
     started = output / STARTED
     config = write_config(read_config(find_config("demo"), *options))
     settings = json.dumps({"num_questions": num_questions, "config": config})
     if started.is_file() and started.read_text(encoding="utf-8") == settings:
-        return []
+        return
     output.mkdir(parents=True, exist_ok=True)
+    start_afresh(output)
+    if (output / "untrained" / MANIFEST).is_file():
+        shutil.rmtree(output / "untrained")
+    for name in ANSWERS:
+        for path in (output / name, unfinished(output / name)):
+            path.unlink(missing_ok=True)
     started.write_text(settings, encoding="utf-8")
-    return ["--fresh"]
 
 
 def write_untrained(folder: Path, options: Sequence[str]) -> None:
@@ -131,7 +138,6 @@ def answer_and_score(
     output: Path,
     *,
     num_questions: int,
-    fresh: bool,
     evidence_of: str = "own",
 ) -> Json:
     """Answer test questions with ``turngraph answer``, and return a row of the table."""
@@ -143,8 +149,7 @@ def answer_and_score(
         "--evidence_of": evidence_of,
         "--batch_size": 4,
     }
-    flags = ["--fresh"] if fresh else []
-    infer.main(["answer", *flags, *(f"{name}={value}" for name, value in options.items())])
+    infer.main(["answer", *(f"{name}={value}" for name, value in options.items())])
     records = [record for _, record in iter_lines(output)]
     count = len(records)
     return {
