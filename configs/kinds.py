@@ -1,4 +1,4 @@
-"""Describes the types of config fields in words, for help and error messages."""
+"""Describes the types of config fields in words, for help and error messages; their error."""
 
 from __future__ import annotations
 
@@ -15,6 +15,19 @@ KINDS: dict[Any, str] = {
     types.NoneType: "null",
     tuple[str, ...]: "a list of strings",
 }
+
+
+class FieldError(ValueError):
+    """A config field has a value that is out of range, or does not fit those of other fields.
+
+    Args:
+        name: dotted name of the field, or names with " and " between.
+        problem: its value, and what it must be.
+    """
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"config field {name}: {problem}")
+        self.name, self.problem = name, problem
 
 
 def options_of(hint: Any) -> tuple[Any, ...]:

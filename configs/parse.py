@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import jsonargparse
 import yaml
 
-from turngraph.configs.kinds import kind_of, options_of
-from turngraph.configs.schema import Config, FieldError
+from turngraph.configs.kinds import FieldError, kind_of, options_of
+from turngraph.configs.schema import Config
 from turngraph.configs.shipped import with_shipped_configs
 
 Settings = TypeVar("Settings")

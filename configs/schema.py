@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Literal
 
+from turngraph.configs.kinds import FieldError
+
 EDGE_TYPES = ("forward", "backward", "entity", "question", "header", "row", "column")
 """Edge types of the evidence graph; typed layers add one more type for self-loops."""
 PASSAGE_FEATURES = ("score / best score", "ln(1 + rank)", "from memory")
@@ -19,19 +21,6 @@ MAX_LAYERS = 1000
 """Largest number of graph layers; a mistyped number would otherwise fill the memory."""
 TRAVERSALS = ("BeamSearch", "A*", "WaterCircles", "flat", "ppr")
 """Traversals of the memory graph that a mixture may name."""
-
-
-class FieldError(ValueError):
-    """A config field has a value that is out of range, or does not fit those of other fields.
-
-    Args:
-        name: dotted name of the field, or names with " and " between.
-        problem: its value, and what it must be.
-    """
-
-    def __init__(self, name: str, problem: str) -> None:
-        super().__init__(f"config field {name}: {problem}")
-        self.name, self.problem = name, problem
 
 
 def _check(holds: bool, name: str, value: object, must: str) -> None:
