@@ -112,13 +112,9 @@ class EvidenceConfig:
     """table: edges from header to cell, within a row, and within a column."""
 
     def __post_init__(self) -> None:
-        _check(self.top_k >= 1, "evidence.top_k", self.top_k, "must be at least 1")
-        _check(
-            self.max_query_words >= 1,
-            "evidence.max_query_words",
-            self.max_query_words,
-            "must be at least 1",
-        )
+        for name in ("top_k", "max_query_words"):
+            value = getattr(self, name)
+            _check(value >= 1, f"evidence.{name}", value, "must be at least 1")
         for name in ("history_weight", "memory_share", "max_entity_share"):
             value = getattr(self, name)
             _check(0 <= value <= 1, f"evidence.{name}", value, "must lie between 0 and 1")
