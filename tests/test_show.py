@@ -43,7 +43,9 @@ def shown_word_by_word(prompt: Prompt, ids: list[int]) -> list[str]:
 
 def test_a_narrow_terminal_still_gets_lines_of_16_characters() -> None:
     file = io.StringIO()
-    show_folded(Console(file=file, color_system=None, width=9), "sixteen letters, seventeen letters")
+    show_folded(
+        Console(file=file, color_system=None, width=9), "sixteen letters, seventeen letters"
+    )
     assert file.getvalue() == "  sixteen letters,\n    seventeen\n    letters\n"
 
 
