@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 
 from turngraph.configs.help import train_help
+from turngraph.configs.words import plural
 from turngraph.data.cli import StopRequest, run_cli
 
 if __name__ == "__main__" and {"-h", "--help"} & set(sys.argv):
@@ -60,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options, config = parse_train_options(sys.argv[1:] if argv is None else argv)
     # a signal that arrives while data and model are loaded also stops the run; a dry run has
     # nothing to save, so that Ctrl-C ends it at once
-    stop = StopRequest(config.training.max_minutes)
+    stop = StopRequest(config.training.max_minutes, "after the step at hand")
     with nullcontext() if options.dry_run else stop, process_group_ended():
         run_training(options, config, stop)
 
@@ -131,9 +132,9 @@ def answer_limit(examples: Sequence[Example], cap: int | None) -> int:
         return limit
     if num_cut := sum(length > cap for length in lengths):
         logger.warning(
-            "training.max_new_tokens: %d cuts %d of %d gold answers, which can then never be "
-            "right; the longest has %d tokens",
-            *(cap, num_cut, len(lengths), max(lengths)),
+            "training.max_new_tokens: %d cuts %d of %s, which can then never be "
+            "right; the longest has %s",
+            *(cap, num_cut, plural(len(lengths), "gold answer"), plural(max(lengths), "token")),
         )
     return cap
 
@@ -207,7 +208,6 @@ def train_steps(
             # Forward and backward, batch after batch. The loss is divided by the answer tokens of
             # the whole step, over all processes, so that accumulation changes nothing.
             totals = torch.zeros(2, device=accelerator.device)  # loss, requests to stop
-            totals[1] = float(bool(stop))
             for index, batch in enumerate(step.batches):
                 # DDP reduces once a step; FSDP always, as unsharded gradients take much memory
                 reduce = sharded or index + 1 == len(step.batches)
@@ -219,6 +219,7 @@ def train_steps(
                         accelerator.backward(loss * world)
                 totals[0] += loss.detach()
                 run.largest_batch = max(run.largest_batch, batch.input_ids.numel())
+            totals[1] = float(bool(stop))
             step_loss, stops = accelerator.reduce(totals, "sum").tolist()
 
             # Clip and step. A loss or gradient that is not finite stops the run before the step.

@@ -1,7 +1,8 @@
 """The demo: from the sample benchmark to a trained checkpoint that answers; ``make demo``.
 
 Scores the untrained LM, the trained checkpoint, and the trained checkpoint with wrong evidence on
-conversations about countries that training never saw.
+conversations about countries that training never saw. A demo that was stopped resumes; one that is
+complete starts over.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import dataclasses
 import json
 import os
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -21,18 +24,23 @@ from rich.table import Table
 
 import turngraph
 from turngraph import infer, train
-from turngraph.configs.parse import read_config
+from turngraph.configs.parse import read_config, write_config
 from turngraph.configs.shipped import find_config
 from turngraph.data.cli import run_cli
 from turngraph.data.json_fields import Json, iter_lines
 from turngraph.data.jsonlines import read_conversations, write_pool
+from turngraph.data.scoring.predictions import unfinished
 from turngraph.data.sources import worldfacts
 from turngraph.data.types import gold_interaction
 from turngraph.inference.display import show_answer
-from turngraph.model.checkpoint import save_checkpoint
+from turngraph.model.checkpoint import MANIFEST, save_checkpoint
 from turngraph.model.graph_lm import GraphLM
+from turngraph.training.run_folder import start_afresh
 
 MAX_NEW_TOKENS = 16
+ANSWERS = ("untrained.jsonl", "trained.jsonl", "wrong_evidence.jsonl")
+STARTED = "demo.started"
+"""File with the settings of a demo, as long as it is not complete."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -42,30 +50,26 @@ def main(argv: Sequence[str] | None = None) -> None:
     output = Path(args.output)
     data, trained = output / "data", output / "last"
     options = training_options(output, args.seed)
+    start(output, options, args.num_questions)
+    answered = partial(answer_and_score, data=data, num_questions=args.num_questions)
     rows: dict[str, Json] = {}
 
     console.rule("1. The sample benchmark")
     worldfacts.main(["--output", str(data), "--seed", str(args.seed)])
 
     console.rule("2. The untrained language model, evidence as text")
-    untrained = write_untrained(output / "untrained", options)
-    rows["untrained"] = answer_and_score(
-        untrained, data, output / "untrained.jsonl", num_questions=args.num_questions
-    )
+    untrained = output / "untrained"
+    if not (untrained / MANIFEST).is_file():
+        write_untrained(untrained, options)
+    rows["untrained"] = answered(untrained, output=output / ANSWERS[0])
 
     console.rule("3. Fine-tuning: graph + evidence memory")
-    train.main(["--config", "demo", "--fresh", *options])
-    rows["trained"] = answer_and_score(
-        trained, data, output / "trained.jsonl", num_questions=args.num_questions
-    )
+    train.main(["--config", "demo", *options])
+    rows["trained"] = answered(trained, output=output / ANSWERS[1])
 
     console.rule("4. The trained model with another conversation's evidence")
-    rows["trained, wrong evidence"] = answer_and_score(
-        trained,
-        data,
-        output / "wrong_evidence.jsonl",
-        num_questions=args.num_questions,
-        evidence_of="other",
+    rows["trained, wrong evidence"] = answered(
+        trained, output=output / ANSWERS[2], evidence_of="other"
     )
 
     console.rule("5. One conversation, turn by turn")
@@ -74,6 +78,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     show_table(rows, args.seed, console)
     if args.output_json:
         Path(args.output_json).write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    (output / STARTED).unlink()
     console.print(f"\n{time.monotonic() - began:.0f} seconds. Ask it yourself:", highlight=False)
     command = [turngraph_command(), "chat", "--checkpoint", str(trained), "--evidence", str(pool)]
     console.print(f"  {shlex.join(command)}", highlight=False, soft_wrap=True)
@@ -99,7 +104,24 @@ def training_options(output: Path, seed: int) -> list[str]:
     ]
 
 
-def write_untrained(folder: Path, options: Sequence[str]) -> Path:
+def start(output: Path, options: Sequence[str], num_questions: int) -> None:
+    """Discard an earlier demo, unless it has the same settings and was stopped: it resumes."""
+    started = output / STARTED
+    config = write_config(read_config(find_config("demo"), *options))
+    settings = json.dumps({"num_questions": num_questions, "config": config})
+    if started.is_file() and started.read_text(encoding="utf-8") == settings:
+        return
+    output.mkdir(parents=True, exist_ok=True)
+    start_afresh(output)
+    if (output / "untrained" / MANIFEST).is_file():
+        shutil.rmtree(output / "untrained")
+    for name in ANSWERS:
+        for path in (output / name, unfinished(output / name)):
+            path.unlink(missing_ok=True)
+    started.write_text(settings, encoding="utf-8")
+
+
+def write_untrained(folder: Path, options: Sequence[str]) -> None:
     """Write a checkpoint of the untrained LM: the same prompt and passages as text, no graph."""
     config = read_config(find_config("demo"), *options)
     config = dataclasses.replace(
@@ -108,14 +130,17 @@ def write_untrained(folder: Path, options: Sequence[str]) -> Path:
         training=dataclasses.replace(config.training, max_steps=0, max_new_tokens=MAX_NEW_TOKENS),
     )
     save_checkpoint(GraphLM(config.model), config, {}, folder)
-    return folder
 
 
 def answer_and_score(
-    checkpoint: Path, data: Path, output: Path, *, num_questions: int, evidence_of: str = "own"
+    checkpoint: Path,
+    data: Path,
+    output: Path,
+    *,
+    num_questions: int,
+    evidence_of: str = "own",
 ) -> Json:
     """Answer test questions with ``turngraph answer``, and return a row of the table."""
-    began = time.monotonic()
     options = {
         "--checkpoint": checkpoint,
         "--input": data / "test.jsonl",
@@ -124,7 +149,7 @@ def answer_and_score(
         "--evidence_of": evidence_of,
         "--batch_size": 4,
     }
-    infer.main(["answer", "--fresh", *(f"{name}={value}" for name, value in options.items())])
+    infer.main(["answer", *(f"{name}={value}" for name, value in options.items())])
     records = [record for _, record in iter_lines(output)]
     count = len(records)
     return {
@@ -132,7 +157,7 @@ def answer_and_score(
         "hit_at_1": sum(record["hit_at_1"] for record in records) / count,
         "hit_at_5": sum(record["hit_at_5"] for record in records) / count,
         "tokens": sum(record["num_tokens"] for record in records) / count,
-        "seconds": time.monotonic() - began,
+        "seconds": sum(record["milliseconds"] for record in records) / 1000,
     }
 
 

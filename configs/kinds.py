@@ -1,4 +1,4 @@
-"""Describes the types of config fields in words, for help and error messages."""
+"""Describes the types of config fields in words, for help and error messages; their error."""
 
 from __future__ import annotations
 
@@ -17,6 +17,19 @@ KINDS: dict[Any, str] = {
 }
 
 
+class FieldError(ValueError):
+    """A config field has a value that is out of range, or does not fit those of other fields.
+
+    Args:
+        name: dotted name of the field, or names with " and " between.
+        problem: its value, and what it must be.
+    """
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"config field {name}: {problem}")
+        self.name, self.problem = name, problem
+
+
 def options_of(hint: Any) -> tuple[Any, ...]:
     """Return the members of a union type, or the type itself."""
     return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
@@ -24,11 +37,15 @@ def options_of(hint: Any) -> tuple[Any, ...]:
 
 def kind_of(hint: Any) -> str:
     """Return a type in words: "a whole number or null"."""
-    return " or ".join(
-        KINDS[option]
-        if option in KINDS
-        else "a mapping of fields"
-        if dataclasses.is_dataclass(option)
-        else "one of " + ", ".join(typing.get_args(option))
-        for option in options_of(hint)
-    )
+    return " or ".join(map(_kind, options_of(hint)))
+
+
+def _kind(option: Any) -> str:
+    origin = typing.get_origin(option)
+    if option in KINDS:
+        return KINDS[option]
+    if dataclasses.is_dataclass(option) or origin is dict:
+        return "a mapping of fields"
+    if origin is tuple:
+        return "a list"
+    return "one of " + ", ".join(typing.get_args(option))

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import jsonargparse
 import yaml
 
-from turngraph.configs.kinds import kind_of, options_of
+from turngraph.configs.kinds import FieldError, kind_of, options_of
 from turngraph.configs.schema import Config
 from turngraph.configs.shipped import with_shipped_configs
 
@@ -32,7 +32,8 @@ def load_config(argv: Sequence[str]) -> Config:
 
     Raises:
         ValueError: a file is missing or not YAML, a field is unknown (the message names the most
-            similar one), or a value has the wrong type or is out of range.
+            similar one), or a value has the wrong type or is out of range. The message names file
+            and line, or the option.
     """
     parser = jsonargparse.ArgumentParser(
         prog="train.py", description="Train a checkpoint.", exit_on_error=False
@@ -40,14 +41,30 @@ def load_config(argv: Sequence[str]) -> Config:
     parser.add_argument("--config", action="config", help="YAML file; later options override it")
     parser.add_class_arguments(Config)
     argv = with_shipped_configs(argv)
-    _check_names(argv)
+    places = _check_names(argv)
     try:
         values = parser.parse_args(argv).as_dict()
     except ArgumentError as error:
         raise ValueError(f"config: {' '.join(str(error).split())}") from None
     values.pop("config")
-    config: Config = _build(Config, values)
+    try:
+        config: Config = _build(Config, values)
+    except FieldError as error:
+        raise ValueError(_placed(error, places)) from None
     return config
+
+
+def _placed(error: FieldError, places: dict[str, str]) -> str:
+    """Return an error with the place of its field, else of the section, else with the file."""
+    names = error.name.split(" and ")
+    name = next((name for name in names if name in places), names[0])
+    while name not in places:
+        if not name:
+            return str(error)
+        name = name.rpartition(".")[0]
+    place = places[name]
+    is_all = place == f"option --{error.name}"
+    return f"{place}{'' if is_all else f', field {error.name}'}: {error.problem}"
 
 
 def parse_train_options(argv: Sequence[str]) -> tuple[argparse.Namespace, Config]:
@@ -73,7 +90,7 @@ def _build(class_: type[Settings], values: dict[str, Any], prefix: str = "") -> 
     built: dict[str, Any] = {}
     for name, hint in typing.get_type_hints(class_).items():
         value = values[name]
-        if wanted := _mismatch(value, hint):
+        if wanted := mismatch(value, hint):
             raise ValueError(f"config field {prefix}{name}: {shown(value)} given, must be {wanted}")
         types_ = (option for option in options_of(hint) if isinstance(option, type))
         inner = next(filter(dataclasses.is_dataclass, types_), None)
@@ -122,9 +139,15 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _check_names(argv: Sequence[str]) -> None:
-    """Refuse unknown fields, in a YAML file or as options, and name the nearest known one."""
+def _check_names(argv: Sequence[str]) -> dict[str, str]:
+    """Refuse unknown fields, in a YAML file or as options, and name the nearest known one.
+
+    Returns:
+        Where each field is given last: "config FILE, line 3" or "option --training.seed"; under
+        "" the last file.
+    """
     known = dict(_field_types(Config))
+    places: dict[str, str] = {}
     for index, option in enumerate(argv):
         name, equals, value = option.removeprefix("--").partition("=")
         if not option.startswith("--") or name in ("help", "print_config"):
@@ -132,11 +155,13 @@ def _check_names(argv: Sequence[str]) -> None:
         if name == "config":
             if not equals and index + 1 == len(argv):
                 raise ValueError("option --config: a file is needed")
-            _check_file(Path(value if equals else argv[index + 1]), known)
+            places |= _check_file(Path(value if equals else argv[index + 1]), known)
         elif name not in known:
-            raise ValueError(f"unknown option --{name}{_nearest(name, known)}")
+            raise ValueError(f"unknown option --{name}{nearest(name, known)}")
         elif equals or index + 1 < len(argv):
             _check_value(name, value if equals else argv[index + 1], known[name])
+            places[name] = f"option --{name}"
+    return places
 
 
 def _check_value(name: str, text: str, hint: Any) -> None:
@@ -145,7 +170,7 @@ def _check_value(name: str, text: str, hint: Any) -> None:
         return
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-        wanted = _mismatch(None if node is None else _value(node), hint)
+        wanted = mismatch(None if node is None else node_value(node), hint)
     except (RecursionError, ValueError, yaml.YAMLError):  # ValueError: thousands of digits
         wanted = kind_of(hint)
     if wanted:
@@ -172,23 +197,24 @@ def deep_place(text: str) -> str:
     return "not YAML: too deep"
 
 
-def _check_file(path: Path, known: dict[str, Any]) -> None:
+def _check_file(path: Path, known: dict[str, Any]) -> dict[str, str]:
+    """Check the fields of a YAML file; return where each is given."""
     text = ""
     try:
         text = path.read_text(encoding="utf-8")
         tree = yaml.compose(text, Loader=yaml.SafeLoader)
         if not isinstance(tree, yaml.MappingNode):
             raise ValueError(f"config {path}: a mapping of fields is needed")
-        _check_entries(path, tree, known)
+        return _check_entries(path, tree, known)
     except OSError as error:
         raise ValueError(f"config {path}: {error.strerror}") from None
     except RecursionError:
         raise ValueError(f"config {path}, {deep_place(text)}") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"config {path}{_not_yaml(error)}") from None
+        raise ValueError(f"config {path}{not_yaml(error)}") from None
 
 
-def _not_yaml(error: Exception) -> str:
+def not_yaml(error: Exception) -> str:
     """Describe where a text stops to be YAML, and why, in one line."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
@@ -197,24 +223,31 @@ def _not_yaml(error: Exception) -> str:
     return f", line {mark.line + 1}: not YAML: {' '.join(filter(None, parts))}"
 
 
-def _check_entries(path: Path, tree: yaml.MappingNode, known: dict[str, Any]) -> None:
-    seen = set()
+def _check_entries(path: Path, tree: yaml.MappingNode, known: dict[str, Any]) -> dict[str, str]:
+    seen = {"": f"config {path}"}
     for name, line, node in _entries(tree):
-        position = f"config {path}, line {line}, field {name}"
+        place = f"config {path}, line {line}"
+        position = f"{place}, field {name}"
         if name not in known:
-            raise ValueError(f"{position}: unknown{_nearest(name, known)}")
+            raise ValueError(f"{position}: unknown{nearest(name, known)}")
         if name in seen:
             raise ValueError(f"{position}: given twice")
-        seen.add(name)
+        seen[name] = place
         try:
-            value = {} if isinstance(node, yaml.MappingNode) else _value(node)
+            value = {} if isinstance(node, yaml.MappingNode) else node_value(node)
         except (ValueError, yaml.YAMLError):  # a number of thousands of digits, a Python object
             raise ValueError(f"{position}: not a value that a config can hold") from None
-        if wanted := _mismatch(value, known[name]):
+        if wanted := mismatch(value, known[name]):
             raise ValueError(f"{position}: {shown(value)} given, must be {wanted}")
+    return seen
 
 
-def _value(node: yaml.Node) -> Any:
+def node_value(node: yaml.Node) -> Any:
+    """Return the value of a YAML node; 5e-5 is a number.
+
+    Raises:
+        ValueError, yaml.YAMLError: it is no plain value.
+    """
     value = yaml.SafeLoader("").construct_object(node, deep=True)
     plain = isinstance(node, yaml.ScalarNode) and node.style is None
     if isinstance(value, str) and plain and value.lstrip("+-.")[:1].isdigit():
@@ -233,7 +266,7 @@ def _entries(tree: yaml.MappingNode, prefix: str = "") -> Iterator[tuple[str, in
             yield from _entries(node, f"{prefix}{key.value}.")
 
 
-def _mismatch(value: Any, hint: Any) -> str:
+def mismatch(value: Any, hint: Any) -> str:
     """Return the expected type in words if a value is not of it, else ""."""
     if any(_is(value, option) for option in options_of(hint)):
         return ""
@@ -263,7 +296,7 @@ def _field_types(class_: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from _field_types(option, f"{prefix}{name}.")
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint that names the most similar known field, or "" if none is similar.
 
     A field of the same section that ends with ``_`` and the name comes first, if it is the only

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Literal
 
+from turngraph.configs.kinds import FieldError
+
 EDGE_TYPES = ("forward", "backward", "entity", "question", "header", "row", "column")
 """Edge types of the evidence graph; typed layers add one more type for self-loops."""
 PASSAGE_FEATURES = ("score / best score", "ln(1 + rank)", "from memory")
@@ -22,9 +24,9 @@ TRAVERSALS = ("BeamSearch", "A*", "WaterCircles", "flat", "ppr")
 
 
 def _check(holds: bool, name: str, value: object, must: str) -> None:
-    """Raise ValueError with the field's name and value unless the condition holds."""
+    """Raise FieldError with the field's name and value unless the condition holds."""
     if not holds:
-        raise ValueError(f"config field {name}: {value!r} given, {must}")
+        raise FieldError(name, f"{value!r} given, {must}")
 
 
 def _check_layers(name: str, value: int) -> None:
@@ -110,13 +112,9 @@ class EvidenceConfig:
     """table: edges from header to cell, within a row, and within a column."""
 
     def __post_init__(self) -> None:
-        _check(self.top_k >= 1, "evidence.top_k", self.top_k, "must be at least 1")
-        _check(
-            self.max_query_words >= 1,
-            "evidence.max_query_words",
-            self.max_query_words,
-            "must be at least 1",
-        )
+        for name in ("top_k", "max_query_words"):
+            value = getattr(self, name)
+            _check(value >= 1, f"evidence.{name}", value, "must be at least 1")
         for name in ("history_weight", "memory_share", "max_entity_share"):
             value = getattr(self, name)
             _check(0 <= value <= 1, f"evidence.{name}", value, "must lie between 0 and 1")

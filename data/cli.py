@@ -171,13 +171,14 @@ class StopRequest:
 
     Args:
         max_minutes: time limit, counted from construction; None: no limit.
+        when: when it stops, for the line that answers Ctrl-C: "after the step at hand".
     """
 
     SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
-    def __init__(self, max_minutes: float | None = None) -> None:
+    def __init__(self, max_minutes: float | None = None, when: str = "soon") -> None:
         self.reason: str | None = None
-        self.max_minutes = max_minutes
+        self.max_minutes, self.when = max_minutes, when
         self.started = time.monotonic()
         self._before: dict[signal.Signals, Any] = {}
 
@@ -195,12 +196,13 @@ class StopRequest:
                 raise KeyboardInterrupt
             self.reason = CTRL_C
             # not by logging: the signal may have come while it was writing
-            os.write(sys.stderr.fileno(), b"\nstopping soon, with all work saved; again: at once\n")
+            line = f"\nstopping {self.when}, with all work saved; again: at once\n"
+            os.write(sys.stderr.fileno(), line.encode())
         else:
             self.reason = signal.Signals(number).name
 
     def __bool__(self) -> bool:
         minutes = (time.monotonic() - self.started) / 60
         if self.reason is None and self.max_minutes is not None and minutes >= self.max_minutes:
-            self.reason = f"{self.max_minutes:g} minutes are up"
+            self.reason = f"the limit of {self.max_minutes:g} min is reached"
         return self.reason is not None

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from turngraph.configs.progress import track
+from turngraph.configs.words import plural
 from turngraph.data.linearise import sentence_spans
 from turngraph.data.normalise import MONTHS, fold, normalise_value, parse_date, parse_number
 from turngraph.data.types import Conversation, Entity, Evidence
@@ -342,10 +343,9 @@ def _turn_pools(conversation: Conversation) -> Iterator[tuple[Evidence, ...]]:
 def log_entities(edges: EntityEdges, num_passages: int) -> None:
     """Log the entities found in ``num_passages`` passages, and the edges that they give."""
     logger.info(
-        "found %d entities in %d passages; %d entities occur in at least two passages, "
-        "giving up to %d entity edges",
-        edges.num_entities,
-        num_passages,
+        "found %s in %s, %d in at least two passages; these give up to %s",
+        plural(edges.num_entities, "entity", "entities"),
+        plural(num_passages, "passage"),
         edges.num_shared,
-        edges.num_edges,
+        plural(edges.num_edges, "entity edge"),
     )

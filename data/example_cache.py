@@ -30,6 +30,7 @@ from safetensors.numpy import save_file
 from turngraph.configs.models import cache_folder, local_folder
 from turngraph.configs.progress import progress
 from turngraph.configs.schema import EDGE_TYPES, DataConfig
+from turngraph.configs.words import plural
 from turngraph.data.embedding import cached
 from turngraph.data.entities import complete_entities
 from turngraph.data.examples import Example, ExampleBuilder, choose_questions
@@ -125,7 +126,8 @@ def load_examples(
     total = sum(bool(turn.answers) for c in conversations for turn in c.turns)
     held = sum(bool(example.answer_sources) for example in examples)
     logger.info(
-        "%s: %d of %d questions, E_t holds the answer of %d", path, len(examples), total, held
+        "%s: %d of %s, E_t holds the answer of %d",
+        *(path, len(examples), plural(total, "question"), held),
     )
     logger.info("%s: examples %s %s in %.1f s", path, how, file, time.monotonic() - began)
     return examples
@@ -147,7 +149,7 @@ def log_left_out(
             named = ", ".join(f"conversation {c} turn {t}" for c, t in left_out[:3])
             more = " ..." if len(left_out) > 3 else ""
             logger.info(
-                "%s: %d turns %s are left out: %s%s", path, len(left_out), kind, named, more
+                "%s: left out: %s %s: %s%s", path, plural(len(left_out), "turn"), kind, named, more
             )
 
 

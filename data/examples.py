@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from turngraph.configs.schema import EvidenceConfig, MemoryGraphConfig
+from turngraph.configs.words import plural
 from turngraph.data.embedding import Embed
 from turngraph.data.graph.chain_graph import (
     ChainGraph,
@@ -396,16 +397,16 @@ class ExampleBuilder:
         counts = self.counts
         num = max(counts["graphs"], 1)
         logger.info(
-            "%d graphs: mean %.0f nodes, %.1f entity edges, %.1f passages (%.1f from memory); "
-            "%d passages dropped and %d truncated (%d tokens) by max_nodes %s",
-            counts["graphs"],
+            "%s: mean %.0f nodes, %.1f entity edges, %.1f passages (%.1f from memory); "
+            "%s dropped and %d truncated (%s) by max_nodes %s",
+            plural(counts["graphs"], "graph"),
             counts["nodes"] / num,
             counts["entity edges"] / num,
             counts["passages"] / num,
             counts["passages from memory"] / num,
-            counts["passages dropped"],
+            plural(counts["passages dropped"], "passage"),
             counts["passages truncated"],
-            counts["tokens truncated"],
+            plural(counts["tokens truncated"], "token"),
             self.config.max_nodes,
         )
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from turngraph.configs.words import plural
 from turngraph.data.json_fields import (
     Json,
     Location,
@@ -94,7 +95,7 @@ def read_conversations(
     bare = sum(not c.evidence and not any(t.evidence for t in c.turns) for c in conversations)
     if bare:
         logger.warning(
-            "%s: %d of %d conversations have no evidence", path, bare, len(conversations)
+            "%s: no evidence in %d of %s", path, bare, plural(len(conversations), "conversation")
         )
     ids = unique_ids([c.id for c in conversations], f"{path}: conversation")
     return [

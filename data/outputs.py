@@ -22,6 +22,15 @@ Noting = Callable[[Path], AbstractContextManager[None]]
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
+def to_disk(path: Path) -> None:
+    """Flush a file, or a folder's entries, to the disk, so that a power cut leaves it there."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 @contextmanager
 def unnoted(partial: Path) -> Iterator[None]:
     """Keep no note of a partial file."""

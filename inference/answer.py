@@ -16,6 +16,7 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
 
 from turngraph.configs.progress import progress
+from turngraph.configs.words import plural
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.json_fields import Json, iter_lines
@@ -288,7 +289,8 @@ def log_end(file: AnswerFile | None, output: str) -> None:
         file.num_errors = sum("error" in record for _, record in iter_lines(file.path))
         logger.info("%s is already complete; --fresh recomputes it", output)
     answered = file.num_lines - file.num_errors
-    logger.info("wrote %s: %d answers, %d errors", output, answered, file.num_errors)
+    counts = (plural(answered, "answer"), plural(file.num_errors, "error"))
+    logger.info("wrote %s: %s, %s", output, *counts)
     if file.num_errors:
         raise SystemExit(EXIT_ERRORS)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from turngraph.configs.words import plural
 from turngraph.data.cli import visible
 from turngraph.data.scoring.console import PipedConsole
 from turngraph.inference.answer import EXIT_ERRORS
@@ -100,7 +101,7 @@ class TerminalChat:
         if not self.interactive:
             return
         if num_pools:
-            self.say(f"{len(self.session.conversation.evidence)} passages.")
+            self.say(f"{plural(len(self.session.conversation.evidence), 'passage')}.")
         if memory_graph is not None:
             is_read = getattr(self.session.memory.graph, "read_only", False)
             does = "is only read" if is_read else "remembers what you state"
@@ -245,4 +246,4 @@ class TerminalChat:
         if not name:
             raise ValueError("/save needs the name of a file")
         path = self.session.save(name, overwrite)
-        self.say(f"saved: {path}, {len(self.session.turns)} turns")
+        self.say(f"saved: {path}, {plural(len(self.session.turns), 'turn')}")

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
+from turngraph.configs.words import plural
 from turngraph.data.cli import visible
 from turngraph.data.examples import Example
 from turngraph.data.json_fields import Json
@@ -147,7 +148,9 @@ def show_evidence(console: Console, example: Example, word: str = "") -> None:
     if not total:
         console.out("No evidence was given.", highlight=False)
     elif word:
-        console.out(visible(f"{len(rows)} of {total} passages with {word!r}"), highlight=False)
+        console.out(
+            visible(f"{len(rows)} of {plural(total, 'passage')} with {word!r}"), highlight=False
+        )
 
 
 def show_table(
@@ -202,7 +205,7 @@ def show_reasons(console: Console, turn: ExplainedTurn) -> None:
     show_table(console, ("", "share", "source", "origin", "evidence"), rows)
     if rest := order[MOST_REASONS:]:
         total = sum(turn.passages[i].share for i in rest)
-        console.out(f"{len(rest)} more passages: {total:.0%} together", highlight=False)
+        console.out(f"{plural(len(rest), 'more passage')}: {total:.0%} together", highlight=False)
     show_joints(console, turn)
 
 
@@ -223,4 +226,4 @@ def show_joints(console: Console, turn: ExplainedTurn) -> None:
         )
     if rest := best[MOST_REASONS:]:
         total = sum(share for _, share, _ in rest)
-        show_folded(console, f"{total:.0%} {len(rest)} more entities")
+        show_folded(console, f"{total:.0%} {plural(len(rest), 'more entity', 'more entities')}")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from turngraph.configs.words import plural
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.json_fields import Location, well_formed
 from turngraph.data.memory_graph.extract.english_rules import unread_line
@@ -18,7 +19,6 @@ from turngraph.data.memory_graph.turns import TurnExtractor
 from turngraph.inference.memory_printing import (
     fact_json,
     planned_json,
-    plural,
     print_facts,
     print_json,
     print_line,
@@ -358,7 +358,7 @@ def import_file(*, db: str, path: str) -> None:
     from turngraph.data.memory_graph.upkeep.transfer import import_jsonl
 
     with MemoryGraph.open(db) as graph:
-        print(f"{import_jsonl(graph.store, path)} lines read")
+        print(f"{plural(import_jsonl(graph.store, path), 'line')} read")
 
 
 def export(
@@ -388,7 +388,7 @@ def export(
             from turngraph.data.memory_graph.upkeep.html_page import export_html
 
             shown, total = export_html(graph.store, html, max_nodes)
-            print_line(f"{shown} of {total} nodes written to {html}", html)
+            print_line(f"{shown} of {plural(total, 'node')} written to {html}", html)
         elif themes is not None:
             from turngraph.data.memory_graph.upkeep.themes_page import export_themes_html
 
@@ -397,9 +397,10 @@ def export(
         elif jsonl is not None:
             from turngraph.data.memory_graph.upkeep.transfer import export_jsonl
 
-            print_line(f"{export_jsonl(graph.store, jsonl)} lines written to {jsonl}", jsonl)
+            count = plural(export_jsonl(graph.store, jsonl), "line")
+            print_line(f"{count} written to {jsonl}", jsonl)
         elif graphml is not None:
             from turngraph.data.memory_graph.upkeep.graphml import export_graphml
 
-            count = export_graphml(graph.store, graphml)
-            print_line(f"{count} elements written to {graphml}", graphml)
+            count = plural(export_graphml(graph.store, graphml), "element")
+            print_line(f"{count} written to {graphml}", graphml)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from turngraph.configs.words import plural
 from turngraph.data.cli import visible
 from turngraph.data.memory_graph.memory_types import Fact, Provenance
 from turngraph.data.memory_graph.recall.filter_facts import each_once
@@ -313,11 +314,6 @@ def remembered_line(done: Remembered) -> str:
         f"{plural(done.theses, 'thesis', 'theses')}, {plural(done.triplets, 'triplet')}, "
         f"{done.superseded} superseded; {done.seconds:.1f} s{cost}"
     )
-
-
-def plural(count: int, one: str, many: str | None = None) -> str:
-    """Return a count with its noun."""
-    return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def _spent(cost: Mapping[str, float]) -> list[tuple[str, float]]:

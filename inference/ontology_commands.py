@@ -6,9 +6,9 @@ import argparse
 import dataclasses
 from typing import TYPE_CHECKING
 
+from turngraph.configs.words import plural
 from turngraph.inference.memory_printing import (
     fact_json,
-    plural,
     print_facts,
     print_json,
     print_line,
@@ -130,11 +130,11 @@ def export_rdf(*, db: str, trig: str | None, shacl: str | None) -> None:
 
     if trig is not None:
         with Store(db, read_only=True) as store:
-            count = export_trig(store, chosen_ontology(None, False), trig)
-        print_line(f"{count} quads written to {trig}", trig)
+            count = plural(export_trig(store, chosen_ontology(None, False), trig), "quad")
+        print_line(f"{count} written to {trig}", trig)
     if shacl is not None:
-        count = export_shacl(chosen_ontology(None, False), shacl)
-        print_line(f"{count} lines written to {shacl}", shacl)
+        count = plural(export_shacl(chosen_ontology(None, False), shacl), "line")
+        print_line(f"{count} written to {shacl}", shacl)
 
 
 def print_computed(

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from turngraph.configs.models import sentence_encoder
 from turngraph.configs.schema import MemoryGraphConfig
+from turngraph.configs.words import plural
 from turngraph.data.embedding import cached
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.json_fields import Json
@@ -277,8 +278,8 @@ class Session:
                 if num > before:
                     logger.warning(
                         "the chat is longer than the model's %s positions: from this question on "
-                        "the prompt leaves out its first %d of %d turns",
-                        *(self.model.max_tokens, num, len(self.turns)),
+                        "the prompt leaves out its first %d of %s",
+                        *(self.model.max_tokens, num, plural(len(self.turns), "turn")),
                     )
                 return shorter, num
         return example, 0

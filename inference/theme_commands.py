@@ -8,10 +8,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from turngraph.configs.words import plural
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.inference.memory_printing import (
-    plural,
     print_json,
     print_line,
     print_themes,
@@ -154,9 +154,7 @@ def made_line(made: ThemesMade) -> str:
     """Describe the themes of a graph in one line."""
     first, second = made.themes
     chunks, sources = plural(made.chunks, "chunk"), plural(made.sources, "source")
+    questions = plural(made.questions, "question")
     blank = f", {plural(made.blank, 'text')} without words left out" if made.blank else ""
     found = f"{first:,} + {second:,} themes" if first else "no themes"
-    return (
-        f"{chunks}, {sources}, {found}, {made.questions:,} questions ({made.maker}){blank}, "
-        f"{made.seconds:.1f} s"
-    )
+    return f"{chunks}, {sources}, {found}, {questions} ({made.maker}){blank}, {made.seconds:.1f} s"

@@ -107,6 +107,9 @@ def test_configs_are_listed_with_what_they_are_for(capsys: pytest.CaptureFixture
     assert {"demo", "sqa/graph_memory", "convmix/text"} <= found.keys()
     assert all(found.values())
     assert all(f"{name} " in out for name in found)
+    with pytest.raises(SystemExit) as refused:
+        run("configs", ["demo"])
+    assert refused.value.code == 2
 
 
 def test_a_name_finds_the_shipped_file_and_a_file_of_that_name_comes_first(

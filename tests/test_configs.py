@@ -210,7 +210,7 @@ def test_a_wrong_field_is_named_with_file_and_line(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("evidence: {top_k: 0}", "config field evidence.top_k: 0 given"),
+        ("evidence: {top_k: 0}", "field evidence.top_k: 0 given"),
         ("evidence: {max_query_words: 0}", "evidence.max_query_words"),
         ("evidence: {max_nodes: 3}", "evidence.max_nodes: 3 given"),
         ("evidence: {memory_share: 1.5}", "evidence.memory_share: 1.5 given"),
@@ -230,15 +230,27 @@ def test_a_wrong_field_is_named_with_file_and_line(
         ("training: {learning_rate: .nan}", "training.learning_rate"),
         ("training: {num_epochs: 0}", "training.num_epochs: 0"),
         ("training: {seed: -1}", "training.seed: -1 given"),
+        ("training: {batch_tokens: 9}", "training.batch_size and training.batch_tokens: (1, 9)"),
         ("model: {evidence: text, lora: null}", "model.lora"),
     ],
 )
-def test_a_value_out_of_range_is_named(write: Any, text: str, message: str) -> None:
-    assert message in error_of(write(DATA + text))
+def test_a_value_out_of_range_is_named_with_file_and_line(
+    write: Any, text: str, message: str
+) -> None:
+    path = write(DATA + text)
+    error = error_of(path)
+    assert message in error
+    assert error.startswith(f"config {path}, line 2, field ")
+
+
+def test_a_value_that_is_not_given_is_named_with_the_section_or_the_file(write: Any) -> None:
+    path = write("training:\n  max_steps: 5\n")
+    assert error_of(path).startswith(f"config {path}, field data.train: None given")
+    path = write("training: {max_steps: 5}\ndata: {tune: x}\n")
+    assert error_of(path).startswith(f"config {path}, line 2, field data.train: None given")
 
 
 def test_training_needs_a_file_and_an_untrained_checkpoint_none(write: Any) -> None:
-    assert "data.train" in error_of(write("training: {max_steps: 5}"))
     untrained = read_config(write("training: {max_steps: 0}\nmodel: {evidence: text, lora: null}"))
     assert untrained.data.train is None
 
@@ -276,7 +288,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         (["--evidence.topk", "3"], "--evidence.topk; did you mean evidence.top_k?"),
         (["--evidence.top_k", "abc"], "evidence.top_k"),
         (["--evidence.top_k"], "evidence.top_k"),
-        (["--evidence.top_k=0"], "evidence.top_k: 0 given"),
+        (["--evidence.top_k=0"], "option --evidence.top_k: 0 given"),
         (["--evidence.top_k=null"], "evidence.top_k"),
         (["--model.lora.r=0"], "model.lora.r: 0 given"),
         (["--config"], "--config"),

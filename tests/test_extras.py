@@ -121,7 +121,7 @@ def test_without_its_library_a_kind_of_documents_is_skipped_and_named(
     ended = run_without(library, RUN, *options, folder=tmp_path)
     assert ended.returncode == 0
     assert f"WARNING skipped in/{name}: {message}" in ended.stderr
-    assert "1 files read: 1 .txt" in ended.stderr
+    assert "1 file read: 1 .txt" in ended.stderr
     assert (tmp_path / "pool.jsonl").is_file()
 
 

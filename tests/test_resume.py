@@ -173,25 +173,30 @@ def test_a_signal_stops_with_a_checkpoint_and_the_same_command_goes_on(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     arguments, output = argv(tiny_folder, tiny_data, tmp_path / "run"), tmp_path / "run"
-    write = RunLog.write
+    batches: list[int] = []
+    advice = train.memory_advice
 
-    def signalled(log: Any, step: int, *rest: Any) -> None:
-        write(log, step, *rest)
-        if step == 3:
+    def signalled(*given: Any) -> Any:
+        batches.append(len(batches))
+        if len(batches) == 5:  # the first of the third step
             os.kill(os.getpid(), number)
+        return advice(*given)
 
     before = signal.getsignal(number)
     with monkeypatch.context() as patch:
-        patch.setattr(RunLog, "write", signalled)
+        patch.setattr(train, "memory_advice", signalled)
         with pytest.raises(SystemExit) as stopped:
             train.main(arguments)
     assert stopped.value.code == EXIT_GO_ON
     assert signal.getsignal(number) is before
     assert ("Ctrl-C" if number == signal.SIGINT else number.name) in caplog.text
     step = json.loads((output / "last" / "trainer_state" / "progress.json").read_text())["step"]
-    assert 3 <= step <= 4
+    assert step == 3
+    said = "stopping after the step at hand, with all work saved"
+    assert (said in capfd.readouterr().err) == (number == signal.SIGINT)
     train.main(arguments)
     same_run(output, undisturbed)
 

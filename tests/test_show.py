@@ -20,6 +20,7 @@ from turngraph.inference.display import (
     AnswerStream,
     show_answer,
     show_evidence,
+    show_folded,
     show_passages,
 )
 from turngraph.inference.text_stream import settled
@@ -38,6 +39,14 @@ def shown_word_by_word(prompt: Prompt, ids: list[int]) -> list[str]:
         seen.append(file.getvalue())
     stream.end(prompt.answer_text(ids))
     return [*seen, file.getvalue()]
+
+
+def test_a_narrow_terminal_still_gets_lines_of_16_characters() -> None:
+    file = io.StringIO()
+    show_folded(
+        Console(file=file, color_system=None, width=9), "sixteen letters, seventeen letters"
+    )
+    assert file.getvalue() == "  sixteen letters,\n    seventeen\n    letters\n"
 
 
 def check_stream(prompt: Prompt, ids: list[int]) -> None:

@@ -93,7 +93,7 @@ LIBRARIES = {
     "memory": "",
     "__init__": "",
     "__main__": "",
-    "benchmarks": "accelerate bm25s coverage datasets filelock huggingface_hub jsonargparse "
+    "benchmarks": "accelerate bm25s coverage datasets filelock huggingface_hub "
     "httpx2 matplotlib networkx numpy peft psutil pytest rich safetensors tokenizers torch "
     "torch_geometric tqdm transformers trl yaml",
 }

@@ -32,6 +32,7 @@ from turngraph.model.graph_lm import GraphLM
 from turngraph.tests.runs import Json, command, lines, losses, options
 from turngraph.tests.tables import pool as table_pool
 from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_examples
+from turngraph.tests.waiting import PATIENCE
 from turngraph.training.evaluation import tune_line, tune_loss
 from turngraph.training.optimizer import make_optimizer, rate_factor
 from turngraph.training.run import Run
@@ -76,6 +77,7 @@ def gradients(run: Run, batches: list[list[Example]]) -> tuple[float, dict[str, 
     run.optimizer = keeping = Keeping(run)  # type: ignore[assignment]
     run.log = logged.append  # type: ignore[method-assign]
     train.train_steps(run, examples, schedule, [0], StopRequest())
+    assert 0 <= logged[0]["data_wait_seconds"] < PATIENCE
     return logged[0]["loss"], keeping.found
 
 
@@ -383,6 +385,8 @@ def test_a_dry_run_begins_with_the_largest_batch() -> None:
     assert schedule.step(trial.indices[0]) == [[4]]
     assert trial.indices[1:] == [0, 20, 40, 60, 80, 99, 119, 139, 159, 179]
     assert trial.sizes[trial.indices[0]] == examples[4].num_tokens
+    trial.times = [9.0, *(trial.sizes[n] / 50 for n in trial.indices[1:])]
+    assert "(50 tokens/s)" in trial.lines(TrainingConfig(batches_per_step=1), 0.0)[-1]
 
 
 def test_best_is_the_best_on_tune_and_last_the_last(

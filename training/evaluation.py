@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from turngraph.configs.progress import track
+from turngraph.configs.words import plural
 from turngraph.data.batches.collate import collate
 from turngraph.data.json_fields import Json
 from turngraph.data.scoring.score import bootstrap
@@ -49,4 +50,4 @@ def tune_line(records: Sequence[Json], loss: float) -> str:
         f"{label} {one.mean:.3f} (95 % interval {one.low:.3f} to {one.high:.3f})"
         for label, one in zip(names.values(), estimates, strict=True)
     ]
-    return f"{', '.join(parts)}, loss {loss:.3f}, {len(records)} questions"
+    return f"{', '.join(parts)}, loss {loss:.3f}, {plural(len(records), 'question')}"

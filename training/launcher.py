@@ -10,6 +10,7 @@ from accelerate import Accelerator, InitProcessGroupKwargs
 
 from turngraph.configs.parse import write_config
 from turngraph.configs.schema import Config
+from turngraph.configs.words import plural
 from turngraph.model.checkpoint import commit
 
 logger = logging.getLogger("train")
@@ -51,9 +52,9 @@ def log_environment(config: Config, accelerator: Accelerator) -> None:
     for line in write_config(config).splitlines():  # a log message is one line
         logger.info("  %s", line)
     logger.info(
-        "commit %s, torch %s, %d process(es) on %s",
+        "commit %s, torch %s, %s on %s",
         commit(),
         torch.__version__,
-        accelerator.num_processes,
+        plural(accelerator.num_processes, "process", "processes"),
         accelerator.device,
     )

@@ -12,6 +12,7 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 
 from turngraph.configs.schema import Config
+from turngraph.configs.words import plural
 from turngraph.data.batches.prefetch import Step
 from turngraph.data.batches.schedule import BatchSchedule
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
@@ -70,8 +71,8 @@ class Run:
     def prepare(self, schedule: BatchSchedule) -> None:
         """Make the optimizer, and wrap the model for the processes."""
         logger.info(
-            "%d steps; %.1f examples a batch, %.1f %% of the tokens are padding",
-            schedule.num_steps,
+            "%s; %.1f examples a batch, %.1f %% of the tokens are padding",
+            plural(schedule.num_steps, "step"),
             schedule.examples_per_batch(),
             100 * schedule.padding_share(),
         )

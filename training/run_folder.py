@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 
 from turngraph.configs.parse import differences
 from turngraph.configs.schema import Config
+from turngraph.configs.words import plural
 from turngraph.model.checkpoint import (
     check_base,
     checkpoint_config,
@@ -258,9 +259,9 @@ def load_resumable(
     load_optimizer(model, optimizer, folder)
     if progress.num_processes != accelerator.num_processes:
         logger.warning(
-            "resumed a run of %d process(es) with %d: the order of the data is the same, but "
+            "resumed a run of %s with %d: the order of the data is the same, but "
             "losses may differ from those of an uninterrupted run",
-            progress.num_processes,
+            plural(progress.num_processes, "process", "processes"),
             accelerator.num_processes,
         )
     else:

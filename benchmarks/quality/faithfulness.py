@@ -23,6 +23,7 @@ from tqdm import tqdm
 
 from turngraph.benchmarks.quality.records import open_records
 from turngraph.benchmarks.study.row_scores import cell
+from turngraph.configs.words import plural
 from turngraph.data.batches.collate import collate
 from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
 from turngraph.data.entities import complete_entities
@@ -70,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 break
     print(table(done, args.sizes))
     if missing := len(wanted) - len(done):
-        logger.info("%d questions are left; the same command resumes", missing)
+        logger.info("%s left; the same command resumes", plural(missing, "question"))
         raise SystemExit(EXIT_GO_ON)
 
 

@@ -28,6 +28,7 @@ from turngraph.benchmarks.study.row_scores import (
     over_conversations_and_seeds,
     sign_flip_test,
 )
+from turngraph.configs.words import plural
 from turngraph.data.batches.collate import collate
 from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
 from turngraph.data.entities import complete_entities
@@ -97,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                     break
     print(table(done, rows))
     if missing:
-        logger.info("%d losses are left; the same command resumes", missing)
+        logger.info("%s left; the same command resumes", plural(missing, "loss", "losses"))
         raise SystemExit(EXIT_GO_ON)
 
 

@@ -3,11 +3,12 @@
     python -m turngraph.benchmarks.quality.mutations --num_faults 60 --seed 0
 
 A fault is one changed operator, condition or number, or one call left out, in any function of the
-product. Each is made in a copy of the last commit. The test file called like the fault's file runs
-first; then, file after file, the nearer by imports first, the tests that reach the fault's line,
-until one fails. Prints one line per fault and the share that no test sees. ``--kept`` holds which
-lines each test file reaches, measured when first needed, and which faults were seen, so that the
-same command resumes, and tests only the rest once tests were added. The suite is to pass before.
+product. Each is made in a copy of the last commit. The test files called like the fault's file run
+first; then, file after file, those that name its function, the nearer by imports first, the tests
+that reach the fault's line, until one fails. Prints one line per fault and the share that no test
+sees. ``--kept`` holds which lines each test file reaches, measured when first needed, and which
+faults were seen, so that the same command resumes, and tests only the rest once tests were added.
+The suite is to pass before.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ OPERATORS: dict[type[ast.AST], ast.AST] = {
     ast.FloorDiv: ast.Mult(), ast.Mod: ast.FloorDiv(),
     ast.BitOr: ast.BitAnd(), ast.BitAnd: ast.BitOr(),
 }  # fmt: skip
+NUM_NEAR = 4
+"""Test files that run whole on a fault, as long as they are not measured."""
 
 
 class Fault(NamedTuple):
@@ -238,10 +241,11 @@ def judge(pytest: ForkedPytest, fault: Fault, reached: ReachedLines, limit: floa
     """Run the tests that reach a fault, file after file, until one fails."""
     end = time.monotonic() + limit
     ran: list[str] = []
-    for number, test_file in enumerate(files := reached.files(fault.path)):
-        # The file's own tests run whole: they decide most faults sooner than a measurement would.
-        own = is_named_like(test_file, fault.path)
-        tests = [test_file] if own else reached.tests(test_file, fault.path, fault.line)
+    for number, test_file in enumerate(files := reached.files(fault.path, fault.line)):
+        # The nearest run whole: they decide most faults sooner than a measurement would.
+        near = number < NUM_NEAR and not reached.is_measured(test_file)
+        whole = near or is_named_like(test_file, fault.path)
+        tests = [test_file] if whole else reached.tests(test_file, fault.path, fault.line)
         left = end - time.monotonic()
         if tests and left > 0:
             ran.append(test_file)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import re
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,9 @@ from turngraph.data.outputs import whole_file
 PACKAGE = "turngraph"
 OUTSIDE = ("tests/", "benchmarks/", ".ci/", "build/")
 MEASURED = ("--cov", "--cov-context=test", "--cov-report=")
+UNSEEN_IMPORTS = re.compile(r"import_module|subprocess|multiprocessing|os\.fork")
+"""Code that may run files which its imports do not name."""
+WORD = re.compile(r"\w+")
 NO_TESTS = 5
 """pytest's exit code where every test is deselected."""
 
@@ -28,8 +32,8 @@ class ReachedLines:
 
     Args:
         pytest: of a clone of the repository.
-        kept: folder for the measured lines. A test file is measured again when the product, it
-            or a file that it imports has changed; other tests do not matter.
+        kept: folder for the measured lines. A test file is measured again when it or a file that
+            it imports has changed, or the product where imports do not tell what it runs.
     """
 
     def __init__(self, pytest: ForkedPytest, kept: Path) -> None:
@@ -37,9 +41,19 @@ class ReachedLines:
         self.blobs = _blobs(copy)
         self.imports = _imports(copy, sorted(self.blobs))
         self.test_files = [path for path in sorted(self.blobs) if is_test(path)]
+        self.steps = {test: _steps(test, self.imports) for test in self.test_files}
+        self.texts = {path: (copy / path).read_text(encoding="utf-8") for path in self.imports}
+        unseen = {path for path, text in self.texts.items() if UNSEEN_IMPORTS.search(text)}
+        self.runs_more = {test for test, steps in self.steps.items() if unseen & steps.keys()}
 
-    def files(self, path: str) -> list[str]:
-        """Return all test files: those called like a file, then by imports and folders between."""
+    def files(self, path: str, line: int) -> list[str]:
+        """Return the test files that may reach a line.
+
+        Those called like its file come first, then those that name the function or class it is in,
+        then the nearer by imports and folders between, of these the ones that were measured. A test
+        file that imports the file nowhere, and starts no process, cannot reach it.
+        """
+        names = _names_around(self.texts[path], line)
         importers: dict[str, set[str]] = defaultdict(set)
         for importer, imported in self.imports.items():
             for name in imported:
@@ -47,20 +61,27 @@ class ReachedLines:
         steps = _steps(path, importers)
         beside = ("tests", *Path(path).parent.parts)
 
-        def distance(test: str) -> tuple[bool, int, str]:
+        def distance(test: str) -> tuple[bool, int, int, bool, str]:
             folders = Path(test).parent.parts
             shared = sum(one == other for one, other in zip(folders, beside, strict=False))
             far = steps.get(test, len(self.blobs)) + len(folders) - 2 * shared
-            return not is_named_like(test, path), far, test
+            unnamed = len(names - set(WORD.findall(self.texts[test])))
+            return not is_named_like(test, path), unnamed, far, not self.is_measured(test), test
 
-        return sorted(self.test_files, key=distance)
+        tests = (t for t in self.test_files if path in self.steps[t] or t in self.runs_more)
+        return sorted(tests, key=distance)
+
+    def is_measured(self, test_file: str) -> bool:
+        """Tell whether the lines that a test file reaches are known."""
+        return self._record(test_file).exists()
 
     def _record(self, test_file: str) -> Path:
         """Return the file that keeps the lines of a test file, named by what they depend on."""
-        product = (p for p in self.blobs if is_product(p))
-        shared = (p for p in self.blobs if Path(p).name == "conftest.py")
-        needed = sorted({*product, *shared, *_steps(test_file, self.imports)})
-        digest = hashlib.sha256("".join(self.blobs[path] for path in needed).encode())
+        needed = {p for p in self.blobs if Path(p).name == "conftest.py"}
+        needed |= self.steps[test_file].keys()
+        if test_file in self.runs_more:
+            needed |= {p for p in self.blobs if is_product(p)}
+        digest = hashlib.sha256("".join(self.blobs[path] for path in sorted(needed)).encode())
         return self.kept / f"{Path(test_file).stem}-{digest.hexdigest()[:12]}.json"
 
     def tests(self, test_file: str, path: str, line: int) -> list[str]:
@@ -141,6 +162,13 @@ def _steps(start: str, following: Mapping[str, Iterable[str]]) -> dict[str, int]
                 steps[other] = steps[path] + 1
                 waiting.append(other)
     return steps
+
+
+def _names_around(text: str, line: int) -> set[str]:
+    """Return the names of the functions and classes that contain a line."""
+    definitions = ast.FunctionDef | ast.ClassDef
+    found = (node for node in ast.walk(ast.parse(text)) if isinstance(node, definitions))
+    return {node.name for node in found if node.lineno <= line <= (node.end_lineno or line)}
 
 
 def _imported(text: str) -> Iterator[str]:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
-from argparse import ArgumentError
+import typing
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import jsonargparse
 import yaml
 
-from turngraph.configs.parse import deep_place, differences, read_config
+from turngraph.configs.kinds import kind_of
+from turngraph.configs.parse import (
+    deep_place,
+    differences,
+    mismatch,
+    nearest,
+    node_value,
+    not_yaml,
+    read_config,
+    shown,
+)
 from turngraph.configs.schema import Config, DataConfig
 from turngraph.configs.shipped import find_config
 
@@ -150,36 +160,80 @@ def read_study(name: str | Path) -> Study:
     """Read a study from a YAML file, or a shipped one by its name.
 
     Raises:
-        ValueError: the file is missing, is not YAML, or holds an unknown or wrong field.
+        ValueError: the file is missing, is not YAML, or holds an unknown or wrong field; the
+            message names file, line and field.
     """
     path = find_config(name, HERE)
-    parser = jsonargparse.ArgumentParser(exit_on_error=False)
-    parser.add_argument("study", type=Study)
     text = ""
     try:
         text = Path(path).read_text(encoding="utf-8")
-        values = yaml.safe_load(text)
-        return _study(parser.parse_object({"study": values}).as_dict()["study"])
+        tree = yaml.compose(text, Loader=yaml.SafeLoader)
+        if tree is None:
+            raise _WrongField("line 1: a mapping of fields is needed")
+        study: Study = _read(Study, tree)
+        return study
     except OSError as error:
         raise ValueError(f"study {path}: {error.strerror}") from None
     except RecursionError:
         raise ValueError(f"study {path}, {deep_place(text)}") from None
-    except (ArgumentError, ValueError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"study {path}: {' '.join(str(error).split())}") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"study {path}{not_yaml(error)}") from None
+    except _WrongField as error:
+        raise ValueError(f"study {path}, {error}") from None
 
 
-def _study(values: dict[str, Any]) -> Study:
-    """Build a study from checked plain values."""
-    nested = {
-        "rows": tuple(Row(**row) for row in values["rows"]),
-        "claims": tuple(Claim(**claim) for claim in values["claims"]),
-        "sizes": {
-            name: Size(**size | {"launcher": tuple(size["launcher"])})
-            for name, size in values["sizes"].items()
-        },
-    }
-    plain = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-    return Study(**plain | nested)
+class _WrongField(Exception):
+    """A field of a study is wrong; the message begins with its line."""
+
+
+def _read(hint: Any, node: yaml.Node, name: str = "") -> Any:
+    """Return the value of a YAML node, as a type of the study's fields.
+
+    Raises:
+        _WrongField: it has another type.
+    """
+    place = f"line {node.start_mark.line + 1}{f', field {name}' if name else ''}"
+    inner = f"{name}." if name else ""
+    if dataclasses.is_dataclass(hint):
+        return _read_fields(hint, node, place, inner)
+    if typing.get_origin(hint) is tuple and isinstance(node, yaml.SequenceNode):
+        kind = typing.get_args(hint)[0]
+        return tuple(_read(kind, item, f"{name}[{i}]") for i, item in enumerate(node.value))
+    if typing.get_origin(hint) is dict and isinstance(node, yaml.MappingNode):
+        kind = typing.get_args(hint)[1]
+        yaml.SafeLoader("").flatten_mapping(node)  # what << names
+        return {k.value: _read(kind, value, f"{inner}{k.value}") for k, value in node.value}
+    try:
+        value = node_value(node)
+    except (ValueError, yaml.YAMLError):
+        raise _WrongField(f"{place}: not a value that a study can hold") from None
+    is_list_or_mapping = typing.get_origin(hint) in (tuple, dict)
+    wanted = kind_of(hint) if is_list_or_mapping else hint is not Any and mismatch(value, hint)
+    if wanted:
+        raise _WrongField(f"{place}: {shown(value)} given, must be {wanted}")
+    return value
+
+
+def _read_fields(class_: Any, node: yaml.Node, place: str, inner: str) -> Any:
+    """Return a dataclass with the values of a YAML mapping."""
+    if not isinstance(node, yaml.MappingNode):
+        raise _WrongField(f"{place}: a mapping of fields is needed")
+    known, values = typing.get_type_hints(class_), {}
+    for key, value in node.value:
+        line = f"line {key.start_mark.line + 1}, field {inner}{key.value}"
+        if key.value not in known:
+            raise _WrongField(f"{line}: unknown{nearest(key.value, known)}")
+        if key.value in values:
+            raise _WrongField(f"{line}: given twice")
+        values[key.value] = _read(known[key.value], value, f"{inner}{key.value}")
+    for each in dataclasses.fields(class_):
+        has_default = (each.default, each.default_factory) != (dataclasses.MISSING,) * 2
+        if each.name not in values and not has_default:
+            raise _WrongField(f"{place}: field {inner}{each.name} is missing")
+    try:
+        return class_(**values)
+    except ValueError as error:
+        raise _WrongField(f"{place}: {error}") from None
 
 
 def row_config(study: Study, size: Size, row: Row, seed: int, more: Sequence[str] = ()) -> Config:

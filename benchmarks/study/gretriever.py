@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import logging
 import math
+import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -178,7 +179,8 @@ def save(
 ) -> None:
     """Write ``last``; the previous one stays until it is complete."""
     last = Path(config.training.output) / "last"
-    new, old = last.with_name("last.new"), last.with_name("last.old")
+    new, old = last.with_name(".last.new"), last.with_name(".last.old")
+    check_ours(last)
     for folder in (new, old) if last.exists() else (new,):
         shutil.rmtree(folder, ignore_errors=True)
     new.mkdir(parents=True)
@@ -193,6 +195,19 @@ def save(
     shutil.rmtree(old, ignore_errors=True)
 
 
+def check_ours(folder: Path) -> None:
+    """Check that a folder is a checkpoint of GRetriever or free; nothing else is replaced.
+
+    Raises:
+        ValueError: a folder or file is something else.
+    """
+    if os.path.lexists(folder) and (folder.is_symlink() or not (folder / WEIGHTS).is_file()):
+        raise ValueError(
+            f"{folder}: no checkpoint of GRetriever, and one needs this name; move it, or train "
+            "elsewhere"
+        )
+
+
 def trained(system: Pyg) -> dict[str, torch.Tensor]:
     """Return the trained weights by name."""
     named = system.module.named_parameters()
@@ -205,9 +220,11 @@ def resume(
     """Load the folder's checkpoint, and return its step; 0 if there is none.
 
     Raises:
-        ValueError: the checkpoint has another config or other data, or is incomplete.
+        ValueError: the checkpoint has another config or other data, or is incomplete, or what has
+            its name is something else.
     """
-    found = [folder for name in ("last", "last.old") if (folder := output / name).is_dir()]
+    check_ours(output / "last")
+    found = [folder for name in ("last", ".last.old") if (folder := output / name).is_dir()]
     if not found:
         return 0
     changed = differences(read_config(found[0] / "config.yaml"), config).keys() - FREE

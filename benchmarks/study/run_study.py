@@ -33,6 +33,7 @@ from turngraph.benchmarks.study.runs import (
     missing_files,
     study_runs,
 )
+from turngraph.configs.words import plural
 from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
 
 logger = logging.getLogger("study")
@@ -56,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             report = partial(write_report, study, size, all_runs, output=output, command=command)
             failed, stopped = run_all(size, runs, all_runs, stop=stop, write=report)
     if failed:
-        raise ValueError(f"{len(failed)} run(s) failed: " + "; ".join(failed))
+        raise ValueError(f"{plural(len(failed), 'run')} failed: " + "; ".join(failed))
     if stopped:
         raise SystemExit(EXIT_GO_ON)
 

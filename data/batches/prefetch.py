@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from turngraph.configs.schema import TrainingConfig
+from turngraph.configs.words import plural
 from turngraph.data.batches.collate import Batch, collate
 from turngraph.data.batches.schedule import BatchSchedule
 from turngraph.data.examples import Example
@@ -133,14 +134,16 @@ class Trial:
         tokens = [example.num_tokens for example in self.examples]
         nodes = [len(example.graph.node_ids) for example in self.examples]
         edges = [example.graph.edge_index.shape[1] for example in self.examples]
+        batches = plural(settings.batches_per_step, "batch", "batches")
         return [
             f"examples      {len(tokens)}: tokens {_spread(tokens)}, nodes {_spread(nodes)}, "
             f"edges {_spread(edges)}",
-            f"steps         {num_steps} of {settings.batches_per_step} batches; "
+            f"steps         {num_steps} of {batches}; "
             f"{self.schedule.examples_per_batch():.1f} examples a batch, "
             f"{100 * self.schedule.padding_share():.1f} % padding",
             f"time          {_minutes(training + times * evaluation)}: training "
-            f"{_minutes(training)} ({1 / per_token:.0f} tokens/s), {times} evaluation(s) of "
+            f"{_minutes(training)} ({1 / per_token:.0f} tokens/s), "
+            f"{plural(times, 'evaluation')} of "
             f"{_minutes(evaluation)}",
         ]
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from turngraph.configs.schema import TrainingConfig
+from turngraph.configs.words import plural
 from turngraph.data.examples import Example
 
 logger = logging.getLogger(__name__)
@@ -109,8 +110,8 @@ class BatchSchedule:
             return steps
         if steps < settings.max_steps:
             logger.warning(
-                "training.max_steps: %d given, but training.num_epochs: %g ends after %d steps",
-                settings.max_steps, settings.num_epochs, steps,
+                "training.max_steps: %d given, but training.num_epochs: %g ends after %s",
+                settings.max_steps, settings.num_epochs, plural(steps, "step"),
             )  # fmt: skip
         return min(steps, settings.max_steps)
 

@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 import scipy.linalg
 
+from turngraph.configs.words import plural
 from turngraph.data.eigen.similarity_graph import (
     Neighbours,
     nearest_neighbours,
@@ -186,7 +187,8 @@ def _wanted(num_themes: int | None, count: int) -> int | None:
     """Return K as asked for, at most n - 2."""
     if num_themes is None or num_themes <= count - 2:
         return num_themes
-    logger.info("%d themes of %d chunks: lowered to %d", num_themes, count, count - 2)
+    given = (plural(num_themes, "theme"), plural(count, "chunk"), count - 2)
+    logger.info("%s of %s: lowered to %d", *given)
     return count - 2
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
+from turngraph.configs.words import plural
 from turngraph.data.json_fields import Json
 from turngraph.data.outputs import whole_file
 from turngraph.data.retrieval.evidence_memory import MemoryMode
@@ -132,7 +133,7 @@ def _verdict(turn: ExplainedTurn) -> str:
 def _summary(turn: ExplainedTurn) -> str:
     counts = Counter(passage.origin for passage in turn.passages)
     parts = [f"{counts[origin]} {name}" for origin, name in ORIGINS.items() if counts[origin]]
-    given = f"{len(turn.passages)} {'passage' if len(turn.passages) == 1 else 'passages'}"
+    given = f"{plural(len(turn.passages), 'passage')}"
     return given + (f": {', '.join(parts)}" if parts else "")
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from turngraph.configs.words import plural
 from turngraph.data.examples import Example
 from turngraph.data.json_fields import Json, Location, field, iter_lines, records, well_formed
 from turngraph.data.jsonlines import BadLine, unique_ids
@@ -234,7 +235,8 @@ def read_predictions(path: str | Path) -> list[Prediction]:
         what = "prediction" if not num_without else "gold answer"
         raise ValueError(f"{path}: no {what} in it, there is nothing to score")
     if num_without:
-        logger.warning("%s: %d lines have no gold answer and are not scored", path, num_without)
+        lines_without = plural(num_without, "line")
+        logger.warning("%s: not scored, without a gold answer: %s", path, lines_without)
     return predictions
 
 

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from turngraph.configs.words import plural
 from turngraph.data.cli import visible
 from turngraph.data.json_fields import Json, Location
 from turngraph.data.normalise import answer_type
@@ -283,8 +284,8 @@ def _difference_json(baseline: Scores, other: Scores) -> Json:
     changed = sum(baseline.predictions[i].gold != other.predictions[j].gold for i, j in pairs)
     if changed:
         logger.warning(
-            "%s: %d of %d common questions have other gold answers than in %s",
-            *(other.path, changed, len(pairs), baseline.path),
+            "%s: other gold answers than in %s to %d of %s",
+            *(other.path, baseline.path, changed, plural(len(pairs), "common question")),
         )
     return {
         "path": other.path,

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from turngraph.configs.progress import track
+from turngraph.configs.words import plural
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.json_fields import Json, Location, iter_lines, parse_json, records
 from turngraph.data.json_fields import field as get
@@ -348,10 +349,11 @@ def _report(conversations: Sequence[Conversation], found: _Found) -> None:
     questions = [turn.id for conversation in conversations for turn in conversation.turns]
     sources = Counter(passage.source for pool in found.pools.values() for passage in pool.values())
     shares = ", ".join(f"{count} {source}" for source, count in sorted(sources.items()))
-    logger.info("%d conversations, %d questions", len(conversations), len(questions))
+    counts = (plural(len(conversations), "conversation"), plural(len(questions), "question"))
+    logger.info("%s, %s", *counts)
     logger.info(
-        "%d passages (%s), beside %d repeated ones",
-        sources.total(),
+        "%s (%s); repeated: %d",
+        plural(sources.total(), "passage"),
         shares or "none",
         found.num_repeated,
     )
@@ -365,7 +367,7 @@ def _report(conversations: Sequence[Conversation], found: _Found) -> None:
 
 def _warn(what: str, ids: Sequence[str]) -> None:
     if ids:
-        logger.warning("%d %s: %s", len(ids), what, _some(ids))
+        logger.warning("%s: %d: %s", what, len(ids), _some(ids))
 
 
 def _some(ids: Iterable[str]) -> str:

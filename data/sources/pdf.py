@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from turngraph.configs.words import plural
 from turngraph.data.linearise import sentence_spans
 from turngraph.data.sources.document import (
     Document,
@@ -71,7 +72,7 @@ def read_pdf(raw: bytes, path: Path, longest_sentence: int) -> list[Evidence]:
         detail = " ".join(f"{type(error).__name__}: {error}".split())
         raise Unreadable(path, "broken PDF", detail) from None
     if empty := pages.count(""):
-        logger.warning("%s: %d of %d pages hold no text", shown(path), empty, len(pages))
+        logger.warning("%s: no text on %d of %s", shown(path), empty, plural(len(pages), "page"))
     document = Document(title)
     _add_sentences(document, without_running_heads(pages), longest_sentence)
     return document.passages

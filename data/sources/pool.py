@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from turngraph.configs.progress import track
+from turngraph.configs.words import plural
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.entities import count_entity_edges, find_entities, log_entities
 from turngraph.data.jsonlines import write_pool
@@ -73,7 +74,7 @@ def read_folder(folder: str | Path, strict: bool = False) -> list[Evidence]:
 def _warn_others(paths: Sequence[Path], folder: Path) -> None:
     if paths:
         names = [shown(path.relative_to(folder).as_posix()) for path in paths]
-        logger.warning("%d files of other kinds not read: %s", len(paths), _named(names))
+        logger.warning("%s of other kinds not read: %s", plural(len(paths), "file"), _named(names))
 
 
 def _log_skipped(skipped: Iterable[Unreadable]) -> None:
@@ -84,20 +85,20 @@ def _log_skipped(skipped: Iterable[Unreadable]) -> None:
         reasons[error.reason] += 1
     if reasons:
         counts = ", ".join(f"{reason} ({n})" for reason, n in reasons.most_common())
-        logger.warning("%d files skipped: %s", reasons.total(), counts)
+        logger.warning("%s skipped: %s", plural(reasons.total(), "file"), counts)
 
 
 def _log_counts(
     paths: Sequence[Path], encodings: Sequence[str], passages: Sequence[Evidence]
 ) -> None:
     if encodings:
-        logger.info("%d files in other encodings: %s", len(encodings), _named(encodings))
+        logger.info("%s in other encodings: %s", plural(len(encodings), "file"), _named(encodings))
     files = Counter(path.suffix.lower() for path in paths)
     sources = Counter(passage.source for passage in passages)
     kinds = ", ".join(f"{n} {suffix}" for suffix, n in sorted(files.items()))
-    logger.info("%d files read: %s", len(paths), kinds)
+    logger.info("%s read: %s", plural(len(paths), "file"), kinds)
     shares = ", ".join(f"{n} {source}" for source, n in sorted(sources.items()))
-    logger.info("%d passages: %s", len(passages), shares)
+    logger.info("%s: %s", plural(len(passages), "passage"), shares)
 
 
 def _named(names: Sequence[str]) -> str:

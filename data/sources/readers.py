@@ -20,6 +20,7 @@ from pathlib import Path
 
 from selectolax.lexbor import LexborHTMLParser
 
+from turngraph.configs.words import plural
 from turngraph.data.linearise import linearise_infobox, linearise_sentence, split_sentences
 from turngraph.data.normalise import normalise_value
 from turngraph.data.sources.boilerplate import remove_boilerplate
@@ -185,7 +186,7 @@ def _read_csv(text: str, path: Path) -> list[Evidence]:
         for cells in reader:
             cells = [" ".join(cell.split()) for cell in cells]
             if any(cells[len(headers) :]) and headers:
-                width = f"{len(cells)} cells under {len(headers)} headers"
+                width = f"{plural(len(cells), 'cell')} under {plural(len(headers), 'header')}"
                 raise Unreadable(path, "broken CSV", width, reader.line_num)
             if headers and any(cells):
                 document.row(headers, cells[: len(headers)])

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from turngraph.configs.progress import progress
+from turngraph.configs.words import plural
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.json_fields import Location
 from turngraph.data.jsonlines import write_conversations
@@ -77,7 +78,7 @@ def read_questions(path: str | Path) -> list[Question]:
         raise location.error(f"the first line must name the fields {', '.join(FIELDS)}")
     for location, row in rows:
         if len(row) != len(FIELDS):
-            raise location.error(f"has {len(row)} fields, not {len(FIELDS)}")
+            raise location.error(f"has {plural(len(row), 'field')}, not {len(FIELDS)}")
         questions.append(_parse_question(dict(zip(FIELDS, row, strict=True)), location))
     if not questions:
         raise Location(path).error("no question in it")
@@ -117,7 +118,7 @@ def _parse_question(row: dict[str, str], location: Location) -> Question:
     coordinates = _parse_list(row["answer_coordinates"], location / "answer_coordinates")
     if len(texts) != len(coordinates):
         raise (location / "answer_text").error(
-            f"has {len(texts)} answers for {len(coordinates)} answer_coordinates"
+            f"has {plural(len(texts), 'answer')}, and answer_coordinates {len(coordinates)}"
         )
     cells = zip(coordinates, texts, strict=True)
     return Question(
@@ -286,17 +287,17 @@ def log_counts(conversations: Sequence[Conversation], left_out: Counter[str]) ->
     )
     turns = [(turn, c.evidence) for c in conversations for turn in c.turns]
     logger.info(
-        "%d conversations, %d questions, %d pages, %d passages (%s), %d entities",
-        len(conversations),
-        len(turns),
-        len(pools),
-        passages.total(),
+        "%s, %s, %s, %s (%s), %s",
+        plural(len(conversations), "conversation"),
+        plural(len(turns), "question"),
+        plural(len(pools), "page"),
+        plural(passages.total(), "passage"),
         ", ".join(f"{count} {source}" for source, count in sorted(passages.items())),
-        entities,
+        plural(entities, "entity", "entities"),
     )
     single = [turn for turn, _ in turns if len(turn.answers) == 1]
     named = sum(turn.answers[0].id is not None for turn in single)
-    logger.info("%d of %d single answers are entities of their pool", named, len(single))
+    logger.info("entities of their pool: %d of %s", named, plural(len(single), "single answer"))
     for what, count in left_out.items():
         if count:
             logger.info("%s: %d", what, count)

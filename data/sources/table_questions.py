@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+from turngraph.configs.words import plural
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.jsonlines import read_conversations, write_conversations
 from turngraph.data.table_structure import cells_of, lead_of
@@ -334,7 +335,8 @@ def make_conversations(
             made.append(_conversation(f"made-{number}-{round_}", talk, pool))
             kinds.update(talk.kinds)
             if kinds.total() - kinds["list"] >= num_questions:
-                logger.info("%d conversations: %s", len(made), dict(kinds.most_common()))
+                num = plural(len(made), "conversation")
+                logger.info("%s: %s", num, dict(kinds.most_common()))
                 return made
         if round_ >= MOST_ROUNDS:
             break

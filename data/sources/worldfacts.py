@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from turngraph.configs.progress import track
+from turngraph.configs.words import plural
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.sources.worldfacts_dialogue import SCRIPTS, Asked, make_dialogue
@@ -226,7 +227,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parts = build_worldfacts(args.seed, args.num_train, args.num_tune, args.num_test)
     for part, conversations in parts.items():
         write_conversations(args.output / f"{part}.jsonl", conversations)
-        logger.info("%s: %d conversations", args.output / f"{part}.jsonl", len(conversations))
+        logger.info(
+            "%s: %s", args.output / f"{part}.jsonl", plural(len(conversations), "conversation")
+        )
 
 
 if __name__ == "__main__":

@@ -158,14 +158,13 @@ def fault(old: str, new: str) -> Fault:
 
 
 def test_the_nearest_tests_come_first(reached: ReachedLines) -> None:
-    """By name, by the imports between, by folder; those that import nothing of it are last."""
-    assert reached.files("data/calculating.py") == [
+    """By name, by the imports between, by folder; then those that start processes."""
+    assert reached.files("data/calculating.py", 3) == [
         "tests/data/test_calculating.py",
         "tests/data/test_doubling.py",
         "tests/test_command.py",
-        "tests/test_nothing.py",
     ]
-    assert reached.files("data/doubling.py")[0] == "tests/data/test_doubling.py"
+    assert reached.files("data/doubling.py", 1)[0] == "tests/data/test_doubling.py"
 
 
 @pytest.mark.slow
@@ -202,7 +201,9 @@ def test_what_reaches_a_line_is_measured_once(
 def test_a_fault_is_seen_if_a_test_fails(
     old: str, new: str, seen: bool, reason: str, forked: ForkedPytest, reached: ReachedLines
 ) -> None:
-    assert judge(forked, fault(old, new), reached, limit=600) == Outcome(seen, reason)
+    outcome = judge(forked, fault(old, new), reached, limit=600)
+    assert outcome.seen == seen
+    assert outcome.reason.startswith(reason)
     assert (forked.copy / "data/calculating.py").read_text(encoding="utf-8") == CALCULATING
 
 
@@ -213,7 +214,7 @@ def test_what_the_time_does_not_suffice_for_is_said(
     endless = fault("return a + b", "while True: pass")
     outcome = judge(forked, endless, reached, limit=3)
     assert not outcome.seen
-    assert outcome.reason.startswith("not decided in 3 s, 3 of 4 test files left")
+    assert outcome.reason.startswith("not decided in 3 s, 2 of 3 test files left")
     assert "until then: tests/data/test_calculating.py;" in outcome.reason
     assert forked.run(["tests/data/test_calculating.py"])[0] == 0  # the next run is as before
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from dataclasses import replace
 from functools import cache
@@ -21,7 +22,7 @@ from turngraph.benchmarks.study.row_scores import cell
 from turngraph.benchmarks.study.runs import STATE, Run, chosen_runs
 from turngraph.benchmarks.study.runs import study_runs as runs_of
 from turngraph.configs.parse import write_config
-from turngraph.configs.schema import Config
+from turngraph.configs.schema import Config, DataConfig, TrainingConfig
 from turngraph.data.cli import EXIT_GO_ON
 from turngraph.data.jsonlines import write_conversations
 from turngraph.data.scoring.predictions import unfinished
@@ -83,15 +84,32 @@ def test_every_row_of_a_shipped_study_fixes_length_and_query(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("title: x\n", "study"),
-        ("- a list\n", "study"),
-        ("{", "study"),
+        ("", ", line 1: a mapping of fields is needed"),
+        ("title: x\n", ", line 1: field config is missing"),
+        ("- a list\n", ", line 1: a mapping of fields is needed"),
+        ("{", ", line 1: not YAML: expected"),
+        ("title: x\ntitel: y\n", ", line 2, field titel: unknown; did you mean title?"),
+        ("title: x\ntitle: y\n", ", line 2, field title: given twice"),
+        ("title: 3\n", ", line 1, field title: 3 given, must be a string"),
+        ("rows:\n- name: a\n  cor: true\n", ", line 3, field rows[0].cor: unknown; did you mean"),
+        ("rows:\n- name: a\n", ", line 2, field rows[0]: field rows[0].label is missing"),
+        ("rows:\n- {name: A, label: A}\n", ", line 2, field rows[0]: rows.name: 'A' given"),
+        ("rows: 3\n", ", line 1, field rows: 3 given, must be a list"),
+        ("sizes:\n  s: {num_seeds: x}\n", ", line 2, field sizes.s.num_seeds: 'x' given, must be"),
+        ("seeds: [0, 1.5]\n", ", line 1, field seeds[1]: 1.5 given, must be a whole number"),
+        (
+            "rows: [{answer: 3}]\n",
+            ", line 1, field rows[0].answer: 3 given, must be a mapping of fields",
+        ),
+        ("title: !!python/name:os.x\n", ", line 1, field title: not a value that a study can hold"),
     ],
 )
-def test_a_file_that_is_no_study_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_what_is_wrong_in_a_study_is_named_with_file_and_line(
+    tmp_path: Path, text: str, message: str
+) -> None:
     path = tmp_path / "x.yaml"
     path.write_text(text)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="^" + re.escape(f"study {path}{message}")):
         read_study(path)
 
 
@@ -540,6 +558,19 @@ def test_gretriever_goes_on_where_it_was_stopped(
     assert answers(output.read_text().splitlines()) == answers(first)
     with pytest.raises(ValueError, match=r"begun with max_new_tokens 3, not 4"):
         gretriever.main([*argv[:-1], "4", "--output", str(output), "--batch_size", "2"])
+
+
+def test_a_folder_that_is_no_checkpoint_of_gretriever_stays(tmp_path: Path) -> None:
+    mine = tmp_path / "last" / "mine.txt"
+    mine.parent.mkdir()
+    mine.write_text("kept")
+    none: Any = None
+    config = Config(DataConfig(train="x"), training=TrainingConfig(output=str(tmp_path)))
+    with pytest.raises(ValueError, match=r"/last: no checkpoint of GRetriever.*move it"):
+        gretriever.resume(none, none, tmp_path, config, "")
+    with pytest.raises(ValueError, match=r"/last: no checkpoint of GRetriever"):
+        gretriever.save(none, none, config, 1, "")
+    assert mine.read_text() == "kept"
 
 
 def test_an_answer_of_gretriever_ends_with_its_line() -> None:

@@ -96,11 +96,11 @@ def test_rows_of_other_settings_are_named_with_them() -> None:
     first, others = report._settings(of_study, [untrained, plain, nodes], rows)
     assert first.endswith(
         "600 questions of `dev.jsonl`, gold history. 400 training questions in steps of 1 x 4, "
-        "1 epoch(s); E_t of 20 passages within 448 tokens."
+        "1 epoch; E_t of 20 passages within 448 tokens."
     )
     assert others == (
         "\n- nodes; more: 400 training questions, each 6 times, and 8,000 made from tables in "
-        "steps of 1 x 4, 1 epoch(s); E_t of 30 passages.\n"
+        "steps of 1 x 4, 1 epoch; E_t of 30 passages.\n"
     )
 
 

@@ -213,8 +213,7 @@ def test_pools_are_completed_once_and_stay_shared(caplog: pytest.LogCaptureFixtu
     assert b.turns[0].evidence is full
     assert c.evidence is full
     assert caplog.messages == [
-        "found 3 entities in 4 passages; 1 entities occur in at least two passages, "
-        "giving up to 1 entity edges"
+        "found 3 entities in 4 passages, 1 in at least two passages; these give up to 1 entity edge"
     ]
     caplog.clear()
     assert complete_entities([c]) == [c]

@@ -485,8 +485,8 @@ def test_turns_that_are_left_out_are_counted_and_named(caplog: pytest.LogCapture
         log_left_out("train.jsonl", conversations, single_only=True)
     without, lists = (record.getMessage() for record in caplog.records)
     named = "conversation c0 turn 0, conversation c1 turn 0, conversation c2 turn 0 ..."
-    assert without == f"train.jsonl: 4 turns without a gold answer are left out: {named}"
-    assert "4 turns whose answer is a list (data.single_answers_only) are left out" in lists
+    assert without == f"train.jsonl: left out: 4 turns without a gold answer: {named}"
+    assert "left out: 4 turns whose answer is a list (data.single_answers_only)" in lists
     caplog.clear()
     with caplog.at_level("INFO"):
         log_left_out("train.jsonl", [Conversation("c", "", turns[1:])], single_only=False)

@@ -91,6 +91,8 @@ def test_gold_answers_of_a_turn_change_nothing_but_its_target(prompt: Prompt) ->
     assert seen.suffix_ids == unseen.suffix_ids
     assert unseen.target_ids == []
     assert seen.num_tokens - unseen.num_tokens == len(seen.target_ids)
+    parts = (seen.prefix_ids, seen.graph.prompt_ids, seen.suffix_ids, seen.target_ids)
+    assert seen.num_tokens == sum(map(len, parts))
 
 
 def test_predicted_answers_fill_query_and_suffix(prompt: Prompt) -> None:
@@ -139,7 +141,7 @@ def test_a_single_passage_over_the_budget_is_cut_there(
     assert builder.counts["tokens truncated"] == num_nodes(prompt, text) - 50
     with caplog.at_level(logging.INFO):
         builder.log_counts()
-    assert "1 passages dropped and 1 truncated" in caplog.text
+    assert "1 passage dropped and 1 truncated" in caplog.text
     assert "max_nodes 50" in caplog.text
 
 

@@ -326,7 +326,7 @@ def test_what_is_not_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     ]
     path.write_text(json.dumps({"id": "c", "turns": [{"question": "Who?"}]}))
     read_conversations(path)
-    assert "1 of 1 conversations have no evidence" in caplog.text
+    assert "no evidence in 1 of 1 conversation" in caplog.text
 
 
 def test_a_line_cut_at_its_end_is_wrong_there(tmp_path: Path) -> None:

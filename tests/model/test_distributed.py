@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,9 +26,17 @@ from turngraph.configs.schema import (
 from turngraph.data.batches.collate import collate
 from turngraph.data.examples import Example
 from turngraph.inference.answer_batches import answer_together
+from turngraph.model import distributed
 from turngraph.model.base_model import decoder_layers
 from turngraph.model.checkpoint import load_checkpoint, save_checkpoint, trained_weights
-from turngraph.model.distributed import gather, is_sharded, place, shard, sharding_wanted
+from turngraph.model.distributed import (
+    gather,
+    is_sharded,
+    place,
+    process_group_ended,
+    shard,
+    sharding_wanted,
+)
 from turngraph.model.graph_lm import GraphLM
 from turngraph.tests.runs import command
 from turngraph.tests.tiny import (
@@ -42,6 +52,21 @@ from turngraph.tests.tiny import (
 )
 
 pytestmark = pytest.mark.usefixtures("traced_processes")
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_the_process_group_ends_with_the_context(
+    ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    group = SimpleNamespace(destroy_process_group=lambda: ended.append("group"))
+    monkeypatch.setattr(distributed, "PartialState", lambda: group)
+    with suppress(SystemExit), process_group_ended():
+        if ends:
+            raise SystemExit
+        assert ended == []
+    assert ended == ["group"]
+
 
 DTYPES = ("float32", "bfloat16")
 NUM_STEPS, MAX_COUNT = 4, 5

@@ -255,7 +255,7 @@ def test_weights_optimizer_and_random_numbers_are_restored(
         load_resumable(tmp_path / "last", replace(PROGRESS), other, others, accelerator)
     assert (random.random(), torch.rand(3).tolist()) == drawn
     assert f"resumed from {tmp_path / 'last'}, step 6" in caplog.text
-    assert "process(es)" not in caplog.text
+    assert "resumed a run of" not in caplog.text
     pairs = list(zip(model.named_parameters(), other.named_parameters(), strict=True))
     assert all(torch.equal(one, two) for (_, one), (_, two) in pairs)
     for (name, one), (_, two) in pairs:
@@ -274,7 +274,7 @@ def test_another_number_of_processes_is_told_and_draws_its_own_numbers(
     torch.manual_seed(8)
     load_resumable(saved / "last", progress, model, optimizer, accelerator)
     assert torch.rand(3).tolist() == wanted
-    assert "resumed a run of 3 process(es) with 1" in caplog.text
+    assert "resumed a run of 3 processes with 1" in caplog.text
     assert progress.num_processes == 1
 
 

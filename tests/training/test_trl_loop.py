@@ -182,9 +182,7 @@ def test_a_config_that_trl_cannot_train_is_refused(
     values = {"data.train": str(conversations), "model.evidence": "text"} | changes
     values["training.output"] = str(tmp_path / "run")
     argv = [text for name, value in values.items() for text in (f"--{name}", value)]
-    with pytest.raises(
-        ValueError, match=rf"config field {field}: .*training.loop is trl|config field {field}: "
-    ):
+    with pytest.raises(ValueError, match=f"^option --{field}: "):
         train.main([*argv, "--training.loop", "trl"])
     assert not (tmp_path / "run").exists()
 

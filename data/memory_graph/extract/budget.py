@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from turngraph.configs.words import plural
+
 logger = logging.getLogger(__name__)
 
 TEMPLATE_TOKENS = 128
@@ -102,7 +104,7 @@ class Budget:
             )
             more = taken.prompt - most.prompt
             if more > 0:
-                logger.warning("the server adds %d tokens or more to every prompt", more)
+                logger.warning("the server adds %s or more to every prompt", plural(more, "token"))
                 self._hidden += more
             self._changed.notify_all()
 

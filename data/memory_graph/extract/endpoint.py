@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from turngraph.configs.extras import extra
 from turngraph.configs.progress import track
+from turngraph.configs.words import plural
 from turngraph.data.memory_graph.extract.budget import (
     Budget,
     BudgetSpent,
@@ -223,7 +224,7 @@ class ChatClient:
             is_last = attempt == self.settings.retries
             if is_last or stop.wait(min(pause, MAX_WAIT) if wait is None else wait):
                 break
-        raise self._error(prompt, f"{reason}; given up after {attempt + 1} attempts")
+        raise self._error(prompt, f"{reason}; given up after {plural(attempt + 1, 'attempt')}")
 
     def _error(self, prompt: Prompt, reason: str) -> ValueError:
         return ValueError(f"{self.settings.shown}: {prompt.subject}: {reason}")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from turngraph.configs.words import plural
 from turngraph.data.memory_graph.extract.languages import other_languages
 from turngraph.data.memory_graph.extract.rules import Phrases, RulesExtractor
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Span
@@ -73,7 +74,6 @@ def _inside(span: Span | None, others: dict[Span, str]) -> bool:
 
 def unread_line(unread: Counter[str]) -> str:
     """Describe sentences that were not read, by language: "5 sentences (Polish 3, German 2)"."""
-    total = unread.total()
     counted = ", ".join(f"{language} {count}" for language, count in unread.most_common())
-    sentences = "1 sentence" if total == 1 else f"{total} sentences"
+    sentences = plural(unread.total(), "sentence")
     return f"the rules read English: no facts were read from {sentences} ({counted})"

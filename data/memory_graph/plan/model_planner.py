@@ -220,7 +220,7 @@ class ModelPlanner:
         if not value["revise"]:
             return Revision()
         texts = self._steps(progress, value["next"], self.room(progress))
-        same = texts is None or texts == stages.left_texts(progress)
+        same = texts is None or texts == progress.left_texts()
         return Revision() if same else Revision(next=texts)
 
     def room(self, progress: Progress) -> int:
@@ -233,7 +233,7 @@ class ModelPlanner:
         if copies_example(steps, progress):
             self.counts["plans_copied_from_example"] += 1
             return None
-        kept = without_repeats(steps, progress.done, stages.next_number(progress.done))
+        kept = without_repeats(steps, progress.done, progress.next_number)
         self.counts["repeated_steps"] += len(steps) - len(kept)
         return kept[:most]
 

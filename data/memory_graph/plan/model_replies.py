@@ -134,7 +134,7 @@ class ModelReplies:
         """Ask once, and return the values of valid replies by key."""
         used = self.calls - self._calls_before
         if self.max_calls is not None and used + len(prompts) > self.max_calls:
-            raise BudgetSpent(f"{used} of {self.max_calls} calls of the question are used")
+            raise BudgetSpent(f"calls of the question: {used} of {self.max_calls} are used")
         self._calls += len(prompts)
         replies = self.ask(list(prompts.values()))
         found, whole = {}, {}

@@ -15,9 +15,9 @@ from turngraph.data.memory_graph.plan.steps import (
     Ready,
     Revision,
     Searched,
-    Step,
     SubTrace,
     fill,
+    references,
 )
 from turngraph.data.memory_graph.recall.recall import Recall
 
@@ -91,10 +91,10 @@ def _revision(progress: Progress) -> Revision:
     number = last.step.number
     if last.answers or not any(number in step.references for step in progress.left):
         return Revision()
-    return Revision(next=tuple(_without(step, number) for step in progress.left))
+    return Revision(next=tuple(_without(text, number) for text in progress.left_texts()))
 
 
-def _without(step: Step, number: int) -> str:
+def _without(text: str, number: int) -> str:
     """Return a step's text without a reference; other references stay."""
-    answers = {other: (f"[{other}]",) for other in step.references if other != number}
-    return fill(step.text, answers, most=1)[0]
+    answers = {other: (f"[{other}]",) for other in references(text) if other != number}
+    return fill(text, answers, most=1)[0]

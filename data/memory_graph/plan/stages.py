@@ -27,9 +27,7 @@ from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.plan.steps import (
     Progress,
     Ready,
-    StepTrace,
     SubTrace,
-    renumbered,
 )
 
 Rewriting = Literal["mistakes", "surplus", "grammar", "terms", "expand"]
@@ -177,24 +175,12 @@ def aggregate_prompt(question: str, subs: Sequence[SubTrace]) -> Prompt:
 # Values of prompts
 
 
-def left_texts(progress: Progress) -> tuple[str, ...]:
-    """Return the texts of the remaining steps, numbered from after the last finished one."""
-    first = next_number(progress.done)
-    numbers = {step.number: first + i for i, step in enumerate(progress.left)}
-    return tuple(renumbered(step.text, numbers) for step in progress.left)
-
-
-def next_number(done: Sequence[StepTrace]) -> int:
-    """Return the number of the first step after some finished ones."""
-    return max((trace.step.number for trace in done), default=0) + 1
-
-
 def _step(ready: Ready) -> str:
     return f"step {ready.step.number}"
 
 
 def _after(progress: Progress) -> str:
-    return f"after step {next_number(progress.done) - 1}"
+    return f"after step {progress.next_number - 1}"
 
 
 def _done(progress: Progress) -> dict[str, object]:
@@ -207,8 +193,8 @@ def _done(progress: Progress) -> dict[str, object]:
 
 
 def _left(progress: Progress, most: int) -> dict[str, object]:
-    first = next_number(progress.done)
-    lines = [f"[{number}] {one_line(t)}" for number, t in enumerate(left_texts(progress), first)]
+    first = progress.next_number
+    lines = [f"[{number}] {one_line(t)}" for number, t in enumerate(progress.left_texts(), first)]
     return {"left": "\n".join(lines) or "none", "first": first, "most": most}
 
 

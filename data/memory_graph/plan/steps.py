@@ -12,9 +12,10 @@ is filled with these answers when the step's turn comes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, product
+from heapq import heappop, heappush
+from itertools import islice
 from typing import Literal, Protocol
 
 from turngraph.data.memory_graph.memory_types import Fact
@@ -30,6 +31,8 @@ Stopped = Literal["enough", "plan done", "limit", "nothing new", "budget"]
 no new fact and no new answer; the LM's token budget is spent."""
 
 _REFERENCE = re.compile(r"\[(\d{1,4})\]")
+MAX_ROWS = 1000
+"""Most choices of answers that are tried to fill a step; different ones may make the same text."""
 
 
 # Records
@@ -234,6 +237,16 @@ class Progress:
     done: tuple[StepTrace, ...] = ()
     left: tuple[Step, ...] = ()
 
+    @property
+    def next_number(self) -> int:
+        """Number of the first step of a revision: one more than that of the last finished step."""
+        return max((trace.step.number for trace in self.done), default=0) + 1
+
+    def left_texts(self) -> tuple[str, ...]:
+        """Return the texts of the remaining steps, with the references that a revision needs."""
+        numbers = {step.number: self.next_number + i for i, step in enumerate(self.left)}
+        return tuple(renumbered(step.text, numbers) for step in self.left)
+
 
 @dataclass(frozen=True, slots=True)
 class Ready:
@@ -331,7 +344,7 @@ class Planner(Protocol):
     def revise(self, progress: Sequence[Progress]) -> list[Revision]:
         """Return what to do after the last finished step of each sub-question.
 
-        New steps are numbered from one more than the number of the last finished step.
+        New steps are numbered from ``Progress.next_number``.
         """
 
     def answer(self, progress: Sequence[Progress]) -> list[str | None]:
@@ -369,14 +382,28 @@ def fill(text: str, answers: Mapping[int, Sequence[str]], most: int) -> tuple[st
         answers: answers by number of the step, best first.
         most: maximum number of texts, and of answers that fill one reference.
     """
-    numbers = references(text)
-    choices = [list(enumerate(answers.get(number, ())))[:most] or [(0, "")] for number in numbers]
-    rows = sorted(product(*choices), key=lambda row: (sum(r for r, _ in row), row))
-    texts = (
-        _filled(text, dict(zip(numbers, (answer for _, answer in row), strict=True)))
-        for row in rows
-    )
-    return tuple(islice(dict.fromkeys(texts), most))
+    choices = {number: answers.get(number, ())[:most] or ("",) for number in references(text)}
+    rows = _by_rank([len(found) for found in choices.values()])
+    texts: dict[str, None] = {}
+    for row in islice(rows, MAX_ROWS):
+        chosen = zip(choices.items(), row, strict=True)
+        texts[_filled(text, {number: found[rank] for (number, found), rank in chosen})] = None
+        if len(texts) == most:
+            break
+    return tuple(texts)
+
+
+def _by_rank(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield one rank for each size, those with the least sum first; each row once, lazily."""
+    heap = [(0, (0,) * len(sizes), 0)]
+    while heap:
+        total, row, changed = heappop(heap)
+        yield row
+        # a rank before the last one that was raised stays, so that one way leads to each row
+        for index in range(changed, len(sizes)):
+            if row[index] + 1 < sizes[index]:
+                raised = (*row[:index], row[index] + 1, *row[index + 1 :])
+                heappush(heap, (total + 1, raised, index))
 
 
 def _filled(text: str, answers: Mapping[int, str]) -> str:

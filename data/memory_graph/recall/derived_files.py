@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from turngraph.data.memory_graph.record.patience import Patience
+from turngraph.data.outputs import to_disk
 
 logger = logging.getLogger(__name__)
 
@@ -116,16 +117,7 @@ def write_json(path: Path, value: Manifest) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(partial, path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush a folder's entries to the disk, so that a new name survives a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    to_disk(path.parent)
 
 
 def write_arrays(
@@ -153,7 +145,7 @@ def write_arrays(
     write_json(partial / MANIFEST, manifest | {"format": FORMAT, "arrays": forms})
     shutil.rmtree(final, ignore_errors=True)
     os.rename(partial, final)
-    sync_folder(folder)
+    to_disk(folder)
     for old in folder.glob(f"{name}-*"):
         if old != final:
             shutil.rmtree(old, ignore_errors=True)

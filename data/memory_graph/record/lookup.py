@@ -6,6 +6,7 @@ import heapq
 import re
 import sqlite3
 
+from turngraph.configs.words import plural
 from turngraph.data.memory_graph.memory_types import OBJECT
 from turngraph.data.memory_graph.names import alias, well_formed
 
@@ -52,7 +53,7 @@ def describe(db: sqlite3.Connection, node: int) -> str:
     sql = "SELECT count(*) FROM edges WHERE source = ?1 OR target = ?1"
     edges = db.execute(sql, (node,)).fetchone()[0]
     also = f" (also {', '.join(others)})" if others else ""
-    return f"#{node} {name}{also}, {edges} edges"
+    return f"#{node} {name}{also}, {plural(edges, 'edge')}"
 
 
 def _near_names(db: sqlite3.Connection, wanted: str) -> str:

@@ -21,7 +21,7 @@ from turngraph.data.memory_graph.upkeep.partial_files import (
     remove_left,
     remove_partial,
 )
-from turngraph.data.outputs import Noting, partial_of
+from turngraph.data.outputs import Noting, partial_of, to_disk
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.record.store import Store
@@ -54,9 +54,9 @@ def backup(store: Store, path: str | Path) -> None:
         with _partial(path, noting(store)) as partial:
             _copy(store, partial)
             shutil.copymode(store.path, partial)
-            _to_disk(partial)
+            to_disk(partial)
             os.replace(partial, path)
-            _to_disk(path.parent)
+            to_disk(path.parent)
     except (OSError, sqlite3.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise ValueError(f"{path}: the backup cannot be written: {reason}") from None
@@ -115,7 +115,7 @@ def restore(backup: str | Path, path: str | Path) -> None:
             _copy_checked(source, partial)
             if path.exists() and path.stat().st_size:  # an empty file is a new graph, its owner's
                 shutil.copymode(path, partial)
-            _to_disk(partial)
+            to_disk(partial)
             _replace(path, partial)
         shutil.rmtree(derived, ignore_errors=True)
     except (OSError, sqlite3.Error) as error:
@@ -148,9 +148,9 @@ def _replace(path: Path, partial: Path) -> None:
     with _alone(path):
         for ending in ENDINGS[1:]:
             Path(f"{path}{ending}").unlink(missing_ok=True)
-        _to_disk(path.parent)
+        to_disk(path.parent)
         os.replace(partial, path)
-        _to_disk(path.parent)
+        to_disk(path.parent)
 
 
 def _copy_checked(source: Path, target: Path) -> None:
@@ -208,11 +208,3 @@ def _alone(path: Path) -> Iterator[None]:
                 raise  # the -wal is not merged
             # damaged: that is what a backup is for
         yield
-
-
-def _to_disk(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from turngraph.configs.progress import progress
+from turngraph.configs.words import plural
 from turngraph.data.eigen.similarity_graph import Neighbours
 from turngraph.data.eigen.themes import SourceThemes, source_themes
 from turngraph.data.eigen.utility_questions import chunk_spans
@@ -229,7 +230,8 @@ class _Run:
         begun = time.perf_counter()
         self.embed(some)
         rate = len(some) / (time.perf_counter() - begun)
-        logger.info("%d texts without a vector: about %.0f minutes", count, count / rate / 60)
+        minutes = plural(round(count / rate / 60), "minute")
+        logger.info("%s without a vector: about %s", plural(count, "text"), minutes)
 
     def _themes(
         self, source: str | None, found: _Source, texts: Sequence[str], ids: np.ndarray

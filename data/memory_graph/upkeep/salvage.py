@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from turngraph.configs.progress import progress
+from turngraph.configs.words import plural
 from turngraph.data.jsonlines import dump
 from turngraph.data.memory_graph.memory_types import EPISODIC
 from turngraph.data.memory_graph.record.integrity import highest_possible
@@ -38,10 +39,12 @@ def what_can_be_saved(path: str | Path) -> str:
     saved = _count(path)
     if not saved.episodes:
         return "no episode can be read in it; a backup is what can be restored"
-    total = "" if saved.total is None else f" of {saved.total}"
+    found = plural(saved.episodes, "episode")
+    if saved.total is not None:
+        found = f"{saved.episodes} of {plural(saved.total, 'episode')}"
     command = COMMAND.format(db=path)
     return (
-        f"{saved.episodes}{total} episodes can still be read; `{command}` writes them as JSON"
+        f"{found} can still be read; `{command}` writes them as JSON"
         " Lines, from which `remember` fills a new memory graph"
     )
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from turngraph.configs.words import plural
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.recall.held_quotes import held_quotes
 from turngraph.data.memory_graph.record import theme_rows
@@ -140,9 +141,9 @@ class _Builder:
     def _add_theme(self, theme: ThemeRow, type: int) -> int:
         quotes = held_quotes(self.store, theme.quotes, self._second)
         first = quotes[0].text if quotes else "(nothing of it holds now)"
-        members = "themes" if type == GROUP else "passages"
+        members = plural(len(theme.members), "theme" if type == GROUP else "passage")
         source = "" if type == GROUP else f" of {theme.source or 'no source'}"
-        about = f"{len(theme.members)} {members}{source}; eigenvalue {theme.eigenvalue:.3f}"
+        about = f"{members}{source}; eigenvalue {theme.eigenvalue:.3f}"
         if theme.summary is not None:
             about += f"; by {theme.maker}: {theme.summary}"
         node = {"type": type, "text": first, "about": about, "members": self._num_chunks(theme)}

@@ -20,6 +20,7 @@ from turngraph.data.memory_graph.plan.local_planner import MAX_CALLS, LocalPlann
 from turngraph.data.memory_graph.plan.model_planner import ModelPlanner, StageSettings
 from turngraph.data.memory_graph.plan.model_replies import ModelReplies, ReplyCache
 from turngraph.data.memory_graph.plan.reply_texts import without_repeats
+from turngraph.data.memory_graph.plan.stages import MAX_FACT, summarise_prompt
 from turngraph.data.memory_graph.plan.steps import (
     Clue,
     Digest,
@@ -164,6 +165,13 @@ def test_sub_questions_go_through_the_stages_together(graph: MemoryGraph) -> Non
     assert inputs(double.prompts[-1]).startswith(
         "Parts:\n1. Where was Anna born?: Norway\n2. Where was Cem born?: Chile\nQuestion: Were"
     )
+
+
+def test_a_statement_in_a_prompt_is_cut_where_it_is_longer_than_the_limit() -> None:
+    for more in (0, 1):
+        fact = Fact(2, "thesis", "x" * (MAX_FACT + more))
+        prompt = summarise_prompt(ready("q"), "q", [fact])
+        assert ("x ..." in prompt.text) == bool(more)
 
 
 def test_parts_that_are_not_two_are_one_question() -> None:

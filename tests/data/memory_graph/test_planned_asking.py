@@ -15,6 +15,7 @@ import pytest
 from turngraph.data.memory_graph.extract.budget import BudgetSpent
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.plan import recall_cache
+from turngraph.data.memory_graph.plan.rules_planner import RulesPlanner
 from turngraph.data.memory_graph.plan.steps import (
     Clue,
     Digest,
@@ -339,9 +340,28 @@ def test_references_are_filled_by_rank() -> None:
     answers = {1: ["a", "b"], 2: ["x", "y"]}
     assert fill("[1] or [2]", answers, 3) == ("a or x", "a or y", "b or x")
     assert fill("who leads [1]", {}, 2) == ("who leads",)
+    assert fill("[1] and [2]", {1: ["a", "b"], 2: ["x", "x"]}, 3) == ("a and x", "b and x")
     steps, dropped = number_steps(["a", "", "b [2]", "c [1]"], [], "planned")
     assert [step.number for step in steps] == [1, 4]
     assert dropped == 2
+
+
+def test_many_references_are_filled_without_trying_all_answers() -> None:
+    numbers = range(1, 201)
+    text = " ".join(f"[{number}]" for number in numbers)
+    first, second, third = fill(text, dict.fromkeys(numbers, ("a", "b", "c")), 3)
+    assert first.split() == ["a"] * 200
+    assert second.split() == ["a"] * 199 + ["b"]
+    assert third.split() == ["a"] * 198 + ["b", "a"]
+
+
+def test_the_rules_renumber_what_is_left_after_a_dropped_step(graph: MemoryGraph) -> None:
+    steps, _ = number_steps(["Anna", "leads [9]", "Berta", "[1] or [3]"], [], "planned")
+    done = StepTrace(steps[0], ("Anna",))
+    [revision] = RulesPlanner(graph._recall).revise([Progress("q", "q", (done,), steps[1:])])
+    assert revision.next == ("Berta", "or [2]")
+    again, dropped = number_steps(revision.next, [1], "revised", 2)
+    assert ([step.number for step in again], dropped) == ([2, 3], 0)
 
 
 def test_start_objects_replace_those_of_the_query(graph: MemoryGraph) -> None:

@@ -249,9 +249,9 @@ def test_what_does_not_match_is_counted_and_named(
     with caplog.at_level(logging.INFO):
         read_convmix(questions, [evidence])
     assert "10 conversations, 10 questions" in caplog.text
-    assert "1 passages (1 kb)" in caplog.text
-    assert "9 questions without evidence: 1-1, 1-2, 1-3, 1-4, 1-5, ..." in caplog.text
-    assert "7 questions in the evidence that are not among the questions: x-0, x-1" in caplog.text
+    assert "1 passage (1 kb)" in caplog.text
+    assert "questions without evidence: 9: 1-1, 1-2, 1-3, 1-4, 1-5, ..." in caplog.text
+    assert "questions in the evidence that are not among the questions: 7: x-0, x-1" in caplog.text
 
 
 def test_evidence_for_other_questions_only_is_an_error(tmp_path: Path) -> None:
@@ -282,14 +282,14 @@ def test_names_of_no_words_are_left_out(tmp_path: Path, caplog: pytest.LogCaptur
     (conversation,) = read_convmix(save(tmp_path / "q.json", [asked]))
     assert [answer.label for answer in conversation.turns[0].answers] == ["Lima"]
     assert all(e.label.strip() for p in conversation.turns[0].evidence for e in p.entities)
-    assert "1 questions with a gold answer of no words, which is left out: 1-1" in caplog.text
+    assert "questions with a gold answer of no words, which is left out: 1: 1-1" in caplog.text
 
 
 def test_repeated_ids_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     conversations = read_convmix(save(tmp_path / "q.json", [CONVERSATION, CONVERSATION]))
     assert [c.id for c in conversations] == ["1", "1#2"]
     assert "'1' (2 times)" in caplog.text
-    assert "2 question ids that occur more than once: 1-1, 1-2" in caplog.text
+    assert "question ids that occur more than once: 2: 1-1, 1-2" in caplog.text
 
 
 BAD_PASSAGES = {

@@ -12,6 +12,7 @@ import pytest
 from turngraph.data.jsonlines import read_pool
 from turngraph.data.sources import readers
 from turngraph.data.sources.document import Unreadable
+from turngraph.data.sources.html_text import MAX_DEPTH, is_nested_deep
 from turngraph.data.sources.pool import main, read_folder
 from turngraph.data.sources.readers import read_file
 from turngraph.inference.evidence import read_evidence
@@ -62,7 +63,7 @@ def test_what_is_no_file_of_the_folder_is_named_and_skipped(
     make(Path(name))
     assert ids(folder) == ["a.txt#0"]
     if name == "b" and Path(name).is_file():  # what lies there is no document
-        assert "1 files of other kinds not read: b" in caplog.text
+        assert "1 file of other kinds not read: b" in caplog.text
         return
     assert f"skipped {folder}/{name}: {reason}" in caplog.text
     with pytest.raises(Unreadable, match=f"/{name}: {reason}"):
@@ -149,6 +150,14 @@ def test_a_file_that_is_too_large_is_not_read(
     monkeypatch.setattr(readers, limit, 2 << 20)
     assert ids(folder) == ["a.txt#0"]
     assert f"skipped {folder}/{name}: too large: 3 MiB, at most 2 are read" in caplog.text
+
+
+def test_open_elements_of_a_name_are_counted_and_closed_ones_are_not() -> None:
+    assert not is_nested_deep("<div>" * MAX_DEPTH)
+    assert is_nested_deep("<div>" * (MAX_DEPTH + 1))
+    closed = "<div></div>" + "<div><div></div>" * (MAX_DEPTH - 1)
+    assert not is_nested_deep(f"{closed}<div>")
+    assert is_nested_deep(f"{closed}<div><div>")
 
 
 @pytest.mark.parametrize("name", ["b.html", "b.md"])

@@ -77,7 +77,7 @@ def test_lines_without_full_stops_are_passages_of_their_own(tmp_path: Path) -> N
 
 def test_pages_without_text_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert texts(tmp_path, "One.", "", "Three.") == ["file, One.", "file, Three."]
-    assert "file.pdf: 1 of 3 pages hold no text" in caplog.text
+    assert "file.pdf: no text on 1 of 3 pages" in caplog.text
 
 
 def image_only() -> bytes:

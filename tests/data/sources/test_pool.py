@@ -253,7 +253,7 @@ def test_files_come_in_order_and_others_are_named(
         f"skipped {tmp_path}/z.csv: empty",
         f"skipped {tmp_path}/bad.csv, line 2: broken CSV: 3 cells under 2 headers",
         "3 files skipped: broken CSV (1), nothing to read in it (1), empty (1)",
-        "1 files in other encodings: k.txt (koi8-r)",
+        "1 file in other encodings: k.txt (koi8-r)",
         "3 files read: 3 .txt",
         "3 passages: 3 text",
         "found 3 entities in 3 passages",

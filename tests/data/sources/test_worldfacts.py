@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -18,7 +22,7 @@ from turngraph.data.sources.worldfacts import (
     main,
     split_countries,
 )
-from turngraph.data.sources.worldfacts_dialogue import Asked
+from turngraph.data.sources.worldfacts_dialogue import Asked, _side
 from turngraph.data.sources.worldfacts_facts import COMPASS, load_world
 from turngraph.data.sources.worldfacts_wording import RELATIONS, render
 from turngraph.data.types import Conversation, Entity, Evidence, query
@@ -385,6 +389,16 @@ def test_a_pool_that_would_give_a_joined_answer_away_is_not_made() -> None:
     asked = Asked("?", (capital, capital), anchor=country.entity)
     assert worldfacts._gives_away(passage, [asked])
     assert not worldfacts._gives_away(passage, [Asked("?", (capital,))])
+
+
+def test_a_side_is_asked_of_a_topic_that_has_one_and_was_not_reached_by_a_side() -> None:
+    south = next(c for c in load_world().values() if "south" in c.facts)
+    bare = replace(south, facts={})
+    for topic, path, is_asked in ((south, [], True), (south, ["east"], False), (bare, [], False)):
+        talk: Any = SimpleNamespace(
+            topic=topic, path=path, rng=random.Random(0), countries=load_world()
+        )
+        assert (_side(talk) is not None) == is_asked
 
 
 def test_pronouns_mean_what_was_said_before(everything: list) -> None:
