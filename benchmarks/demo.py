@@ -80,8 +80,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         Path(args.output_json).write_text(json.dumps(rows, indent=1), encoding="utf-8")
     (output / STARTED).unlink()
     console.print(f"\n{time.monotonic() - began:.0f} seconds. Ask it yourself:", highlight=False)
-    command = [turngraph_command(), "chat", "--checkpoint", str(trained), "--evidence", str(pool)]
-    console.print(f"  {shlex.join(command)}", highlight=False, soft_wrap=True)
+    ways = {"chat": "here", "serve": "in a browser, at http://127.0.0.1:8080"}
+    for name, where in ways.items():
+        command = [turngraph_command(), name, "--checkpoint", str(trained), "--evidence", str(pool)]
+        console.print(f"  {shlex.join(command)}  # {where}", highlight=False, soft_wrap=True)
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
