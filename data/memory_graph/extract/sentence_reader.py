@@ -102,7 +102,7 @@ class SentenceReader:
         self._look_ahead(segments)
         ends = pairwise([*segments, ("", [])])
         for ((join, segment), (following, _)), mood in zip(ends, moods(segments), strict=True):
-            segment = self._with_year(segment)
+            segment = list(self._with_year(segment))
             when = [self._dates[token.start] for token in segment if token.kind == "date"]
             while segment and (segment[0].kind == "date" or segment[0].lower in ADVERBS):
                 segment = segment[1:]

@@ -45,4 +45,5 @@ class UnreadEpisodes:
         keys = view.holding(self._keys)
         similarity = view.closeness(keys)
         best = largest(similarity, keys, NUM_UNREAD)
-        return keys[best[similarity[best] >= min_similarity]]
+        found: np.ndarray = keys[best[similarity[best] >= min_similarity]]
+        return found
