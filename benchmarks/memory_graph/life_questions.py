@@ -229,6 +229,14 @@ def _rate(months: Callable[[dict[str, str]], float]) -> Callable[..., Any]:
     return how
 
 
+def _rate_since(life: Life, rng: random.Random) -> Case:
+    """Return visits of a city by year, from a year's begin to the end of the life."""
+    values = _pick("visited")(rng) | {"year": str(rng.randrange(2014, 2022))}
+    facts = _named(life.facts["visit"], values["visited"])
+    facts = [one for one in facts if (one.since or "") >= values["year"]]
+    return values, "number", (len(facts) / (2024 - int(values["year"])), ""), facts
+
+
 def _amounts(
     how: Callable[[list[int]], float], *names: str, weight: bool = False, things: bool = False
 ) -> Maker:
@@ -371,9 +379,7 @@ _CASES: dict[tuple[str, str], Maker] = {
     ("most", "city_in"): _some(_TRIPS, _YEAR, _most),
     ("most", "met_in"): _some("meeting", _YEAR, _most),
     ("most", "bought_in"): _some("purchase", _YEAR, _most),
-    ("rate", "visits"): _some(
-        "visit", ["visited"], _rate(lambda _: 10), "visited"
-    ),
+    ("rate", "visits"): _rate_since,
     ("rate", "met_in"): _some("meeting", ["friend", "year"], _rate(lambda _: 12), "friend"),
     ("rate", "books"): _some("book", _YEAR, _rate(lambda _: 12)),
     ("rate", "trips"): _some(_TRIPS, _YEAR, _rate(lambda _: 12)),

@@ -17,7 +17,9 @@ from turngraph.data.normalise import MONTHS
 SPEAKER, SAID = "Ida", "2024-01-01"
 FIRST, LAST = date(2014, 1, 1), date(2023, 12, 31)
 HOMES = "Oslo Bergen Trondheim Stavanger Malmo Aarhus Turku Tampere".split()
-VISITED = "Rome Paris Berlin Lisbon Madrid Vienna Prague Dublin Athens Warsaw Budapest Zagreb".split()
+VISITED = (
+    "Rome Paris Berlin Lisbon Madrid Vienna Prague Dublin Athens Warsaw Budapest Zagreb".split()
+)
 FLOWN = "Tokyo Lima Boston Sydney Cairo Delhi Toronto Nairobi".split()
 ONCE = "Venice Naples Seville Porto Krakow Riga Tallinn Vilnius Malaga Geneva Lyon Bilbao".split()
 EMPLOYERS = "Acme Nordea Telenor Equinor Kongsberg Statkraft".split()

@@ -6,25 +6,47 @@ earliest and the latest, and an answer that differs is given as bounds ("17 to 2
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from decimal import Decimal
 from itertools import pairwise
 
 from turngraph.configs.extras import extra
-from turngraph.data.memory_graph.extract.word_lists import NUMBER_WORDS
 from turngraph.data.memory_graph.memory_types import Fact
-from turngraph.data.memory_graph.ontology.lens import Lens
+from turngraph.data.memory_graph.ontology.aggregate import (
+    MAY_BE,
+    extreme,
+    mean,
+    most_often,
+    rate,
+    total,
+    unit_of,
+)
+from turngraph.data.memory_graph.ontology.lens import Lens, amount_digits
 from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG
 from turngraph.data.memory_graph.ontology.question_plan import make_plan
 from turngraph.data.memory_graph.ontology.rdf import moment_of
+from turngraph.data.memory_graph.ontology.selected_facts import (
+    Answer,
+    Bounds,
+    Item,
+    bounds_of,
+    difference_words,
+    holding,
+    in_window,
+    joined_names,
+    leading,
+    overlapping,
+    quantity,
+    relevant,
+    some,
+)
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan, Plan, Selection, sparql_of
 from turngraph.data.memory_graph.times import end, parse_time, start
 
 with extra("rdf", "typed memory graphs need"):
     from pyoxigraph import QuerySolutions
-
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +97,40 @@ def compute(lens: Lens, question: str, as_of: str | None = None) -> Computed:
 
 def _items(lens: Lens, selection: Selection, query: str) -> list[Item]:
     names: dict[int, str] = {}
+    told: dict[int, tuple[int, Decimal]] = {}
     rows = lens.rdf.query(query, prefixes=PREFIXES)
     assert isinstance(rows, QuerySolutions), "a selection is a SELECT"
     for row in rows:
-        key = int(row["f"].value.removeprefix(f"{TG}f"))
+        key = _key(row["f"].value)
         other = row["s" if selection.subject is None else "o"].value
         names[key] = other.removeprefix(f"{TG}o") if other.startswith(f"{TG}o") else other
-    facts = lens.store.facts(sorted(names))
-    return [Item(fact, _name(fact, names[fact.key])) for fact in facts]
+        if selection.measures and row["n"] is not None:
+            amount = _key(row["a"].value), Decimal(row["n"].value)
+            if told.setdefault(key, amount) != amount:
+                raise NoPlan("one event has several amounts")
+    facts = {
+        fact.key: fact
+        for fact in lens.store.facts(sorted({*names, *(a for a, _ in told.values())}))
+    }
+    found = []
+    for key in sorted(names):
+        item = Item(facts[key], _name(facts[key], names[key]))
+        if key in told:
+            other_key, number = told[key]
+            item = _with_amount(item, facts[other_key], number)
+        found.append(item)
+    return found
+
+
+def _key(iri: str) -> int:
+    return int(iri.removeprefix(f"{TG}f"))
+
+
+def _with_amount(item: Item, teller: Fact, number: Decimal) -> Item:
+    text = teller.entities[-1][1]
+    unit = unit_of(text, amount_digits(text))
+    other = None if teller.key == item.fact.key else teller
+    return Item(item.fact, item.name, number, unit, other)
 
 
 def _name(fact: Fact, node_or_value: str) -> str:
@@ -113,14 +161,14 @@ def _count(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
     else:
         certain, possible = overlapping(plan, items, moment), []
     if plan.distinct:
-        low = len({item.name for item in certain})
-        high = len({item.name for item in (*certain, *possible)})
+        low = sum(map(leading, {item.name for item in certain}))
+        high = sum(map(leading, {item.name for item in (*certain, *possible)}))
     else:
         low = sum(map(quantity, certain))
         high = low + sum(map(quantity, possible))
     notes = [] if items and (certain or possible) else ["no fact tells of that time"]
     if possible:
-        notes.append("facts whose date is partial or unknown may be in that time")
+        notes.append(MAY_BE)
     if any(item.begin is None for item in items) and plan.selections[0].is_event:
         notes.append("what has no date and is said again is one fact: at least")
     answer = str(low) if low == high else f"{low} to {high}"
@@ -249,4 +297,10 @@ _COMPUTE = {
     "duration": _duration,
     "age": _age,
     "difference": _difference,
+    "sum": total,
+    "min": extreme,
+    "max": extreme,
+    "mean": mean,
+    "most": most_often,
+    "rate": rate,
 }

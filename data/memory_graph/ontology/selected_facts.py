@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 from turngraph.data.memory_graph.extract.word_lists import NUMBER_WORDS
 from turngraph.data.memory_graph.memory_types import Fact
@@ -16,7 +17,7 @@ Bounds = tuple[int, int]
 """First and last second that a moment may be."""
 _LEADING = re.compile(rf"(\d{{1,4}}|{'|'.join(NUMBER_WORDS)}) [a-z]\w*", re.IGNORECASE)
 _TIMES = re.compile(rf"(.*?) (once|twice|(\d{{1,4}}|{'|'.join(NUMBER_WORDS)}) times)")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAYS = {"day": 1, "week": 7}
 _MONTHS = {"month": 1, "year": 12}
 
@@ -28,10 +29,21 @@ class Item:
     Args:
         fact: with its provenance.
         name: its other end: the object, or the subject where the question asks for it.
+        amount: its number, if one is asked for and known.
+        unit: of the amount.
+        amount_fact: the fact that tells the amount, if it is another one.
     """
 
     fact: Fact
     name: str
+    amount: Decimal | None = None
+    unit: str = ""
+    amount_fact: Fact | None = None
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """The fact, and the one that tells the amount."""
+        return (self.fact,) if self.amount_fact is None else (self.fact, self.amount_fact)
 
     @property
     def begin(self) -> Bounds | None:
@@ -43,10 +55,12 @@ Answer = tuple[str, Sequence[Item], str]
 
 
 def bounds_of(iso: str | None) -> Bounds | None:
+    """Return the bounds of a date; None: unknown."""
     return None if iso is None else (start(iso), end(iso) - 1)
 
 
 def holding(items: Sequence[Item], moment: int) -> list[Item]:
+    """Return the states that have not ended at a moment."""
     return [i for i in items if i.fact.valid_to is None or moment < start(i.fact.valid_to)]
 
 
@@ -81,6 +95,7 @@ def overlapping(plan: Plan, items: Sequence[Item], moment: int) -> list[Item]:
 
 
 def relevant(plan: Plan, items: Sequence[Item], moment: int) -> list[Item]:
+    """Return the items of the plan's time: states that hold in it, events that begin in it."""
     if not plan.selections[0].is_event:
         return overlapping(plan, items, moment)
     certain, possible = in_window(plan, items)
@@ -88,10 +103,16 @@ def relevant(plan: Plan, items: Sequence[Item], moment: int) -> list[Item]:
 
 
 def joined_names(items: Sequence[Item]) -> str:
+    """Return the different names of items."""
     return ", ".join(dict.fromkeys(item.name for item in items))
 
 
 def some(items: Sequence[Item]) -> Sequence[Item]:
+    """Return items, of which there are some.
+
+    Raises:
+        NoPlan: there is none.
+    """
     if not items:
         raise NoPlan("no fact tells of it at that time")
     return items
@@ -101,7 +122,12 @@ def quantity(item: Item) -> int:
     """Return how many a fact tells of: 3 of "three books", 2 of "London twice"."""
     if found := _TIMES.fullmatch(item.name):
         return {"once": 1, "twice": 2}.get(found[2]) or _number(found[3])
-    found = _LEADING.fullmatch(item.name)
+    return leading(item.name)
+
+
+def leading(name: str) -> int:
+    """Return the number with which a name begins: 3 of "three books"; else 1."""
+    found = _LEADING.fullmatch(name)
     return _number(found[1]) if found else 1
 
 
@@ -127,7 +153,7 @@ def units_between(first: int, second: int, unit: str) -> int:
     """Return the whole days, weeks, months or years from one second to another."""
     if second < first:
         return 0
-    begins, ends = _EPOCH + timedelta(seconds=first), _EPOCH + timedelta(seconds=second)
+    begins, ends = EPOCH + timedelta(seconds=first), EPOCH + timedelta(seconds=second)
     if unit in _DAYS:
         return (ends.date() - begins.date()).days // _DAYS[unit]
     months = 12 * (ends.year - begins.year) + ends.month - begins.month

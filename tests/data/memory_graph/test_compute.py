@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from turngraph.data.memory_graph.graph import MemoryGraph
-from turngraph.data.memory_graph.ontology.compute import Computed, compute, units_between
+from turngraph.data.memory_graph.ontology.compute import Computed, compute
 from turngraph.data.memory_graph.ontology.lens import Lens
 from turngraph.data.memory_graph.ontology.ontology import load_ontology
 from turngraph.data.memory_graph.ontology.question_plan import make_plan
+from turngraph.data.memory_graph.ontology.selected_facts import units_between
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan
 from turngraph.data.memory_graph.times import start
 from turngraph.memory import main
