@@ -161,7 +161,9 @@ def print_computed(
             print_line(f"not computed: {reason}")
         return False
     if as_json:
-        facts = [fact_json(item.fact) | {"name": item.name} for item in found.items]
+        facts = [
+            fact_json(fact) | {"name": item.name} for item in found.items for fact in item.facts
+        ]
         computed = {"answer": found.answer, "operation": found.operation, "note": found.note}
         queries = {"sparql": found.queries} if show_sparql else {}
         asked = {"question": question, "as_of": as_of, "revision": found.revision}
@@ -173,5 +175,5 @@ def print_computed(
     for query in found.queries if show_sparql else ():
         for line in query.splitlines():
             print_line(line)
-    print_facts([item.fact for item in found.items])
+    print_facts([fact for item in found.items for fact in item.facts])
     return True

@@ -60,6 +60,7 @@ class Session:
         proposer: proposes the entities that the model chooses from; None: the model writes.
         memory_read_only: recall from the memory graph, and remember nothing.
         plan: ask it by a plan (``rules``) or not (``none``); None: as in the config.
+        compute: compute answers from its typed facts (``rules``) or not; None: as in the config.
 
     Raises:
         ValueError: the memory graph cannot be opened.
@@ -75,6 +76,7 @@ class Session:
         proposer: Proposer | None = None,
         memory_read_only: bool = False,
         plan: Plan = None,
+        compute: Plan = None,
     ) -> None:
         self.model, self.builder = model, builder
         self.max_new_tokens = max_new_tokens or MAX_NEW_TOKENS
@@ -84,7 +86,9 @@ class Session:
         self.persistent: ChatGraph | None = None
         if memory_graph is not None:
             device = str(model.device)
-            self.persistent = open_memory(builder, memory_graph, device, memory_read_only, plan)
+            self.persistent = open_memory(
+                builder, memory_graph, device, memory_read_only, plan, compute
+            )
         self.begin()
 
     def begin(self) -> None:
@@ -368,7 +372,12 @@ def _saved(turn: ChatAnswer) -> Turn:
 
 
 def open_memory(
-    builder: ExampleBuilder, path: str, device: str, read_only: bool = False, plan: Plan = None
+    builder: ExampleBuilder,
+    path: str,
+    device: str,
+    read_only: bool = False,
+    plan: Plan = None,
+    compute: Plan = None,
 ) -> ChatGraph:
     """Open a person's memory graph, with the settings that the checkpoint was trained with, if any.
 
@@ -378,7 +387,8 @@ def open_memory(
     from turngraph.data.memory_graph.conversation import ChatGraph  # needs an extra
 
     config = builder.memory_graph or MemoryGraphConfig()
-    config, embed = replace(config, plan=plan or config.plan), builder.embed
+    config = replace(config, plan=plan or config.plan, compute=compute or config.compute)
+    embed = builder.embed
     if embed is None and config.vectors == "encoder":
         embed = cached(sentence_encoder(builder.config.embedder, device))
     return ChatGraph(path, config, embed, read_only)

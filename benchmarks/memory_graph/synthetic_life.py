@@ -120,8 +120,12 @@ def _events(
     dates: Sequence[date],
     rng: random.Random,
 ) -> None:
+    seen: set[tuple[str, str]] = set()
     for name, day in zip(objects, sorted(dates), strict=True):
-        iso = day.isoformat()[: 7 if rng.random() < 0.05 and name not in ONCE else 10]
+        is_partial = rng.random() < 0.05 and name not in ONCE
+        month = day.isoformat()[:7]
+        iso = month if is_partial and (name, month) not in seen else day.isoformat()
+        seen.add((name, iso))
         text = f"I {relation} {name} {spelled(iso)}."
         life.facts.setdefault(kind, []).append(Told(SPEAKER, relation, name, iso, text))
 
@@ -186,9 +190,9 @@ def _others(life: Life, rng: random.Random, num_facts: int) -> None:
         Told("Anna", "lives in", "Hamburg", None, "Anna lives in Hamburg."),
         Told("Anna", "works at", "Siemens", None, "Anna works at Siemens."),
     ]
-    likes = [(name, f"{one} {noun}s") for name in FRIENDS
-             for one in ("red", "blue", "green", "old", "small", "tall", "dark", "fresh")
-             for noun in ("apple", "bird", "boat", "flower", "stone", "song", "hat", "garden")]  # fmt: skip
+    colours = "red blue green old small tall dark fresh".split()
+    nouns = "apple bird boat flower stone song hat garden".split()
+    likes = [(name, f"{one} {noun}s") for name in FRIENDS for one in colours for noun in nouns]
     lacking = num_facts - life.num_facts
     life.facts["like"] = [
         Told(name, "likes", thing, None, f"{name} likes {thing}.")

@@ -21,7 +21,7 @@ SAYS_NOTHING = FUNCTION_WORDS | PREPOSITIONS | FIRST_PERSON | PRONOUNS | frozens
     "latest most recent recently did does do done has have had make made go take took was were is "
     "are ever currently now still year years month months day days week weeks happen happened came "
     "come order list all name passed there it date before after different total so far that and or "
-    "age earlier each every per".split()
+    "age earlier each every per thing things everything anything something".split()
 )  # fmt: skip
 """Words of questions that may stand beside what is linked."""
 SAYS_AMOUNT = frozenset(

@@ -35,8 +35,8 @@ from turngraph.data.memory_graph.turns import USER
 _WORD = re.compile(r"#\d+|[\w'’-]+")
 MAX_NAME_WORDS = 5
 _NOUN = re.compile(
-    r"(?:how many|which|what|last|latest|first|cheapest|most (?:recent|expensive))"
-    r"(?: different)? (\w+)",
+    r"(?:how many|which|what|last|latest|first|cheapest|most (?:recent|expensive)|all|"
+    r"\b(?:list|name)(?: the)?(?! all| the))(?: different| the)? (\w+)",
     re.IGNORECASE,
 )
 _AMOUNT = re.compile(r"\b(?:price|amount|much|least|most(?! exp)|weight)\b", re.IGNORECASE)
@@ -95,6 +95,8 @@ class _Maker:
             head, _, last = word.rpartition(" ")
             if last in PREPOSITIONS:
                 self.heads[head].update(iris)
+                if head.startswith("be "):  # "was Anna employed at"
+                    self.heads[head.removeprefix("be ")].update(iris)
 
     def before(self, form: Form) -> Plan | None:
         """Return the plan of "Did A before B?"; None where B is no event but a date."""
@@ -138,11 +140,14 @@ class _Maker:
         subject = before if PRONOUNS & set(lower) else None
         subject = self._speaker() if FIRST_PERSON & set(lower) else subject
         has_subject = before is not None or any(name.first < term.first for name in names)
+        has_name = any(not words[name.first].islower() for name in names)
         value = None
         for name in names:
             word = lower[name.first - 1] if name.first > 0 else ""
             behind = word in PREPOSITIONS and not (word == "of" and name.first == term.stop + 1)
+            behind = behind and self.operation != "age"
             is_object = term.is_event and name.first >= term.stop and has_subject
+            is_object |= term.is_event and words[name.first].islower() and has_name
             if subject is None and not behind and not is_object:
                 subject = name.node
             elif value is None:
@@ -175,12 +180,17 @@ class _Maker:
                 for iri, is_event, is_head in self._terms(words[first:stop], bool(where)):
                     other = is_event != events_first
                     size = (other, first - stop) if events_first else (first - stop, other)
-                    rank = (*size, is_head, first, iri)
+                    rank = (
+                        is_head + (is_head and base_words(words[first]) == "be"),
+                        *size,
+                        first,
+                        iri,
+                    )
                     found.append((rank, _Term(first, stop, iri, is_event)))
         if not found:
             return None
         (best, term), *others = sorted(found, key=lambda one: one[0])
-        if best[2] and any(rank[:4] == best[:4] for rank, _ in others):
+        if best[0] and any(rank[:4] == best[:4] for rank, _ in others):
             raise NoPlan("a word of the question means several properties")
         return term
 
@@ -217,7 +227,8 @@ class _Maker:
             for first in range(len(words) - size + 1):
                 places = set(range(first, first + size))
                 text = re.sub(r"['’]s$", "", " ".join(words[first : first + size]))
-                if places & taken or text in dates | nouns or self._is_plain(text):
+                said = set(words[first : first + size])
+                if places & taken or said <= dates or text in nouns or self._is_plain(text):
                     continue
                 nodes = self._objects(text)
                 if len(nodes) > 1:
@@ -282,7 +293,7 @@ class _Maker:
             plan = replace(plan, operation="value")
         if plan.operation == "sum" and not one.is_event:
             plan = replace(plan, operation="value")
-        if plan.operation in ("value", "list", "most"):
+        if plan.operation in ("value", "list", "most", "first", "latest") and not plan.wants_date:
             self._check_asked(one, text)
         if plan.operation == "value" and one.is_event:
             plan = replace(plan, operation="list")
