@@ -156,9 +156,9 @@ class MemoryGraphConfig:
     """none: a question is asked as it is; rules: by a plan of steps. Change it for questions that
     need several facts, one of which names what the next is about."""
     compute: Literal["none", "rules"] = "none"
-    """rules: what the typed facts compute for a question, such as a count, is the first passage, and
-    the facts that it counts follow; needs the extra rdf. Change it for questions of how many and
-    how long."""
+    """rules: what the typed facts compute for a question, such as a count, is the first passage,
+    and the facts that it counts follow; needs the extra rdf. Change it for questions of how many
+    and how long."""
 
     def __post_init__(self) -> None:
         _check(0 <= self.share <= 1, "memory_graph.share", self.share, "must lie between 0 and 1")
