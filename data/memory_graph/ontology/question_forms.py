@@ -21,6 +21,7 @@ SAYS_NOTHING = FUNCTION_WORDS | PREPOSITIONS | FIRST_PERSON | PRONOUNS | frozens
     "latest most recent recently did does do done has have had make made go take took was were is "
     "are ever currently now still year years month months day days week weeks happen happened came "
     "come order list all name passed there it date before after different total so far that and or "
+    "number frequently already average true which those these list "
     "age earlier each every per thing things everything anything something".split()
 )  # fmt: skip
 """Words of questions that may stand beside what is linked."""
@@ -31,18 +32,29 @@ SAYS_AMOUNT = frozenset(
 )
 """Words that say nothing beside a measured term."""
 
+_WHEN = (
+    r"(?:when|on (?:what|which) (?:date|day)|in (?:what|which) (?:year|month)|"
+    r"(?:what|which) (?:was |is )?(?:the )?(?:first |last )?(?:date|day))"
+)
+WHEN = re.compile(rf"{_WHEN}\b", re.IGNORECASE)
+"""Beginnings of questions whose answer is a date."""
 _UNIT = r"(?P<unit>day|week|month|year)"
 _WHICH = r"(?:which|what|who|whom|where)"
 _FORMS: tuple[tuple[str, Operation], ...] = (
-    (rf"how (?:long|many {_UNIT}s?) (?:(?:passed|were|are|was|is|lie)(?: there| it)? )?"
+    (rf"(?:how (?:long|much time|many {_UNIT}s?)|what time) (?:[a-z]+ ){{0,3}}"
      r"between (?P<a>.+?) and (?P<b>.+)", "difference"),
+    (rf"how (?:long|many {_UNIT}s?) (?:before|after) (?P<a>.+?) (?P<b>(?:did|was|were) .+)",
+     "difference"),
     (r"(?:which|what) (?:came|happened|was|is|took place) (?:first|earlier)\W+(?P<a>.+?),? or "
      r"(?P<b>.+)", "order"),
+    (r"(?:which|what|where) (?P<frame>.+?) (?:first|earlier)\W+(?P<a>.+?),? or (?P<b>.+)", "order"),
     (r"in (?:what|which) order (?:did|were|was)?\W*(?P<a>.+?),? and (?P<b>.+)", "order"),
-    (r"(?:did|was|were|had|have|has) (?P<a>.+?) (?P<how>before|after) (?P<b>.+)", "before"),
+    (r"(?:put|sort|arrange) .*?in order\W+(?P<a>.+?),? and (?P<b>.+)", "order"),
+    (r"(?:did|was|were|had|have|has) (?P<a>.+?) (?P<how>before|after|earlier than|later than) "
+     r"(?P<b>.+)", "before"),
     (r"how (?:old|many years old) .+|(?:what|which) (?:is |was )?(?:the )?age\b.+", "age"),
     (rf"how (?:often|frequently|many \w+)\b.*\b(?:an?|per|each|every) {_UNIT}\b.*", "rate"),
-    (r"how (?:many times|often|frequently) .+", "count"),
+    (r"how (?:many times|often|frequently) .+|what (?:is |was )?(?:the )?number of .+", "count"),
     (rf"{_WHICH} .*\bmost (?:often|frequently|times)\b.*|"
      rf"{_WHICH} (?!(?:is|was) the most ).*\bmost(?: in .+)?", "most"),
     (r".*\b(?:average|mean)\b.*", "mean"),
@@ -50,21 +62,30 @@ _FORMS: tuple[tuple[str, Operation], ...] = (
      r"what (?:is|was) the most .+", "max"),
     (r".*\b(?:cheapest|least|lowest|smallest|minimum)\b.*", "min"),
     (r"how much .+|how many (?:euros|dollars|pounds|kroner) .+|"
-     r"what .+\b(?:in total|altogether|overall|in all)\b.*|what (?:is|was) .*\btotal .+", "sum"),
+     r"what .+\b(?:cost|in total|altogether|overall|in all)\b.*|what (?:is|was) .*\btotal .+",
+     "sum"),
     (rf"(?:for )?how (?:long|many {_UNIT}s?) .+", "duration"),
     (r"how many .+", "count"),
     (r"(?:since when|from when) .+", "since"),
-    (r"(?:when|on what date|what date|in (?:what|which) (?:year|month)) .*\b(?:last|latest|most "
-     r"recent(?:ly)?)\b.*", "latest"),
-    (r"(?:when|in (?:what|which) (?:year|month)) .*\bfirst\b.*", "first"),
-    (r"(?:when|on (?:what|which) (?:date|day)|what date|in (?:what|which) (?:year|month)) .+",
-     "since"),
+    (rf"(?={_WHEN}\b).*\b(?:last|latest|most recent(?:ly)?)\b.*", "latest"),
+    (rf"(?={_WHEN}\b).*\bfirst\b.*", "first"),
+    (rf"{_WHEN} .+", "since"),
     (r".*\b(?:last|latest|most recent(?:ly)?)\b.*", "latest"),
     (r".*\bfirst\b.*", "first"),
-    (r"(?:list|name) .+|(?:what|which) (?:are )?all .+", "list"),
+    (r"(?:list|name) .+|(?:what|which) (?:are |were )?(?:all |the )?(?:all|\w+s) .+", "list"),
     (r"(?:do|does|did|is|are|was|were|has|have|had) .+", "exists"),
     (r"(?:who|whom|whose|where|what|which|(?:in|to|for|at) (?:what|which|whom)) .+", "value"),
 )  # fmt: skip
+_PLEASE = r"(?:please,? |can you |could you )*"
+_OPENINGS = tuple(
+    (re.compile(opening, re.IGNORECASE), plain)
+    for opening, plain in (
+        (r"is it true that ", "did "),
+        (rf"{_PLEASE}(?:give|show|tell) me (?:a list of |all )", "list "),
+        (rf"{_PLEASE}tell me (?=how|wh)", ""),
+        (rf"{_PLEASE}(?:give|show|tell) me ", "what is "),
+    )
+)
 _AVERAGE = re.compile(r"on average,? (.+)", re.IGNORECASE)
 
 
@@ -94,6 +115,8 @@ def forms_of(question: str) -> list[Form]:
         NoPlan: it is of no known form.
     """
     text = " ".join(question.split()).strip(" ?!.")
+    for opening, plain in _OPENINGS:
+        text = opening.sub(plain, text, count=1) if opening.match(text) else text
     if front := _AVERAGE.fullmatch(text):
         text = f"{front[1]} on average"
     found = []
@@ -106,8 +129,12 @@ def forms_of(question: str) -> list[Form]:
         if parts.get("a"):
             first = [part.strip() for part in parts["a"].split(",") if part.strip()]
             clauses = (*first, parts["b"])
+        if parts.get("frame"):  # "which did I visit first, Rome or Paris"
+            clauses = tuple(f"{parts['frame']} to {clause}" for clause in clauses)
         unit = parts.get("unit")
-        how = (parts.get("how") or "").lower()
+        how = {"earlier than": "before", "later than": "after"}.get(
+            how := (parts.get("how") or "").lower(), how
+        )
         found.append(Form(operation, text, clauses, unit and unit.lower(), how))
     if not found:
         raise NoPlan("the question is of no known form")

@@ -17,6 +17,7 @@ from turngraph.data.memory_graph.ontology.question_forms import (
     PRONOUNS,
     SAYS_AMOUNT,
     SAYS_NOTHING,
+    WHEN,
     Form,
     forms_of,
 )
@@ -34,12 +35,14 @@ from turngraph.data.memory_graph.turns import USER
 
 _WORD = re.compile(r"#\d+|[\w'’-]+")
 MAX_NAME_WORDS = 5
-_NOUN = re.compile(
-    r"(?:how many|which|what|last|latest|first|cheapest|most (?:recent|expensive)|all|"
-    r"\b(?:list|name)(?: the)?(?! all| the))(?: different| the)? (\w+)",
+_NOUNS = re.compile(
+    r"(?=\b(?:how many|number of(?: my)?|which|what|who|last|latest|first|cheapest|all|list|name|"
+    r"most (?:recent|expensive)|(?:what|which|who) (?:are|were|is|was))"
+    r"(?: all)?(?: different)?(?: the)? (\w+))",
     re.IGNORECASE,
 )
 _AMOUNT = re.compile(r"\b(?:price|amount|much|least|most(?! exp)|weight)\b", re.IGNORECASE)
+_AT_PRICE = re.compile(r"\bfor the (?:lowest|highest) ", re.IGNORECASE)
 
 
 def make_plan(question: str, store: Store, ontology: Ontology) -> Plan:
@@ -101,7 +104,7 @@ class _Maker:
     def before(self, form: Form) -> Plan | None:
         """Return the plan of "Did A before B?"; None where B is no event but a date."""
         last = form.clauses[-1]
-        if self._find_term(_WORD.findall(last), last) is None:
+        if self._find_term(_WORD.findall(last), last) is None and find_dates(last, None):
             return None
         operation: Operation = "before" if form.how == "before" else "after"
         self.operation = operation
@@ -110,7 +113,14 @@ class _Maker:
     def selections(self, clauses: Sequence[str]) -> tuple[Selection, ...]:
         """Return a selection for each clause; one without a subject has that of the first."""
         found: list[Selection] = []
+        frame = ""
         for clause in clauses:
+            words = _WORD.findall(clause)
+            term = self._find_term(words, clause) if len(clauses) > 1 else None
+            if found and term is None:  # "did I visit Rome before Paris"
+                clause = f"{frame} to {clause}"
+            if not found and term is not None:
+                frame = " ".join(words[: term.stop])
             one = self._selection(clause, found[0].subject if found else None)
             found.append(one)
         if found[0].subject is None and found[0].value is None:
@@ -168,16 +178,22 @@ class _Maker:
             plain |= SAYS_AMOUNT
         for place, word in enumerate(words):
             if place not in linked and word.lower() not in plain:
+                if place + 1 in linked and place + 1 not in range(term.first, term.stop):
+                    kinds = self._kinds(word)  # "the book Dune"
+                    if kinds and self._fits(term.iri, term.is_event, kinds):
+                        continue
                 raise NoPlan(f"a word of the question is not known here: {word!r}")
 
     def _find_term(self, words: Sequence[str], clause: str) -> _Term | None:
         """Return the term with the most words; events or properties first, as is asked."""
         found = []
         where = re.match(r"(?:where|in (?:what|which))\b", clause, re.IGNORECASE)
+        ends = [word.lower() for word in (*words[:1], *words[-1:])]
+        fronted = next((word for word in ends if word in PREPOSITIONS), "")  # "for whom"
         events_first = self.operation in EVENTS_FIRST
         for first in range(len(words)):
             for stop in range(first + 1, min(len(words), first + 5) + 1):
-                for iri, is_event, is_head in self._terms(words[first:stop], bool(where)):
+                for iri, is_event, is_head in self._terms(words[first:stop], bool(where), fronted):
                     other = is_event != events_first
                     size = (other, first - stop) if events_first else (first - stop, other)
                     rank = (
@@ -194,16 +210,20 @@ class _Maker:
             raise NoPlan("a word of the question means several properties")
         return term
 
-    def _terms(self, words: Sequence[str], where: bool) -> list[tuple[str, bool, bool]]:
+    def _terms(
+        self, words: Sequence[str], where: bool, word: str = ""
+    ) -> list[tuple[str, bool, bool]]:
         """Return the terms of some words: IRI, whether an event, whether a preposition lacks."""
         form = base_words(" ".join(words))
-        forms = [form, form.removesuffix("es"), form.removesuffix("s")]
+        forms = [form, *(base_words(form.removesuffix(ending)) for ending in ("es", "s"))]
         for one in dict.fromkeys(forms):
             events = [i for i in self.ontology.class_words.get(one, ())
                       if self.ontology.object_role(i)]  # fmt: skip
             known = [i for i in self.ontology.property_words.get(one, ())
                      if not where or self._is_place(i)]  # fmt: skip
             heads = [i for i in self.heads.get(one, ()) if not where or self._is_place(i)]
+            heads = [i for i in heads if f"{one} {word}" in self.ontology.properties[i].words
+                     ] or heads  # fmt: skip
             terms = [(max(events, key=self._depth), True, False)] if events else []
             terms += [(iri, False, False) for iri in known]
             terms += [(iri, False, True) for iri in sorted(heads) if iri not in known]
@@ -241,7 +261,11 @@ class _Maker:
 
     def _nouns(self, clause: str) -> set[str]:
         """Return the nouns that say what is asked for by its class: "books" of "how many books"."""
-        return {noun for noun in _NOUN.findall(clause) if noun.islower() and self._kinds(noun)}
+        return {noun for noun in _NOUNS.findall(clause) if noun.islower() and self._kinds(noun)}
+
+    def _noun(self, text: str) -> str | None:
+        """Return the first noun of a question that names a class of things."""
+        return next((noun for noun in _NOUNS.findall(text) if self._kinds(noun)), None)
 
     def _kinds(self, noun: str) -> list[str]:
         """Return the classes of things that a noun names, in singular or plural."""
@@ -283,9 +307,7 @@ class _Maker:
 
     def refined(self, plan: Plan, text: str) -> Plan:
         """Return the plan with what the rest of the question says."""
-        when = re.match(r"(?:when|on what date|what date|in (?:what|which) (?:year|month))\b", text,
-                        re.IGNORECASE)  # fmt: skip
-        plan = replace(plan, wants_date=when is not None)
+        plan = replace(plan, wants_date=WHEN.match(text) is not None)
         one = plan.selections[0]
         if plan.operation == "duration" and one.is_event:
             raise NoPlan("events have no duration here")
@@ -299,30 +321,25 @@ class _Maker:
             plan = replace(plan, operation="list")
         if plan.operation in MEASURED:
             return self._measuring(plan, text)
-        noun = _NOUN.search(text)
+        noun = self._noun(text)
         if plan.operation in ("count", "rate"):
-            return self._counting(plan, noun[1] if noun else "times")
+            return self._counting(plan, noun or "times")
         if noun and not plan.wants_date and plan.operation in ("latest", "first", "list", "most"):
-            self._check_kind(one, noun[1])
+            self._check_kind(one, noun)
         return plan
 
     def _measuring(self, plan: Plan, text: str) -> Plan:
         """Return the plan with the properties whose numbers are asked for."""
         one = plan.selections[0]
-        noun = _NOUN.search(text)
-        amount = re.search(
-            r"\b(?:price|amount|much|least|most(?! exp)|weight)\b", text, re.IGNORECASE
-        )
+        noun = self._noun(text)
+        amount = _AMOUNT.search(text) and not _AT_PRICE.search(text)
         names = one.is_event and plan.operation in ("min", "max") and not amount
-        if names and noun is not None and not (noun[1] in SAYS_NOTHING or self._is_term(noun[1])):
-            self._check_kind(one, noun[1])
+        if names and noun is not None:
+            self._check_kind(one, noun)
         measures = self._numbers_of(one)
         if not measures:
             raise NoPlan("what is asked about has no amounts")
         return replace(plan, selections=(replace(one, measures=measures),), wants_name=bool(names))
-
-    def _is_term(self, noun: str) -> bool:
-        return bool(self._terms([noun], False)) and not self._kinds(noun)
 
     def _numbers_of(self, one: Selection) -> tuple[str, ...]:
         """Return the properties of numbers of a selection; of an event, its roles."""
@@ -377,12 +394,17 @@ class _Maker:
             NoPlan: what the facts tell is of another class, or it is not known of which.
         """
         kinds = self._kinds(noun)
-        role = self.ontology.object_role(one.term) if one.is_event else one.term
+        if kinds and not self._fits(one.term, one.is_event, kinds):
+            raise NoPlan("what is asked for is of a class that the facts do not tell")
+
+    def _fits(self, term: str, is_event: bool, kinds: Sequence[str]) -> bool:
+        """Return whether the other ends of a term's facts are of a class, as its range says."""
+        role = self.ontology.object_role(term) if is_event else term
         range_ = self.ontology.properties[role].range if role else None
         towns = TG + "City" in kinds and range_ == TG + "Place"  # that a place is one of many words
-        fits = range_ is not None and any(self.ontology.is_a(range_, kind) for kind in kinds)
-        if kinds and not towns and not fits:
-            raise NoPlan("what is asked for is of a class that the facts do not tell")
+        return towns or (
+            range_ is not None and any(self.ontology.is_a(range_, kind) for kind in kinds)
+        )
 
 
 def _date_words(clause: str) -> set[str]:

@@ -185,7 +185,7 @@ def test_the_time_of_the_question_counts(lens: Lens) -> None:
         ("What was the lowest price Anna paid before 15 April 2020?", "too coarse"),
         ("How often a year did Bob meet Zoe?", "no fact tells of it"),
         ("Where do I live?", "nobody is known as the speaker"),
-        ("Which came first, Anna's trip to Berlin or Lima?", "no word of the question"),
+        ("Which came first, Anna's trip to Berlin or Lima?", "no date is known"),
         ("How long was it between Anna's trip to Lima and her flight to Paris?", "no date"),
         ("How long did Anna visit Rome?", "no duration"),
         ("How long has Anna owned a Volvo?", "when it began is not known"),
