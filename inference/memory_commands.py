@@ -30,7 +30,7 @@ from turngraph.inference.memory_printing import (
     recollection_json,
     remembered_line,
 )
-from turngraph.inference.ontology_commands import export_rdf, print_computed
+from turngraph.inference.ontology_commands import Computing, export_rdf, import_rdf, print_computed
 
 if TYPE_CHECKING:
     from turngraph.data.embedding import Embed
@@ -96,8 +96,7 @@ def ask(
     read_only: bool = False,
     as_json: bool = False,
     themes: AskThemes | None = None,
-    compute: bool = False,
-    show_sparql: bool = False,
+    computing: Computing | None = None,
 ) -> None:
     """Print facts with scores and provenance for every question, or "no answer".
 
@@ -110,13 +109,12 @@ def ask(
         read_only: do not keep new vectors on disk.
         as_json: print one JSON object a question.
         themes: ask by themes, with these settings; None: ask for facts.
-        compute: compute the answer where a plan can; else mark the facts as not computed.
-        show_sparql: print also the queries that selected the facts.
+        computing: compute the answer where a plan can; else mark the facts as not computed.
     """
     with MemoryGraph.open(db, embed, TurnExtractor(), read_only=read_only) as graph:
         for question in questions:
-            if compute and print_computed(
-                graph, question, as_of=as_of, show_sparql=show_sparql, as_json=as_json
+            if computing is not None and print_computed(
+                graph, question, computing, as_of=as_of, as_json=as_json
             ):
                 continue
             if themes is not None:
@@ -124,7 +122,7 @@ def ask(
             else:
                 found = graph.ask(question, as_of, settings)
             if as_json:
-                marked = {"computed": None} if compute else {}
+                marked = {"computed": None} if computing is not None else {}
                 print_json(recollection_json(found, as_of) | marked)
             else:
                 print_recollection(found)
@@ -331,8 +329,16 @@ def backup(*, db: str, output: str) -> None:
     print_line(f"written to {output}")
 
 
-def import_file(*, db: str, path: str) -> None:
-    """Fill a new graph from a JSON Lines export."""
+def import_file(
+    *, db: str, path: str | None, rdf: str | None, ontology: str | None, alone: bool
+) -> None:
+    """Fill a new graph from a JSON Lines export, or remember the facts of a file of RDF."""
+    if path is None:
+        assert rdf is not None, "one of both is required"
+        import_rdf(db=db, path=rdf, ontology=ontology, alone=alone)
+        return
+    if ontology is not None or alone:
+        raise ValueError("--ontology and --alone need --rdf")
     from turngraph.data.memory_graph.upkeep.transfer import import_jsonl
 
     with MemoryGraph.open(db) as graph:
@@ -348,6 +354,9 @@ def export(
     themes: str | None,
     trig: str | None,
     shacl: str | None,
+    base: str | None,
+    ontology: str | None,
+    alone: bool,
     damaged: str | None,
     max_nodes: int,
 ) -> None:
@@ -359,8 +368,10 @@ def export(
         print_line(f"{plural(saved.episodes, 'episode')} written to {damaged}", damaged)
         return
     if trig is not None or shacl is not None:
-        export_rdf(db=db, trig=trig, shacl=shacl)
+        export_rdf(db=db, trig=trig, shacl=shacl, base=base, ontology=ontology, alone=alone)
         return
+    if base is not None or ontology is not None or alone:
+        raise ValueError("--base, --ontology and --alone need --trig or --shacl")
     with MemoryGraph.open(db, read_only=True) as graph:
         if html is not None:
             from turngraph.data.memory_graph.upkeep.html_page import export_html
