@@ -23,7 +23,8 @@ from turngraph.inference.model_options import (
     SERVER_OPTIONS,
     add_plan_options,
     check_model_options,
-    server_settings,
+    local_extractor,
+    server_extractor,
 )
 
 if TYPE_CHECKING:  # loaded where they are used, so that --help answers at once
@@ -118,6 +119,7 @@ def add_remember(commands: Subparsers) -> None:
     added.add_argument(
         "--max_minutes", type=float, help="stop after so many minutes; the same command resumes"
     )
+    ontology_commands.add_typed(added)
     add_model_options(added)
 
 
@@ -139,6 +141,9 @@ def remember(
     speaker: str | None,
     batch: int | None,
     max_minutes: float | None,
+    typed: bool,
+    ontology: str | None,
+    alone: bool,
     model: str | None,
     device: str | None,
     **server: str | float | None,
@@ -146,6 +151,8 @@ def remember(
     """Remember files with one of the extractors."""
     from turngraph.data.memory_graph.inputs import read_episodes
 
+    terms = ontology_commands.typed_terms(typed, ontology, alone)
+    relations = () if terms is None else terms.relations
     read: Callable[[str], Iterable[Episode]] = read_episodes
     chosen: Extractor
     if extractor == "given":
@@ -154,9 +161,9 @@ def remember(
         chosen = given = GivenExtractor()
         read = given.read
     elif extractor == "lm":
-        chosen = local_model(model or LANGUAGE_MODEL, device or "cpu")
+        chosen = local_extractor(model or LANGUAGE_MODEL, device or "cpu", relations)
     elif extractor == "endpoint":
-        chosen = server_model(model, server)
+        chosen = server_extractor(model, server, relations)
     elif extractor.startswith("spacy:"):
         from turngraph.data.memory_graph.extract.spacy_extractor import (
             SpacyExtractor,
@@ -181,29 +188,10 @@ def remember(
     memory_commands.remember(
         db,
         episodes,
-        extractor=chosen,
+        extractor=chosen if terms is None else terms.wrap(chosen),
         batch=batch or (8 if extractor in ("lm", "endpoint") else 200),
         max_minutes=max_minutes,
     )
-
-
-def local_model(name: str, device: str) -> Extractor:
-    """Load a local LM that extracts; imports torch."""
-    from turngraph.data.memory_graph.extract.local_lm import LmExtractor
-    from turngraph.model.constrained import ConstrainedLM
-
-    return LmExtractor(ConstrainedLM(name, device=device).generate, f"lm:{name}")
-
-
-def server_model(model: str | None, options: dict[str, str | float | None]) -> Extractor:
-    """Return an extractor that asks a server of the OpenAI chat API.
-
-    Raises:
-        ValueError: an option is missing or wrong.
-    """
-    from turngraph.data.memory_graph.extract.endpoint import EndpointExtractor
-
-    return EndpointExtractor(server_settings("--extractor endpoint", model, options))
 
 
 # Asking

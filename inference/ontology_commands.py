@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from turngraph.data.cli import CommandParser
     from turngraph.data.memory_graph.graph import MemoryGraph
+    from turngraph.data.memory_graph.memory_types import Extractor
     from turngraph.data.memory_graph.ontology.ontology import Ontology
 
     Subparsers = argparse._SubParsersAction[CommandParser]
@@ -48,6 +49,52 @@ def computing(
 ) -> Computing | None:
     """Return the options of computed answers; None: nothing is computed."""
     return Computing(chosen_ontology(ontology, alone), show_sparql) if compute else None
+
+
+@dataclasses.dataclass(frozen=True)
+class TypedTerms:
+    """Ontology of what is remembered.
+
+    Args:
+        ontology: its functional properties supersede.
+        relations: those that an LM may use.
+    """
+
+    ontology: Ontology
+    relations: tuple[str, ...]
+
+    def wrap(self, extractor: Extractor) -> Extractor:
+        """Return an extractor whose statements of functional properties supersede."""
+        from turngraph.data.memory_graph.ontology.typed_extractor import TypedExtractor
+
+        return TypedExtractor(extractor, self.ontology)
+
+
+def add_typed(added: argparse.ArgumentParser) -> None:
+    """Add the options of ``remember`` about an ontology."""
+    added.add_argument(
+        "--typed",
+        action="store_true",
+        help="a new value of a functional property ends the old one; lm and endpoint use the "
+        "ontology's relations only",
+    )
+    add_ontology_options(added)
+
+
+def typed_terms(typed: bool, ontology: str | None, alone: bool) -> TypedTerms | None:
+    """Return the ontology of what is remembered; None: none is used.
+
+    Raises:
+        ValueError: an ontology is chosen and not used, or it is wrong.
+    """
+    if not typed:
+        if ontology is not None or alone:
+            raise ValueError("--ontology and --alone need --typed")
+        return None
+    chosen = chosen_ontology(ontology, alone)
+    from turngraph.data.memory_graph.ontology.typed_extractor import relations_of
+
+    return TypedTerms(chosen, relations_of(chosen))
 
 
 def add_ontology(commands: Subparsers) -> None:

@@ -130,13 +130,18 @@ class EndpointExtractor(ModelExtractor):
         settings: of the server and its requests.
         name: recorded with every episode; None: derived from the model's name.
         progress: show a progress bar.
+        relations: the only ones that triplets may have; (): any.
     """
 
     def __init__(
-        self, settings: EndpointSettings, name: str | None = None, progress: bool = False
+        self,
+        settings: EndpointSettings,
+        name: str | None = None,
+        progress: bool = False,
+        relations: Sequence[str] = (),
     ) -> None:
         self.client = ChatClient(settings, progress)
-        super().__init__(name or f"endpoint:{settings.model}", self.client.ask)
+        super().__init__(name or f"endpoint:{settings.model}", self.client.ask, relations)
 
     def cost(self) -> dict[str, float]:
         """Return the requests, tokens and their price so far.

@@ -26,8 +26,9 @@ SAYS_NOTHING = FUNCTION_WORDS | PREPOSITIONS | FIRST_PERSON | PRONOUNS | frozens
 )  # fmt: skip
 """Words of questions that may stand beside what is linked."""
 SAYS_AMOUNT = frozenset(
-    "money amount amounts price prices cost costs cheap cheapest expensive least lowest highest "
-    "greatest largest smallest biggest average mean maximum minimum altogether overall sum euros "
+    "little money amount amounts price prices cost costs cheap cheapest expensive least lowest "
+    "highest greatest largest smallest biggest average mean maximum minimum altogether overall sum "
+    "euros "
     "dollars pounds kroner paid pay spent spend spending".split()
 )
 """Words that say nothing beside a measured term."""

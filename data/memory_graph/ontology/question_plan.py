@@ -36,8 +36,8 @@ from turngraph.data.memory_graph.turns import USER
 _WORD = re.compile(r"#\d+|[\w'’-]+")
 MAX_NAME_WORDS = 5
 _NOUNS = re.compile(
-    r"(?=\b(?:how many|number of(?: my)?|which|what|who|last|latest|first|cheapest|all|list|name|"
-    r"most (?:recent|expensive)|(?:what|which|who) (?:are|were|is|was))"
+    r"(?=\b(?:how many|number of(?: my)?|(?:what|which|who) (?:are|were|is|was)|which|what|who|"
+    r"last|latest|first|cheapest|all|list|name|most (?:recent|expensive))"
     r"(?: all)?(?: different)?(?: the)? (\w+))",
     re.IGNORECASE,
 )
@@ -123,8 +123,12 @@ class _Maker:
                 frame = " ".join(words[: term.stop])
             one = self._selection(clause, found[0].subject if found else None)
             found.append(one)
-        if found[0].subject is None and found[0].value is None:
-            raise NoPlan("the question names nothing known")
+        first = found[0]
+        if first.subject is None and first.value is None:
+            said = {word.lower() for word in _WORD.findall(clauses[0])}
+            if PRONOUNS & said or not first.is_event:
+                raise NoPlan("the question names nothing known")
+            found[0] = replace(first, subject=self._speaker())  # "how many flights were there"
         return tuple(found)
 
     def _selection(self, clause: str, before: int | None) -> Selection:
@@ -135,6 +139,7 @@ class _Maker:
             before: the subject of the clause before, which "she" means, or no subject at all.
         """
         words = _WORD.findall(clause)
+        lower = [word.lower() for word in words]
         age = TG + "birthDate"
         if self.operation == "age":
             if age not in self.ontology.properties:
@@ -142,11 +147,13 @@ class _Maker:
             term: _Term | None = _Term(0, 2, age, False)
         else:
             term = self._find_term(words, clause)
+        mine = self.operation in MEASURED and FIRST_PERSON & set(lower)
+        if term is not None and term.iri == TG + "price" and mine:  # what I paid for mine
+            term = replace(term, iri=TG + "Buy", is_event=True)
         if term is None:
             raise NoPlan("no word of the question is a property or a class of events")
         names = self._names(words, clause, term)
         self._check_rest(words, clause, term, names)
-        lower = [word.lower() for word in words]
         subject = before if PRONOUNS & set(lower) else None
         subject = self._speaker() if FIRST_PERSON & set(lower) else subject
         has_subject = before is not None or any(name.first < term.first for name in names)
