@@ -30,7 +30,13 @@ from turngraph.inference.memory_printing import (
     recollection_json,
     remembered_line,
 )
-from turngraph.inference.ontology_commands import Computing, export_rdf, import_rdf, print_computed
+from turngraph.inference.ontology_commands import (
+    Computing,
+    classes_of,
+    export_rdf,
+    import_rdf,
+    print_computed,
+)
 
 if TYPE_CHECKING:
     from turngraph.data.embedding import Embed
@@ -72,8 +78,9 @@ def remember(
     ):
         done = graph.remember_many(_until(stop, episodes), progress=True, batch=batch)
     print(remembered_line(done))
-    if isinstance(extractor, TurnExtractor) and extractor.unread:
-        logger.info("%s; their texts are found by similarity", unread_line(extractor.unread))
+    inner = getattr(extractor, "inner", extractor)  # of one that an ontology wraps
+    if isinstance(inner, TurnExtractor) and inner.unread:
+        logger.info("%s; their texts are found by similarity", unread_line(inner.unread))
     if stop:
         logger.info("stopped (%s); the same command resumes", stop.reason)
         raise SystemExit(EXIT_GO_ON)
@@ -355,6 +362,7 @@ def export(
     trig: str | None,
     shacl: str | None,
     base: str | None,
+    classes: bool,
     ontology: str | None,
     alone: bool,
     damaged: str | None,
@@ -370,13 +378,16 @@ def export(
     if trig is not None or shacl is not None:
         export_rdf(db=db, trig=trig, shacl=shacl, base=base, ontology=ontology, alone=alone)
         return
-    if base is not None or ontology is not None or alone:
+    if base is not None or (not classes and (ontology is not None or alone)):
         raise ValueError("--base, --ontology and --alone need --trig or --shacl")
+    if classes and html is None:
+        raise ValueError("--classes needs --html")
     with MemoryGraph.open(db, read_only=True) as graph:
         if html is not None:
             from turngraph.data.memory_graph.upkeep.html_page import export_html
 
-            shown, total = export_html(graph.store, html, max_nodes)
+            kinds = classes_of(graph.store, ontology, alone) if classes else None
+            shown, total = export_html(graph.store, html, max_nodes, kinds)
             print_line(f"{shown} of {total} nodes written to {html}", html)
         elif themes is not None:
             from turngraph.data.memory_graph.upkeep.themes_page import export_themes_html

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from turngraph.data.memory_graph.graph import MemoryGraph
     from turngraph.data.memory_graph.memory_types import Extractor
     from turngraph.data.memory_graph.ontology.ontology import Ontology
+    from turngraph.data.memory_graph.record.store import Store
 
     Subparsers = argparse._SubParsersAction[CommandParser]
 
@@ -153,6 +154,7 @@ def add_export(added: argparse.ArgumentParser, kinds: argparse._MutuallyExclusiv
     """Add the options of ``export`` for RDF."""
     kinds.add_argument("--trig", metavar="FILE", help="typed facts, for other RDF tools")
     kinds.add_argument("--shacl", metavar="FILE", help="shapes of the ontology")
+    added.add_argument("--classes", action="store_true", help="with --html: colours by class")
     added.add_argument(
         "--base", metavar="IRI", help="with --trig: beginning of IRIs of this memory"
     )
@@ -278,6 +280,16 @@ def export_rdf(
             raise ValueError("--base needs --trig")
         count = export_shacl(chosen, shacl)
         print_line(f"{count} lines written to {shacl}", shacl)
+
+
+def classes_of(store: Store, ontology: str | None, alone: bool) -> dict[int, str]:
+    """Return the class of each object that has one, by id."""
+    from turngraph.data.memory_graph.ontology.lens import Lens
+    from turngraph.data.memory_graph.ontology.object_classes import object_classes
+
+    lens = Lens(store, chosen_ontology(ontology, alone))
+    lens.refresh()
+    return object_classes(lens)
 
 
 def import_rdf(*, db: str, path: str, ontology: str | None, alone: bool) -> None:

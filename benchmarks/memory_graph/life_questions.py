@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
-from itertools import count, cycle, islice
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -79,7 +79,7 @@ def _operation(
     life: Life, operation: str, kinds: dict[str, list[str]], rng: random.Random
 ) -> Iterator[Question]:
     turns = {kind: cycle(texts) for kind, texts in kinds.items()}
-    for _, kind in zip(count(), cycle(kinds)):
+    for kind in cycle(kinds):
         make = _CASES[operation, kind]
         for _ in range(1000):
             values, answer_kind, gold, facts = make(life, rng)
@@ -302,12 +302,11 @@ def _several(kinds: Sequence[str], kind: Kind) -> Maker:
 
     def make(life: Life, rng: random.Random) -> Case:
         values = _pick("once", "home2")(rng)
-        names = iter([values["once"], values["once2"], values["once3"]])
-        homes = iter([values["home"], values["home2"]])
-        facts = [
-            _one(life, one, {"visit": names, "home": homes}.get(one, iter([None])).__next__())
-            for one in kinds
-        ]
+        names = {
+            "visit": iter([values["once"], values["once2"], values["once3"]]),
+            "home": iter([values["home"], values["home2"]]),
+        }
+        facts = [_one(life, one, next(names[one]) if one in names else None) for one in kinds]
         in_order = sorted(facts, key=lambda one: one.since or "")
         if kind == "order":
             return values, kind, [one.object for one in in_order], facts

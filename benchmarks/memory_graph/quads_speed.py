@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import quantiles
 
 import rdflib
-from pyoxigraph import Literal, NamedNode, Quad
+from pyoxigraph import Literal, NamedNode, Quad, QuerySolutions
 from pyoxigraph import Store as QuadStore
 
 from turngraph.data.json_fields import Json
@@ -119,7 +119,8 @@ def _oxigraph(size: int, seed: int) -> Json:
 
 def _rows(store: QuadStore, query: str) -> list[str]:
     found = store.query(query, prefixes=PREFIXES)
-    return sorted(" ".join(str(term) for term in row) for row in found)  # type: ignore[union-attr]
+    assert isinstance(found, QuerySolutions), "a plan is a SELECT"
+    return sorted(" ".join(str(term) for term in row) for row in found)
 
 
 def _rdflib(size: int, seed: int, answers: Sequence[object]) -> Json:

@@ -89,25 +89,31 @@ def make_life(seed: int, num_facts: int = 2000) -> Life:
 
     Args:
         seed: random seed.
-        num_facts: of which the last ones are what friends like.
+        num_facts: of which the last ones are what friends like; with fewer than 2,000 there are
+            fewer events.
     """
-    rng = random.Random(seed)
+    rng, share = random.Random(seed), min(num_facts / 2000, 1)
+    visits, flights, meetings = (int(share * count) for count in (330, 90, 300))
     life = Life(seed)
     _states(life, rng)
     dates = [FIRST + timedelta(days=day) for day in range((LAST - FIRST).days)]
-    _events(life, "visit", "visited", _places(rng), rng.sample(dates, 330), rng)
-    _events(life, "flight", "flew to", rng.choices(FLOWN, k=90), rng.sample(dates, 90), rng)
+    _events(life, "visit", "visited", _places(rng, visits), rng.sample(dates, visits), rng)
+    _events(
+        life, "flight", "flew to", rng.choices(FLOWN, k=flights), rng.sample(dates, flights), rng
+    )
     _events(life, "book", "read", rng.sample(BOOKS, 50), rng.sample(dates, 50), rng)
     _events(life, "film", "watched", rng.sample(FILMS, 50), rng.sample(dates, 50), rng)
-    _events(life, "meeting", "met", rng.choices(FRIENDS, k=300), rng.sample(dates, 300), rng)
-    _purchases(life, rng, rng.sample(dates, 250))
+    _events(
+        life, "meeting", "met", rng.choices(FRIENDS, k=meetings), rng.sample(dates, meetings), rng
+    )
+    _purchases(life, rng, rng.sample(dates, int(250 * share)))
     _weights(life, rng)
     _others(life, rng, num_facts)
     return life
 
 
-def _places(rng: random.Random) -> list[str]:
-    places = ONCE + rng.choices(VISITED, k=330 - len(ONCE))
+def _places(rng: random.Random, count: int) -> list[str]:
+    places = ONCE + rng.choices(VISITED, k=count - len(ONCE))
     rng.shuffle(places)
     return places
 
@@ -193,7 +199,7 @@ def _others(life: Life, rng: random.Random, num_facts: int) -> None:
     colours = "red blue green old small tall dark fresh".split()
     nouns = "apple bird boat flower stone song hat garden".split()
     likes = [(name, f"{one} {noun}s") for name in FRIENDS for one in colours for noun in nouns]
-    lacking = num_facts - life.num_facts
+    lacking = max(num_facts - life.num_facts, 0)
     life.facts["like"] = [
         Told(name, "likes", thing, None, f"{name} likes {thing}.")
         for name, thing in rng.sample(likes, lacking)

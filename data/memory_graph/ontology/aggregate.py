@@ -105,15 +105,18 @@ def extreme(plan: Plan, selected: Sequence[Sequence[Item]], moment: int) -> Answ
     known, maybe, unit, notes = _measured(plan, selected[0])
     if not known:
         raise NoPlan("the dates are too coarse to tell which were in that time")
-    best = max if plan.operation == "max" else min
-    bar = best(_amounts(known))
-    reach = best(_amounts([*known, *maybe]))
+    bar = _best(plan, _amounts(known))
+    reach = _best(plan, _amounts([*known, *maybe]))
     items = [i for i in known if i.amount == bar]
-    beyond = [i for i in maybe if i.amount is not None and best(i.amount, bar) != bar]
+    beyond = [i for i in maybe if i.amount is not None and _best(plan, [i.amount, bar]) != bar]
     found = [*items, *beyond]
     if plan.wants_name:
         return joined_names(found), found, "; ".join(notes)
     return _between(min(bar, reach), max(bar, reach), unit), found, "; ".join(notes)
+
+
+def _best(plan: Plan, amounts: Sequence[Decimal]) -> Decimal:
+    return max(amounts) if plan.operation == "max" else min(amounts)
 
 
 def most_often(plan: Plan, selected: Sequence[Sequence[Item]], moment: int) -> Answer:

@@ -30,7 +30,7 @@ from turngraph.data.memory_graph.ontology.turtle import Source, read_turtle
 from turngraph.data.memory_graph.times import parse_time
 
 with extra("rdf", "typed memory graphs need"):
-    from pyoxigraph import BlankNode, Literal, NamedNode, Quad, RdfFormat
+    from pyoxigraph import BlankNode, Literal, NamedNode, RdfFormat
 
 _SPAN = re.compile(r"(\w+) (\d+)-(\d+)")
 _VOCABULARIES = (RDF, RDFS, OWL, SKOS)
@@ -185,14 +185,14 @@ def _triples(about: _About, ontology: Ontology, extractor: GivenExtractor) -> It
             continue
         ends = [_label(about, term) for term in (quad.subject, quad.object)]
         relation = "is a" if predicate == RDF + "type" else _relation(predicate, ontology)
-        if predicate == RDF + "type" and quad.object.value.startswith(_VOCABULARIES):
+        if predicate == RDF + "type" and _name(quad.object).startswith(_VOCABULARIES):
             continue  # the file's own classes and properties
         text = f"{ends[0]} {relation} {ends[1]}."
         episode = Episode(text, None, name, f"{name} {index} {text}")
         yield extractor.hold(episode, Extraction((Triplet(ends[0], relation, ends[1]),)))
 
 
-def _label(about: _About, term: Quad | NamedNode | BlankNode | Literal | object) -> str:
+def _label(about: _About, term: object) -> str:
     if isinstance(term, Literal):
         return term.value
     return about.one(_name(term), LABEL) or _local(_name(term))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -126,6 +127,20 @@ def test_options_of_one_file_need_it(tmp_path: Path) -> None:
         main(["export", "--db", db, "--jsonl", str(tmp_path / "a"), "--base", "urn:a:"])
     with pytest.raises(ValueError, match="--base needs --trig"):
         main(["export", "--db", db, "--shacl", str(tmp_path / "a"), "--base", "urn:a:"])
+
+
+def test_the_page_colours_objects_by_class(graph: MemoryGraph, tmp_path: Path) -> None:
+    remember(graph, [says("Rex", "is a", "dog")])
+    page, db = tmp_path / "page.html", str(graph.store.path)
+    main(["export", "--db", db, "--html", str(page), "--classes"])
+    [data] = re.findall(r'id="data">(.*?)</script>', page.read_text(encoding="utf-8"), re.DOTALL)
+    classes = {one["text"]: one.get("class") for one in json.loads(data)["nodes"]}
+    known = {name: classes[name] for name in ("Anna", "Oslo", "Rex", "Ole", "tea", "dog")}
+    assert known == {
+        "Anna": "Agent", "Oslo": "Place", "Rex": "Pet", "Ole": "Agent", "tea": None, "dog": None,
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="--classes needs --html"):
+        main(["export", "--db", db, "--jsonl", str(tmp_path / "a"), "--classes"])
 
 
 # A copy on a server
