@@ -69,6 +69,15 @@ def questions(life: Life, part: str, seed: int) -> list[Question]:
     ]
 
 
+def whole_units(first: str, second: str, unit: str) -> int:
+    """Return the whole days, weeks, months or years between two ISO dates."""
+    one, other = date.fromisoformat(first), date.fromisoformat(second)
+    if unit in ("day", "week"):
+        return (other - one).days // (7 if unit == "week" else 1)
+    months = 12 * (other.year - one.year) + other.month - one.month - (other.day < one.day)
+    return months // (12 if unit == "year" else 1)
+
+
 def unanswerable() -> list[str]:
     """Return questions that the life does not answer."""
     found: list[str] = json.loads(WORDINGS.read_text(encoding="utf-8"))["unanswerable"]

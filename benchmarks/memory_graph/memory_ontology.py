@@ -1,11 +1,12 @@
 """Measures computed answers: a synthetic life, a million quads, and LoCoMo.
 
-    python -m turngraph.benchmarks.memory_graph ontology [--parts life quads locomo] [--seed 0]
+    python -m turngraph.benchmarks.memory_graph ontology [--parts life quads locomo reader]
 
 ``life`` asks 20 questions of each operation about ten years of 2,000 facts, from given triplets and
 from sentences read by the rules, and the same after the dates were shuffled. ``quads`` measures
 loading and asking, rdflib beside it. ``locomo`` needs ``--data``: coverage with its permuted
-control, and exact match of computed answers.
+control, and exact match of computed answers. ``reader`` lets a local LM answer a few questions
+from recalled facts, with and without what is computed.
 """
 
 from __future__ import annotations
@@ -19,10 +20,15 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 
-from turngraph.benchmarks.memory_graph.life_questions import Question, questions, unanswerable
+from turngraph.benchmarks.memory_graph.life_questions import (
+    PER_OPERATION,
+    Question,
+    questions,
+    unanswerable,
+    whole_units,
+)
 from turngraph.benchmarks.memory_graph.memory_retrieval import write_reports
 from turngraph.benchmarks.memory_graph.synthetic_life import (
     SAID,
@@ -40,9 +46,10 @@ from turngraph.data.memory_graph.ontology.compute import Computed, compute
 from turngraph.data.memory_graph.ontology.lens import Lens
 from turngraph.data.memory_graph.ontology.ontology import load_ontology
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan
+from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 
 COMMAND = ["python", "-m", "turngraph.benchmarks.memory_graph", "ontology"]
-PARTS = ("life", "quads", "locomo")
+PARTS = ("life", "quads", "locomo", "reader")
 _NUMBER = re.compile(r"[\d.]+")
 
 
@@ -63,6 +70,8 @@ def main(argv: Sequence[str]) -> None:
         if args.data is None:
             raise ValueError("--data: locomo needs the folder with its files")
         report["locomo"] = measure_locomo(Path(args.data), args.seed)
+    if "reader" in args.parts:
+        report["reader"] = measure_lm(args.seed, args.model, args.num_asked)
     if args.output:
         write_reports(args.output, [*COMMAND, *argv], [report])
 
@@ -79,6 +88,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--wordings", nargs="+", choices=["dev", "test"], default=["dev", "test"])
     add("--quads", nargs="+", type=int, default=[100_000, 1_000_000])
     add("--data", help="folder with LoCoMo's file, at any depth")
+    add("--model", default="HuggingFaceTB/SmolLM2-135M-Instruct", help="LM of the part reader")
+    add("--num_asked", type=int, default=1, help="questions of each operation for the reader")
     add("--seed", type=int, default=0, help="random seed")
     add("--show", action="store_true", help="print each wrong answer")
     add("--output", help="JSON file")
@@ -138,6 +149,20 @@ def measure_life(seed: int, parts: Sequence[str], show: bool) -> Json:
         for graph in (*graphs.values(), other):
             graph.close()
     return found
+
+
+def measure_lm(seed: int, model: str, num_asked: int) -> Json:
+    """Let a local LM answer some of the test questions; see ``life_reader``."""
+    from turngraph.benchmarks.memory_graph.life_reader import measure_reader
+    from turngraph.model.constrained import ConstrainedLM
+
+    life = make_life(seed)
+    asked = [one for index, one in enumerate(questions(life, "test", seed))
+             if index % PER_OPERATION < num_asked]  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder, fill_given(Path(folder) / "a.db", life) as graph:
+        graph.embed = word_vectors
+        generate = ConstrainedLM(model, device="cpu").generate
+        return measure_reader(graph, asked, generate) | {"model": model}
 
 
 def fill_given(path: Path, life: Life) -> MemoryGraph:
@@ -214,15 +239,6 @@ def is_right(question: Question, found: Computed) -> bool:
         return fits and float(number[0]) == whole_units(*question.gold, unit)
     wanted, unit = question.gold
     return abs(float(number[0]) - wanted) <= max(0.0051, wanted * 0.001) and unit in found.answer
-
-
-def whole_units(first: str, second: str, unit: str) -> int:
-    """Return the whole days, weeks, months or years between two ISO dates."""
-    one, other = date.fromisoformat(first), date.fromisoformat(second)
-    if unit in ("day", "week"):
-        return (other - one).days // (7 if unit == "week" else 1)
-    months = 12 * (other.year - one.year) + other.month - one.month - (other.day < one.day)
-    return months // (12 if unit == "year" else 1)
 
 
 _UNDATED = frozenset({"exists", "age", "value"})

@@ -9,10 +9,17 @@ from typing import Any
 import pytest
 
 from turngraph.benchmarks.memory_graph import life_questions, memory_ontology, quads_speed
-from turngraph.benchmarks.memory_graph.life_questions import Question, questions, unanswerable
-from turngraph.benchmarks.memory_graph.memory_ontology import is_right, main, whole_units
+from turngraph.benchmarks.memory_graph.life_questions import (
+    Question,
+    questions,
+    unanswerable,
+    whole_units,
+)
+from turngraph.benchmarks.memory_graph.life_reader import measure_reader, named
+from turngraph.benchmarks.memory_graph.memory_ontology import fill_given, is_right, main
 from turngraph.benchmarks.memory_graph.synthetic_life import Life, given_lines, make_life
 from turngraph.data.memory_graph.ontology.compute import Computed
+from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 
 SMALL = 300
 
@@ -88,3 +95,33 @@ def test_the_parts_print_tables_and_write_a_report(
     assert report["locomo"]["never_said_computed"] == 0
     with pytest.raises(ValueError, match=r"--data: locomo needs the folder"):
         main(["--parts", "locomo"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "gold", "answer", "right"),
+    [
+        ("yes", "yes", "Yes, you did.", True),
+        ("yes", "no", "Yes, you did.", False),
+        ("names", {"Rome", "Oslo"}, "You visited Oslo and Rome.", True),
+        ("order", ["Rome", "Oslo"], "Oslo, then Rome", False),
+        ("dates", {"2019-05-03"}, "On 3 May 2019.", True),
+        ("number", (1200.5, "euros"), "It was 1,200.5 euros", True),
+        ("number", (3, ""), "13 times", False),
+        ("span", ("2020-01-01", "2020-03-01"), "For 2 months.", True),
+    ],
+)
+def test_a_free_answer_names_what_is_right(kind: Any, gold: Any, answer: str, right: bool) -> None:
+    assert named(Question("count", "", "2024", kind, gold, frozenset()), answer) == right
+
+
+def test_a_reader_that_copies_the_first_line_needs_what_is_computed(tmp_path: Path) -> None:
+    life = small(0)
+    asked = [one for one in questions(life, "dev", 0) if one.operation == "sum"][:2]
+
+    def generate(prompts: Any, schema: Any) -> list[tuple[str, bool]]:
+        return [(json.dumps({"answer": prompt.split("\n")[1]}), True) for prompt in prompts]
+
+    with fill_given(tmp_path / "my.db", life) as graph:
+        graph.embed = word_vectors
+        found = measure_reader(graph, asked, generate)
+    assert found == {"asked": 2, "facts": 0, "facts and computed": 2}
