@@ -253,7 +253,7 @@ def coverage(*, part: str, db: str, ontology: str | None, alone: bool) -> None:
     if len(unknown) > MOST_UNKNOWN:
         print_line(f"first {MOST_UNKNOWN} of {plural(len(unknown), 'unknown relation')}")
     for kind, count in sorted(broken.items()):
-        print_line(f"{count} broken shape: {kind}")
+        print_line(f"{plural(count, 'broken shape')}: {kind}")
 
 
 def export_rdf(

@@ -64,7 +64,8 @@ def make_plan(question: str, store: Store, ontology: Ontology) -> Plan:
                 continue
             return plan
         selections = maker.selections(form.clauses)
-        plan = Plan(form.operation, selections, _window(form.text), form.unit)
+        window = _window(form.text) if len(selections) == 1 else None
+        plan = Plan(form.operation, selections, window, form.unit)
         return maker.refined(plan, form.text)
     raise NoPlan("the question is of no known form")
 
@@ -184,11 +185,11 @@ class _Maker:
         if self.operation in MEASURED:
             plain |= SAYS_AMOUNT
         for place, word in enumerate(words):
-            if place not in linked and word.lower() not in plain:
-                if place + 1 in linked and place + 1 not in range(term.first, term.stop):
-                    kinds = self._kinds(word)  # "the book Dune"
-                    if kinds and self._fits(term.iri, term.is_event, kinds):
-                        continue
+            if place in linked or word.lower() in plain:
+                continue
+            named = place + 1 in linked and place + 1 not in range(term.first, term.stop)
+            kinds = self._kinds(word) if named else []  # "the book Dune"
+            if not kinds or not self._fits(term.iri, term.is_event, kinds):
                 raise NoPlan(f"a word of the question is not known here: {word!r}")
 
     def _find_term(self, words: Sequence[str], clause: str) -> _Term | None:
@@ -203,12 +204,8 @@ class _Maker:
                 for iri, is_event, is_head in self._terms(words[first:stop], bool(where), fronted):
                     other = is_event != events_first
                     size = (other, first - stop) if events_first else (first - stop, other)
-                    rank = (
-                        is_head + (is_head and base_words(words[first]) == "be"),
-                        *size,
-                        first,
-                        iri,
-                    )
+                    lacks = is_head + (is_head and base_words(words[first]) == "be")
+                    rank = (lacks, *size, first, iri)
                     found.append((rank, _Term(first, stop, iri, is_event)))
         if not found:
             return None
@@ -408,10 +405,10 @@ class _Maker:
         """Return whether the other ends of a term's facts are of a class, as its range says."""
         role = self.ontology.object_role(term) if is_event else term
         range_ = self.ontology.properties[role].range if role else None
-        towns = TG + "City" in kinds and range_ == TG + "Place"  # that a place is one of many words
-        return towns or (
-            range_ is not None and any(self.ontology.is_a(range_, kind) for kind in kinds)
-        )
+        if range_ is None:
+            return False
+        is_town = TG + "City" in kinds and range_ == TG + "Place"  # facts seldom tell which is one
+        return is_town or any(self.ontology.is_a(range_, kind) for kind in kinds)
 
 
 def _date_words(clause: str) -> set[str]:
@@ -420,7 +417,11 @@ def _date_words(clause: str) -> set[str]:
 
 
 def _window(text: str) -> Window | None:
-    """Return the time that a question limits itself to."""
+    """Return the time that a question limits itself to.
+
+    Raises:
+        NoPlan: it names several times ("in 2015 and 2017").
+    """
     since: int | None = None
     until: int | None = None
     for date in find_dates(text, None):
@@ -433,6 +434,8 @@ def _window(text: str) -> Window | None:
             until = start(date.after)
         elif date.word == "since":
             since = start(date.first)
+        elif since is not None or until is not None:
+            raise NoPlan("the question names several times")
         else:
             since, until = start(date.first), start(date.after)
     return None if since is None and until is None else (since, until)

@@ -176,6 +176,7 @@ def test_the_time_of_the_question_counts(lens: Lens) -> None:
         ("Who did Anna buy the bicycle from?", "another role"),
         ("Where did Anna buy the bicycle?", "another role"),
         ("How many countries did Anna visit?", "of a class that the facts do not tell"),
+        ("How often did Anna visit Rome in 2021 and 2023?", "names several times"),
         ("Which restaurant did Anna visit last?", "of a class that the facts do not tell"),
         ("How many kilometres did Anna run?", "not known here: 'kilometres'"),
         ("How much did Bob pay?", "the amounts have several units"),
