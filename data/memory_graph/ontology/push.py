@@ -107,7 +107,11 @@ def _insertion(quads: Sequence[Quad]) -> str:
 def _graphs(url: str, base: str, timeout: float) -> set[str]:
     start = json.dumps(base, ensure_ascii=False)
     query = f"SELECT DISTINCT ?g {{ GRAPH ?g {{ ?s ?p ?o }} FILTER(STRSTARTS(STR(?g), {start})) }}"
-    return {row["g"]["value"] for row in _ask(url, query, timeout)}
+    found = {row["g"]["value"] for row in _ask(url, query, timeout)}
+    mine = re.compile(
+        re.escape(base) + rf"(?:f\d+|{RECORD})"
+    )  # another base may begin with this one
+    return {graph for graph in found if mine.fullmatch(graph)}
 
 
 def _ask(url: str, query: str, timeout: float) -> list[dict[str, dict[str, str]]]:

@@ -151,7 +151,7 @@ def test_a_copy_on_a_server_shows_the_newest_revision_and_nothing_forgotten(
 ) -> None:
     ontology = load_ontology()
     with serving(SparqlServer()) as server:
-        strange = NamedNode("urn:other:graph")
+        strange = NamedNode(f"{TG}another:f3")  # of a memory whose base begins with this one
         server.store.update(f"INSERT DATA {{ GRAPH {strange} {{ {strange} {strange} 1 }} }}")
         count, removed = push(graph.store, ontology, server.url)
         assert (removed, pushed_revision(server.url)) == (0, graph.store.revision)
