@@ -142,8 +142,7 @@ class MemoryGraphConfig:
     """Traversals joined by +: BeamSearch, A*, WaterCircles, flat, ppr. Change it to compare
     them."""
     forbidden: tuple[str, ...] = ("E",)
-    """Node types that traversals skip: E, T, O (episodes, theses, objects). Change it for an
-    ablation."""
+    """Node types that traversals skip: E, T, O (episodes, theses, objects). Change it to ablate."""
     num_facts: int = 50
     """Largest number of recalled facts, before share applies. Change it with evidence.top_k."""
     min_similarity: float = 0.0

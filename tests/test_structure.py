@@ -93,8 +93,8 @@ LIBRARIES = {
     "__init__": "",
     "__main__": "",
     "benchmarks": "accelerate bm25s coverage datasets filelock huggingface_hub jsonargparse "
-    "matplotlib networkx numpy peft pyoxigraph pytest rdflib rich safetensors tokenizers torch torch_geometric tqdm "
-    "transformers trl yaml",
+    "matplotlib networkx numpy peft pyoxigraph pytest rdflib rich safetensors tokenizers torch "
+    "torch_geometric tqdm transformers trl yaml",
 }
 """The third-party libraries of each room; the entry with the longest name counts."""
 TORCH_IN_DATA = {"data.batches.collate"}

@@ -94,4 +94,5 @@ def _forms(iso: str) -> tuple[str, str]:
 
 def _is_span(question: Question, answer: str) -> bool:
     found = re.findall(r"(\d+) (day|week|month|year)", answer)
-    return any(int(number) == whole_units(*question.gold, unit) for number, unit in found)
+    first, last = question.gold
+    return any(int(number) == whole_units(first, last, unit) for number, unit in found)

@@ -236,7 +236,8 @@ def is_right(question: Question, found: Computed) -> bool:
         unit = found.answer.split()[-1].removesuffix("s")
         asked = re.search(r"many (day|week|month|year)s", question.text)
         fits = asked is None or asked[1] == unit
-        return fits and float(number[0]) == whole_units(*question.gold, unit)
+        first, last = question.gold
+        return fits and float(number[0]) == whole_units(first, last, unit)
     wanted, unit = question.gold
     return abs(float(number[0]) - wanted) <= max(0.0051, wanted * 0.001) and unit in found.answer
 

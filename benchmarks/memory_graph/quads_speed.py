@@ -6,7 +6,9 @@ import random
 import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from statistics import quantiles
+from typing import Any
 
 import rdflib
 from pyoxigraph import Literal, NamedNode, Quad, QuerySolutions
@@ -110,7 +112,7 @@ def _oxigraph(size: int, seed: int) -> Json:
     memory = _memory() - before
     times, answers = [], []
     for query in _plans(size, seed):
-        spent, rows = _timed(lambda q=query: _rows(store, q))
+        spent, rows = _timed(partial(_rows, store, query))
         times.append(1000 * spent)
         answers.append(rows)
     wide = [_timed(lambda: _rows(store, _CLASS_WIDE))[0] * 1000 for _ in range(NUM_CLASS_WIDE)]
@@ -139,12 +141,16 @@ def _rdflib(size: int, seed: int, answers: Sequence[object]) -> Json:
     seconds, _ = _timed(load)
     times = []
     for query, wanted in list(zip(_plans(size, seed), answers, strict=True))[:NUM_RDFLIB]:
-        spent, found = _timed(lambda q=query: list(data.query(q, initNs=PREFIXES)))
+        spent, found = _timed(partial(_listed, data, query))
         times.append(1000 * spent)
         assert isinstance(found, list)
         rows = sorted(" ".join(term.n3() for term in row) for row in found)
         assert rows == wanted, "rdflib and pyoxigraph answer differently"
     return _figures(seconds, _memory() - before, times, None)
+
+
+def _listed(data: rdflib.Dataset, query: str) -> list[Any]:
+    return list(data.query(query, initNs=PREFIXES))
 
 
 def _term(term: object) -> rdflib.term.Node:

@@ -126,7 +126,7 @@ def forms_of(question: str) -> list[Form]:
         if match is None:
             continue
         parts = match.groupdict()
-        clauses = (text,)
+        clauses: tuple[str, ...] = (text,)
         if parts.get("a"):
             first = [part.strip() for part in parts["a"].split(",") if part.strip()]
             clauses = (*first, parts["b"])

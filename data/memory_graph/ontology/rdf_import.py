@@ -121,11 +121,11 @@ def _exported(about: _About, extractor: GivenExtractor) -> Iterator[Episode]:
     for fact in sorted(facts, key=_number):
         for newer in about.all(fact, SUPERSEDED_BY):
             old[newer].append(fact)
-        episodes = about.all(fact, DERIVED_FROM)
-        if not episodes:
+        sayers = about.all(fact, DERIVED_FROM)
+        if not sayers:
             raise about.error(fact, "no episode says it")
-        for episode in episodes:
-            told[episode].append(fact)
+        for sayer in sayers:
+            told[sayer].append(fact)
     for iri in sorted(told, key=_number):
         episode = Episode(
             about.needed(iri, TEXT),

@@ -90,9 +90,9 @@ def sparql_of(selection: Selection, ontology: Ontology, moment: int) -> str:
     lines += _told("?f", moment)
     if selection.measures:
         terms = " ".join(str(NamedNode(iri)) for iri in selection.measures)
-        node = "?e" if selection.is_event else "?s"
+        owner = "?e" if selection.is_event else "?s"
         lines.append(f"  OPTIONAL {{ VALUES ?q {{ {terms} }}")
-        lines.append(f"    GRAPH ?a {{ {node} ?q ?n }} FILTER(isNumeric(?n))")
+        lines.append(f"    GRAPH ?a {{ {owner} ?q ?n }} FILTER(isNumeric(?n))")
         lines += ["    FILTER(?a = ?f)"] if not selection.is_event else _told("?a", moment)
         lines.append("  }")
     return "\n".join([*lines, "} ORDER BY ?f ?o"])
