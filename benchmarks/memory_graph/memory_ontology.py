@@ -86,7 +86,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("--parts", nargs="+", choices=PARTS, default=["life", "quads"])
     add("--wordings", nargs="+", choices=["dev", "test"], default=["dev", "test"])
-    add("--quads", nargs="+", type=int, default=[100_000, 1_000_000])
+    add("--quads", nargs="+", type=int, default=[10_000, 100_000, 1_000_000])
     add("--data", help="folder with LoCoMo's file, at any depth")
     add("--model", default="HuggingFaceTB/SmolLM2-135M-Instruct", help="LM of the part reader")
     add("--num_asked", type=int, default=1, help="questions of each operation for the reader")

@@ -22,7 +22,7 @@ from turngraph.data.memory_graph.times import start
 
 QUADS_PER_FACT = 5
 FACTS_PER_PERSON = 100
-RDFLIB_QUADS = 100_000
+RDFLIB_QUADS = 10_000
 NUM_ASKED, NUM_CLASS_WIDE, NUM_RDFLIB = 200, 5, 10
 _MOMENT = start("2024-01-01")
 
