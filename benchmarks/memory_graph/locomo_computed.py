@@ -92,7 +92,9 @@ def _measure(
     counts.facts += len(lens.facts)
     counts.typed += len(lens.facts) - lens.unknown.total()
     golds = {one.text: one.gold for one in questions if one.gold}
-    answerable = [one for one in asked if one["question"] in golds]
+    answerable = [
+        one for one in asked if one["question"] in golds and one["category"] != NEVER_SAID
+    ]
     mixed = rng.sample(answerable, len(answerable))
     for one, other in zip(answerable, mixed, strict=True):
         literals = _literals(graph, golds[one["question"]])
