@@ -168,6 +168,11 @@ def add_chat_command(commands: Commands) -> None:
         help="ask --memory by a plan of steps; default: as trained; /plan shows it",
     )
     chat.add_argument(
+        "--compute",
+        choices=("none", "rules"),
+        help="counts and times computed from --memory come first; default: as trained",
+    )
+    chat.add_argument(
         "--passages",
         type=whole,
         default=3,
@@ -334,6 +339,8 @@ def chat_command(args: argparse.Namespace) -> None:
 
     if args.plan is not None and args.memory is None:
         raise ValueError("--plan needs --memory")
+    if args.compute is not None and args.memory is None:
+        raise ValueError("--compute needs --memory")
     device_of(args.device)
     qa = load(args.checkpoint, **asdict(loading(args)))
     session = qa.chat(
@@ -341,6 +348,7 @@ def chat_command(args: argparse.Namespace) -> None:
         args.memory,
         memory_read_only=args.memory_read_only,
         plan=args.plan,
+        compute=args.compute,
         max_new_tokens=args.max_new_tokens,
         proposals=args.proposals,
         num_proposals=args.num_proposals,

@@ -23,7 +23,8 @@ from turngraph.inference.model_options import (
     SERVER_OPTIONS,
     add_plan_options,
     check_model_options,
-    server_settings,
+    local_extractor,
+    server_extractor,
 )
 
 if TYPE_CHECKING:  # loaded where they are used, so that --help answers at once
@@ -53,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     ontology_commands.add_ontology(commands)
     added = add_command(commands, "sparql", "ask in SPARQL", ontology_commands.sparql)
     ontology_commands.add_sparql(added, time_option, positive)
+    added = add_command(commands, "push", "copy typed facts to a server", ontology_commands.push)
+    ontology_commands.add_push(added)
     options = vars(parser.parse_args(argv))
     command, run = options.pop("command"), options.pop("run")
     check_paths(command, options)
@@ -116,6 +119,7 @@ def add_remember(commands: Subparsers) -> None:
     added.add_argument(
         "--max_minutes", type=float, help="stop after so many minutes; the same command resumes"
     )
+    ontology_commands.add_typed(added)
     add_model_options(added)
 
 
@@ -137,6 +141,9 @@ def remember(
     speaker: str | None,
     batch: int | None,
     max_minutes: float | None,
+    typed: bool,
+    ontology: str | None,
+    alone: bool,
     model: str | None,
     device: str | None,
     **server: str | float | None,
@@ -144,6 +151,8 @@ def remember(
     """Remember files with one of the extractors."""
     from turngraph.data.memory_graph.inputs import read_episodes
 
+    terms = ontology_commands.typed_terms(typed, ontology, alone)
+    relations = () if terms is None else terms.relations
     read: Callable[[str], Iterable[Episode]] = read_episodes
     chosen: Extractor
     if extractor == "given":
@@ -152,9 +161,9 @@ def remember(
         chosen = given = GivenExtractor()
         read = given.read
     elif extractor == "lm":
-        chosen = local_model(model or LANGUAGE_MODEL, device or "cpu")
+        chosen = local_extractor(model or LANGUAGE_MODEL, device or "cpu", relations)
     elif extractor == "endpoint":
-        chosen = server_model(model, server)
+        chosen = server_extractor(model, server, relations)
     elif extractor.startswith("spacy:"):
         from turngraph.data.memory_graph.extract.spacy_extractor import (
             SpacyExtractor,
@@ -179,29 +188,10 @@ def remember(
     memory_commands.remember(
         db,
         episodes,
-        extractor=chosen,
+        extractor=chosen if terms is None else terms.wrap(chosen),
         batch=batch or (8 if extractor in ("lm", "endpoint") else 200),
         max_minutes=max_minutes,
     )
-
-
-def local_model(name: str, device: str) -> Extractor:
-    """Load a local LM that extracts; imports torch."""
-    from turngraph.data.memory_graph.extract.local_lm import LmExtractor
-    from turngraph.model.constrained import ConstrainedLM
-
-    return LmExtractor(ConstrainedLM(name, device=device).generate, f"lm:{name}")
-
-
-def server_model(model: str | None, options: dict[str, str | float | None]) -> Extractor:
-    """Return an extractor that asks a server of the OpenAI chat API.
-
-    Raises:
-        ValueError: an option is missing or wrong.
-    """
-    from turngraph.data.memory_graph.extract.endpoint import EndpointExtractor
-
-    return EndpointExtractor(server_settings("--extractor endpoint", model, options))
 
 
 # Asking
@@ -261,6 +251,8 @@ def ask(
     themes: bool,
     compute: bool,
     show_sparql: bool,
+    ontology: str | None,
+    alone: bool,
     **model: str | float | None,
 ) -> None:
     """Answer the question of the command line, or those of standard input.
@@ -271,6 +263,8 @@ def ask(
     """
     limits = {"max_steps": steps, "max_clues": clues, "over": over}
     limits = {name: value for name, value in limits.items() if value is not None}
+    if not compute and (show_sparql or ontology is not None or alone):
+        raise ValueError("--show_sparql, --ontology and --alone need --compute")
     if plan is None and limits:
         raise ValueError("--steps, --clues and --over need --plan")
     check_model_options(plan, model)
@@ -293,7 +287,8 @@ def ask(
     shared: Any = {"embed": embed, "as_of": as_of, "read_only": no_embed, "as_json": as_json}
     if plan is None:
         chosen_themes = theme_commands.settings(min_similarity) if themes else None
-        shared |= {"themes": chosen_themes, "compute": compute, "show_sparql": show_sparql}
+        computing = ontology_commands.computing(compute, show_sparql, ontology, alone)
+        shared |= {"themes": chosen_themes, "computing": computing}
         memory_commands.ask(db, asked, settings=settings, **shared)
         return
     from turngraph.data.memory_graph.plan.steps import PlanSettings
@@ -425,7 +420,7 @@ def add_files(commands: Subparsers) -> None:
     added = add_command(
         commands, "import", "fill a new graph from an export", memory_commands.import_file
     )
-    added.add_argument("--input", dest="path", required=True, metavar="FILE.jsonl")
+    ontology_commands.add_import(added)
     added = add_command(
         commands, "export", "write the whole graph to a file", memory_commands.export
     )
@@ -434,8 +429,7 @@ def add_files(commands: Subparsers) -> None:
     kinds.add_argument("--graphml", metavar="FILE", help="for networkx, Gephi and others")
     kinds.add_argument("--html", metavar="FILE", help="one page to look at and search")
     kinds.add_argument("--themes", metavar="FILE", help="one page of the themes to walk through")
-    kinds.add_argument("--trig", metavar="FILE", help="typed facts, for other RDF tools")
-    kinds.add_argument("--shacl", metavar="FILE", help="shapes of the ontology")
+    ontology_commands.add_export(added, kinds)
     kinds.add_argument("--damaged", metavar="FILE", help="readable episodes of a damaged graph")
     added.add_argument("--max_nodes", type=positive, default=5000, help="limit for HTML pages")
 

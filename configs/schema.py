@@ -140,19 +140,19 @@ class MemoryGraphConfig:
     """Traversals joined by +: BeamSearch, A*, WaterCircles, flat, ppr. Change it to compare
     them."""
     forbidden: tuple[str, ...] = ("E",)
-    """Node types that traversals skip: E, T, O (episodes, theses, objects). Change it for an
-    ablation."""
+    """Node types that traversals skip: E, T, O (episodes, theses, objects). Change it to ablate."""
     num_facts: int = 50
     """Largest number of recalled facts, before share applies. Change it with evidence.top_k."""
     min_similarity: float = 0.0
-    """Facts with a smaller cosine to the question are not recalled. Change it where recalled facts
-    are off topic."""
+    """Facts with a smaller cosine to the question are left out. Change it if they are off topic."""
     vectors: Literal["encoder", "words"] = "encoder"
-    """encoder: evidence.embedder; words: hashed words and subwords. Change it to recall without a
-    model."""
+    """encoder: evidence.embedder; words: hashed words and subwords. Change it to need no model."""
     plan: Literal["none", "rules"] = "none"
     """none: a question is asked as it is; rules: by a plan of steps. Change it for questions that
     need several facts, one of which names what the next is about."""
+    compute: Literal["none", "rules"] = "none"
+    """rules: what typed facts compute, such as a count, is the first passage (extra rdf). Change it
+    for questions of how many and how long."""
 
     def __post_init__(self) -> None:
         _check(0 <= self.share <= 1, "memory_graph.share", self.share, "must lie between 0 and 1")

@@ -34,6 +34,7 @@ from turngraph.data.retrieval.dense import DenseIndex, FusedIndex, Index
 from turngraph.data.retrieval.evidence_memory import EvidenceMemory
 from turngraph.data.scoring.metrics import answer_in_evidence
 from turngraph.data.types import (
+    COMPUTED_ID,
     Conversation,
     Evidence,
     Interaction,
@@ -231,6 +232,7 @@ class ExampleBuilder:
         evidence = memory.merge(kept, q_t, lambda items: self._fits([*items, *recalled]))
         known = {item.evidence.text for item in evidence}
         evidence += [item for item in recalled if item.evidence.text not in known]
+        evidence.sort(key=lambda item: item.evidence.id != COMPUTED_ID)
         memory.add(retrieved)
         self._count(evidence, turn)
         passages = [item.evidence for item in evidence]

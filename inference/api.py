@@ -110,6 +110,7 @@ class QA:
         *,
         memory_read_only: bool = False,
         plan: Literal["none", "rules"] | None = None,
+        compute: Literal["none", "rules"] | None = None,
         max_new_tokens: int | None = None,
         proposals: str | None = None,
         num_proposals: int | None = None,
@@ -123,6 +124,8 @@ class QA:
             memory: path of a memory graph, which keeps what is said; None: none.
             memory_read_only: recall from it, and remember nothing.
             plan: ask it by a plan of steps (``rules``) or not (``none``); None: as trained.
+            compute: put answers computed from its typed facts first (``rules``) or not (``none``);
+                None: as trained.
             max_new_tokens: longest answer in tokens; None: as training has set it.
             proposals: a checkpoint that answers from nodes, whose entities the LM chooses among.
             num_proposals: entities of a question; None: 20.
@@ -147,6 +150,7 @@ class QA:
             load_proposer(choice, self.checkpoint, self.loading),
             memory_read_only,
             plan,
+            compute=compute,
             confidence=read_confidence(self.checkpoint, abstain_below, choice),
         )
 

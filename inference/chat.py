@@ -27,6 +27,7 @@ from turngraph.inference.memory_printing import step_cells
 from turngraph.inference.session import Session
 
 if TYPE_CHECKING:  # needs an extra
+    from turngraph.data.memory_graph.ontology.compute import Computed
     from turngraph.data.memory_graph.plan.steps import Planned
 
 COMMANDS = {
@@ -208,6 +209,7 @@ class TerminalChat:
             show_evidence(self.console, self.session.last().shown, argument)
         elif name == "/why":
             show_reasons(self.console, self.session.why())
+            self.show_computed()
         elif name == "/plan":
             self.show_plan()
         elif name == "/undo":
@@ -219,6 +221,18 @@ class TerminalChat:
             show_table(self.console, ("", ""), COMMANDS.items())
         else:
             self.save(argument, overwrite=name == "/save!")
+
+    def show_computed(self) -> None:
+        """Print what was computed for the last question, and each fact that it counts, if any."""
+        computed: Computed | None = getattr(self.session.memory.graph, "computed", None)
+        if computed is None:
+            return
+        self.say(f"computed: {computed.answer} ({computed.operation})")
+        if computed.note:
+            self.say(f"note: {computed.note}")
+        facts = {fact.key: fact for item in computed.items for fact in item.facts}
+        rows = [(str(fact.key), fact.text, fact.valid_from or "") for fact in facts.values()]
+        show_table(self.console, ("fact", "text", "from"), rows)
 
     def show_plan(self) -> None:
         """Print the steps of the last question to the memory graph.

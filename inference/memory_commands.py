@@ -30,7 +30,13 @@ from turngraph.inference.memory_printing import (
     recollection_json,
     remembered_line,
 )
-from turngraph.inference.ontology_commands import export_rdf, print_computed
+from turngraph.inference.ontology_commands import (
+    Computing,
+    classes_of,
+    export_rdf,
+    import_rdf,
+    print_computed,
+)
 
 if TYPE_CHECKING:
     from turngraph.data.embedding import Embed
@@ -75,8 +81,9 @@ def remember(
     ):
         done = graph.remember_many(_until(stop, episodes), progress=True, batch=batch)
     print(remembered_line(done))
-    if isinstance(extractor, TurnExtractor) and extractor.unread:
-        logger.info("%s; their texts are found by similarity", unread_line(extractor.unread))
+    inner = getattr(extractor, "inner", extractor)  # of one that an ontology wraps
+    if isinstance(inner, TurnExtractor) and inner.unread:
+        logger.info("%s; their texts are found by similarity", unread_line(inner.unread))
     if stop:
         logger.info("stopped (%s); the same command resumes", stop.reason)
         raise SystemExit(EXIT_GO_ON)
@@ -99,8 +106,7 @@ def ask(
     read_only: bool = False,
     as_json: bool = False,
     themes: AskThemes | None = None,
-    compute: bool = False,
-    show_sparql: bool = False,
+    computing: Computing | None = None,
 ) -> None:
     """Print facts with scores and provenance for every question, or "no answer".
 
@@ -115,15 +121,14 @@ def ask(
         read_only: do not keep new vectors on disk.
         as_json: print one JSON object a question.
         themes: ask by themes, with these settings; None: ask for facts.
-        compute: compute the answer where a plan can; else mark the facts as not computed.
-        show_sparql: print also the queries that selected the facts.
+        computing: compute the answer where a plan can; else mark the facts as not computed.
     """
     # one statement may be several facts: a triplet, a thesis, an episode
     wider = dataclasses.replace(settings, num_facts=MAX_FORMS * settings.num_facts)
     with MemoryGraph.open(db, embed, TurnExtractor(), read_only=read_only) as graph:
         for question in questions:
-            if compute and print_computed(
-                graph, question, as_of=as_of, show_sparql=show_sparql, as_json=as_json
+            if computing is not None and print_computed(
+                graph, question, computing, as_of=as_of, as_json=as_json
             ):
                 continue
             if themes is not None:
@@ -131,7 +136,7 @@ def ask(
             else:
                 found = graph.ask(question, as_of, settings if as_json else wider)
             if as_json:
-                marked = {"computed": None} if compute else {}
+                marked = {"computed": None} if computing is not None else {}
                 print_json(recollection_json(found, as_of) | marked)
             else:
                 print_recollection(found, settings.num_facts)
@@ -353,8 +358,16 @@ def backup(*, db: str, output: str) -> None:
     print_line(f"written to {output}")
 
 
-def import_file(*, db: str, path: str) -> None:
-    """Fill a new graph from a JSON Lines export."""
+def import_file(
+    *, db: str, path: str | None, rdf: str | None, ontology: str | None, alone: bool
+) -> None:
+    """Fill a new graph from a JSON Lines export, or remember the facts of a file of RDF."""
+    if path is None:
+        assert rdf is not None, "one of both is required"
+        import_rdf(db=db, path=rdf, ontology=ontology, alone=alone)
+        return
+    if ontology is not None or alone:
+        raise ValueError("--ontology and --alone need --rdf")
     from turngraph.data.memory_graph.upkeep.transfer import import_jsonl
 
     with MemoryGraph.open(db) as graph:
@@ -370,6 +383,10 @@ def export(
     themes: str | None,
     trig: str | None,
     shacl: str | None,
+    base: str | None,
+    classes: bool,
+    ontology: str | None,
+    alone: bool,
     damaged: str | None,
     max_nodes: int,
 ) -> None:
@@ -381,13 +398,18 @@ def export(
         print_line(f"{plural(saved.episodes, 'episode')} written to {damaged}", damaged)
         return
     if trig is not None or shacl is not None:
-        export_rdf(db=db, trig=trig, shacl=shacl)
+        export_rdf(db=db, trig=trig, shacl=shacl, base=base, ontology=ontology, alone=alone)
         return
+    if base is not None or (not classes and (ontology is not None or alone)):
+        raise ValueError("--base, --ontology and --alone need --trig or --shacl")
+    if classes and html is None:
+        raise ValueError("--classes needs --html")
     with MemoryGraph.open(db, read_only=True) as graph:
         if html is not None:
             from turngraph.data.memory_graph.upkeep.html_page import export_html
 
-            shown, total = export_html(graph.store, html, max_nodes)
+            kinds = classes_of(graph.store, ontology, alone) if classes else None
+            shown, total = export_html(graph.store, html, max_nodes, kinds)
             print_line(f"{shown} of {plural(total, 'node')} written to {html}", html)
         elif themes is not None:
             from turngraph.data.memory_graph.upkeep.themes_page import export_themes_html

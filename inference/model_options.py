@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # it needs an extra, and takes long to import
     from turngraph.data.memory_graph.extract.endpoint import EndpointSettings
+    from turngraph.data.memory_graph.memory_types import Extractor
 
 PLANNERS = ("rules", "lm", "endpoint")
 LANGUAGE_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -99,3 +100,36 @@ def server_settings(
         if not (given | {"model": model}).get(name):
             raise ValueError(f"{option} needs --{name}")
     return EndpointSettings(model=model or "", **{**(defaults or {}), **given})
+
+
+def local_extractor(name: str, device: str, relations: Sequence[str] = ()) -> Extractor:
+    """Load a local LM that extracts; imports torch.
+
+    Args:
+        name: of the LM.
+        device: on which it runs.
+        relations: the only ones of its triplets; (): any.
+    """
+    from turngraph.data.memory_graph.extract.local_lm import LmExtractor
+    from turngraph.model.constrained import ConstrainedLM
+
+    return LmExtractor(ConstrainedLM(name, device=device).generate, f"lm:{name}", relations)
+
+
+def server_extractor(
+    model: str | None, options: Mapping[str, str | float | None], relations: Sequence[str] = ()
+) -> Extractor:
+    """Return an extractor that asks a server of the OpenAI chat API.
+
+    Args:
+        model: the model's name on the server.
+        options: those of ``SERVER_OPTIONS``; None: not given.
+        relations: the only ones of its triplets; (): any.
+
+    Raises:
+        ValueError: an option is missing or wrong.
+    """
+    from turngraph.data.memory_graph.extract.endpoint import EndpointExtractor
+
+    settings = server_settings("--extractor endpoint", model, options)
+    return EndpointExtractor(settings, relations=relations)

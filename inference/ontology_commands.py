@@ -1,9 +1,10 @@
-"""Commands of the typed memory graph: check an ontology; options and output."""
+"""Commands of the typed memory graph: ontologies, SPARQL, RDF in and out; options and output."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from turngraph.configs.words import plural
@@ -13,6 +14,7 @@ from turngraph.inference.memory_printing import (
     print_json,
     print_line,
     print_rows,
+    remembered_line,
 )
 
 if TYPE_CHECKING:
@@ -20,16 +22,93 @@ if TYPE_CHECKING:
 
     from turngraph.data.cli import CommandParser
     from turngraph.data.memory_graph.graph import MemoryGraph
+    from turngraph.data.memory_graph.memory_types import Extractor
     from turngraph.data.memory_graph.ontology.ontology import Ontology
+    from turngraph.data.memory_graph.record.store import Store
 
     Subparsers = argparse._SubParsersAction[CommandParser]
 
+MOST_UNKNOWN = 20
+"""Number of unknown relations that ``ontology coverage`` prints."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Computing:
+    """Options of computed answers.
+
+    Args:
+        ontology: its terms.
+        show_sparql: print also the queries that selected the facts.
+    """
+
+    ontology: Ontology
+    show_sparql: bool = False
+
+
+def computing(
+    compute: bool, show_sparql: bool, ontology: str | None, alone: bool
+) -> Computing | None:
+    """Return the options of computed answers; None: nothing is computed."""
+    return Computing(chosen_ontology(ontology, alone), show_sparql) if compute else None
+
+
+@dataclasses.dataclass(frozen=True)
+class TypedTerms:
+    """Ontology of what is remembered.
+
+    Args:
+        ontology: its functional properties supersede.
+        relations: those that an LM may use.
+    """
+
+    ontology: Ontology
+    relations: tuple[str, ...]
+
+    def wrap(self, extractor: Extractor) -> Extractor:
+        """Return an extractor whose statements of functional properties supersede."""
+        from turngraph.data.memory_graph.ontology.typed_extractor import TypedExtractor
+
+        return TypedExtractor(extractor, self.ontology)
+
+
+def add_typed(added: argparse.ArgumentParser) -> None:
+    """Add the options of ``remember`` about an ontology."""
+    added.add_argument(
+        "--typed",
+        action="store_true",
+        help="a new value of a functional property ends the old one; lm and endpoint use the "
+        "ontology's relations only",
+    )
+    add_ontology_options(added)
+
+
+def typed_terms(typed: bool, ontology: str | None, alone: bool) -> TypedTerms | None:
+    """Return the ontology of what is remembered; None: none is used.
+
+    Raises:
+        ValueError: an ontology is chosen and not used, or it is wrong.
+    """
+    if not typed:
+        if ontology is not None or alone:
+            raise ValueError("--ontology and --alone need --typed")
+        return None
+    chosen = chosen_ontology(ontology, alone)
+    from turngraph.data.memory_graph.ontology.typed_extractor import relations_of
+
+    return TypedTerms(chosen, relations_of(chosen))
+
 
 def add_ontology(commands: Subparsers) -> None:
-    """Add ``ontology check``."""
-    help = "check a Turtle file of classes and properties"
+    """Add ``ontology check`` and ``ontology coverage``."""
+    help = "check a file of classes and properties, or coverage --db my.db: what they cover"
     group = commands.add_parser("ontology", help=help, description=help)
-    inner = group.add_subparsers(dest="part", required=True, metavar="check")
+    inner = group.add_subparsers(dest="part", required=True, metavar="check|coverage")
+    help = "count the facts whose relation is known, and those that break a shape"
+    added = inner.add_parser("coverage", help=help, description=help)
+    added.add_argument("--db", required=True, metavar="my.db", help="the memory graph")
+    add_ontology_options(added)
+    added.set_defaults(run=coverage)
+    help = "check a Turtle file of classes and properties"
     added = inner.add_parser("check", help=help, description=help)
     added.add_argument("path", metavar="FILE.ttl")
     added.add_argument(
@@ -60,6 +139,37 @@ def add_computing(added: argparse.ArgumentParser) -> None:
         "--compute", action="store_true", help="compute the answer where a plan can: counts, times"
     )
     added.add_argument("--show_sparql", action="store_true", help="with --compute: also the SPARQL")
+    add_ontology_options(added)
+
+
+def add_import(added: argparse.ArgumentParser) -> None:
+    """Add the options of ``import``."""
+    files = added.add_mutually_exclusive_group(required=True)
+    files.add_argument("--input", dest="path", metavar="FILE.jsonl", help="of export --jsonl")
+    files.add_argument("--rdf", metavar="FILE", help="of export --trig, or any Turtle")
+    add_ontology_options(added)
+
+
+def add_export(added: argparse.ArgumentParser, kinds: argparse._MutuallyExclusiveGroup) -> None:
+    """Add the options of ``export`` for RDF."""
+    kinds.add_argument("--trig", metavar="FILE", help="typed facts, for other RDF tools")
+    kinds.add_argument("--shacl", metavar="FILE", help="shapes of the ontology")
+    added.add_argument("--classes", action="store_true", help="with --html: colours by class")
+    added.add_argument(
+        "--base", metavar="IRI", help="with --trig: beginning of IRIs of this memory"
+    )
+    add_ontology_options(added)
+
+
+def add_push(added: argparse.ArgumentParser) -> None:
+    """Add the options of ``push``."""
+    added.add_argument("--endpoint", required=True, metavar="URL", help="of SPARQL 1.1 queries")
+    added.add_argument(
+        "--update", metavar="URL", help="of updates; default: .../update for .../query"
+    )
+    added.add_argument("--base", metavar="IRI", help="beginning of IRIs of this memory")
+    added.add_argument("--timeout", type=float, default=60.0, help="seconds of a request")
+    add_ontology_options(added)
 
 
 def add_ontology_options(added: argparse.ArgumentParser) -> None:
@@ -123,37 +233,124 @@ def sparql(
             print_line(line)
 
 
-def export_rdf(*, db: str, trig: str | None, shacl: str | None) -> None:
-    """Write the graph as TriG, or the shapes of its ontology as SHACL."""
-    from turngraph.data.memory_graph.ontology.rdf import export_shacl, export_trig
+def coverage(*, part: str, db: str, ontology: str | None, alone: bool) -> None:
+    """Print how many facts have a known relation, the unknown ones, and broken shapes by kind."""
+    from turngraph.data.memory_graph.ontology.lens import Lens
+    from turngraph.data.memory_graph.ontology.rdf import moment_of
+    from turngraph.data.memory_graph.ontology.shapes import shape_report
     from turngraph.data.memory_graph.record.store import Store
 
+    with Store(db, read_only=True) as store:
+        lens = Lens(store, chosen_ontology(ontology, alone))
+        lens.refresh()
+        broken = Counter(one.kind for one in shape_report(lens, moment_of(None)))
+    unknown, total = lens.unknown, len(lens.facts)
+    typed = total - unknown.total()
+    share = f" ({typed / total:.1%})" if total else ""
+    print_line(f"{typed} of {plural(total, 'fact')} typed{share}")
+    for relation, count in unknown.most_common(MOST_UNKNOWN):
+        print_line(f"{count} unknown: {relation}")
+    if len(unknown) > MOST_UNKNOWN:
+        print_line(f"first {MOST_UNKNOWN} of {plural(len(unknown), 'unknown relation')}")
+    for kind, count in sorted(broken.items()):
+        print_line(f"{plural(count, 'broken shape')}: {kind}")
+
+
+def export_rdf(
+    *,
+    db: str,
+    trig: str | None,
+    shacl: str | None,
+    base: str | None,
+    ontology: str | None,
+    alone: bool,
+) -> None:
+    """Write the graph as TriG, or the shapes of its ontology as SHACL."""
+    from turngraph.data.memory_graph.ontology.ontology import TG
+    from turngraph.data.memory_graph.ontology.rdf_export import export_shacl, export_trig
+    from turngraph.data.memory_graph.record.store import Store
+
+    chosen = chosen_ontology(ontology, alone)
     if trig is not None:
         with Store(db, read_only=True) as store:
-            count = plural(export_trig(store, chosen_ontology(None, False), trig), "quad")
+            count = plural(export_trig(store, chosen, trig, base or TG), "quad")
         print_line(f"{count} written to {trig}", trig)
     if shacl is not None:
-        count = plural(export_shacl(chosen_ontology(None, False), shacl), "line")
-        print_line(f"{count} written to {shacl}", shacl)
+        if base is not None:
+            raise ValueError("--base needs --trig")
+        print_line(f"{plural(export_shacl(chosen, shacl), 'line')} written to {shacl}", shacl)
+
+
+def classes_of(store: Store, ontology: str | None, alone: bool) -> dict[int, str]:
+    """Return the class of each object that has one, by id."""
+    from turngraph.data.memory_graph.ontology.lens import Lens
+    from turngraph.data.memory_graph.ontology.object_classes import object_classes
+
+    lens = Lens(store, chosen_ontology(ontology, alone))
+    lens.refresh()
+    return object_classes(lens)
+
+
+def import_rdf(*, db: str, path: str, ontology: str | None, alone: bool) -> None:
+    """Remember the facts of a file of RDF."""
+    from turngraph.data.memory_graph.extract.given import GivenExtractor
+    from turngraph.data.memory_graph.graph import MemoryGraph
+    from turngraph.data.memory_graph.ontology.rdf_import import read_rdf
+
+    chosen, extractor = chosen_ontology(ontology, alone), GivenExtractor()
+    episodes = list(read_rdf(path, chosen, extractor))  # errors before a graph is begun
+    with MemoryGraph.open(db, extractor=extractor) as graph:
+        print_line(remembered_line(graph.remember_many(episodes)))
+
+
+def push(
+    *,
+    db: str,
+    endpoint: str,
+    update: str | None,
+    base: str | None,
+    timeout: float,
+    ontology: str | None,
+    alone: bool,
+) -> None:
+    """Replace the copy of the typed facts on a SPARQL 1.1 server."""
+    from turngraph.data.memory_graph.ontology.ontology import TG
+    from turngraph.data.memory_graph.ontology.push import push as push_quads
+    from turngraph.data.memory_graph.record.store import Store
+
+    if timeout <= 0:
+        raise ValueError(f"--timeout: {timeout:g} given, must be above 0")
+    chosen = chosen_ontology(ontology, alone)
+    with Store(db, read_only=True) as store:
+        count, removed = push_quads(store, chosen, endpoint, update, base or TG, timeout)
+    print_line(
+        f"{plural(count, 'quad')} pushed, {plural(removed, 'graph')} of forgotten facts removed"
+    )
+    print_line("the server may keep their bytes on its disk")
 
 
 def print_computed(
-    graph: MemoryGraph, question: str, *, as_of: str | None, show_sparql: bool, as_json: bool
+    graph: MemoryGraph,
+    question: str,
+    options: Computing,
+    *,
+    as_of: str | None,
+    as_json: bool,
 ) -> bool:
     """Print the computed answer of a question; return False, and say why, if there is none.
 
     Args:
         graph: an open memory graph.
         question: text of the question.
+        options: the ontology, and what else is printed.
         as_of: ISO time; None: now.
-        show_sparql: print also the queries.
         as_json: print one JSON object.
     """
     from turngraph.data.memory_graph.ontology.compute import compute
     from turngraph.data.memory_graph.ontology.lens import Lens
     from turngraph.data.memory_graph.ontology.typed_plan import NoPlan
 
-    lens = Lens(graph.store, chosen_ontology(None, False))
+    lens = Lens(graph.store, options.ontology)
     try:
         found = compute(lens, question, as_of)
     except NoPlan as reason:
@@ -161,17 +358,19 @@ def print_computed(
             print_line(f"not computed: {reason}")
         return False
     if as_json:
-        facts = [fact_json(item.fact) | {"name": item.name} for item in found.items]
+        facts = [
+            fact_json(fact) | {"name": item.name} for item in found.items for fact in item.facts
+        ]
         computed = {"answer": found.answer, "operation": found.operation, "note": found.note}
-        queries = {"sparql": found.queries} if show_sparql else {}
+        queries = {"sparql": found.queries} if options.show_sparql else {}
         asked = {"question": question, "as_of": as_of, "revision": found.revision}
         print_json(asked | {"computed": computed | queries, "facts": facts})
         return True
     print_line(f"computed: {found.answer} ({found.operation})")
     if found.note:
         print_line(f"note: {found.note}")
-    for query in found.queries if show_sparql else ():
+    for query in found.queries if options.show_sparql else ():
         for line in query.splitlines():
             print_line(line)
-    print_facts([item.fact for item in found.items])
+    print_facts([fact for item in found.items for fact in item.facts])
     return True

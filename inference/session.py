@@ -65,6 +65,7 @@ class Session:
         generate: writes the answers; None: the model.
         confidence: how sure answers have to be; None: nothing says how sure they are.
         building: lock of a builder that conversations in several threads share; None: one thread.
+        compute: compute answers from its typed facts (``rules``) or not; None: as in the config.
 
     Raises:
         ValueError: the memory graph cannot be opened.
@@ -83,6 +84,7 @@ class Session:
         generate: Generate | None = None,
         confidence: Confidence | None = None,
         building: AbstractContextManager[Any] | None = None,
+        compute: Plan = None,
     ) -> None:
         self.model, self.builder, self.generate = model, builder, generate
         self.confidence, self.building = confidence, building or nullcontext()
@@ -93,7 +95,9 @@ class Session:
         self.persistent: ChatGraph | None = None
         if memory_graph is not None:
             device = str(model.device)
-            self.persistent = open_memory(builder, memory_graph, device, memory_read_only, plan)
+            self.persistent = open_memory(
+                builder, memory_graph, device, memory_read_only, plan, compute
+            )
         self.begin()
 
     def begin(self) -> None:
@@ -419,7 +423,12 @@ def _saved(turn: ChatAnswer) -> Turn:
 
 
 def open_memory(
-    builder: ExampleBuilder, path: str, device: str, read_only: bool = False, plan: Plan = None
+    builder: ExampleBuilder,
+    path: str,
+    device: str,
+    read_only: bool = False,
+    plan: Plan = None,
+    compute: Plan = None,
 ) -> ChatGraph:
     """Open a person's memory graph, with the settings that the checkpoint was trained with, if any.
 
@@ -429,7 +438,8 @@ def open_memory(
     from turngraph.data.memory_graph.conversation import ChatGraph  # needs an extra
 
     config = builder.memory_graph or MemoryGraphConfig()
-    config, embed = replace(config, plan=plan or config.plan), builder.embed
+    config = replace(config, plan=plan or config.plan, compute=compute or config.compute)
+    embed = builder.embed
     if embed is None and config.vectors == "encoder":
         embed = cached(sentence_encoder(builder.config.embedder, device))
     return ChatGraph(path, config, embed, read_only)

@@ -234,4 +234,6 @@ def smallest_value(schema: dict[str, Any]) -> Any:
         return {name: smallest_value(part) for name, part in schema["properties"].items()}
     if kind == "array":
         return [smallest_value(schema["items"])]
+    if kind == "string" and "enum" in schema:
+        return max(schema["enum"], key=len)
     return {"string": "", "boolean": False, "integer": max(schema.get("enum", (0,)))}[kind]

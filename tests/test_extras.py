@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "httpx2",
             RUN,
             (*REMEMBER, *SERVER),
-            "--extractor endpoint needs httpx2: pip install 'turngraph[memory]'",
+            "requests to servers need httpx2: pip install 'turngraph[memory]'",
         ),
         (
             "pyoxigraph",

@@ -147,6 +147,24 @@ def test_the_chat_shows_the_plan_of_the_last_answer(graph_model: Loaded, tmp_pat
     session.close()
 
 
-def test_a_plan_in_a_chat_needs_a_memory_graph(graph_checkpoint: str) -> None:
-    with pytest.raises(ValueError, match="--plan needs --memory"):
-        infer.main(["chat", "--checkpoint", graph_checkpoint, "--plan", "rules"])
+def test_the_chat_computes_and_shows_the_counted_facts(graph_model: Loaded, tmp_path: Path) -> None:
+    model, builder = graph_model
+    builder = replace(builder, memory_graph=MemoryGraphConfig(vectors="words"))
+    path = str(tmp_path / "my.db")
+    session = Session(model, builder, CONVERSATION.evidence, path, 8, compute="rules")
+    screen = Screen(session)
+    screen("I visited Rome on 3 May 2021. Is it warm?", "I visited Rome on 4 May 2022. Is it far?")
+    shown = screen("How often did I visit Rome?", "/why")
+    assert "computed: 2 (count)" in shown
+    assert "2021-05-03: user visited Rome" in shown
+    [first, *_] = session.turns[-1].example.evidence
+    assert first.evidence.text.startswith("Computed: How often did I visit Rome: 2 (Rome 2021-05-0")
+    session.undo()
+    assert "computed: 2" not in screen("Who sang?", "/why")
+    session.close()
+
+
+@pytest.mark.parametrize("option", ["--plan", "--compute"])
+def test_options_of_a_memory_need_one(graph_checkpoint: str, option: str) -> None:
+    with pytest.raises(ValueError, match=f"{option} needs --memory"):
+        infer.main(["chat", "--checkpoint", graph_checkpoint, option, "rules"])

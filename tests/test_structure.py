@@ -93,8 +93,8 @@ LIBRARIES = {
     "memory": "",
     "__init__": "",
     "__main__": "",
-    "benchmarks": "accelerate bm25s coverage datasets filelock huggingface_hub "
-    "httpx2 matplotlib networkx numpy peft psutil pytest rich safetensors tokenizers torch "
+    "benchmarks": "accelerate bm25s coverage datasets filelock huggingface_hub httpx2 "
+    "matplotlib networkx numpy peft psutil pyoxigraph pytest rdflib rich safetensors tokenizers torch "
     "torch_geometric tqdm transformers trl yaml",
 }
 """The third-party libraries of each room; the entry with the longest name counts."""
@@ -125,10 +125,14 @@ EXTRAS = {
     "demo": {"data.sources.worldfacts", "configs.models"},
     "documents": {"data.sources.pdf", "data.sources.word"},
     "bench": {"benchmarks"},
-    "dev": {"benchmarks.quality.forked_pytest", "benchmarks.quality.reached_lines"},
+    "dev": {
+        "benchmarks.memory_graph.quads_speed",
+        "benchmarks.quality.forked_pytest",
+        "benchmarks.quality.reached_lines",
+    },
     "wandb": {"training.run_log"},
     "spacy": {"data.memory_graph.extract.spacy_extractor"},
-    "rdf": {"data.memory_graph.ontology"},
+    "rdf": {"benchmarks.memory_graph.quads_speed", "data.memory_graph.ontology"},
     "serve": {"inference.serve"},
 }
 """Where an optional extra's libraries may be imported; everything else is a core dependency."""

@@ -3,6 +3,7 @@
 python -m turngraph.benchmarks.memory_graph retrieval --data FOLDER
 python -m turngraph.benchmarks.memory_graph plan --data FOLDER
 python -m turngraph.benchmarks.memory_graph themes --data FOLDER [--pages FILE]
+python -m turngraph.benchmarks.memory_graph ontology [--parts life quads locomo]
 python -m turngraph.benchmarks.memory_graph speed [--nodes 100000 ...]
 python -m turngraph.benchmarks.memory_graph start [--rounds 5]
 python -m turngraph.benchmarks.memory_graph extraction --input FILE
@@ -32,6 +33,10 @@ def main() -> None:
         from turngraph.benchmarks.memory_graph import theme_retrieval
 
         theme_retrieval.main(argv)
+    elif command == "ontology":
+        from turngraph.benchmarks.memory_graph import memory_ontology
+
+        memory_ontology.main(argv)
     elif command == "speed":
         from turngraph.benchmarks.memory_graph import memory_speed
 
@@ -47,7 +52,7 @@ def main() -> None:
     elif command in ("-h", "--help"):
         print(__doc__)
     else:
-        known = "retrieval, plan, themes, speed, start or extraction"
+        known = "retrieval, plan, themes, ontology, speed, start or extraction"
         raise ValueError(f"{command!r} given, must be {known}")
 
 

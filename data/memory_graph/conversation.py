@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from turngraph.configs.schema import MemoryGraphConfig
@@ -13,7 +14,14 @@ from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.extract.english_rules import unread_line
 from turngraph.data.memory_graph.extract.given import GivenExtractor
 from turngraph.data.memory_graph.graph import MemoryGraph
-from turngraph.data.memory_graph.memory_types import Episode, Extraction, Fact, Span, Thesis
+from turngraph.data.memory_graph.memory_types import (
+    Episode,
+    Extraction,
+    Fact,
+    Span,
+    Thesis,
+    Triplet,
+)
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.plan.steps import Planned, PlanSettings
 from turngraph.data.memory_graph.recall.recall import LETTERS, RecallSettings
@@ -24,6 +32,10 @@ from turngraph.data.memory_graph.record.select_episodes import episodes_of_origi
 from turngraph.data.memory_graph.times import now
 from turngraph.data.memory_graph.turns import TurnExtractor, answer_origin, chat_episodes
 from turngraph.data.types import Entity, Evidence, Interaction, Retrieved, query
+
+if TYPE_CHECKING:  # the extra rdf, which few need
+    from turngraph.data.memory_graph.ontology.compute import Computed
+    from turngraph.data.memory_graph.ontology.lens import Lens
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +71,9 @@ class ConversationGraph:
         self.plan_settings = PlanSettings(num_facts=config.num_facts, recall=self.settings)
         self.planned: Planned | None = None
         """The plan of the last question; None: it had none."""
+        self.computed: Computed | None = None
+        """What was computed for the last question; None: nothing."""
+        self._lens: Lens | None = None
         self.names = TurnExtractor()
         self.num_turns = 0
         self._topic: tuple[str, ...] = ()
@@ -120,8 +135,18 @@ class ConversationGraph:
                 )
             ]
             episode = Episode("\n".join(text for text, _ in found), origin=self._origins(turn)[0])
-            self._given.hold(episode, Extraction(theses=tuple(theses)))
+            triplets = self._triplets(theses) if self.config.compute == "rules" else ()
+            self._given.hold(episode, Extraction(triplets, tuple(theses)))
             self.graph.remember_many([episode])
+
+    def _triplets(self, theses: Sequence[Thesis]) -> tuple[Triplet, ...]:
+        """Return the triplets that the rules read in texts, each with the span of its text."""
+        read = self.names.extract([Episode(thesis.text) for thesis in theses])
+        return tuple(
+            replace(triplet, span=thesis.span)
+            for thesis, extraction in zip(theses, read, strict=True)
+            for triplet in extraction.triplets
+        )
 
     def _origins(self, turn: int) -> tuple[str, ...]:
         """Return the origins of a turn's episodes."""
@@ -155,10 +180,12 @@ class ConversationGraph:
         self.num_turns, self._topic = state.num_turns, state.topic
         self._evidence, self._first_turn = dict(state.evidence), dict(state.first_turn)
         self._ids = dict(state.ids)
-        self.planned = None
+        self.planned = self.computed = None
 
     def recall(self, question: str, interaction: Interaction, turn: int) -> list[Retrieved]:
-        """Return the facts that may answer a question, best first; none at the first turn.
+        """Return the facts that may answer a question, best first; none of an empty graph.
+
+        With ``compute`` the computed statement comes first, then the facts that it counts.
 
         Args:
             question: text of the question; if it names no known object, the turn before is put in
@@ -167,14 +194,37 @@ class ConversationGraph:
             turn: index of the question's turn.
         """
         self.remember(interaction)
-        self.planned = None
+        self.planned = self.computed = None
         if not self.graph.store.revision:
             return []
         ask = self._ask_planned if self.config.plan == "rules" else self._ask
         found = ask(question, interaction)
-        return [
+        recalled = [
             Retrieved(self._evidence_of(passage), fact.score, self._from_turn(fact, turn))
             for fact, passage in zip(found.facts, found.evidence(), strict=True)
+        ]
+        computed = self._compute(question, turn) if self.config.compute == "rules" else []
+        counted = {item.evidence.text for item in computed}
+        return computed + [item for item in recalled if item.evidence.text not in counted]
+
+    def _compute(self, question: str, turn: int) -> list[Retrieved]:
+        """Return the computed statement and the facts that it counts; [] if nothing is computed."""
+        from turngraph.data.memory_graph.ontology.compute import compute
+        from turngraph.data.memory_graph.ontology.lens import Lens
+        from turngraph.data.memory_graph.ontology.ontology import load_ontology
+        from turngraph.data.memory_graph.ontology.statement import computed_evidence
+        from turngraph.data.memory_graph.ontology.typed_plan import NoPlan
+
+        if self._lens is None:
+            self._lens = Lens(self.graph.store, load_ontology())
+        try:
+            self.computed = compute(self._lens, question)
+        except NoPlan:  # the facts alone then stand for themselves
+            return []
+        first_turn = self._first_turn
+        return [
+            Retrieved(self._evidence_of(passage), 1.0, first_turn.get(passage.text, turn))
+            for passage in computed_evidence(question, self.computed)
         ]
 
     def _ask(self, question: str, interaction: Interaction) -> Recollection:
@@ -233,7 +283,7 @@ class ChatGraph(ConversationGraph):
         self.began, self._key = now(), uuid4().hex
         self.num_turns, self._topic = 0, ()
         self._evidence, self._first_turn, self._ids = {}, {}, {}
-        self.planned = None
+        self.planned = self.computed = None
 
     @property
     def identity(self) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from turngraph.configs.extras import extra
 from turngraph.configs.progress import track
@@ -25,6 +25,7 @@ from turngraph.data.memory_graph.extract.budget import (
     Tokens,
     prompt_bound,
 )
+from turngraph.data.memory_graph.extract.http_post import Failure, NoConnection, Response, post
 from turngraph.data.memory_graph.extract.model_extractor import (
     ModelExtractor,
     Prompt,
@@ -41,7 +42,6 @@ __all__ = ["BudgetSpent", "EndpointExtractor", "EndpointSettings"]
 
 RETRIED = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 """Statuses after which a request is retried."""
-CONNECT_SECONDS = 10.0
 ENVELOPE_BYTES, BYTES_PER_TOKEN = 65_536, 64
 """Largest response: so many bytes, and so many more for each token that was asked for."""
 MAX_EXPLAINED = 2000
@@ -124,31 +124,6 @@ class EndpointSettings:
         return printable(f"{scheme}://{address}" if separator else address)
 
 
-class Response(NamedTuple):
-    """A response, read whole: status, header Retry-After and content."""
-
-    status: int
-    retry_after: str | None
-    content: bytes
-
-
-class _Late(Exception):
-    """A reply has not ended in time."""
-
-
-class Failure(Exception):
-    """A failed attempt that may be retried.
-
-    Args:
-        reason: for the error message of the last attempt.
-        wait: seconds that the server asks to wait.
-    """
-
-    def __init__(self, reason: str, wait: float | None = None) -> None:
-        super().__init__(reason)
-        self.wait = wait
-
-
 class EndpointExtractor(ModelExtractor):
     """Extractor that asks a server; every request counts against one budget, failed ones too.
 
@@ -156,13 +131,18 @@ class EndpointExtractor(ModelExtractor):
         settings: of the server and its requests.
         name: recorded with every episode; None: derived from the model's name.
         progress: show a progress bar.
+        relations: the only ones that triplets may have; (): any.
     """
 
     def __init__(
-        self, settings: EndpointSettings, name: str | None = None, progress: bool = False
+        self,
+        settings: EndpointSettings,
+        name: str | None = None,
+        progress: bool = False,
+        relations: Sequence[str] = (),
     ) -> None:
         self.client = ChatClient(settings, progress)
-        super().__init__(name or f"endpoint:{settings.model}", self.client.ask)
+        super().__init__(name or f"endpoint:{settings.model}", self.client.ask, relations)
 
     def cost(self) -> dict[str, float]:
         """Return the requests, tokens and their price so far.
@@ -235,54 +215,17 @@ class ChatClient:
         with self.budget.reserve(most) as reservation:
             try:
                 response = self._post(body)
-            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            except NoConnection:
                 reservation.report(Tokens(0, 0))
-                raise Failure(f"no connection ({printable(str(error))})") from None
-            except (httpx2.TimeoutException, _Late):
-                raise Failure(f"no reply within {self.settings.timeout:g} s") from None
-            except httpx2.RequestError as error:
-                raise Failure(f"the connection broke ({type(error).__name__})") from None
+                raise
             return self._read(response, prompt, reservation)
 
     def _post(self, body: bytes) -> Response:
-        """Send a request and return the response, read to its end within time and size.
-
-        The timeouts of the library count from byte to byte; the timer counts the whole reply.
-        """
         settings = self.settings
         key = os.environ.get(settings.api_key_variable)
-        headers = {"Accept-Encoding": "identity"}  # a small compressed reply can fill the memory
-        headers |= {"Authorization": f"Bearer {key}"} if key else {}
-        timeout = httpx2.Timeout(settings.timeout, connect=min(CONNECT_SECONDS, settings.timeout))
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
         most = ENVELOPE_BYTES + BYTES_PER_TOKEN * settings.max_tokens
-        late = threading.Event()
-        with httpx2.Client(headers=headers, timeout=timeout) as client:
-
-            def close() -> None:
-                late.set()
-                client.close()
-
-            timer = threading.Timer(settings.timeout, close)
-            timer.start()
-            try:
-                with client.stream("POST", settings.url, content=body) as response:
-                    if response.headers.get("Content-Encoding", "identity") != "identity":
-                        raise Failure("a compressed reply, which was not asked for")
-                    content = bytearray()
-                    for part in response.iter_raw():
-                        content += part
-                        if len(content) > most:
-                            raise Failure(f"a reply of more than {most} bytes")
-                        if late.is_set():
-                            raise _Late
-                    retry_after = response.headers.get("Retry-After")
-                    return Response(response.status_code, retry_after, bytes(content))
-            except (httpx2.RequestError, httpx2.StreamError, OSError, RuntimeError):
-                if late.is_set():
-                    raise _Late from None
-                raise
-            finally:
-                timer.cancel()
+        return post(settings.url, body, headers, settings.timeout, most)
 
     def _body(self, prompt: Prompt) -> bytes:
         settings = self.settings

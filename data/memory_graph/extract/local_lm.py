@@ -21,10 +21,11 @@ class LmExtractor(ModelExtractor):
     Args:
         generate: the LM.
         name: recorded with every episode.
+        relations: the only ones that triplets may have; (): any.
     """
 
-    def __init__(self, generate: Generate, name: str = "lm") -> None:
-        super().__init__(name, self._generate)
+    def __init__(self, generate: Generate, name: str = "lm", relations: Sequence[str] = ()) -> None:
+        super().__init__(name, self._generate, relations)
         self.generate = generate
 
     def _generate(self, prompts: Sequence[Prompt]) -> list[Reply]:

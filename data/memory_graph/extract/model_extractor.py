@@ -19,6 +19,7 @@ from turngraph.data.memory_graph.extract.replies import (
     Excerpt,
     Reader,
     Schema,
+    extraction_schema,
     is_full,
     one_line,
     replaced_schema,
@@ -79,10 +80,12 @@ class ModelExtractor:
     Args:
         name: recorded with every episode.
         ask: the language model.
+        relations: the only ones that triplets may have, such as an ontology's; (): any.
     """
 
-    def __init__(self, name: str, ask: Ask) -> None:
+    def __init__(self, name: str, ask: Ask, relations: Sequence[str] = ()) -> None:
         self.name, self.ask = name, ask
+        self.schema = extraction_schema(relations)
         self.counts: Counter[str] = Counter()
 
     def extract(self, episodes: Sequence[Episode]) -> list[Extraction]:
@@ -98,10 +101,10 @@ class ModelExtractor:
             for span in excerpt_spans(episode.text, EXCERPT_CHARACTERS)
         ]
         while todo:
-            replies = self._ask([extraction_prompt(excerpt) for excerpt in todo])
+            replies = self._ask([extraction_prompt(excerpt, self.schema) for excerpt in todo])
             again: list[Excerpt] = []
             for excerpt, reply in zip(todo, replies, strict=True):
-                is_complete = reply.is_complete and not is_full(reply.value, EXTRACTION)
+                is_complete = reply.is_complete and not is_full(reply.value, self.schema)
                 parts = [] if is_complete else split_excerpt(excerpt)
                 again += parts
                 self.counts["split_excerpts"] += bool(parts)
@@ -259,7 +262,7 @@ def before(excerpt: Excerpt) -> str:
     return one_line(text.partition(" ")[2] if start > BEFORE_CHARACTERS else text)
 
 
-def extraction_prompt(excerpt: Excerpt) -> Prompt:
+def extraction_prompt(excerpt: Excerpt, schema: Schema = EXTRACTION) -> Prompt:
     """Return the prompt for an excerpt's theses, triplets and times."""
     episode = excerpt.episode
     text = prompt_text(
@@ -269,7 +272,10 @@ def extraction_prompt(excerpt: Excerpt) -> Prompt:
         before=before(excerpt) or "nothing",
         passage=one_line(excerpt.text),
     )
-    return Prompt(text, EXTRACTION, name_episode(episode))
+    relation = schema["properties"]["triplets"]["items"]["properties"]["relation"]
+    if "enum" in relation:
+        text += "\nRelations, no others: " + ", ".join(relation["enum"])
+    return Prompt(text, schema, name_episode(episode))
 
 
 def replaced_prompt(update: Update, known: Sequence[Fact]) -> Prompt:

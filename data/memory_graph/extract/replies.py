@@ -57,12 +57,24 @@ _HOLDS = {
 _THESIS = object_schema(
     text=text_schema(MAX_TEXT), entities=list_schema(_NAME, MAX_NAMES), **_HOLDS
 )
-_TRIPLET = object_schema(subject=_NAME, relation=_NAME, object=_NAME, **_HOLDS)
-EXTRACTION = object_schema(
-    theses=list_schema(_THESIS, MAX_THESES),
-    triplets=list_schema(_TRIPLET, MAX_TRIPLETS),
-    times=list_schema({"type": "string", "pattern": f"^{DATE}$"}, MAX_TIMES),
-)
+
+
+def extraction_schema(relations: Sequence[str] = ()) -> Schema:
+    """Return the schema of theses, triplets and times.
+
+    Args:
+        relations: the only ones that triplets may have; (): any.
+    """
+    relation = {"type": "string", "enum": list(relations)} if relations else _NAME
+    triplet = object_schema(subject=_NAME, relation=relation, object=_NAME, **_HOLDS)
+    return object_schema(
+        theses=list_schema(_THESIS, MAX_THESES),
+        triplets=list_schema(triplet, MAX_TRIPLETS),
+        times=list_schema({"type": "string", "pattern": f"^{DATE}$"}, MAX_TIMES),
+    )
+
+
+EXTRACTION = extraction_schema()
 ENTITIES = object_schema(entities=list_schema(_NAME, MAX_NAMES))
 
 

@@ -6,51 +6,47 @@ earliest and the latest, and an answer that differs is given as bounds ("17 to 2
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from decimal import Decimal
 from itertools import pairwise
 
 from turngraph.configs.extras import extra
-from turngraph.configs.words import plural
-from turngraph.data.memory_graph.extract.word_lists import NUMBER_WORDS
 from turngraph.data.memory_graph.memory_types import Fact
-from turngraph.data.memory_graph.ontology.lens import Lens
+from turngraph.data.memory_graph.ontology.aggregate import (
+    MAY_BE,
+    extreme,
+    mean,
+    most_often,
+    rate,
+    total,
+    unit_of,
+)
+from turngraph.data.memory_graph.ontology.lens import Lens, amount_digits
 from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG
 from turngraph.data.memory_graph.ontology.question_plan import make_plan
 from turngraph.data.memory_graph.ontology.rdf import moment_of
+from turngraph.data.memory_graph.ontology.selected_facts import (
+    Answer,
+    Bounds,
+    Item,
+    bounds_of,
+    difference_words,
+    holding,
+    in_window,
+    joined_names,
+    leading,
+    overlapping,
+    quantity,
+    relevant,
+    some,
+)
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan, Plan, Selection, sparql_of
 from turngraph.data.memory_graph.times import end, parse_time, start
 
 with extra("rdf", "typed memory graphs need"):
     from pyoxigraph import QuerySolutions
-
-Bounds = tuple[int, int]
-"""First and last second that a moment may be."""
-_LEADING = re.compile(rf"(\d{{1,4}}|{'|'.join(NUMBER_WORDS)}) [a-z]\w*", re.IGNORECASE)
-_TIMES = re.compile(rf"(.*?) (once|twice|(\d{{1,4}}|{'|'.join(NUMBER_WORDS)}) times)")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_DAYS = {"day": 1, "week": 7}
-_MONTHS = {"month": 1, "year": 12}
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """Selected fact.
-
-    Args:
-        fact: with its provenance.
-        name: its other end: the object, or the subject where the question asks for it.
-    """
-
-    fact: Fact
-    name: str
-
-    @property
-    def begin(self) -> Bounds | None:
-        """Bounds of its begin; None: unknown."""
-        return _bounds(self.fact.valid_from)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,131 +97,87 @@ def compute(lens: Lens, question: str, as_of: str | None = None) -> Computed:
 
 def _items(lens: Lens, selection: Selection, query: str) -> list[Item]:
     names: dict[int, str] = {}
+    told: dict[int, tuple[int, Decimal]] = {}
     rows = lens.rdf.query(query, prefixes=PREFIXES)
     assert isinstance(rows, QuerySolutions), "a selection is a SELECT"
     for row in rows:
-        key = int(row["f"].value.removeprefix(f"{TG}f"))
+        key = _key(row["f"].value)
         other = row["s" if selection.subject is None else "o"].value
         names[key] = other.removeprefix(f"{TG}o") if other.startswith(f"{TG}o") else other
-    facts = lens.store.facts(sorted(names))
-    return [Item(fact, _name(fact, names[fact.key])) for fact in facts]
+        if selection.measures and row["n"] is not None:
+            amount = _key(row["a"].value), Decimal(row["n"].value)
+            if told.setdefault(key, amount) != amount:
+                raise NoPlan("one event has several amounts")
+    facts = {
+        fact.key: fact
+        for fact in lens.store.facts(sorted({*names, *(a for a, _ in told.values())}))
+    }
+    found = []
+    for key in sorted(names):
+        item = Item(facts[key], _name(facts[key], names[key]))
+        if key in told:
+            other_key, number = told[key]
+            item = _with_amount(item, facts[other_key], number)
+        found.append(item)
+    return found
+
+
+def _key(iri: str) -> int:
+    return int(iri.removeprefix(f"{TG}f"))
+
+
+def _with_amount(item: Item, teller: Fact, number: Decimal) -> Item:
+    text = teller.entities[-1][1]
+    unit = unit_of(text, amount_digits(text))
+    other = None if teller.key == item.fact.key else teller
+    return Item(item.fact, item.name, number, unit, other)
 
 
 def _name(fact: Fact, node_or_value: str) -> str:
     return next((name for node, name in fact.entities if str(node) == node_or_value), node_or_value)
 
 
-Answer = tuple[str, Sequence[Item], str]
-
-
-def _bounds(iso: str | None) -> Bounds | None:
-    return None if iso is None else (start(iso), end(iso) - 1)
-
-
-def _holding(items: Sequence[Item], moment: int) -> list[Item]:
-    return [i for i in items if i.fact.valid_to is None or moment < start(i.fact.valid_to)]
-
-
-def _in_window(plan: Plan, items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
-    """Return the items that certainly begin in the plan's window, and those that may."""
-    if plan.window is None:
-        return list(items), []
-    since, until = plan.window
-    certain, possible = [], []
-    for item in items:
-        if item.begin is None:
-            possible.append(item)
-            continue
-        low, high = item.begin
-        if (since is None or since <= low) and (until is None or high < until):
-            certain.append(item)
-        elif (since is None or since <= high) and (until is None or low < until):
-            possible.append(item)
-    return certain, possible
-
-
-def _overlapping(plan: Plan, items: Sequence[Item], moment: int) -> list[Item]:
-    """Return the states that hold in the plan's window, or at the moment."""
-    if plan.window is None:
-        return _holding(items, moment)
-    since, until = plan.window
-    return [
-        item for item in items
-        if (until is None or item.begin is None or item.begin[0] < until)
-        and (since is None or item.fact.valid_to is None or since < start(item.fact.valid_to))
-    ]  # fmt: skip
-
-
-def _relevant(plan: Plan, items: Sequence[Item], moment: int) -> list[Item]:
-    if not plan.selections[0].is_event:
-        return _overlapping(plan, items, moment)
-    certain, possible = _in_window(plan, items)
-    return certain or possible
-
-
 def _value(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
-    items = _found(_relevant(plan, selected[0], moment))
-    return _names(items), items, ""
+    items = some(relevant(plan, selected[0], moment))
+    return joined_names(items), items, ""
 
 
 def _list(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
-    items = selected[0] if plan.window is None else _relevant(plan, selected[0], moment)
+    items = selected[0] if plan.window is None else relevant(plan, selected[0], moment)
     if not plan.selections[0].is_event and plan.operation == "list":
-        items = _relevant(plan, selected[0], moment)
-    return _names(_found(items)), items, ""
-
-
-def _names(items: Sequence[Item]) -> str:
-    return ", ".join(dict.fromkeys(item.name for item in items))
-
-
-def _found(items: Sequence[Item]) -> Sequence[Item]:
-    if not items:
-        raise NoPlan("no fact tells of it at that time")
-    return items
+        items = relevant(plan, selected[0], moment)
+    return joined_names(some(items)), items, ""
 
 
 def _exists(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
     """Answer yes; that no fact says so is no answer, as a memory does not hold everything."""
-    return "yes", _found(_relevant(plan, selected[0], moment)), ""
+    return "yes", some(relevant(plan, selected[0], moment)), ""
 
 
 def _count(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
     items = selected[0]
     if plan.selections[0].is_event:
-        certain, possible = _in_window(plan, items)
+        certain, possible = in_window(plan, items)
     else:
-        certain, possible = _overlapping(plan, items, moment), []
+        certain, possible = overlapping(plan, items, moment), []
     if plan.distinct:
-        low = len({item.name for item in certain})
-        high = len({item.name for item in (*certain, *possible)})
+        low = sum(map(leading, {item.name for item in certain}))
+        high = sum(map(leading, {item.name for item in (*certain, *possible)}))
     else:
-        low = sum(map(_quantity, certain))
-        high = low + sum(map(_quantity, possible))
+        low = sum(map(quantity, certain))
+        high = low + sum(map(quantity, possible))
     notes = [] if items and (certain or possible) else ["no fact tells of that time"]
     if possible:
-        notes.append("facts whose date is partial or unknown may be in that time")
+        notes.append(MAY_BE)
     if any(item.begin is None for item in items) and plan.selections[0].is_event:
         notes.append("what has no date and is said again is one fact: at least")
     answer = str(low) if low == high else f"{low} to {high}"
     return answer, [*certain, *possible], "; ".join(notes)
 
 
-def _quantity(item: Item) -> int:
-    """Return how many a fact tells of: 3 of "three books", 2 of "London twice"."""
-    if found := _TIMES.fullmatch(item.name):
-        return {"once": 1, "twice": 2}.get(found[2]) or _number(found[3])
-    found = _LEADING.fullmatch(item.name)
-    return _number(found[1]) if found else 1
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else NUMBER_WORDS[text.lower()]
-
-
 def _ends_of(plan: Plan, items: Sequence[Item], last: bool) -> tuple[list[Item], str]:
     """Return the dated items that may be the first, or the last."""
-    certain, possible = _in_window(plan, items)
+    certain, possible = in_window(plan, items)
     dated = [item for item in (*certain, *possible) if item.begin is not None]
     if not dated:
         raise NoPlan("no date is known")
@@ -250,14 +202,14 @@ def _extreme(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
     best, note = _ends_of(plan, selected[0], plan.operation == "latest")
     if plan.wants_date:
         return ", ".join(dict.fromkeys(str(i.fact.valid_from) for i in best)), best, note
-    return _names(best), best, note
+    return joined_names(best), best, note
 
 
 def _since(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
-    items = selected[0] if plan.selections[0].is_event else _holding(selected[0], moment)
+    items = selected[0] if plan.selections[0].is_event else holding(selected[0], moment)
     items = [item for item in items or selected[0] if item.fact.valid_from is not None]
     if plan.window is not None:
-        certain, possible = _in_window(plan, items)
+        certain, possible = in_window(plan, items)
         items = certain or possible
     if not items:
         raise NoPlan("no date is known")
@@ -272,16 +224,16 @@ def _duration(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer
     for item in items:
         if item.begin is None:
             raise NoPlan("when it began is not known")
-        stop = _bounds(item.fact.valid_to) or (moment, moment)
+        stop = bounds_of(item.fact.valid_to) or (moment, moment)
         spans.append((item.begin, (min(stop[0], moment), min(stop[1], moment))))
     if len(spans) == 1:
-        return _difference_words(*spans[0], plan.unit), items, ""
+        return difference_words(*spans[0], plan.unit), items, ""
     for (first, last), (begins, ends) in spans:
         low += timedelta(seconds=max(0, begins - last))
         high += timedelta(seconds=max(0, ends - first))
     zero = (0, 0)
     span = (int(low.total_seconds()), int(high.total_seconds()))
-    return _difference_words(zero, span, plan.unit), items, f"the sum of {len(spans)} times"
+    return difference_words(zero, span, plan.unit), items, f"the sum of {len(spans)} times"
 
 
 def _age(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
@@ -294,7 +246,7 @@ def _age(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
     except ValueError:
         raise NoPlan("the date of birth is no date") from None
     bounds = start(born), end(born) - 1
-    return _difference_words(bounds, (moment, moment), plan.unit or "year"), [item], ""
+    return difference_words(bounds, (moment, moment), plan.unit or "year"), [item], ""
 
 
 def _one(items: Sequence[Item]) -> tuple[Item, Bounds]:
@@ -311,7 +263,7 @@ def _one(items: Sequence[Item]) -> tuple[Item, Bounds]:
 
 def _difference(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
     (first, one), (second, other) = sorted(map(_one, selected), key=lambda pair: pair[1])
-    return _difference_words(one, other, plan.unit), [first, second], ""
+    return difference_words(one, other, plan.unit), [first, second], ""
 
 
 def _compare(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
@@ -345,29 +297,10 @@ _COMPUTE = {
     "duration": _duration,
     "age": _age,
     "difference": _difference,
+    "sum": total,
+    "min": extreme,
+    "max": extreme,
+    "mean": mean,
+    "most": most_often,
+    "rate": rate,
 }
-
-
-# Lengths of time
-
-
-def _difference_words(first: Bounds, second: Bounds, unit: str | None) -> str:
-    """Return the whole units between two moments, the least and the most: "17 to 29 months"."""
-    if unit is None:
-        days = (second[1] - first[0]) // 86400
-        unit = "day" if days < 61 else "month" if days < 5 * 365 else "year"
-    low = max(0, units_between(first[1], second[0], unit))
-    high = max(low, units_between(first[0], second[1], unit))
-    return plural(low, unit) if low == high else f"{low} to {high} {unit}s"
-
-
-def units_between(first: int, second: int, unit: str) -> int:
-    """Return the whole days, weeks, months or years from one second to another."""
-    if second < first:
-        return 0
-    begins, ends = _EPOCH + timedelta(seconds=first), _EPOCH + timedelta(seconds=second)
-    if unit in _DAYS:
-        return (ends.date() - begins.date()).days // _DAYS[unit]
-    months = 12 * (ends.year - begins.year) + ends.month - begins.month
-    months -= (ends.day, ends.time()) < (begins.day, begins.time())
-    return months // _MONTHS[unit]

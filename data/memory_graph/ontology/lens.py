@@ -333,6 +333,11 @@ def read_literal(text: str, datatype: str) -> Literal | None:
     return Literal(text, datatype=NamedNode(datatype))
 
 
+def amount_digits(text: str) -> str:
+    """Return the first number of a text as it is written: "1,200.50" of "$1,200.50"; or ""."""
+    return next(iter(_NUMBER.findall(text)), "")
+
+
 def _fits(datatype: str | None, text: str) -> bool:
     return datatype is None or read_literal(text, datatype) is not None
 

@@ -132,6 +132,10 @@ class Ontology:
         """Return whether a term is another one or below it."""
         return above in self._above.get(iri, (iri,))
 
+    def depth(self, iri: str) -> int:
+        """Return the number of terms above a term."""
+        return len(self._above.get(iri, (iri,))) - 1
+
     def below(self, iri: str) -> list[str]:
         """Return a term and all terms below it."""
         return [one for one, above in self._above.items() if iri in above]

@@ -7,9 +7,20 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from turngraph.data.entities import FUNCTION_WORDS
 from turngraph.data.memory_graph.extract.dates import find_dates
 from turngraph.data.memory_graph.ontology.ontology import TG, XSD, Ontology, base_words
+from turngraph.data.memory_graph.ontology.question_forms import (
+    EVENTS_FIRST,
+    FIRST_PERSON,
+    MEASURED,
+    PREPOSITIONS,
+    PRONOUNS,
+    SAYS_AMOUNT,
+    SAYS_NOTHING,
+    WHEN,
+    Form,
+    forms_of,
+)
 from turngraph.data.memory_graph.ontology.typed_plan import (
     NoPlan,
     Operation,
@@ -22,49 +33,16 @@ from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import start
 from turngraph.data.memory_graph.turns import USER
 
-PREPOSITIONS = frozenset("to in at from with for as of by on into".split())
-_FIRST_PERSON = frozenset("i me my mine myself".split())
-_PRONOUNS = frozenset("she he they her his their".split())
 _WORD = re.compile(r"#\d+|[\w'’-]+")
-_UNITS = r"(?P<unit>day|week|month|year)s?"
-_EVENTS_FIRST = frozenset(
-    ["count", "since", "before", "after", "order", "difference", "first", "latest", "list"]
-)
 MAX_NAME_WORDS = 5
-_SAYS_NOTHING = FUNCTION_WORDS | PREPOSITIONS | _FIRST_PERSON | _PRONOUNS | frozenset(
-    "how what which who whom whose where when since many much long often old time times first last "
-    "latest most recent recently did does do done has have had make made go take took was were is "
-    "are ever currently now still year years month months day days week weeks happen happened came "
-    "come order list all name passed there it date before after different total so far that and or"
-    .split()
-)  # fmt: skip
-"""Words of questions that may stand beside what is linked."""
-_NOUN = re.compile(
-    r"(?:how many|which|what|last|latest|first|most recent)(?: different)? (\w+)", re.I
+_NOUNS = re.compile(
+    r"(?=\b(?:how many|number of(?: my)?|(?:what|which|who) (?:are|were|is|was)|which|what|who|"
+    r"last|latest|first|cheapest|all|list|name|most (?:recent|expensive))"
+    r"(?: all)?(?: different)?(?: the)? (\w+))",
+    re.IGNORECASE,
 )
-
-
-_PATTERNS: tuple[tuple[str, Operation], ...] = (
-    (rf"how (?:long|many {_UNITS}) (?:(?:passed|were|are|was|is)(?: there| it)? )?"
-     r"between (?P<a>.+?) and (?P<b>.+)", "difference"),
-    (r"(?:which|what) (?:came|happened|was|took place) first\W+(?P<a>.+?),? or (?P<b>.+)", "order"),
-    (r"in (?:what|which) order (?:did|were|was)?\W*(?P<a>.+?),? and (?P<b>.+)", "order"),
-    (r"(?:did|was|were|had|have|has) (?P<a>.+?) (?P<how>before|after) (?P<b>.+)", "before"),
-    (r"how old .+", "age"),
-    (r"how (?:many times|often) .+", "count"),
-    (rf"(?:for )?how (?:long|many {_UNITS}) .+", "duration"),
-    (r"how many .+", "count"),
-    (r"(?:since when|from when) .+", "since"),
-    (r"(?:when|on what date|what date|in (?:what|which) (?:year|month)) .*\b(?:last|latest|most "
-     r"recent(?:ly)?)\b.*", "latest"),
-    (r"(?:when|in (?:what|which) (?:year|month)) .*\bfirst\b.*", "first"),
-    (r"(?:when|on what date|what date|in (?:what|which) (?:year|month)) .+", "since"),
-    (r".*\b(?:last|latest|most recent(?:ly)?)\b.*", "latest"),
-    (r".*\bfirst\b.*", "first"),
-    (r"(?:list|name) .+|(?:what|which) (?:are )?all .+", "list"),
-    (r"(?:do|does|did|is|are|was|were|has|have|had) .+", "exists"),
-    (r"(?:who|whom|whose|where|what|which|in (?:what|which)|to (?:what|which)) .+", "value"),
-)  # fmt: skip
+_AMOUNT = re.compile(r"\b(?:price|amount|much|least|most(?! exp)|weight)\b", re.IGNORECASE)
+_AT_PRICE = re.compile(r"\bfor the (?:lowest|highest) ", re.IGNORECASE)
 
 
 def make_plan(question: str, store: Store, ontology: Ontology) -> Plan:
@@ -78,28 +56,18 @@ def make_plan(question: str, store: Store, ontology: Ontology) -> Plan:
     Raises:
         NoPlan: the question is of no known form, has no term or subject, or an ambiguous name.
     """
-    text = " ".join(question.split()).strip(" ?!.")
-    for pattern, operation in _PATTERNS:
-        found = re.fullmatch(pattern, text, re.IGNORECASE)
-        if found is None:
-            continue
-        parts = found.groupdict()
-        maker = _Maker(store, ontology, operation)
-        if operation == "before":
-            plan = maker.before(text, parts["a"], parts["how"].lower(), parts["b"])
+    for form in forms_of(question):
+        maker = _Maker(store, ontology, form.operation)
+        if form.operation == "before":
+            plan = maker.before(form)
             if plan is None:
                 continue
             return plan
-        unit = parts.get("unit")
-        clauses = _clauses(parts["a"], parts["b"]) if parts.get("a") else [text]
-        selections = maker.selections(clauses)
-        plan = Plan(operation, selections, _window(text), unit and unit.lower())
-        return maker.refined(plan, text)
+        selections = maker.selections(form.clauses)
+        window = _window(form.text) if len(selections) == 1 else None
+        plan = Plan(form.operation, selections, window, form.unit)
+        return maker.refined(plan, form.text)
     raise NoPlan("the question is of no known form")
-
-
-def _clauses(first: str, last: str) -> list[str]:
-    return [*(part.strip() for part in first.split(",") if part.strip()), last]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,24 +99,37 @@ class _Maker:
             head, _, last = word.rpartition(" ")
             if last in PREPOSITIONS:
                 self.heads[head].update(iris)
+                if head.startswith("be "):  # "was Anna employed at"
+                    self.heads[head.removeprefix("be ")].update(iris)
 
-    def before(self, text: str, a: str, how: str, b: str) -> Plan | None:
+    def before(self, form: Form) -> Plan | None:
         """Return the plan of "Did A before B?"; None where B is no event but a date."""
-        words = _WORD.findall(b)
-        if self._find_term(words, b) is None:
+        last = form.clauses[-1]
+        if self._find_term(_WORD.findall(last), last) is None and find_dates(last, None):
             return None
-        operation: Operation = "before" if how == "before" else "after"
+        operation: Operation = "before" if form.how == "before" else "after"
         self.operation = operation
-        return Plan(operation, self.selections([a, b]))
+        return Plan(operation, self.selections(form.clauses))
 
     def selections(self, clauses: Sequence[str]) -> tuple[Selection, ...]:
         """Return a selection for each clause; one without a subject has that of the first."""
         found: list[Selection] = []
+        frame = ""
         for clause in clauses:
+            words = _WORD.findall(clause)
+            term = self._find_term(words, clause) if len(clauses) > 1 else None
+            if found and term is None:  # "did I visit Rome before Paris"
+                clause = f"{frame} to {clause}"
+            if not found and term is not None:
+                frame = " ".join(words[: term.stop])
             one = self._selection(clause, found[0].subject if found else None)
             found.append(one)
-        if found[0].subject is None and found[0].value is None:
-            raise NoPlan("the question names nothing known")
+        first = found[0]
+        if first.subject is None and first.value is None:
+            said = {word.lower() for word in _WORD.findall(clauses[0])}
+            if PRONOUNS & said or not first.is_event:
+                raise NoPlan("the question names nothing known")
+            found[0] = replace(first, subject=self._speaker())  # "how many flights were there"
         return tuple(found)
 
     def _selection(self, clause: str, before: int | None) -> Selection:
@@ -159,6 +140,7 @@ class _Maker:
             before: the subject of the clause before, which "she" means, or no subject at all.
         """
         words = _WORD.findall(clause)
+        lower = [word.lower() for word in words]
         age = TG + "birthDate"
         if self.operation == "age":
             if age not in self.ontology.properties:
@@ -166,19 +148,24 @@ class _Maker:
             term: _Term | None = _Term(0, 2, age, False)
         else:
             term = self._find_term(words, clause)
+        mine = self.operation in MEASURED and FIRST_PERSON & set(lower)
+        if term is not None and term.iri == TG + "price" and mine:  # what I paid for mine
+            term = replace(term, iri=TG + "Buy", is_event=True)
         if term is None:
             raise NoPlan("no word of the question is a property or a class of events")
         names = self._names(words, clause, term)
         self._check_rest(words, clause, term, names)
-        lower = [word.lower() for word in words]
-        subject = before if _PRONOUNS & set(lower) else None
-        subject = self._speaker() if _FIRST_PERSON & set(lower) else subject
+        subject = before if PRONOUNS & set(lower) else None
+        subject = self._speaker() if FIRST_PERSON & set(lower) else subject
         has_subject = before is not None or any(name.first < term.first for name in names)
+        has_name = any(not words[name.first].islower() for name in names)
         value = None
         for name in names:
             word = lower[name.first - 1] if name.first > 0 else ""
             behind = word in PREPOSITIONS and not (word == "of" and name.first == term.stop + 1)
+            behind = behind and self.operation != "age"
             is_object = term.is_event and name.first >= term.stop and has_subject
+            is_object |= term.is_event and words[name.first].islower() and has_name
             if subject is None and not behind and not is_object:
                 subject = name.node
             elif value is None:
@@ -194,40 +181,53 @@ class _Maker:
         """Check that every word is linked or says nothing, so that none is left out silently."""
         spans = [(term.first, term.stop), *((name.first, name.stop) for name in names)]
         linked = {place for first, stop in spans for place in range(first, stop)}
-        plain = _SAYS_NOTHING | _nouns(clause) | {word.lower() for word in _date_words(clause)}
+        plain = SAYS_NOTHING | self._nouns(clause) | {w.lower() for w in _date_words(clause)}
+        if self.operation in MEASURED:
+            plain |= SAYS_AMOUNT
         for place, word in enumerate(words):
-            if place not in linked and word.lower() not in plain:
+            if place in linked or word.lower() in plain:
+                continue
+            named = place + 1 in linked and place + 1 not in range(term.first, term.stop)
+            kinds = self._kinds(word) if named else []  # "the book Dune"
+            if not kinds or not self._fits(term.iri, term.is_event, kinds):
                 raise NoPlan(f"a word of the question is not known here: {word!r}")
 
     def _find_term(self, words: Sequence[str], clause: str) -> _Term | None:
         """Return the term with the most words; events or properties first, as is asked."""
         found = []
         where = re.match(r"(?:where|in (?:what|which))\b", clause, re.IGNORECASE)
-        events_first = self.operation in _EVENTS_FIRST
+        ends = [word.lower() for word in (*words[:1], *words[-1:])]
+        fronted = next((word for word in ends if word in PREPOSITIONS), "")  # "for whom"
+        events_first = self.operation in EVENTS_FIRST
         for first in range(len(words)):
             for stop in range(first + 1, min(len(words), first + 5) + 1):
-                for iri, is_event, is_head in self._terms(words[first:stop], bool(where)):
+                for iri, is_event, is_head in self._terms(words[first:stop], bool(where), fronted):
                     other = is_event != events_first
                     size = (other, first - stop) if events_first else (first - stop, other)
-                    rank = (*size, is_head, first, iri)
+                    lacks = is_head + (is_head and base_words(words[first]) == "be")
+                    rank = (lacks, *size, first, iri)
                     found.append((rank, _Term(first, stop, iri, is_event)))
         if not found:
             return None
         (best, term), *others = sorted(found, key=lambda one: one[0])
-        if best[2] and any(rank[:4] == best[:4] for rank, _ in others):
+        if best[0] and any(rank[:4] == best[:4] for rank, _ in others):
             raise NoPlan("a word of the question means several properties")
         return term
 
-    def _terms(self, words: Sequence[str], where: bool) -> list[tuple[str, bool, bool]]:
+    def _terms(
+        self, words: Sequence[str], where: bool, word: str = ""
+    ) -> list[tuple[str, bool, bool]]:
         """Return the terms of some words: IRI, whether an event, whether a preposition lacks."""
         form = base_words(" ".join(words))
-        forms = [form, form.removesuffix("es"), form.removesuffix("s")]
+        forms = [form, *(base_words(form.removesuffix(ending)) for ending in ("es", "s"))]
         for one in dict.fromkeys(forms):
             events = [i for i in self.ontology.class_words.get(one, ())
                       if self.ontology.object_role(i)]  # fmt: skip
             known = [i for i in self.ontology.property_words.get(one, ())
                      if not where or self._is_place(i)]  # fmt: skip
             heads = [i for i in self.heads.get(one, ()) if not where or self._is_place(i)]
+            heads = [i for i in heads if f"{one} {word}" in self.ontology.properties[i].words
+                     ] or heads  # fmt: skip
             terms = [(max(events, key=self._depth), True, False)] if events else []
             terms += [(iri, False, False) for iri in known]
             terms += [(iri, False, True) for iri in sorted(heads) if iri not in known]
@@ -245,13 +245,14 @@ class _Maker:
     def _names(self, words: Sequence[str], clause: str, term: _Term) -> list[_Name]:
         """Return the objects that words name, the longest names first found."""
         taken = set(range(term.first, term.stop)) if self.operation != "age" else set()
-        dates, nouns = _date_words(clause), _nouns(clause)
+        dates, nouns = _date_words(clause), self._nouns(clause)
         found: list[_Name] = []
         for size in range(min(MAX_NAME_WORDS, len(words)), 0, -1):
             for first in range(len(words) - size + 1):
                 places = set(range(first, first + size))
                 text = re.sub(r"['’]s$", "", " ".join(words[first : first + size]))
-                if places & taken or text in dates | nouns or self._is_plain(text):
+                said = set(words[first : first + size])
+                if places & taken or said <= dates or text in nouns or self._is_plain(text):
                     continue
                 nodes = self._objects(text)
                 if len(nodes) > 1:
@@ -262,12 +263,28 @@ class _Maker:
                     found.append(_Name(first, first + size, nodes[0]))
         return sorted(found, key=lambda name: name.first)
 
+    def _nouns(self, clause: str) -> set[str]:
+        """Return the nouns that say what is asked for by its class: "books" of "how many books"."""
+        return {noun for noun in _NOUNS.findall(clause) if noun.islower() and self._kinds(noun)}
+
+    def _noun(self, text: str) -> str | None:
+        """Return the first noun of a question that names a class of things."""
+        return next((noun for noun in _NOUNS.findall(text) if self._kinds(noun)), None)
+
+    def _kinds(self, noun: str) -> list[str]:
+        """Return the classes of things that a noun names, in singular or plural."""
+        noun = noun.lower()
+        forms = [noun, noun.removesuffix("s"), re.sub("ies$", "y", noun)]
+        found = [iri for form in forms
+                 for iri in self.ontology.class_words.get(base_words(form), ())]  # fmt: skip
+        return [iri for iri in dict.fromkeys(found) if not self.ontology.object_role(iri)]
+
     def _is_plain(self, text: str) -> bool:
         word = text.lower()
         return (
-            word in _FIRST_PERSON
+            word in FIRST_PERSON
             or word in PREPOSITIONS
-            or word in _PRONOUNS
+            or word in PRONOUNS
             or word in ("first", "last", "time", "times", "the", "a", "did", "make", "home")
             or (not text[:1].isupper() and bool(self._terms([text], False)))
         )
@@ -276,7 +293,10 @@ class _Maker:
         if re.fullmatch(r"#\d{1,18}", text):
             sql = "SELECT id FROM nodes WHERE id = ? AND type = 0"
             return [node for (node,) in self.store.db.execute(sql, (int(text[1:]),))]
-        return self.store.objects(text)
+        found = self.store.objects(text)
+        if not found and text.islower() and text.endswith("s"):
+            found = self.store.objects(text.removesuffix("s"))
+        return found
 
     def _speaker(self) -> int:
         """Return the object of "I": the user, else the one speaker of all episodes."""
@@ -291,22 +311,56 @@ class _Maker:
 
     def refined(self, plan: Plan, text: str) -> Plan:
         """Return the plan with what the rest of the question says."""
-        when = re.match(r"(?:when|on what date|what date|in (?:what|which) (?:year|month))\b", text,
-                        re.IGNORECASE)  # fmt: skip
-        plan = replace(plan, wants_date=when is not None)
+        plan = replace(plan, wants_date=WHEN.match(text) is not None)
         one = plan.selections[0]
         if plan.operation == "duration" and one.is_event:
             raise NoPlan("events have no duration here")
         if plan.operation == "since" and not one.is_event and self._is_date(one.term):
             plan = replace(plan, operation="value")
-        if plan.operation in ("value", "list"):
+        if plan.operation == "sum" and not one.is_event:
+            plan = replace(plan, operation="value")
+        if plan.operation in ("value", "list", "most", "first", "latest") and not plan.wants_date:
             self._check_asked(one, text)
         if plan.operation == "value" and one.is_event:
             plan = replace(plan, operation="list")
-        if plan.operation == "count":
-            noun = re.match(r"how many (?:different )?(\w+)", text, re.IGNORECASE)
-            plan = self._counting(plan, noun[1] if noun else "times")
+        if plan.operation in MEASURED:
+            return self._measuring(plan, text)
+        noun = self._noun(text)
+        if plan.operation in ("count", "rate"):
+            return self._counting(plan, noun or "times")
+        if noun and not plan.wants_date and plan.operation in ("latest", "first", "list", "most"):
+            self._check_kind(one, noun)
         return plan
+
+    def _measuring(self, plan: Plan, text: str) -> Plan:
+        """Return the plan with the properties whose numbers are asked for."""
+        one = plan.selections[0]
+        noun = self._noun(text)
+        amount = _AMOUNT.search(text) and not _AT_PRICE.search(text)
+        names = one.is_event and plan.operation in ("min", "max") and not amount
+        if names and noun is not None:
+            self._check_kind(one, noun)
+        measures = self._numbers_of(one)
+        if not measures:
+            raise NoPlan("what is asked about has no amounts")
+        return replace(plan, selections=(replace(one, measures=measures),), wants_name=bool(names))
+
+    def _numbers_of(self, one: Selection) -> tuple[str, ...]:
+        """Return the properties of numbers of a selection; of an event, its roles."""
+        numbers = {
+            iri: term for iri, term in self.ontology.properties.items()
+            if term.range in (XSD + "decimal", XSD + "integer")
+        }  # fmt: skip
+        if not one.is_event:
+            return tuple(iri for iri in self.ontology.below(one.term) if iri in numbers)
+        is_a = self.ontology.is_a
+        roles = [
+            iri for iri, term in numbers.items()
+            if term.domain and self.ontology.object_role(term.domain)
+            and (is_a(one.term, term.domain) or is_a(term.domain, one.term))
+        ]  # fmt: skip
+        tops = {up for up in roles if all(is_a(iri, up) for iri in roles)}
+        return tuple(sorted(roles)) if tops else ()
 
     def _is_date(self, iri: str) -> bool:
         return self.ontology.properties[iri].range in (XSD + "date", XSD + "dateTime")
@@ -329,19 +383,32 @@ class _Maker:
                 raise NoPlan("the question asks for another role of an event")
 
     def _counting(self, plan: Plan, noun: str) -> Plan:
-        """Return the plan of "how many NOUN": things of a class are not counted by their names."""
+        """Return the plan of "how many NOUN": things of a class are counted by their names."""
         one = plan.selections[0]
-        forms = [base_words(noun), base_words(noun.removesuffix("s"))]
-        forms.append(re.sub("ies$", "y", noun.lower()))
-        kinds = [iri for form in forms for iri in self.ontology.class_words.get(form, ())]
-        kinds = [iri for iri in kinds if not self.ontology.object_role(iri)]
-        role = self.ontology.object_role(one.term) if one.is_event else one.term
-        range_ = self.ontology.properties[role].range if role else None
-        if not kinds or range_ == TG + "Thing":
+        kinds = self._kinds(noun)
+        if not kinds or kinds == [TG + "Thing"]:
             return replace(plan, distinct=not one.is_event)
-        if range_ not in kinds:
-            raise NoPlan("what is counted is of a class that the facts do not tell")
+        self._check_kind(one, noun)
         return replace(plan, distinct=True)
+
+    def _check_kind(self, one: Selection, noun: str) -> None:
+        """Check that the facts tell things of the class that a noun names.
+
+        Raises:
+            NoPlan: what the facts tell is of another class, or it is not known of which.
+        """
+        kinds = self._kinds(noun)
+        if kinds and not self._fits(one.term, one.is_event, kinds):
+            raise NoPlan("what is asked for is of a class that the facts do not tell")
+
+    def _fits(self, term: str, is_event: bool, kinds: Sequence[str]) -> bool:
+        """Return whether the other ends of a term's facts are of a class, as its range says."""
+        role = self.ontology.object_role(term) if is_event else term
+        range_ = self.ontology.properties[role].range if role else None
+        if range_ is None:
+            return False
+        is_town = TG + "City" in kinds and range_ == TG + "Place"  # facts seldom tell which is one
+        return is_town or any(self.ontology.is_a(range_, kind) for kind in kinds)
 
 
 def _date_words(clause: str) -> set[str]:
@@ -349,13 +416,12 @@ def _date_words(clause: str) -> set[str]:
     return {word for date in dates for word in _WORD.findall(clause[date.start : date.stop])}
 
 
-def _nouns(clause: str) -> set[str]:
-    """Return the nouns that say what is asked for: "books" of "how many books"."""
-    return {noun.lower() for noun in _NOUN.findall(clause) if noun.islower()}
-
-
 def _window(text: str) -> Window | None:
-    """Return the time that a question limits itself to."""
+    """Return the time that a question limits itself to.
+
+    Raises:
+        NoPlan: it names several times ("in 2015 and 2017").
+    """
     since: int | None = None
     until: int | None = None
     for date in find_dates(text, None):
@@ -368,6 +434,8 @@ def _window(text: str) -> Window | None:
             until = start(date.after)
         elif date.word == "since":
             since = start(date.first)
+        elif since is not None or until is not None:
+            raise NoPlan("the question names several times")
         else:
             since, until = start(date.first), start(date.after)
     return None if since is None and until is None else (since, until)

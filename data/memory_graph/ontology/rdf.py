@@ -1,4 +1,4 @@
-"""SPARQL over a memory graph in a process with a time limit, and its export as TriG and SHACL."""
+"""SPARQL over a memory graph in a process with a time limit."""
 
 from __future__ import annotations
 
@@ -14,18 +14,12 @@ from typing import Any
 
 from turngraph.configs.extras import extra
 from turngraph.data.memory_graph.ontology.lens import Lens
-from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG, Ontology, load_ontology
-from turngraph.data.memory_graph.ontology.shapes import shacl
+from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG, load_ontology
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import end, now, parse_time, start
-from turngraph.data.memory_graph.upkeep.partial_files import noting
-from turngraph.data.outputs import whole_file
 
 with extra("rdf", "typed memory graphs need"):
     from pyoxigraph import (
-        Literal,
-        NamedNode,
-        Quad,
         QueryBoolean,
         QueryResultsFormat,
         QuerySolutions,
@@ -43,10 +37,6 @@ _UPDATES = frozenset("INSERT DELETE LOAD CLEAR CREATE DROP COPY MOVE ADD WITH".s
 _FROM = re.compile(r"\bFROM(?:\s+NAMED)?\s+(\S+)", re.IGNORECASE)
 _PREFIX = re.compile(r"\bPREFIX\s+(\w*):", re.IGNORECASE)
 _SYNTAX = re.compile(r"error at (\d+):(\d+): (.*)", re.DOTALL)
-_SPEAKER, _SOURCE, _TEXT, _WHEN, _SPAN, _BOUNDARY, _RELATION = (
-    NamedNode(TG + name)
-    for name in ("speaker", "source", "text", "saidAt", "span", "boundary", "relation")
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,60 +195,3 @@ def syntax_message(message: str) -> str:
     if found is None:
         return f"query: not SPARQL: {message}"
     return f"query:{found[1]}:{found[2]}: not SPARQL: {' '.join(found[3].split())}"
-
-
-# Export
-
-
-def export_trig(store: Store, ontology: Ontology, path: str | Path) -> int:
-    """Write all facts as TriG, with episodes, texts and supersessions; return the quads' number.
-
-    The file is the user's copy, readable by its owner only: forgetting does not reach it.
-
-    Raises:
-        ValueError: the file cannot be written.
-    """
-    with store.reading():
-        lens = Lens(store, ontology)
-        lens.refresh()
-        quads = [*lens.rdf, *_provenance(store)]
-    text = serialize(quads, format=RdfFormat.TRIG, prefixes=PREFIXES)
-    assert text is not None
-    with whole_file(path, True, noting(store)) as file:
-        file.write(text.decode())
-    return len(quads)
-
-
-def _provenance(store: Store) -> Iterator[Quad]:
-    """Yield what an export says of facts and episodes beside the lens: words, spans and texts."""
-    db = store.db
-    for edge, relation in db.execute("SELECT id, relation FROM edges WHERE type = 0"):
-        yield Quad(_fact(2 * edge + 1), _RELATION, Literal(relation))
-    for fact, episode, first, stop in db.execute("SELECT * FROM provenance WHERE fact & 1"):
-        yield Quad(_fact(fact), _SPAN, Literal(f"ep{episode} {first}-{stop}"))
-    sql = "SELECT old, new, boundary FROM supersessions WHERE old & 1 AND boundary IS NOT NULL"
-    for old, new, boundary in db.execute(sql):
-        yield Quad(_fact(old), _BOUNDARY, Literal(f"f{new} {boundary}"))
-    sql = """SELECT e.node, e.speaker, e.source, n.text, n.said
-        FROM episodes e JOIN nodes n ON n.id = e.node"""
-    for node, *values in db.execute(sql):
-        episode = NamedNode(f"{TG}ep{node}")
-        for name, value in zip((_SPEAKER, _SOURCE, _TEXT, _WHEN), values, strict=True):
-            if value is not None:
-                yield Quad(episode, name, Literal(value))
-
-
-def _fact(key: int) -> NamedNode:
-    return NamedNode(f"{TG}f{key}")
-
-
-def export_shacl(ontology: Ontology, path: str | Path) -> int:
-    """Write the shapes of an ontology as SHACL, and return the number of lines.
-
-    Raises:
-        ValueError: the file cannot be written.
-    """
-    text = shacl(ontology)
-    with whole_file(path) as file:
-        file.write(text)
-    return text.count("\n")

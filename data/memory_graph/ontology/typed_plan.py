@@ -16,7 +16,7 @@ with extra("rdf", "typed memory graphs need"):
 
 Operation = OneOf[
     "value", "latest", "first", "list", "exists", "count", "duration", "since", "before", "after",
-    "order", "age", "difference",
+    "order", "age", "difference", "sum", "min", "max", "mean", "most", "rate",
 ]  # fmt: skip
 Window = tuple[int | None, int | None]
 """Seconds from 1970, [from, to); None: open."""
@@ -36,6 +36,7 @@ class Selection:
         subject: id of the object that has the property or acts in the event; None: any.
         value: id of another object that takes part; None: any.
         text: the words of the question that select.
+        measures: IRIs of the properties whose numbers are wanted; (): none are.
     """
 
     term: str
@@ -43,6 +44,7 @@ class Selection:
     subject: int | None = None
     value: int | None = None
     text: str = ""
+    measures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,9 @@ class Plan:
         operation: what is computed.
         selections: one; two of before, after, difference; two or more of order.
         window: time in which the facts are; None: any.
-        unit: wanted unit of a duration; None: one that fits.
+        unit: wanted unit of a duration, or of the time of a rate; None: one that fits.
         wants_date: whether the answer of first and latest is a date and not a name.
+        wants_name: whether the answer of min and max is a name and not an amount.
         distinct: whether values are counted and not events.
     """
 
@@ -63,12 +66,14 @@ class Plan:
     window: Window | None = None
     unit: str | None = None
     wants_date: bool = False
+    wants_name: bool = False
     distinct: bool = False
 
 
 def sparql_of(selection: Selection, ontology: Ontology, moment: int) -> str:
     """Return the query of a selection: ``?f`` the fact, ``?s`` its subject, ``?o`` the other end.
 
+    With measures also ``?n``, a number, and ``?a``, the fact that tells it; unbound: none does.
     Facts that begin after a second are left out, and those that another one corrects: it supersedes
     them and begins when they do.
 
@@ -77,28 +82,43 @@ def sparql_of(selection: Selection, ontology: Ontology, moment: int) -> str:
         ontology: its terms.
         moment: seconds from 1970.
     """
-    lines = ["SELECT DISTINCT ?f ?s ?o WHERE {"]
+    lines = [f"SELECT DISTINCT ?f ?s ?o{' ?a ?n' if selection.measures else ''} WHERE {{"]
     for name, node in (("?s", selection.subject), ("?v", selection.value)):
         if node is not None:
             lines.append(f"  VALUES {name} {{ {NamedNode(f'{TG}o{node}')} }}")
-    if selection.is_event:
-        lines.append(f"  GRAPH ?f {{ ?e {NamedNode(TG + 'agent')} ?s ; ?p ?o }}")
-        lines.append(f"  FILTER(?p != {NamedNode(TG + 'agent')})")
-        lines.append(f"  ?e a/rdfs:subClassOf* {NamedNode(selection.term)} .")
-        if selection.value is not None:
-            lines.append("  GRAPH ?g { ?e ?role ?v }")
-            lines.append(f"  FILTER(?role != {NamedNode(TG + 'agent')})")
-    else:
-        terms = " ".join(str(NamedNode(iri)) for iri in sorted(ontology.below(selection.term)))
-        lines.append(f"  VALUES ?p {{ {terms} }}")
-        lines.append("  GRAPH ?f { ?s ?p ?o }")
-        if selection.value is not None:
-            lines.append("  FILTER(?o = ?v)")
-    lines += [
-        "  OPTIONAL { ?f tg:begins ?begins } OPTIONAL { ?f tg:ends ?ends }",
-        "  FILTER NOT EXISTS { ?f tg:hypothesis true }",
-        f"  FILTER(!BOUND(?begins) || ?begins <= {moment})",
-        "  FILTER(!BOUND(?begins) || !BOUND(?ends) || ?begins < ?ends)",
-        "} ORDER BY ?f ?o",
+    lines += _of_events(selection) if selection.is_event else _of_property(selection, ontology)
+    lines += _told("?f", moment)
+    if selection.measures:
+        terms = " ".join(str(NamedNode(iri)) for iri in selection.measures)
+        owner = "?e" if selection.is_event else "?s"
+        lines.append(f"  OPTIONAL {{ VALUES ?q {{ {terms} }}")
+        lines.append(f"    GRAPH ?a {{ {owner} ?q ?n }} FILTER(isNumeric(?n))")
+        lines += ["    FILTER(?a = ?f)"] if not selection.is_event else _told("?a", moment)
+        lines.append("  }")
+    return "\n".join([*lines, "} ORDER BY ?f ?o"])
+
+
+def _of_events(selection: Selection) -> list[str]:
+    agent = NamedNode(TG + "agent")
+    lines = [f"  GRAPH ?f {{ ?e {agent} ?s ; ?p ?o }}", f"  FILTER(?p != {agent})"]
+    lines.append(f"  ?e a/rdfs:subClassOf* {NamedNode(selection.term)} .")
+    if selection.value is not None:
+        lines += ["  GRAPH ?g { ?e ?role ?v }", f"  FILTER(?role != {agent})"]
+    return lines
+
+
+def _of_property(selection: Selection, ontology: Ontology) -> list[str]:
+    terms = " ".join(str(NamedNode(iri)) for iri in sorted(ontology.below(selection.term)))
+    lines = [f"  VALUES ?p {{ {terms} }}", "  GRAPH ?f { ?s ?p ?o }"]
+    return [*lines, "  FILTER(?o = ?v)"] if selection.value is not None else lines
+
+
+def _told(fact: str, moment: int) -> list[str]:
+    """Return the lines that leave out hypotheses, corrected facts and those of the future."""
+    begins, ends = f"{fact}begins", f"{fact}ends"
+    return [
+        f"  OPTIONAL {{ {fact} tg:begins {begins} }} OPTIONAL {{ {fact} tg:ends {ends} }}",
+        f"  FILTER NOT EXISTS {{ {fact} tg:hypothesis true }}",
+        f"  FILTER(!BOUND({begins}) || {begins} <= {moment})",
+        f"  FILTER(!BOUND({begins}) || !BOUND({ends}) || {begins} < {ends})",
     ]
-    return "\n".join(lines)

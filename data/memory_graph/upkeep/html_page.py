@@ -13,7 +13,7 @@ import hashlib
 import html
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -36,13 +36,19 @@ SCRIPTS = ("labels.js", "draw.js", "page.js")
 Json = dict[str, Any]
 
 
-def export_html(store: Store, path: str | Path, max_nodes: int = MAX_NODES) -> tuple[int, int]:
+def export_html(
+    store: Store,
+    path: str | Path,
+    max_nodes: int = MAX_NODES,
+    classes: Mapping[int, str] | None = None,
+) -> tuple[int, int]:
     """Write the graph, as of its last commit, as one page.
 
     Args:
         store: the open graph.
         path: of the HTML file.
         max_nodes: limit; of a larger graph the page shows the nodes with the most edges.
+        classes: class of objects by id, which colours them; None: they have one colour.
 
     Returns:
         The number of nodes on the page and in the graph.
@@ -51,7 +57,7 @@ def export_html(store: Store, path: str | Path, max_nodes: int = MAX_NODES) -> t
         ValueError: the file cannot be written; no partial file is left.
     """
     with store.reading(), whole_file(path, True, noting(store)) as file:
-        graph = page_data(store.db, store.path.name, max_nodes)
+        graph = page_data(store.db, store.path.name, max_nodes, classes or {})
         file.write(page(graph))
     return len(graph["nodes"]), graph["total"]
 
@@ -81,7 +87,12 @@ def _script_json(value: Json) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def page_data(db: sqlite3.Connection, title: str, max_nodes: int = MAX_NODES) -> Json:
+def page_data(
+    db: sqlite3.Connection,
+    title: str,
+    max_nodes: int = MAX_NODES,
+    classes: Mapping[int, str] | None = None,
+) -> Json:
     """Return the data of a page: nodes with positions, edges, and the episodes that say facts.
 
     Call it in a read transaction, whose end drops the temporary tables.
@@ -98,6 +109,9 @@ def page_data(db: sqlite3.Connection, title: str, max_nodes: int = MAX_NODES) ->
         [max_nodes],
     )
     nodes = dict(_nodes(db))
+    for id_, kind in (classes or {}).items():
+        if id_ in nodes:
+            nodes[id_]["class"] = kind
     indices = {id_: index for index, id_ in enumerate(nodes)}
     edges = dict(_edges(db, indices))
     ends = np.array([[e["source"], e["target"]] for e in edges.values()], np.int64).reshape(-1, 2)

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from turngraph.data.memory_graph.graph import MemoryGraph
-from turngraph.data.memory_graph.ontology.compute import Computed, compute, units_between
+from turngraph.data.memory_graph.ontology.compute import Computed, compute
 from turngraph.data.memory_graph.ontology.lens import Lens
 from turngraph.data.memory_graph.ontology.ontology import load_ontology
 from turngraph.data.memory_graph.ontology.question_plan import make_plan
+from turngraph.data.memory_graph.ontology.selected_facts import units_between
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan
 from turngraph.data.memory_graph.times import start
 from turngraph.memory import main
@@ -34,6 +35,17 @@ OTHERS = [
     says("Anna", "has sister", "Eva"),
     says("Anna", "has sister", "Ida"),
     says("Anna", "likes", "tea", hypothesis=True),
+    says("Anna", "bought", "lamp", since="2021-02-01"),
+    says("Anna", "bought for", "€50", since="2021-02-01"),
+    says("Anna", "bought", "lamp", since="2021-02-03"),
+    says("Anna", "weighed", "70 kg", since="2020-01-05", valid_to="2020-01-06"),
+    says("Anna", "weighed", "66 kg", since="2020-03-05", valid_to="2020-03-06"),
+    says("Bob", "paid", "20 euros", since="2022-05-01"),
+    says("Bob", "paid for", "ticket", since="2022-05-01"),
+    says("Bob", "paid", "10 dollars", since="2023-05-01"),
+    says("Zoe", "met", "Bob", since="2021"),
+    says("Zoe", "met", "Bob", since="2023-05-01"),
+    says("Zoe", "met", "Ole", since="2023-06-01"),
 ]
 
 
@@ -92,6 +104,24 @@ def answer(lens: Lens, question: str, as_of: str | None = "2024-06") -> Computed
             "order",
             "Anna's trip to Rome, then her flight to Paris",
         ),
+        ("How much did Anna spend in total?", "sum", "350 euros"),
+        ("How much did Anna pay for a bicycle?", "sum", "300 euros"),
+        ("How much did Anna spend in April 2020?", "sum", "300 euros"),
+        ("How much did Anna spend before 3 February 2021?", "sum", "350 euros"),
+        ("How much did Anna spend before 15 April 2020?", "sum", "0 to 300 euros"),
+        ("How much did Bob pay for a ticket?", "sum", "20 euros"),
+        ("What was the cheapest thing Anna bought?", "min", "lamp"),
+        ("What is the most Anna paid for a thing?", "max", "300 euros"),
+        ("What was Anna's lowest weight?", "min", "66 kg"),
+        ("What was Anna's average weight in 2020?", "mean", "68 kg"),
+        ("How much does Anna pay on average?", "mean", "175 euros"),
+        ("What did Anna buy most often?", "most", "lamp"),
+        ("Who did Zoe meet most often?", "most", "Bob"),
+        ("Who did Zoe meet most often in 2023?", "most", "Bob, Ole"),
+        ("How often a month did Zoe meet Ole in 2023?", "rate", "0.08 a month"),
+        ("How many times per year did Anna visit Rome since 2023?", "rate", "0.67 a year"),
+        ("How many people did Zoe meet?", "count", "2"),
+        ("How many lamps did Anna buy?", "count", "2"),
         ("How old is Bob?", "age", "36 years"),
         ("How old is Zoe?", "age", "33 to 34 years"),
         (
@@ -118,6 +148,14 @@ def test_each_counted_fact_is_listed_with_its_source(lens: Lens) -> None:
     assert "at least" in found.note
 
 
+def test_amounts_list_the_event_and_what_tells_its_price(lens: Lens) -> None:
+    found = answer(lens, "How much did Anna spend in total in 2021?")
+    assert (found.answer, found.note) == ("50 euros", "1 more without a known amount")
+    told = [fact.text for item in found.items for fact in item.facts]
+    assert told == ["2021-02-01: Anna bought lamp", "2021-02-01: Anna bought for €50"]
+    assert "<urn:turngraph:paid>" in found.queries[0]
+
+
 def test_the_time_of_the_question_counts(lens: Lens) -> None:
     assert answer(lens, "Where does Anna live?", "2021").answer == "Oslo"
     assert answer(lens, "How old is Bob?", "2000-05-03").answer == "11 years"
@@ -138,8 +176,17 @@ def test_the_time_of_the_question_counts(lens: Lens) -> None:
         ("Who did Anna buy the bicycle from?", "another role"),
         ("Where did Anna buy the bicycle?", "another role"),
         ("How many countries did Anna visit?", "of a class that the facts do not tell"),
+        ("How often did Anna visit Rome in 2021 and 2023?", "names several times"),
+        ("Which restaurant did Anna visit last?", "of a class that the facts do not tell"),
+        ("How many kilometres did Anna run?", "not known here: 'kilometres'"),
+        ("How much did Bob pay?", "the amounts have several units"),
+        ("How much did Anna spend in 2015?", "no fact tells of it at that time"),
+        ("How much did Anna pay for a lamp in 2019?", "no fact tells of it at that time"),
+        ("What was the cheapest trip of Anna?", "has no amounts"),
+        ("What was the lowest price Anna paid before 15 April 2020?", "too coarse"),
+        ("How often a year did Bob meet Zoe?", "no fact tells of it"),
         ("Where do I live?", "nobody is known as the speaker"),
-        ("Which came first, Anna's trip to Berlin or Lima?", "no word of the question"),
+        ("Which came first, Anna's trip to Berlin or Lima?", "no date is known"),
         ("How long was it between Anna's trip to Lima and her flight to Paris?", "no date"),
         ("How long did Anna visit Rome?", "no duration"),
         ("How long has Anna owned a Volvo?", "when it began is not known"),

@@ -72,6 +72,20 @@ def test_a_turn_recalls_what_an_earlier_one_retrieved_and_answered(prompt: Promp
     assert third.graph.num_entity_edges > 0
 
 
+def test_a_computed_statement_comes_first_with_its_answer_as_entity(prompt: Prompt) -> None:
+    graph = replace(WORDS, compute="rules")
+    computed = builder_of(prompt, memory_graph=graph).conversation(conversation())[2]
+    first, *others = computed.evidence
+    said = "Ada has lived in Oslo since 2019."
+    assert first.evidence.text == "Computed: Which city does Ada live in: Oslo (Oslo 2019)"
+    assert (first.evidence.source, first.from_turn) == ("memory", 2)
+    assert [(e.id, e.label) for e in first.evidence.entities] == [("oslo", "Oslo")]
+    assert any(item.evidence.text == "2019: Ada lives in Oslo" for item in others)
+    without = builder_of(prompt).conversation(conversation())[2]
+    assert first.evidence.text not in [text for _, text in given(without)]
+    assert ("memory", said) in given(without)
+
+
 def test_recalled_entities_have_the_ids_of_the_evidence(prompt: Prompt) -> None:
     third = builder_of(prompt).conversation(conversation())[2]
     ids = {

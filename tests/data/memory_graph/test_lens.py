@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -265,3 +266,54 @@ def verdicts(report: rdflib.Graph, shapes: rdflib.Graph) -> set[tuple[str, str, 
             kind = COMPONENTS.get(component, "range")
         found.add((str(report.value(result, sh.focusNode)), str(path).removeprefix(TG), kind))
     return found
+
+
+def held_by_sql(
+    graph: MemoryGraph, moment: int, relations: Mapping[str, str]
+) -> set[tuple[str, ...]]:
+    """Subject, property and object of what holds, by plain SQL and the times of ``memory show``."""
+    sql = """SELECT source, relation, target, valid_from, valid_to FROM edges
+        WHERE type = 0 AND hypothesis = 0"""
+    return {
+        (f"o{source}", relations[relation], f"o{target}")
+        for source, relation, target, begins, ends in graph.store.db.execute(sql)
+        if (begins is None or start(begins) <= moment) and (ends is None or moment < start(ends))
+    }
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_sparql_equals_sql_at_every_time_after_every_edit(graph: MemoryGraph, seed: int) -> None:
+    relations = {"lives in": "residence", "likes": "interest", "works at": "employer"}
+    rng, lens = random.Random(seed), Lens(graph.store, load_ontology())
+    values = " ".join(f"tg:{name}" for name in relations.values())
+    query = f"SELECT ?s ?p ?o {{ VALUES ?p {{ {values} }} ?s ?p ?o }}"
+    names, splits = "Anna Bob Carl Eva".split(), 0
+    for step in range(14):
+        edit = rng.choice(["remember", "remember", "merge", "split", "undo", "forget"])
+        one, other = rng.sample(names, 2)
+        if edit == "remember" or step < 3:
+            lines = [
+                says(rng.choice(names), rng.choice(list(relations)), rng.choice(["Oslo", "Rome"]),
+                     since=f"20{rng.randrange(10, 20)}", hypothesis=rng.random() < 0.2)
+                for _ in range(3)
+            ]  # fmt: skip
+            remember(graph, lines)
+        elif edit == "merge" and all(len(graph.store.objects(n)) == 1 for n in (one, other)):
+            if graph.store.objects(one) != graph.store.objects(other):
+                graph.merge(one, other)
+        elif edit == "split" and len(graph.store.objects(one)) == 1:
+            told = [fact.key for fact in graph.history(one) if fact.ends]
+            if len(told) > 1:
+                splits += 1
+                graph.split(one, f"{one} {splits}", facts=told[:1])
+        elif edit == "undo" and graph.store.db.execute("SELECT 1 FROM journal").fetchone():
+            graph.undo()
+        elif edit == "forget":
+            episodes = [e for (e,) in graph.store.db.execute("SELECT node FROM episodes")]
+            graph.forget(episode=[rng.choice(episodes)])
+        lens.refresh()
+        for year in ("2009", "2012", "2015-06", "2020"):
+            snapshot = lens.snapshot(start(year))
+            found = {tuple(term.value.removeprefix(TG) for term in row)
+                     for row in snapshot.query(query, prefixes=PREFIXES)}  # fmt: skip
+            assert found == held_by_sql(graph, start(year), relations), (step, edit, year)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from turngraph.data.memory_graph.extract.aspect_words import ASPECTS
+from turngraph.data.memory_graph.extract.given import GivenExtractor
+from turngraph.data.memory_graph.extract.local_lm import LmExtractor
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import Episode, Extraction, Triplet
 from turngraph.data.memory_graph.ontology.ontology import TG, base_words, load_ontology
+from turngraph.data.memory_graph.ontology.typed_extractor import TypedExtractor, relations_of
 from turngraph.memory import main
 
 HEAD = """@prefix tg: <urn:turngraph:> .
@@ -114,3 +122,68 @@ def test_the_command_prints_counts(tmp_path: Path, capsys: pytest.CaptureFixture
     path = write(tmp_path, 'my:C a owl:Class ; skos:altLabel "comet" .')
     main(["ontology", "check", str(path), "--alone"])
     assert capsys.readouterr().out == f"{path}: 1 class, 0 properties, 1 surface word\n"
+
+
+# What is remembered
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "held"),
+    [
+        (("Acme", "is based in", "Oslo"), ("Acme", "has headquarters", "Bergen"), {"Bergen"}),
+        (("Acme", "is based in", "Oslo"), ("Acme", "is based in", "Oslo"), {"Oslo"}),
+        (("Anna", "is married to", "Carl"), ("Carl", "is married to", "Eva"), {"Eva"}),
+        (("Anna", "likes", "tea"), ("Anna", "likes", "jam"), {"tea", "jam"}),
+        (("Bob", "was born", "1988"), ("Bob", "was born on", "4 May 1989"), {"4 May 1989"}),
+    ],
+)
+def test_a_new_value_of_a_functional_property_ends_the_old_one(
+    tmp_path: Path, first: tuple[str, ...], second: tuple[str, ...], held: set[str]
+) -> None:
+    given = GivenExtractor()
+    extractor = TypedExtractor(given, load_ontology())
+    with MemoryGraph.open(tmp_path / "my.db", extractor=extractor) as graph:
+        for index, ends in enumerate((first, second)):
+            triplet = Triplet(*ends, valid_from=f"202{index}")
+            episode = Episode(f"Text {index}", origin=str(index))
+            graph.remember_many([given.hold(episode, Extraction((triplet,)))])
+        sql = """SELECT o.text FROM edges e JOIN nodes o ON o.id = e.target
+            WHERE e.type = 0 AND e.valid_to IS NULL"""
+        assert {name for (name,) in graph.store.db.execute(sql)} == held
+
+
+def test_a_language_model_can_use_no_other_relation() -> None:
+    relations = relations_of(load_ontology())
+    assert "live in" in relations
+    triplet = {"subject": "Anna", "relation": "yodels at", "object": "Ole", "when": "",
+               "hypothesis": False}  # fmt: skip
+    reply = {"theses": [], "triplets": [triplet], "times": []}
+    prompts: list[str] = []
+
+    def generate(texts: Sequence[str], schema: dict[str, Any]) -> list[tuple[str, bool]]:
+        prompts.extend(texts)
+        return [(json.dumps(reply), True) for _ in texts]
+
+    extractor = LmExtractor(generate, relations=relations)
+    with pytest.raises(ValueError, match="breaks its schema"):
+        extractor.extract([Episode("Anna yodels at Ole.", origin="a")])
+    triplet["relation"] = relations[0]
+    [found] = extractor.extract([Episode("Anna yodels at Ole.", origin="a")])
+    assert found.triplets[0].relation == relations[0]
+    assert f"Relations, no others: {relations[0]}" in prompts[0]
+
+
+def test_remember_uses_an_ontology_only_if_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text(
+        "Acme is based in Oslo since 2019.\n\nAcme is headquartered in Bergen since 2021."
+    )
+    remember = ["remember", "--db", str(tmp_path / "my.db"), "--input", str(text)]
+    main([*remember, "--typed"])
+    with MemoryGraph.open(tmp_path / "my.db") as graph:
+        ended = {fact.text: fact.valid_to for fact in graph.history("Acme") if fact.ends}
+    assert set(ended.values()) == {"2021", None}
+    with pytest.raises(ValueError, match="--ontology and --alone need --typed"):
+        main([*remember, "--alone"])

@@ -14,9 +14,9 @@ from turngraph.data.memory_graph.ontology.rdf import (
     answer_request,
     ask_sparql,
     check_query,
-    export_trig,
     syntax_message,
 )
+from turngraph.data.memory_graph.ontology.rdf_export import export_trig
 from turngraph.memory import main
 from turngraph.tests.data.memory_graph.test_lens import BUYS, LIVES, MOVES, remember
 

@@ -14,6 +14,7 @@ const WORDS = {
 const SIMPLE = 0;
 const MAX_FOUND = 50;
 const MAX_LISTED = 100;
+const MAX_CLASSES = 6;
 const DAY = 86400;
 
 const byId = (id) => document.getElementById(id);
@@ -25,6 +26,12 @@ edges.forEach((edge, index) => {
   edgesOf[edge.source].push(index);
   if (edge.target !== edge.source) edgesOf[edge.target].push(index);
 });
+
+// The classes of most objects have colours of their own.
+const classCounts = new Map();
+for (const { class: kind } of nodes) if (kind) classCounts.set(kind, (classCounts.get(kind) ?? 0) + 1);
+const CLASSES = [...classCounts.keys()].sort((a, b) => classCounts.get(b) - classCounts.get(a)).slice(0, MAX_CLASSES);
+const colourName = (node) => (CLASSES.includes(node.class) ? `class${CLASSES.indexOf(node.class)}` : TYPES[node.type]);
 
 const shown = new Set([0, 1, 2, 3]);
 let moment = null; // seconds since 1970; null: any time
@@ -80,7 +87,7 @@ const font = () => getComputedStyle(document.body).fontFamily;
 const look = {
   node(index) {
     if (!visible(nodes[index])) return null;
-    return selected === null || near.has(index) ? colours[TYPES[nodes[index].type]] : colours.dim;
+    return selected === null || near.has(index) ? colours[colourName(nodes[index])] : colours.dim;
   },
   edge(index) {
     const edge = edges[index];
@@ -109,7 +116,7 @@ const look = {
 
 function readColours() {
   const style = getComputedStyle(document.documentElement);
-  for (const name of [...TYPES, "ground", "ink", "edge", "dim", "accent"])
+  for (const name of [...TYPES, ...CLASSES.map((_, at) => `class${at}`), "ground", "ink", "edge", "dim", "accent"])
     colours[name] = style.getPropertyValue(`--${name}`).trim();
   const { ground, ink, dim, accent } = colours;
   Object.assign(look, { ground, ink, dim, accent, font: font() });
@@ -157,7 +164,7 @@ function fillPanel() {
 
 function heading(node) {
   const title = make("h2", node.text, node.text.length > 120 ? "long" : "");
-  title.prepend(make("span", "", `dot ${TYPES[node.type]}`), " ");
+  title.prepend(make("span", "", `dot ${colourName(node)}`), " ");
   title.dir = "auto";
   return title;
 }
@@ -166,7 +173,7 @@ function heading(node) {
 function lines(item) {
   const found = [];
   const add = (text) => found.push(make("div", text, "faint"));
-  if (item.text !== undefined) add(KINDS[item.type]);
+  if (item.text !== undefined) add(item.class ? `${KINDS[item.type]}, ${item.class}` : KINDS[item.type]);
   if (item.about) add(item.about);
   const others = (item.aliases || []).filter((name) => name !== item.text);
   if (others.length) add(`also ${others.join(", ")}`);
@@ -334,6 +341,11 @@ function makeTypes() {
     const count = nodes.filter((node) => node.type === type).length;
     label.append(box, make("span", "", `dot ${name}`), NAMES[type], make("span", count.toLocaleString("en"), "count"));
     byId("types").append(label);
+  });
+  CLASSES.forEach((name, at) => {
+    const entry = make("span", undefined, "class");
+    entry.append(make("span", "", `dot class${at}`), ` ${name} `, make("span", classCounts.get(name).toLocaleString("en"), "count"));
+    byId("types").append(entry);
   });
 }
 

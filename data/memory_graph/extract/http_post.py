@@ -1,0 +1,107 @@
+"""HTTP POST whose reply is read whole, within limits of time and size."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from turngraph.configs.extras import extra
+from turngraph.data.memory_graph.names import printable
+
+with extra("memory", "requests to servers need"):
+    import httpx2
+
+CONNECT_SECONDS = 10.0
+
+
+class Response(NamedTuple):
+    """A response, read whole: status, header Retry-After and content."""
+
+    status: int
+    retry_after: str | None
+    content: bytes
+
+
+class Failure(Exception):
+    """A failed attempt that may be retried.
+
+    Args:
+        reason: for the error message of the last attempt.
+        wait: seconds that the server asks to wait.
+    """
+
+    def __init__(self, reason: str, wait: float | None = None) -> None:
+        super().__init__(reason)
+        self.wait = wait
+
+
+class NoConnection(Failure):
+    """A failed attempt in which nothing was sent."""
+
+
+def post(
+    url: str, content: bytes, headers: Mapping[str, str], timeout: float, most: int
+) -> Response:
+    """Send a request and return the response, read to its end within time and size.
+
+    The timeouts of the library count from byte to byte; a timer counts the whole reply.
+
+    Args:
+        url: http or https.
+        content: body of the request.
+        headers: of the request; a compressed reply is refused, as it can fill the memory.
+        timeout: of the request up to the end of its reply, in seconds.
+        most: largest reply, in bytes.
+
+    Raises:
+        Failure: no connection, no reply in time, or a reply that is too large or compressed; the
+            reason holds nothing of the body.
+    """
+    try:
+        return _post(url, content, headers, timeout, most)
+    except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+        raise NoConnection(f"no connection ({printable(str(error))})") from None
+    except (httpx2.TimeoutException, _Late):
+        raise Failure(f"no reply within {timeout:g} s") from None
+    except httpx2.RequestError as error:
+        raise Failure(f"the connection broke ({type(error).__name__})") from None
+
+
+class _Late(Exception):
+    """A reply has not ended in time."""
+
+
+def _post(
+    url: str, content: bytes, headers: Mapping[str, str], timeout: float, most: int
+) -> Response:
+    limits = httpx2.Timeout(timeout, connect=min(CONNECT_SECONDS, timeout))
+    late = threading.Event()
+    sent = {"Accept-Encoding": "identity", **headers}
+    with httpx2.Client(headers=sent, timeout=limits) as client:
+
+        def close() -> None:
+            late.set()
+            client.close()
+
+        timer = threading.Timer(timeout, close)
+        timer.start()
+        try:
+            with client.stream("POST", url, content=content) as response:
+                if response.headers.get("Content-Encoding", "identity") != "identity":
+                    raise Failure("a compressed reply, which was not asked for")
+                found = bytearray()
+                for part in response.iter_raw():
+                    found += part
+                    if len(found) > most:
+                        raise Failure(f"a reply of more than {most} bytes")
+                    if late.is_set():
+                        raise _Late
+                retry_after = response.headers.get("Retry-After")
+                return Response(response.status_code, retry_after, bytes(found))
+        except (httpx2.RequestError, httpx2.StreamError, OSError, RuntimeError):
+            if late.is_set():
+                raise _Late from None
+            raise
+        finally:
+            timer.cancel()

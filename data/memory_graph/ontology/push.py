@@ -1,0 +1,147 @@
+"""Copy of a memory graph on a SPARQL 1.1 server, by SPARQL UPDATE.
+
+Named graphs of the base are replaced, nothing else there is touched. Removed graphs are deleted;
+whether a server then still keeps their bytes on its disk is not known here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TypeVar
+
+from turngraph.configs.extras import extra
+from turngraph.data.memory_graph.extract.http_post import Failure, post
+from turngraph.data.memory_graph.names import printable
+from turngraph.data.memory_graph.ontology.ontology import TG, Ontology
+from turngraph.data.memory_graph.ontology.rdf_export import exported
+from turngraph.data.memory_graph.record.store import Store
+
+with extra("rdf", "typed memory graphs need"):
+    from pyoxigraph import DefaultGraph, Literal, NamedNode, Quad
+
+TIMEOUT_SECONDS = 60.0
+QUADS_PER_REQUEST = 5000
+_URL = re.compile(r"https?://[^\s/?#]+(?:/[^\s?#]*)?")
+_LARGEST_REPLY = 1 << 24
+_Item = TypeVar("_Item")
+RECORD = "record"
+"""Local name of the graph with names, types and what is said about facts, and of the revision."""
+
+
+def push(
+    store: Store,
+    ontology: Ontology,
+    url: str,
+    update_url: str | None = None,
+    base: str = TG,
+    timeout: float = TIMEOUT_SECONDS,
+) -> tuple[int, int]:
+    """Replace the graphs of a memory on a server; return the numbers of quads and removed graphs.
+
+    Args:
+        store: the record.
+        ontology: its terms.
+        url: of queries; asked which graphs there are.
+        update_url: of updates; None: ``url`` with its last part "query" replaced by "update", or
+            ``url`` itself.
+        base: beginning of the IRIs; each memory on a server needs its own.
+        timeout: of each request, in seconds.
+
+    Raises:
+        ValueError: a URL is wrong, or the server refuses or does not reply; the message holds
+            nothing of the memory. Graphs that were replaced before stay replaced.
+    """
+    for one in filter(None, (url, update_url)):
+        if not _URL.fullmatch(one):
+            raise ValueError(f"endpoint: {_shown(one)!r} given, must be http(s), without a query")
+    update = update_url or re.sub(r"/query/?$", "/update", url)
+    revision, quads = exported(store, ontology, base)
+    known = _graphs(url, base, timeout)
+    record = NamedNode(base + RECORD)
+    stamp = Quad(record, NamedNode(TG + "revision"), Literal(revision), record)
+    graphs: dict[str, list[Quad]] = defaultdict(list)
+    for quad in quads:
+        graph = record if isinstance(quad.graph_name, DefaultGraph) else quad.graph_name
+        assert isinstance(graph, NamedNode)
+        graphs[graph.value].append(Quad(quad.subject, quad.predicate, quad.object, graph))
+    removed = sorted(known - graphs.keys())
+    _send(update, f"DROP SILENT GRAPH {record}", timeout)  # the revision is gone until the end
+    for part in _parts(sorted(known), 500):
+        _send(update, " ; ".join(f"DROP SILENT GRAPH <{one}>" for one in part), timeout)
+    ordered = [quad for name in sorted(graphs) for quad in graphs[name]]
+    for chunk in _parts([*ordered, stamp], QUADS_PER_REQUEST):
+        _send(update, _insertion(chunk), timeout)
+    return len(quads), len(removed)
+
+
+def pushed_revision(url: str, base: str = TG, timeout: float = TIMEOUT_SECONDS) -> int | None:
+    """Return the revision that a server shows completely; None: none.
+
+    Raises:
+        ValueError: the server refuses or does not reply.
+    """
+    query = f"SELECT ?r {{ GRAPH <{base}{RECORD}> {{ <{base}{RECORD}> <{TG}revision> ?r }} }}"
+    rows = _ask(url, query, timeout)
+    return int(rows[0]["r"]["value"]) if rows else None
+
+
+def _parts(items: Sequence[_Item], size: int) -> Iterator[list[_Item]]:
+    left = iter(items)
+    while part := list(islice(left, size)):
+        yield part
+
+
+def _insertion(quads: Sequence[Quad]) -> str:
+    lines: dict[str, list[str]] = defaultdict(list)
+    for quad in quads:
+        triple = f"{quad.subject} {quad.predicate} {quad.object} ."
+        lines[str(quad.graph_name)].append(triple)
+    graphs = (f"GRAPH {name} {{ {' '.join(triples)} }}" for name, triples in lines.items())
+    return f"INSERT DATA {{ {' '.join(graphs)} }}"
+
+
+def _graphs(url: str, base: str, timeout: float) -> set[str]:
+    start = json.dumps(base, ensure_ascii=False)
+    query = f"SELECT DISTINCT ?g {{ GRAPH ?g {{ ?s ?p ?o }} FILTER(STRSTARTS(STR(?g), {start})) }}"
+    found = {row["g"]["value"] for row in _ask(url, query, timeout)}
+    mine = re.compile(
+        re.escape(base) + rf"(?:f\d+|{RECORD})"
+    )  # another base may begin with this one
+    return {graph for graph in found if mine.fullmatch(graph)}
+
+
+def _ask(url: str, query: str, timeout: float) -> list[dict[str, dict[str, str]]]:
+    headers = {"Content-Type": "application/sparql-query"}
+    headers["Accept"] = "application/sparql-results+json"
+    content = _post(url, query, headers, timeout)
+    try:
+        rows: list[dict[str, dict[str, str]]] = json.loads(content)["results"]["bindings"]
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{_shown(url)}: the reply is no SPARQL result in JSON") from None
+    return rows
+
+
+def _send(url: str, update: str, timeout: float) -> None:
+    _post(url, update, {"Content-Type": "application/sparql-update"}, timeout)
+
+
+def _post(url: str, body: str, headers: dict[str, str], timeout: float) -> bytes:
+    try:
+        response = post(url, body.encode(), headers, timeout, _LARGEST_REPLY)
+    except Failure as failure:
+        raise ValueError(f"{_shown(url)}: {failure}") from None
+    if not 200 <= response.status < 300:
+        raise ValueError(f"{_shown(url)}: status {response.status}")
+    return response.content
+
+
+def _shown(url: str) -> str:
+    """Return a URL for messages, without user and password."""
+    scheme, separator, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    path = re.split("[?#]", path)[0]
+    return printable(f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}")

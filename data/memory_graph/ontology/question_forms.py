@@ -1,0 +1,142 @@
+"""Forms of questions and the operation of each, and the words that name nothing in them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from turngraph.data.entities import FUNCTION_WORDS
+from turngraph.data.memory_graph.ontology.typed_plan import NoPlan, Operation
+
+PREPOSITIONS = frozenset("to in at from with for as of by on into".split())
+FIRST_PERSON = frozenset("i me my mine myself".split())
+PRONOUNS = frozenset("she he they her his their".split())
+EVENTS_FIRST: frozenset[Operation] = frozenset([
+    "count", "since", "before", "after", "order", "difference", "first", "latest", "list",
+    "sum", "min", "max", "mean", "most", "rate",
+])  # fmt: skip
+MEASURED: frozenset[Operation] = frozenset(["sum", "min", "max", "mean"])
+SAYS_NOTHING = FUNCTION_WORDS | PREPOSITIONS | FIRST_PERSON | PRONOUNS | frozenset(
+    "how what which who whom whose where when since much long often old time times first last "
+    "latest most recent recently did does do done has have had make made go take took was were is "
+    "are ever currently now still year years month months day days week weeks happen happened came "
+    "come order list all name passed there it date before after different total so far that and or "
+    "number frequently already average true which those these list "
+    "age earlier each every per thing things everything anything something".split()
+)  # fmt: skip
+"""Words of questions that may stand beside what is linked."""
+SAYS_AMOUNT = frozenset(
+    "little money amount amounts price prices cost costs cheap cheapest expensive least lowest "
+    "highest greatest largest smallest biggest average mean maximum minimum altogether overall sum "
+    "euros "
+    "dollars pounds kroner paid pay spent spend spending".split()
+)
+"""Words that say nothing beside a measured term."""
+
+_WHEN = (
+    r"(?:when|on (?:what|which) (?:date|day)|in (?:what|which) (?:year|month)|"
+    r"(?:what|which) (?:was |is )?(?:the )?(?:first |last )?(?:date|day))"
+)
+WHEN = re.compile(rf"{_WHEN}\b", re.IGNORECASE)
+"""Beginnings of questions whose answer is a date."""
+_UNIT = r"(?P<unit>day|week|month|year)"
+_WHICH = r"(?:which|what|who|whom|where)"
+_FORMS: tuple[tuple[str, Operation], ...] = (
+    (rf"(?:how (?:long|much time|many {_UNIT}s?)|what time) (?:[a-z]+ ){{0,3}}"
+     r"between (?P<a>.+?) and (?P<b>.+)", "difference"),
+    (rf"how (?:long|many {_UNIT}s?) (?:before|after) (?P<a>.+?) (?P<b>(?:did|was|were) .+)",
+     "difference"),
+    (r"(?:which|what) (?:came|happened|was|is|took place) (?:first|earlier)\W+(?P<a>.+?),? or "
+     r"(?P<b>.+)", "order"),
+    (r"(?:which|what|where) (?P<frame>.+?) (?:first|earlier)\W+(?P<a>.+?),? or (?P<b>.+)", "order"),
+    (r"in (?:what|which) order (?:did|were|was)?\W*(?P<a>.+?),? and (?P<b>.+)", "order"),
+    (r"(?:put|sort|arrange) .*?in order\W+(?P<a>.+?),? and (?P<b>.+)", "order"),
+    (r"(?:did|was|were|had|have|has) (?P<a>.+?) (?P<how>before|after|earlier than|later than) "
+     r"(?P<b>.+)", "before"),
+    (r"how (?:old|many years old) .+|(?:what|which) (?:is |was )?(?:the )?age\b.+", "age"),
+    (rf"how (?:often|frequently|many \w+)\b.*\b(?:an?|per|each|every) {_UNIT}\b.*", "rate"),
+    (r"how (?:many times|often|frequently) .+|what (?:is |was )?(?:the )?number of .+", "count"),
+    (rf"{_WHICH} .*\bmost (?:often|frequently|times)\b.*|"
+     rf"{_WHICH} (?!(?:is|was) the most ).*\bmost(?: in .+)?", "most"),
+    (r".*\b(?:average|mean)\b.*", "mean"),
+    (r".*\b(?:most expensive|dearest|highest|largest|biggest|greatest|maximum)\b.*|"
+     r"what (?:is|was) the most .+", "max"),
+    (r".*\b(?:cheapest|least|lowest|smallest|minimum)\b.*", "min"),
+    (r"how much .+|how many (?:euros|dollars|pounds|kroner) .+|"
+     r"what .+\b(?:cost|in total|altogether|overall|in all)\b.*|what (?:is|was) .*\btotal .+",
+     "sum"),
+    (rf"(?:for )?how (?:long|many {_UNIT}s?) .+", "duration"),
+    (r"how many .+", "count"),
+    (r"(?:since when|from when) .+", "since"),
+    (rf"(?={_WHEN}\b).*\b(?:last|latest|most recent(?:ly)?)\b.*", "latest"),
+    (rf"(?={_WHEN}\b).*\bfirst\b.*", "first"),
+    (rf"{_WHEN} .+", "since"),
+    (r".*\b(?:last|latest|most recent(?:ly)?)\b.*", "latest"),
+    (r".*\bfirst\b.*", "first"),
+    (r"(?:list|name) .+|(?:what|which) (?:are |were )?(?:all |the )?(?:all|\w+s) .+", "list"),
+    (r"(?:do|does|did|is|are|was|were|has|have|had) .+", "exists"),
+    (r"(?:who|whom|whose|where|what|which|(?:in|to|for|at) (?:what|which|whom)) .+", "value"),
+)  # fmt: skip
+_PLEASE = r"(?:please,? |can you |could you )*"
+_OPENINGS = tuple(
+    (re.compile(opening, re.IGNORECASE), plain)
+    for opening, plain in (
+        (r"is it true that ", "did "),
+        (rf"{_PLEASE}(?:give|show|tell) me (?:a list of |all )", "list "),
+        (rf"{_PLEASE}tell me (?=how|wh)", ""),
+        (rf"{_PLEASE}(?:give|show|tell) me ", "what is "),
+    )
+)
+_AVERAGE = re.compile(r"on average,? (.+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Form of a question.
+
+    Args:
+        operation: that the form asks for.
+        text: the question, plain.
+        clauses: its parts that select facts.
+        unit: of time that it names; None: none.
+        how: "before" or "after" of its two clauses; "" of other operations.
+    """
+
+    operation: Operation
+    text: str
+    clauses: tuple[str, ...]
+    unit: str | None = None
+    how: str = ""
+
+
+def forms_of(question: str) -> list[Form]:
+    """Return the forms that fit a question, the best first.
+
+    Raises:
+        NoPlan: it is of no known form.
+    """
+    text = " ".join(question.split()).strip(" ?!.")
+    for opening, plain in _OPENINGS:
+        text = opening.sub(plain, text, count=1) if opening.match(text) else text
+    if front := _AVERAGE.fullmatch(text):
+        text = f"{front[1]} on average"
+    found = []
+    for pattern, operation in _FORMS:
+        match = re.fullmatch(pattern, text, re.IGNORECASE)
+        if match is None:
+            continue
+        parts = match.groupdict()
+        clauses: tuple[str, ...] = (text,)
+        if parts.get("a"):
+            first = [part.strip() for part in parts["a"].split(",") if part.strip()]
+            clauses = (*first, parts["b"])
+        if parts.get("frame"):  # "which did I visit first, Rome or Paris"
+            clauses = tuple(f"{parts['frame']} to {clause}" for clause in clauses)
+        unit = parts.get("unit")
+        how = {"earlier than": "before", "later than": "after"}.get(
+            how := (parts.get("how") or "").lower(), how
+        )
+        found.append(Form(operation, text, clauses, unit and unit.lower(), how))
+    if not found:
+        raise NoPlan("the question is of no known form")
+    return found

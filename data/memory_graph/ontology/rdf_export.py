@@ -1,0 +1,118 @@
+"""Exports of a memory graph: TriG of its facts with their sources, and SHACL of its ontology."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from turngraph.configs.extras import extra
+from turngraph.data.memory_graph.ontology.lens import Lens
+from turngraph.data.memory_graph.ontology.ontology import PREFIXES, RDF, TG, Ontology
+from turngraph.data.memory_graph.ontology.shapes import shacl
+from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.upkeep.partial_files import noting
+from turngraph.data.outputs import whole_file
+
+with extra("rdf", "typed memory graphs need"):
+    from pyoxigraph import Literal, NamedNode, Quad, RdfFormat, serialize
+
+SPEAKER, SOURCE, TEXT, WHEN, SPAN, BOUNDARY, RELATION, FROM, TO = (
+    NamedNode(TG + name)
+    for name in "speaker source text saidAt span boundary relation from to".split()
+)
+SUBJECT, OBJECT = NamedNode(RDF + "subject"), NamedNode(RDF + "object")
+"""Properties that exports have and the lens has not; times are in ISO form, as they were said."""
+_DATA = re.compile(rf"{TG}((?:f|o|e|ep)\d+)")
+_BASE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:[^\s<>\"{}|^`\\]*[/#:]")
+
+
+def export_trig(store: Store, ontology: Ontology, path: str | Path, base: str = TG) -> int:
+    """Write all facts as TriG, with episodes, texts and supersessions; return the quads' number.
+
+    The file is the user's copy, readable by its owner only: forgetting does not reach it.
+
+    Args:
+        store: the record.
+        ontology: its terms.
+        path: of the file.
+        base: beginning of the IRIs of facts, objects, events and episodes; another one for each
+            memory keeps several apart.
+
+    Raises:
+        ValueError: the base is no IRI, or the file cannot be written.
+    """
+    _, quads = exported(store, ontology, base)
+    text = serialize(quads, format=RdfFormat.TRIG, prefixes=PREFIXES)
+    assert text is not None
+    with whole_file(path, True, noting(store)) as file:
+        file.write(text.decode())
+    return len(quads)
+
+
+def exported(store: Store, ontology: Ontology, base: str = TG) -> tuple[int, list[Quad]]:
+    """Return the revision and the quads of an export; see ``export_trig``."""
+    if not _BASE.fullmatch(base):
+        raise ValueError(f"base: {base!r} given, must be an IRI that ends with / or # or :")
+    with store.reading():
+        lens = Lens(store, ontology)
+        revision = lens.refresh()
+        quads = [*lens.rdf, *_provenance(store)]
+    return revision, quads if base == TG else list(_rebased(quads, base))
+
+
+def _rebased(quads: Iterable[Quad], base: str) -> Iterator[Quad]:
+    """Yield quads whose facts, objects, events and episodes begin with another IRI."""
+
+    def moved(term: object) -> NamedNode | None:
+        found = _DATA.fullmatch(term.value) if isinstance(term, NamedNode) else None
+        return None if found is None else NamedNode(base + found[1])
+
+    for quad in quads:
+        yield Quad(
+            moved(quad.subject) or quad.subject,
+            quad.predicate,
+            moved(quad.object) or quad.object,
+            moved(quad.graph_name) or quad.graph_name,
+        )
+
+
+def _provenance(store: Store) -> Iterator[Quad]:
+    """Yield what an export says of facts and episodes beside the lens: words, spans and texts."""
+    db = store.db
+    names = (RELATION, FROM, TO, SUBJECT, OBJECT)
+    sql = "SELECT id, relation, valid_from, valid_to, source, target FROM edges WHERE type = 0"
+    for edge, *values in db.execute(sql):
+        for name, value in zip(names, values, strict=True):
+            if value is not None:
+                is_node = isinstance(value, int)
+                term = NamedNode(f"{TG}o{value}") if is_node else Literal(value)
+                yield Quad(_fact(2 * edge + 1), name, term)
+    for fact, episode, first, stop in db.execute("SELECT * FROM provenance WHERE fact & 1"):
+        yield Quad(_fact(fact), SPAN, Literal(f"ep{episode} {first}-{stop}"))
+    sql = "SELECT old, new, boundary FROM supersessions WHERE old & 1 AND boundary IS NOT NULL"
+    for old, new, boundary in db.execute(sql):
+        yield Quad(_fact(old), BOUNDARY, Literal(f"f{new} {boundary}"))
+    sql = """SELECT e.node, e.speaker, e.source, n.text, n.said
+        FROM episodes e JOIN nodes n ON n.id = e.node"""
+    for node, *values in db.execute(sql):
+        episode = NamedNode(f"{TG}ep{node}")
+        for name, value in zip((SPEAKER, SOURCE, TEXT, WHEN), values, strict=True):
+            if value is not None:
+                yield Quad(episode, name, Literal(value))
+
+
+def _fact(key: int) -> NamedNode:
+    return NamedNode(f"{TG}f{key}")
+
+
+def export_shacl(ontology: Ontology, path: str | Path) -> int:
+    """Write the shapes of an ontology as SHACL, and return the number of lines.
+
+    Raises:
+        ValueError: the file cannot be written.
+    """
+    text = shacl(ontology)
+    with whole_file(path) as file:
+        file.write(text)
+    return text.count("\n")

@@ -1,0 +1,209 @@
+"""Import of RDF: TriG as ``memory export --trig`` writes it, and the triples of any Turtle."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from turngraph.configs.extras import extra
+from turngraph.data.memory_graph.extract.given import GivenExtractor
+from turngraph.data.memory_graph.memory_types import Episode, Extraction, Replaced, Triplet
+from turngraph.data.memory_graph.names import alias
+from turngraph.data.memory_graph.ontology.lens import DERIVED_FROM, HYPOTHESIS, LABEL, SUPERSEDED_BY
+from turngraph.data.memory_graph.ontology.ontology import OWL, RDF, RDFS, SKOS, TG, Ontology
+from turngraph.data.memory_graph.ontology.rdf_export import (
+    FROM,
+    OBJECT,
+    RELATION,
+    SOURCE,
+    SPAN,
+    SPEAKER,
+    SUBJECT,
+    TEXT,
+    TO,
+    WHEN,
+)
+from turngraph.data.memory_graph.ontology.turtle import Source, read_turtle
+from turngraph.data.memory_graph.times import parse_time
+
+with extra("rdf", "typed memory graphs need"):
+    from pyoxigraph import BlankNode, Literal, NamedNode, RdfFormat
+
+_SPAN = re.compile(r"(\w+) (\d+)-(\d+)")
+_VOCABULARIES = (RDF, RDFS, OWL, SKOS)
+_FORMATS = {".trig": RdfFormat.TRIG, ".nq": RdfFormat.N_QUADS}
+
+
+def read_rdf(path: str | Path, ontology: Ontology, extractor: GivenExtractor) -> Iterator[Episode]:
+    """Read the episodes of a file of RDF, for ``MemoryGraph.remember_many``.
+
+    Facts of an export keep their texts, spans, times, speakers, sources and supersessions; ids are
+    new. Other triples are an episode each, whose source is the file; their relation is the first
+    surface word of the property, else its name.
+
+    Args:
+        path: TriG (.trig), N-Quads (.nq) or Turtle.
+        ontology: its properties have the surface words.
+        extractor: holds the statements, and is the graph's.
+
+    Raises:
+        ValueError: the file is wrong (names line and column), or two of its objects have one name.
+    """
+    path = Path(path)
+    source = read_turtle(path, _FORMATS.get(path.suffix.lower(), RdfFormat.TURTLE))
+    about = _About.of(source)
+    if any(RELATION.value in values for values in about.values.values()):
+        yield from _exported(about, extractor)
+    else:
+        yield from _triples(about, ontology, extractor)
+
+
+@dataclass
+class _About:
+    """What a file says of each term: values by subject and property, in their order."""
+
+    source: Source
+    values: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, source: Source) -> _About:
+        found = cls(source)
+        for quad in source.quads:
+            if isinstance(quad.object, NamedNode | Literal):
+                values = found.values.setdefault(_name(quad.subject), {})
+                values.setdefault(quad.predicate.value, []).append(quad.object.value)
+        return found
+
+    def all(self, subject: str, term: NamedNode) -> list[str]:
+        """Return the values of a property."""
+        return self.values.get(subject, {}).get(term.value, [])
+
+    def one(self, subject: str, term: NamedNode) -> str | None:
+        """Return the first value of a property; None: it has none."""
+        return next(iter(self.all(subject, term)), None)
+
+    def needed(self, subject: str, term: NamedNode) -> str:
+        """Return the value of a property that has to be there."""
+        found = self.one(subject, term)
+        if found is None:
+            raise self.error(subject, f"no {term.value.rpartition(':')[2]}")
+        return found
+
+    def time(self, subject: str, term: NamedNode) -> str | None:
+        """Return a time in ISO form."""
+        found = self.one(subject, term)
+        try:
+            return None if found is None else parse_time(found)
+        except ValueError:
+            name = term.value.rpartition(":")[2]
+            raise self.error(subject, f"{name} {found!r} is no time") from None
+
+    def error(self, subject: str, message: str) -> ValueError:
+        """Return an error that names file, line and column of a term."""
+        line, column = self.source.place_of(subject) or (1, 1)
+        short = subject.removeprefix(TG)
+        return ValueError(f"{self.source.path}:{line}:{column}: {short}: {message}")
+
+
+def _name(term: object) -> str:
+    return term.value if isinstance(term, NamedNode | BlankNode) else str(term)
+
+
+def _exported(about: _About, extractor: GivenExtractor) -> Iterator[Episode]:
+    """Yield the episodes of an export in the order of their ids."""
+    facts = [subject for subject, values in about.values.items() if RELATION.value in values]
+    _check_names(about, facts)
+    old: dict[str, list[str]] = defaultdict(list)
+    told: dict[str, list[str]] = defaultdict(list)
+    for fact in sorted(facts, key=_number):
+        for newer in about.all(fact, SUPERSEDED_BY):
+            old[newer].append(fact)
+        sayers = about.all(fact, DERIVED_FROM)
+        if not sayers:
+            raise about.error(fact, "no episode says it")
+        for sayer in sayers:
+            told[sayer].append(fact)
+    for iri in sorted(told, key=_number):
+        episode = Episode(
+            about.needed(iri, TEXT),
+            about.time(iri, WHEN),
+            about.one(iri, SOURCE) or about.source.path.name,
+            f"{about.source.path.name} {iri}",
+            about.one(iri, SPEAKER),
+        )
+        triplets = tuple(_triplet(about, fact, iri, old[fact]) for fact in told[iri])
+        yield extractor.hold(episode, Extraction(triplets))
+
+
+def _check_names(about: _About, facts: Sequence[str]) -> None:
+    """Check that no two objects have one name, which an import would make one object."""
+    names: dict[str, str] = {}
+    for fact in facts:
+        for end in (SUBJECT, OBJECT):
+            node = about.needed(fact, end)
+            other = names.setdefault(alias(about.needed(node, LABEL)), node)
+            if other != node:
+                both = f"{other.rpartition(':')[2]} and {node.rpartition(':')[2]}"
+                hint = "memory export --jsonl keeps them apart"
+                raise about.error(node, f"{both} are two objects of one name; {hint}")
+
+
+def _number(iri: str) -> tuple[int, str]:
+    digits = re.search(r"\d+$", iri)
+    return int(digits[0]) if digits else 0, iri
+
+
+def _ends(about: _About, fact: str) -> tuple[str, str, str]:
+    subject, object = (about.needed(about.needed(fact, end), LABEL) for end in (SUBJECT, OBJECT))
+    return subject, about.needed(fact, RELATION), object
+
+
+def _triplet(about: _About, fact: str, episode: str, old: Sequence[str]) -> Triplet:
+    """Return a fact as one of its episodes says it; a superseded one ends when its newer begins."""
+    spans = [_SPAN.fullmatch(text) for text in about.all(fact, SPAN)]
+    here = [(int(one[2]), int(one[3])) for one in spans if one and episode.endswith(one[1])]
+    is_superseded = bool(about.all(fact, SUPERSEDED_BY))
+    return Triplet(
+        *_ends(about, fact),
+        valid_from=about.time(fact, FROM),
+        valid_to=None if is_superseded else about.time(fact, TO),
+        hypothesis=about.one(fact, HYPOTHESIS) == "true",
+        span=min(here, default=None),
+        replaces=tuple(Replaced(*_ends(about, one)) for one in old),
+    )
+
+
+def _triples(about: _About, ontology: Ontology, extractor: GivenExtractor) -> Iterator[Episode]:
+    """Yield an episode for each triple that states something of two things, or a value."""
+    name = about.source.path.name
+    for index, quad in enumerate(about.source.quads):
+        predicate = quad.predicate.value
+        if predicate.startswith(_VOCABULARIES) and predicate != RDF + "type":
+            continue
+        ends = [_label(about, term) for term in (quad.subject, quad.object)]
+        relation = "is a" if predicate == RDF + "type" else _relation(predicate, ontology)
+        if predicate == RDF + "type" and _name(quad.object).startswith(_VOCABULARIES):
+            continue  # the file's own classes and properties
+        text = f"{ends[0]} {relation} {ends[1]}."
+        episode = Episode(text, None, name, f"{name} {index} {text}")
+        yield extractor.hold(episode, Extraction((Triplet(ends[0], relation, ends[1]),)))
+
+
+def _label(about: _About, term: object) -> str:
+    if isinstance(term, Literal):
+        return term.value
+    return about.one(_name(term), LABEL) or _local(_name(term))
+
+
+def _relation(iri: str, ontology: Ontology) -> str:
+    term = ontology.properties.get(iri)
+    return term.words[0] if term is not None and term.words else _local(iri)
+
+
+def _local(iri: str) -> str:
+    """Return the last part of an IRI as words: "works at" of "urn:my:worksAt"."""
+    last = re.split(r"[/#:]", iri.rstrip("/#:"))[-1]
+    return " ".join(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", last.replace("_", " ")).split())

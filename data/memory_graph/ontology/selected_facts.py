@@ -1,0 +1,161 @@
+"""Selected facts of a plan: when each begins, which are in a time, and lengths of time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from turngraph.data.memory_graph.extract.word_lists import NUMBER_WORDS
+from turngraph.data.memory_graph.memory_types import Fact
+from turngraph.data.memory_graph.ontology.typed_plan import NoPlan, Plan
+from turngraph.data.memory_graph.times import end, start
+
+Bounds = tuple[int, int]
+"""First and last second that a moment may be."""
+_LEADING = re.compile(rf"(\d{{1,4}}|{'|'.join(NUMBER_WORDS)}) [a-z]\w*", re.IGNORECASE)
+_TIMES = re.compile(rf"(.*?) (once|twice|(\d{{1,4}}|{'|'.join(NUMBER_WORDS)}) times)")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAYS = {"day": 1, "week": 7}
+_MONTHS = {"month": 1, "year": 12}
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Selected fact.
+
+    Args:
+        fact: with its provenance.
+        name: its other end: the object, or the subject where the question asks for it.
+        amount: its number, if one is asked for and known.
+        unit: of the amount.
+        amount_fact: the fact that tells the amount, if it is another one.
+    """
+
+    fact: Fact
+    name: str
+    amount: Decimal | None = None
+    unit: str = ""
+    amount_fact: Fact | None = None
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """The fact, and the one that tells the amount."""
+        return (self.fact,) if self.amount_fact is None else (self.fact, self.amount_fact)
+
+    @property
+    def begin(self) -> Bounds | None:
+        """Bounds of its begin; None: unknown."""
+        return bounds_of(self.fact.valid_from)
+
+
+Answer = tuple[str, Sequence[Item], str]
+
+
+def bounds_of(iso: str | None) -> Bounds | None:
+    """Return the bounds of a date; None: unknown."""
+    return None if iso is None else (start(iso), end(iso) - 1)
+
+
+def holding(items: Sequence[Item], moment: int) -> list[Item]:
+    """Return the states that have not ended at a moment."""
+    return [i for i in items if i.fact.valid_to is None or moment < start(i.fact.valid_to)]
+
+
+def in_window(plan: Plan, items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
+    """Return the items that certainly begin in the plan's window, and those that may."""
+    if plan.window is None:
+        return list(items), []
+    since, until = plan.window
+    certain, possible = [], []
+    for item in items:
+        if item.begin is None:
+            possible.append(item)
+            continue
+        low, high = item.begin
+        if (since is None or since <= low) and (until is None or high < until):
+            certain.append(item)
+        elif (since is None or since <= high) and (until is None or low < until):
+            possible.append(item)
+    return certain, possible
+
+
+def overlapping(plan: Plan, items: Sequence[Item], moment: int) -> list[Item]:
+    """Return the states that hold in the plan's window, or at the moment."""
+    if plan.window is None:
+        return holding(items, moment)
+    since, until = plan.window
+    return [
+        item for item in items
+        if (until is None or item.begin is None or item.begin[0] < until)
+        and (since is None or item.fact.valid_to is None or since < start(item.fact.valid_to))
+    ]  # fmt: skip
+
+
+def relevant(plan: Plan, items: Sequence[Item], moment: int) -> list[Item]:
+    """Return the items of the plan's time: states that hold in it, events that begin in it."""
+    if not plan.selections[0].is_event:
+        return overlapping(plan, items, moment)
+    certain, possible = in_window(plan, items)
+    return certain or possible
+
+
+def joined_names(items: Sequence[Item]) -> str:
+    """Return the different names of items."""
+    return ", ".join(dict.fromkeys(item.name for item in items))
+
+
+def some(items: Sequence[Item]) -> Sequence[Item]:
+    """Return items, of which there are some.
+
+    Raises:
+        NoPlan: there is none.
+    """
+    if not items:
+        raise NoPlan("no fact tells of it at that time")
+    return items
+
+
+def quantity(item: Item) -> int:
+    """Return how many a fact tells of: 3 of "three books", 2 of "London twice"."""
+    if found := _TIMES.fullmatch(item.name):
+        return {"once": 1, "twice": 2}.get(found[2]) or _number(found[3])
+    return leading(item.name)
+
+
+def leading(name: str) -> int:
+    """Return the number with which a name begins: 3 of "three books"; else 1."""
+    found = _LEADING.fullmatch(name)
+    return _number(found[1]) if found else 1
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else NUMBER_WORDS[text.lower()]
+
+
+# Lengths of time
+
+
+def difference_words(first: Bounds, second: Bounds, unit: str | None) -> str:
+    """Return the whole units between two moments, the least and the most: "17 to 29 months"."""
+    if unit is None:
+        days = (second[1] - first[0]) // 86400
+        unit = "day" if days < 61 else "month" if days < 5 * 365 else "year"
+    low = max(0, units_between(first[1], second[0], unit))
+    high = max(low, units_between(first[0], second[1], unit))
+    count = str(low) if low == high else f"{low} to {high}"
+    return f"{count} {unit}" if count == "1" else f"{count} {unit}s"
+
+
+def units_between(first: int, second: int, unit: str) -> int:
+    """Return the whole days, weeks, months or years from one second to another."""
+    if second < first:
+        return 0
+    begins, ends = EPOCH + timedelta(seconds=first), EPOCH + timedelta(seconds=second)
+    if unit in _DAYS:
+        return (ends.date() - begins.date()).days // _DAYS[unit]
+    months = 12 * (ends.year - begins.year) + ends.month - begins.month
+    months -= (ends.day, ends.time()) < (begins.day, begins.time())
+    return months // _MONTHS[unit]

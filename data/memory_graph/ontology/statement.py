@@ -1,0 +1,43 @@
+"""Computed answers as evidence: one statement in front, then each fact that was counted."""
+
+from __future__ import annotations
+
+from turngraph.data.memory_graph.names import alias
+from turngraph.data.memory_graph.ontology.compute import Computed
+from turngraph.data.memory_graph.recall.recollection import evidence_of
+from turngraph.data.types import COMPUTED_ID, Entity, Evidence
+
+MAX_NAMED = 5
+
+
+def statement(question: str, found: Computed) -> str:
+    """Return what was computed as one sentence: "Computed: Where do I live: Oslo (Oslo 2019-03)".
+
+    Args:
+        question: that was asked.
+        found: its answer; the first of its facts are named, and how many there are.
+    """
+    named = [" ".join(filter(None, [one.name, one.fact.valid_from])) for one in found.items]
+    shown = ", ".join(named[:MAX_NAMED])
+    if len(named) > MAX_NAMED:
+        shown = f"first {MAX_NAMED} of {len(named)}: {shown}"
+    asked = " ".join(question.split()).rstrip(" ?!.")
+    return f"Computed: {asked}: {found.answer}" + (f" ({shown})" if shown else "")
+
+
+def computed_evidence(question: str, found: Computed) -> list[Evidence]:
+    """Return the statement, whose entities are the answer's names and its facts'; then the facts.
+
+    An answer that is no name, such as "4", is an entity of the statement too.
+    """
+    facts = tuple({fact.key: fact for item in found.items for fact in item.facts}.values())
+    passages = evidence_of(facts)
+    text = statement(question, found)
+    known = {entity.label: entity for passage in passages for entity in passage.entities}
+    names = dict.fromkeys([found.answer, *found.answer.split(", ")])
+    answers = [known.get(name) or Entity(alias(name) or name, name) for name in names]
+    entities = {one.id: one for one in answers}
+    for item in found.items[:MAX_NAMED]:
+        if (entity := known.get(item.name)) is not None:
+            entities.setdefault(entity.id, entity)
+    return [Evidence(COMPUTED_ID, text, "memory", tuple(entities.values())), *passages]

@@ -1,0 +1,106 @@
+"""Extractor whose statements supersede by an ontology, and the relations that an LM may use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from turngraph.data.memory_graph.memory_types import (
+    Ends,
+    Episode,
+    Extraction,
+    Extractor,
+    Triplet,
+    Update,
+)
+from turngraph.data.memory_graph.names import alias
+from turngraph.data.memory_graph.ontology.lens import read_literal
+from turngraph.data.memory_graph.ontology.ontology import Ontology, Property, base_words
+
+
+class TypedExtractor:
+    """Extractor around another one, whose statements and names it returns.
+
+    A statement of a functional property also replaces what is known of the property's subject: who
+    moves to Bergen no longer lives in Oslo. A symmetric property ends on both sides.
+
+    Args:
+        inner: extracts.
+        ontology: its terms.
+    """
+
+    def __init__(self, inner: Extractor, ontology: Ontology) -> None:
+        self.inner, self.ontology = inner, ontology
+        self.name = inner.name
+
+    def extract(self, episodes: Sequence[Episode]) -> list[Extraction]:
+        """Return one extraction for every episode, in order."""
+        return self.inner.extract(episodes)
+
+    def replaced(self, updates: Sequence[Update]) -> list[tuple[int, ...]]:
+        """Return, for every update, the keys of the known facts that the new statement replaces."""
+        found = self.inner.replaced(updates)
+        return [
+            tuple(dict.fromkeys((*keys, *self._superseded(update))))
+            for keys, update in zip(found, updates, strict=True)
+        ]
+
+    def _superseded(self, update: Update) -> list[int]:
+        """Return the facts with another value of the functional property that a triplet states."""
+        new = update.new
+        if not isinstance(new, Triplet) or new.hypothesis:
+            return []
+        term = self._functional(new.relation, new.object)
+        if term is None:
+            return []
+
+        def contradicts(text: str, ends: Ends | None) -> bool:
+            if ends is None:
+                return False
+            subject, relation, object = ends
+            if self._functional(relation, object) is not term:
+                return False
+            pair, other = (alias(new.subject), alias(new.object)), (alias(subject), alias(object))
+            if term.symmetric:
+                return set(pair) != set(other) and bool(set(pair) & set(other))
+            return pair[0] == other[0] and pair[1] != other[1]
+
+        known = update.known_where(contradicts)
+        return [fact.key for fact in known if fact.valid_to is None]
+
+    def _functional(self, relation: str, value: str) -> Property | None:
+        """Return the functional property of a relation; None: none, or several."""
+        found = [self.ontology.properties[iri]
+                 for iri in self.ontology.property_words.get(base_words(relation), ())]  # fmt: skip
+        if len(found) > 1:
+            found = [
+                term for term in found
+                if term.datatype is None or read_literal(value, term.datatype) is not None
+            ]  # fmt: skip
+        return found[0] if len(found) == 1 and found[0].functional else None
+
+    def entities(self, question: str) -> list[str]:
+        """Return the names that a question mentions, in order."""
+        return self.inner.entities(question)
+
+    def cost(self) -> dict[str, float]:
+        """Return what the extractor inside has cost."""
+        return self.inner.cost()
+
+
+def relations_of(ontology: Ontology) -> tuple[str, ...]:
+    """Return the relations that an LM may use: the first word of each property, verbs of events.
+
+    Verbs stand alone and before each preposition that names a role of the class.
+    """
+    found: list[str] = [term.words[0] for term in ontology.properties.values() if term.words]
+    for iri, kind in ontology.classes.items():
+        role = ontology.object_role(iri)
+        if role is None or not kind.words:
+            continue
+        verb = kind.words[0]
+        found.append(verb)
+        for term in ontology.properties.values():
+            for word in term.prepositions:
+                if ontology.role(iri, word) == term.iri:
+                    found.append(f"{verb} {word}")
+    return tuple(sorted(dict.fromkeys(found)))

@@ -1,0 +1,215 @@
+"""RDF out and in again, other files of RDF, a copy on a server, and what an ontology covers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyoxigraph import Literal, NamedNode, RdfFormat, parse
+
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.ontology.ontology import RDFS, TG, load_ontology
+from turngraph.data.memory_graph.ontology.push import push, pushed_revision
+from turngraph.memory import main
+from turngraph.tests.data.memory_graph.sparql_server import SparqlServer, serving
+from turngraph.tests.data.memory_graph.test_lens import BUYS, LIVES, MOVES, remember, says
+
+OTHERS = [
+    says("Bob", "was born on", "4 May 1988"),
+    says("Anna", "likes", "tea", hypothesis=True),
+    says("Anna", "yodels at", "Ole", since="2020-04-05"),
+]
+HEAD = "@prefix my: <urn:my:> .\n@prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .\n"
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Iterator[MemoryGraph]:
+    with MemoryGraph.open(tmp_path / "my.db") as graph:
+        remember(graph, [LIVES], [MOVES], BUYS, OTHERS, [LIVES])
+        yield graph
+
+
+def export(graph: MemoryGraph, *options: str) -> Path:
+    target = graph.store.path.with_suffix(".trig")
+    main(["export", "--db", str(graph.store.path), "--trig", str(target), *options])
+    return target
+
+
+def plain(path: Path) -> list[str]:
+    """The quads of an export with what its ids mean in their place; names are unique here."""
+    quads = list(parse(path.read_bytes(), RdfFormat.TRIG))
+    told = {(q.subject.value, q.predicate.value): q.object.value for q in quads}
+    names = {iri: value for (iri, term), value in told.items() if term in (RDFS + "label",)}
+    names |= {iri: value for (iri, term), value in told.items() if term == TG + "text"}
+
+    def meant(term: object) -> str:
+        value = str(getattr(term, "value", term))
+        if found := re.fullmatch(rf"{TG}[ef](\d+)", value):
+            fact = f"{TG}f{found[1]}"
+            rdf = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
+            ends = [names[told[fact, rdf + end]] for end in ("subject", "object")]
+            return f"{value[len(TG)]} {ends} {told[fact, TG + 'relation']}"
+        if isinstance(term, Literal) and re.match(r"(?:ep|f)\d+ ", value):
+            return value.partition(" ")[2]  # a span, a boundary
+        return names.get(value, value)
+
+    return sorted(
+        " | ".join(map(meant, (q.subject, q.predicate, q.object, q.graph_name))) for q in quads
+    )
+
+
+def test_an_export_that_is_imported_exports_the_same(graph: MemoryGraph, tmp_path: Path) -> None:
+    first = export(graph)
+    other = tmp_path / "other.db"
+    main(["import", "--db", str(other), "--rdf", str(first)])
+    with MemoryGraph.open(other) as imported:
+        second = export(imported)
+        assert plain(second) == plain(first)
+        facts = imported.history("Anna")
+        assert {p.source for fact in facts for p in fact.provenance} == {"given 0.jsonl"}
+
+
+def test_a_base_keeps_memories_apart_and_is_read_again(graph: MemoryGraph, tmp_path: Path) -> None:
+    target = export(graph, "--base", "https://example.org/anna/")
+    text = target.read_text(encoding="utf-8")
+    assert "<https://example.org/anna/f" in text
+    assert not re.search(r"tg:(?:f|o|e|ep)\d", text)
+    main(["import", "--db", str(tmp_path / "other.db"), "--rdf", str(target)])
+    with pytest.raises(ValueError, match=r"base: 'no iri' given, must be an IRI"):
+        export(graph, "--base", "no iri")
+
+
+def test_any_turtle_is_a_text_a_triple(tmp_path: Path) -> None:
+    path = tmp_path / "friends.ttl"
+    path.write_text(
+        HEAD + 'my:a rdfs:label "Anna Berg" ; <urn:turngraph:residence> my:Oslo ; my:worksOn "x" .'
+    )
+    db = str(tmp_path / "my.db")
+    main(["import", "--db", db, "--rdf", str(path)])
+    with MemoryGraph.open(db) as graph:
+        facts = graph.history("Anna Berg")
+        assert [fact.text for fact in facts] == ["Anna Berg live in Oslo", "Anna Berg works On x"]
+        assert facts[0].provenance[0].source == "friends.ttl"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('rdfs:label "Oslo"', 'rdfs:label "Bergen"', r"are two objects of one name"),
+        ('tg:from "2019-03"', 'tg:from "2019-33"', r"f\d+: from '2019-33' is no time"),
+        ("tg:text", "tg:texts", r"ep\d+: no text"),
+        (" .", " ", "my.trig"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named(
+    graph: MemoryGraph, tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    path = export(graph)
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"my\.trig:\d+:\d+: ") as error:
+        main(["import", "--db", str(tmp_path / "other.db"), "--rdf", str(path)])
+    assert re.search(message, str(error.value))
+    assert not (tmp_path / "other.db").exists()
+
+
+def test_options_of_one_file_need_it(tmp_path: Path) -> None:
+    db = str(tmp_path / "my.db")
+    with MemoryGraph.open(db):
+        pass
+    with pytest.raises(ValueError, match="need --rdf"):
+        main(["import", "--db", db, "--input", "a.jsonl", "--alone"])
+    with pytest.raises(ValueError, match="--base, --ontology and --alone need"):
+        main(["export", "--db", db, "--jsonl", str(tmp_path / "a"), "--base", "urn:a:"])
+    with pytest.raises(ValueError, match="--base needs --trig"):
+        main(["export", "--db", db, "--shacl", str(tmp_path / "a"), "--base", "urn:a:"])
+
+
+def test_the_page_colours_objects_by_class(graph: MemoryGraph, tmp_path: Path) -> None:
+    remember(graph, [says("Rex", "is a", "dog")])
+    page, db = tmp_path / "page.html", str(graph.store.path)
+    main(["export", "--db", db, "--html", str(page), "--classes"])
+    [data] = re.findall(r'id="data">(.*?)</script>', page.read_text(encoding="utf-8"), re.DOTALL)
+    classes = {one["text"]: one.get("class") for one in json.loads(data)["nodes"]}
+    known = {name: classes[name] for name in ("Anna", "Oslo", "Rex", "Ole", "tea", "dog")}
+    assert known == {
+        "Anna": "Agent", "Oslo": "Place", "Rex": "Pet", "Ole": "Agent", "tea": None, "dog": None,
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="--classes needs --html"):
+        main(["export", "--db", db, "--jsonl", str(tmp_path / "a"), "--classes"])
+
+
+# A copy on a server
+
+
+def test_a_copy_on_a_server_shows_the_newest_revision_and_nothing_forgotten(
+    graph: MemoryGraph, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ontology = load_ontology()
+    with serving(SparqlServer()) as server:
+        strange = NamedNode(f"{TG}another:f3")  # of a memory whose base begins with this one
+        server.store.update(f"INSERT DATA {{ GRAPH {strange} {{ {strange} {strange} 1 }} }}")
+        count, removed = push(graph.store, ontology, server.url)
+        assert (removed, pushed_revision(server.url)) == (0, graph.store.revision)
+        assert len(server.store) == count + 2
+        ask = 'ASK { GRAPH ?g { ?o <http://www.w3.org/2000/01/rdf-schema#label> "Bergen" } }'
+        assert server.store.query(ask)
+        graph.forget(entity="Bergen")
+        main(["push", "--db", str(graph.store.path), "--endpoint", server.url])
+        assert "1 graph of forgotten facts removed" in capsys.readouterr().out
+        assert not server.store.query(ask)
+        assert server.store.query(f"ASK {{ GRAPH {strange} {{ ?s ?p ?o }} }}")
+        assert pushed_revision(server.url, "urn:another:") is None
+
+
+def test_errors_of_a_server_hold_no_remembered_text(graph: MemoryGraph) -> None:
+    said = r"^http://127\.0\.0\.1:\d+/query: status 400$"
+    with serving(SparqlServer(status=400)) as server, pytest.raises(ValueError, match=said):
+        push(graph.store, load_ontology(), server.url)  # the server repeats what it was sent
+    with serving(SparqlServer(seconds=0.5)) as server:
+        with pytest.raises(ValueError, match=r"no reply within 0\.1 s$"):
+            push(graph.store, load_ontology(), server.url, timeout=0.1)
+        server.seconds, server.is_odd = 0.0, True
+        with pytest.raises(ValueError, match="the reply is no SPARQL result"):
+            push(graph.store, load_ontology(), server.url)
+    with pytest.raises(ValueError, match="no connection"):
+        push(graph.store, load_ontology(), server.url)
+
+
+@pytest.mark.parametrize("url", ["ftp://a/query", "http://a/query?key=secret", "query"])
+def test_a_wrong_address_is_refused(graph: MemoryGraph, url: str) -> None:
+    with pytest.raises(ValueError, match=r"^endpoint: ") as error:
+        push(graph.store, load_ontology(), url)
+    assert "secret" not in str(error.value)
+
+
+# Coverage
+
+
+def test_coverage_counts_unknown_relations_and_broken_shapes(
+    graph: MemoryGraph, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    remember(graph, [says("Bob", "has email", "nowhere")])
+    db = str(graph.store.path)
+    main(["ontology", "coverage", "--db", db])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "9 of 10 facts typed (90.0%)"
+    broken = ["2 broken shapes: count", "1 broken shape: pattern"]  # Oslo is said again
+    assert lines[1:] == ["1 unknown: yodels at", *broken]
+    mine = tmp_path / "my.ttl"
+    mine.write_text(
+        "@prefix my: <urn:my:> .\n@prefix owl: <http://www.w3.org/2002/07/owl#> .\n"
+        "@prefix skos: <http://www.w3.org/2004/02/skos/core#> .\n"
+        'my:yodels a owl:ObjectProperty ; skos:altLabel "yodels at" .\n'
+    )
+    main(["ontology", "coverage", "--db", db, "--ontology", str(mine)])
+    assert capsys.readouterr().out.startswith("10 of 10 facts typed (100.0%)\n")
+    ask = ["ask", "--db", db, "--no_embed", "Who yodels at Ole?"]
+    main([*ask, "--compute", "--ontology", str(mine)])
+    assert capsys.readouterr().out.startswith("computed: Anna (value)\n")
+    with pytest.raises(ValueError, match="--ontology and --alone need --compute"):
+        main([*ask, "--ontology", str(mine)])
