@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # loaded where they are used, so that --help answers at once
     from turngraph.data.embedding import Embed
     from turngraph.data.memory_graph.memory_types import Episode, Extractor
     from turngraph.data.memory_graph.recall.recall import NodeLetter
+    from turngraph.data.memory_graph.recall.recollection import Mode
 
     Subparsers = argparse._SubParsersAction[CommandParser]
 
@@ -266,45 +267,71 @@ def ask(
     """Answer the question of the command line, or those of standard input.
 
     Raises:
-        ValueError: an option of plans or their models is given without its ``--plan``, or the
-            question is blank.
+        ValueError: an option is given that is not for this way of asking, or the question is
+            blank.
     """
-    limits = {"max_steps": steps, "max_clues": clues, "over": over}
-    limits = {name: value for name, value in limits.items() if value is not None}
-    if plan is None and limits:
-        raise ValueError("--steps, --clues and --over need --plan")
+    mode = asked_mode(plan, over, themes, compute)
     check_model_options(plan, model)
-    if themes and (forbidden or mixture != MIXTURE):
+    limits = {"max_steps": steps, "max_clues": clues}
+    limits = {name: value for name, value in limits.items() if value is not None}
+    if mode != "plan" and limits:
+        raise ValueError("--steps and --clues need --plan")
+    if mode == "themes" and (forbidden or mixture != MIXTURE):
         raise ValueError("--themes: walks no triplets, so --mixture and --forbidden are not for it")
-    if sum((themes, compute, plan is not None)) > 1:
-        raise ValueError("--plan, --themes and --compute: give one of them")
+    if over == "episodes" and mixture != MIXTURE:
+        raise ValueError("--over episodes: ranks by ppr, so --mixture is not for it")
+    if mode == "episodes" and min_similarity:
+        raise ValueError("--over episodes: ranks by no cosine, so --min_similarity is not for it")
     from turngraph.data.memory_graph.recall.recall import RecallSettings
-    from turngraph.data.memory_graph.recall.traverse_settings import Traversal
+    from turngraph.data.memory_graph.recall.traverse_settings import PPR, Traversal
 
+    ppr = PPR(top_k=num_facts) if mode == "episodes" else PPR()
     settings = RecallSettings(
-        traversal=Traversal(mixture),
+        traversal=Traversal(mixture, ppr=ppr),
         forbidden=tuple(forbidden),
         num_facts=num_facts,
         min_similarity=min_similarity,
     )
     asked = memory_commands.read_questions() if question is None else [question]
-    embed = make_embed(None if no_embed else embedder)
-    # vectors of words are fast to make and must not replace the encoder's on disk
-    shared: Any = {"embed": embed, "as_of": as_of, "read_only": no_embed, "as_json": as_json}
-    if plan is None:
-        chosen_themes = theme_commands.settings(min_similarity) if themes else None
-        shared |= {"themes": chosen_themes, "compute": compute, "show_sparql": show_sparql}
-        memory_commands.ask(db, asked, settings=settings, **shared)
-        return
-    from turngraph.data.memory_graph.plan.steps import PlanSettings
+    chosen: dict[str, Any] = {"compute": compute, "show_sparql": show_sparql}
+    if mode == "themes":
+        chosen["themes"] = theme_commands.settings(min_similarity)
+    elif plan is not None:
+        from turngraph.data.memory_graph.plan.steps import PlanSettings
 
-    chosen: Any = limits
-    planned = PlanSettings(recall=settings, **chosen)
-    if any(value is not None for value in model.values()) or plan != "rules":
-        from turngraph.inference.plan_models import chosen_models
+        chosen["plan"] = planned = PlanSettings(over=over or "facts", recall=settings, **limits)
+        if any(value is not None for value in model.values()) or plan != "rules":
+            from turngraph.inference.plan_models import chosen_models
 
-        shared |= chosen_models(plan, planned, model)
-    memory_commands.ask_planned(db, asked, settings=planned, **shared)
+            chosen |= chosen_models(plan, planned, model)
+    memory_commands.ask(
+        db,
+        asked,
+        embed=make_embed(None if no_embed else embedder),
+        settings=settings,
+        mode=mode,
+        as_of=as_of,
+        read_only=no_embed,  # vectors of words must not replace the encoder's on disk
+        as_json=as_json,
+        **chosen,
+    )
+
+
+def asked_mode(plan: str | None, over: str | None, themes: bool, compute: bool) -> Mode:
+    """Return how a question is to be asked, by the options that are given.
+
+    Raises:
+        ValueError: they exclude each other.
+    """
+    if sum((themes, compute, plan is not None)) > 1:
+        raise ValueError("--plan, --themes and --compute: give one of them")
+    if over is not None and (themes or compute):
+        raise ValueError("--over is not for --themes and --compute")
+    if plan is not None:
+        return "plan"
+    if themes:
+        return "themes"
+    return "episodes" if over == "episodes" else "facts"
 
 
 def add_themes(commands: Subparsers) -> None:

@@ -26,7 +26,7 @@ from turngraph.inference.memory_printing import step_cells
 from turngraph.inference.session import Session
 
 if TYPE_CHECKING:  # needs an extra
-    from turngraph.data.memory_graph.plan.steps import Planned
+    from turngraph.data.memory_graph.recall.plan_trace import PlanTrace
 
 COMMANDS = {
     "/evidence": "all passages of the last answer; /evidence WORD: those with the word",
@@ -225,7 +225,7 @@ class TerminalChat:
         Raises:
             ValueError: there were none.
         """
-        planned: Planned | None = getattr(self.session.memory.graph, "planned", None)
+        planned: PlanTrace | None = getattr(self.session.memory.graph, "planned", None)
         if planned is None:
             raise ValueError("no plan: begin with --memory and --plan rules, and ask a question")
         subs = planned.subs

@@ -49,7 +49,9 @@ def add_plan_options(parser: argparse.ArgumentParser, positive: Callable[[str], 
     parser.add_argument("--steps", type=positive, help="with --plan: most steps (4)")
     parser.add_argument("--clues", type=positive, help="with --plan: most queries of a step (4)")
     parser.add_argument(
-        "--over", choices=("facts", "episodes"), help="with --plan: what is printed (facts)"
+        "--over",
+        choices=("facts", "episodes"),
+        help="what is ranked, also by --plan: facts, or episodes (whole texts) by PageRank (facts)",
     )
     parser.add_argument("--reader", help="with --plan: a checkpoint that answers the steps")
 

@@ -43,7 +43,8 @@ from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.plan.decompose import decompose
 from turngraph.data.memory_graph.plan.rules_planner import RulesPlanner
-from turngraph.data.memory_graph.plan.steps import Planned, PlanSettings, Progress
+from turngraph.data.memory_graph.plan.steps import PlanSettings, Progress
+from turngraph.data.memory_graph.recall.plan_trace import PlanTrace
 from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.traverse_settings import PPR, Traversal
 from turngraph.data.scoring.score import bootstrap
@@ -71,7 +72,7 @@ class Row:
         passages: origins of the passages, best first.
         milliseconds: duration.
         cpu: time of the processor, in milliseconds, which others' work lengthens less.
-        calls, hits, recalls: as in ``Planned``; 0 without a plan.
+        calls, hits, recalls: as in ``PlanTrace``; 0 without a plan.
         steps: number of steps.
         own: for each given sub-question, whether its passage is among the first 5 of the step with
             its number.
@@ -213,7 +214,7 @@ def _single(
     def ask(question: str, index: int) -> Sequence[Fact]:
         graph.clear_recalls()
         if over == "episodes":
-            return graph.ask_episodes(question, settings=settings)
+            return graph.ask_episodes(question, settings=settings).facts
         return graph.ask(question, settings=settings).facts
 
     return _asked(graph, questions, ask, SINGLE)
@@ -227,14 +228,16 @@ def _planned(
     oracle: OraclePlanner | None = None,
 ) -> Row:
     origins = _origins(graph)
-    found: list[Planned] = []
+    found: list[PlanTrace] = []
 
     def ask(question: str, index: int) -> Sequence[Fact]:
         graph.clear_recalls()  # every row pays for its own
         if oracle is not None and given is not None:
             oracle.given = [step.text for step in given[index]]
-        found.append(graph.ask_planned(question, settings=settings, planner=oracle))
-        return found[-1].facts
+        planned = graph.ask_planned(question, settings=settings, planner=oracle)
+        assert planned.plan is not None
+        found.append(planned.plan)
+        return planned.facts
 
     row = _asked(graph, questions, ask, oracle.name if oracle else FIXED)
     for index, planned in enumerate(found):

@@ -15,7 +15,8 @@ from turngraph.data.memory_graph.extract.given import GivenExtractor
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Fact, Span, Thesis
 from turngraph.data.memory_graph.names import alias
-from turngraph.data.memory_graph.plan.steps import Planned, PlanSettings
+from turngraph.data.memory_graph.plan.steps import PlanSettings
+from turngraph.data.memory_graph.recall.plan_trace import PlanTrace
 from turngraph.data.memory_graph.recall.recall import LETTERS, RecallSettings
 from turngraph.data.memory_graph.recall.recollection import Recollection
 from turngraph.data.memory_graph.recall.traverse_settings import Traversal
@@ -57,7 +58,7 @@ class ConversationGraph:
             by_similarity=False,  # a question without a name gets the turn before in front
         )
         self.plan_settings = PlanSettings(num_facts=config.num_facts, recall=self.settings)
-        self.planned: Planned | None = None
+        self.planned: PlanTrace | None = None
         """The plan of the last question; None: it had none."""
         self.names = TurnExtractor()
         self.num_turns = 0
@@ -183,13 +184,13 @@ class ConversationGraph:
             found = self.graph.ask(query(interaction[-1:], question), settings=self.settings)
         return found
 
-    def _ask_planned(self, question: str, interaction: Interaction) -> Planned:
+    def _ask_planned(self, question: str, interaction: Interaction) -> Recollection:
         """Ask by a plan, with the turn before in front if nothing is found without."""
         found = self.graph.ask_planned(question, settings=self.plan_settings)
         if found.no_answer and interaction:
             whole = query(interaction[-1:], question)
             found = self.graph.ask_planned(whole, settings=self.plan_settings)
-        self.planned = found
+        self.planned = found.plan
         return found
 
     def _from_turn(self, fact: Fact, turn: int) -> int:
