@@ -272,7 +272,7 @@ def ask(
     """
     mode = asked_mode(plan, over, themes, compute)
     check_model_options(plan, model)
-    limits = {"max_steps": steps, "max_clues": clues}
+    limits: dict[str, Any] = {"max_steps": steps, "max_clues": clues}
     limits = {name: value for name, value in limits.items() if value is not None}
     if mode != "plan" and limits:
         raise ValueError("--steps and --clues need --plan")
