@@ -106,7 +106,9 @@ class QA:
         memory: str | Path | None = None,
         *,
         memory_read_only: bool = False,
-        plan: Literal["none", "rules"] | None = None,
+        plan: Literal["none", "rules", "lm"] | None = None,
+        plan_model: str | None = None,
+        plan_reader: bool = False,
         max_new_tokens: int | None = None,
         proposals: str | None = None,
         num_proposals: int | None = None,
@@ -118,7 +120,10 @@ class QA:
             evidence: texts, passages (``Evidence``), pools (.jsonl), documents, folders of them.
             memory: path of a memory graph, which keeps what is said; None: none.
             memory_read_only: recall from it, and remember nothing.
-            plan: ask it by a plan of steps (``rules``) or not (``none``); None: as trained.
+            plan: ask it by plans of steps, found by ``rules`` or a local LM (``lm``), or not
+                (``none``); None: as trained.
+            plan_model: name of that LM; None: the default.
+            plan_reader: have this checkpoint answer the steps of plans.
             max_new_tokens: longest answer in tokens; None: as training has set it.
             proposals: a checkpoint that answers from nodes, whose entities the LM chooses among.
             num_proposals: entities of a question; None: 20.
@@ -141,6 +146,8 @@ class QA:
             load_proposer(choice, self.checkpoint, self.loading),
             memory_read_only,
             plan,
+            plan_model,
+            plan_reader,
         )
 
     def answer(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # needs an extra
 COMMANDS = {
     "/evidence": "all passages of the last answer; /evidence WORD: those with the word",
     "/why": "reasons of the last answer: passages by share, and the entities that link them",
-    "/plan": "steps by which the memory graph was asked for the last answer (chat --plan rules)",
+    "/plan": "steps by which the memory graph was asked for the last answer (chat --plan)",
     "/undo": "remove the last turn, also from the memory graph",
     "/new": "begin a new conversation over the same evidence and memory graph",
     "/save": "/save FILE writes the conversation as JSON Lines; /save! FILE replaces a file",
@@ -227,7 +227,7 @@ class TerminalChat:
         """
         planned: PlanTrace | None = getattr(self.session.memory.graph, "planned", None)
         if planned is None:
-            raise ValueError("no plan: begin with --memory and --plan rules, and ask a question")
+            raise ValueError("no plan: begin with --memory and --plan, and ask a question")
         subs = planned.subs
         rows = []
         for index, sub in enumerate(subs, 1):

@@ -19,9 +19,11 @@ from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.types import Evidence, Retrieved
 from turngraph.inference.memory_commands import ask as ask_command
+from turngraph.inference.plan_reader import PlanReader
 from turngraph.inference.session import Session
 from turngraph.memory import main
 from turngraph.tests.chatting import CONVERSATION, Loaded, Screen
+from turngraph.tests.tiny import save_tiny
 
 QUESTION = "Who leads the country where Anna was born?"
 TEXTS = ("Anna was born in Norway.", "Jonas Store leads Norway.", "Pierre Dubois leads France.")
@@ -174,6 +176,35 @@ def test_the_chat_shows_the_plan_of_the_last_answer(graph_model: Loaded, tmp_pat
     session.close()
 
 
-def test_a_plan_in_a_chat_needs_a_memory_graph(graph_checkpoint: str) -> None:
-    with pytest.raises(ValueError, match="--plan needs --memory"):
-        infer.main(["chat", "--checkpoint", graph_checkpoint, "--plan", "rules"])
+def test_a_local_lm_plans_in_a_chat_and_its_model_reads(
+    graph_model: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turngraph.inference.plan_models.MAX_NEW_TOKENS", 60)
+    model, builder = graph_model
+    builder = replace(builder, memory_graph=MemoryGraphConfig(vectors="words"))
+    session = Session(
+        model, builder, CONVERSATION.evidence, str(tmp_path / "my.db"), 8,
+        plan="lm", plan_model=save_tiny(tmp_path / "lm"), plan_reader=True,
+    )  # fmt: skip
+    screen = Screen(session)
+    screen("Anna was born in Norway. Is it cold?", QUESTION)
+    plan = session.persistent.planned
+    assert 1 <= plan.calls <= 10
+    assert isinstance(session.persistent.read, PlanReader)
+    assert session.persistent.graph.replies
+    session.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--plan", "rules"], "--plan needs --memory"),
+        (["--plan_model", "x", "--plan", "rules", "--memory", "m.db"], "--plan_model needs --plan"),
+        (["--plan_reader", "--memory", "m.db"], "--plan_reader needs --plan rules or lm"),
+    ],
+)
+def test_options_of_plans_in_a_chat_go_together(
+    graph_checkpoint: str, words: list[str], error: str
+) -> None:
+    with pytest.raises(ValueError, match=error):
+        infer.main(["chat", "--checkpoint", graph_checkpoint, *words])
