@@ -19,6 +19,7 @@ from turngraph.data.cli import CommandParser, run_cli
 from turngraph.inference import memory_commands, ontology_commands, theme_commands
 from turngraph.inference.memory_options import extractor_option, positive, row_id, time_option
 from turngraph.inference.model_options import (
+    EMBEDDER,
     LANGUAGE_MODEL,
     SERVER_OPTIONS,
     add_plan_options,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:  # loaded where they are used, so that --help answers at once
 
 CREATING = ("remember", "import")
 """Commands that create a graph where there is none."""
-EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
 MIXTURE = "BeamSearch + WaterCircles"
 
 

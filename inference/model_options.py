@@ -10,6 +10,7 @@ if TYPE_CHECKING:  # it needs an extra, and takes long to import
     from turngraph.data.memory_graph.extract.endpoint import EndpointSettings
 
 PLANNERS = ("rules", "lm", "endpoint")
+EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
 LANGUAGE_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 SERVER_OPTIONS: dict[str, tuple[type, str]] = {
     "base_url": (str, "URL up to the version: http://localhost:8000/v1"),
