@@ -179,7 +179,7 @@ def test_the_chat_shows_the_plan_of_the_last_answer(graph_model: Loaded, tmp_pat
 def test_a_local_lm_plans_in_a_chat_and_its_model_reads(
     graph_model: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("turngraph.inference.plan_models.MAX_NEW_TOKENS", 60)
+    monkeypatch.setattr("turngraph.inference.plan_models.MAX_NEW_TOKENS", 120)
     model, builder = graph_model
     builder = replace(builder, memory_graph=MemoryGraphConfig(vectors="words"))
     session = Session(
@@ -187,8 +187,9 @@ def test_a_local_lm_plans_in_a_chat_and_its_model_reads(
         plan="lm", plan_model=save_tiny(tmp_path / "lm"), plan_reader=True,
     )  # fmt: skip
     screen = Screen(session)
-    screen("Anna was born in Norway. Is it cold?", QUESTION)
+    shown = screen("Anna was born in Norway. Is it cold?", QUESTION)
     plan = session.persistent.planned
+    assert plan is not None, shown
     assert 1 <= plan.calls <= 10
     assert isinstance(session.persistent.read, PlanReader)
     assert session.persistent.graph.replies
