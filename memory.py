@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.inference import memory_commands, ontology_commands, theme_commands
-from turngraph.inference.memory_options import extractor_option, positive, row_id, time_option
+from turngraph.inference.memory_options import (
+    asked_mode,
+    extractor_option,
+    positive,
+    row_id,
+    time_option,
+)
 from turngraph.inference.model_options import (
     EMBEDDER,
     LANGUAGE_MODEL,
@@ -31,7 +37,6 @@ if TYPE_CHECKING:  # loaded where they are used, so that --help answers at once
     from turngraph.data.embedding import Embed
     from turngraph.data.memory_graph.memory_types import Episode, Extractor
     from turngraph.data.memory_graph.recall.recall import NodeLetter
-    from turngraph.data.memory_graph.recall.recollection import Mode
 
     Subparsers = argparse._SubParsersAction[CommandParser]
 
@@ -267,21 +272,15 @@ def ask(
     """Answer the question of the command line, or those of standard input.
 
     Raises:
-        ValueError: an option is given that is not for this way of asking, or the question is
-            blank.
+        ValueError: an option is not for this way of asking, or the question is blank.
     """
-    mode = asked_mode(plan, over, themes, compute)
+    given = {"max_steps": steps, "max_clues": clues}
+    limits: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    mode = asked_mode(
+        plan=plan, over=over, themes=themes, compute=compute, limits=limits,
+        walks=mixture != MIXTURE, forbids=bool(forbidden), min_similarity=min_similarity,
+    )  # fmt: skip
     check_model_options(plan, model)
-    limits: dict[str, Any] = {"max_steps": steps, "max_clues": clues}
-    limits = {name: value for name, value in limits.items() if value is not None}
-    if mode != "plan" and limits:
-        raise ValueError("--steps and --clues need --plan")
-    if mode == "themes" and (forbidden or mixture != MIXTURE):
-        raise ValueError("--themes: walks no triplets, so --mixture and --forbidden are not for it")
-    if over == "episodes" and mixture != MIXTURE:
-        raise ValueError("--over episodes: ranks by ppr, so --mixture is not for it")
-    if mode == "episodes" and min_similarity:
-        raise ValueError("--over episodes: ranks by no cosine, so --min_similarity is not for it")
     from turngraph.data.memory_graph.recall.recall import RecallSettings
     from turngraph.data.memory_graph.recall.traverse_settings import PPR, Traversal
 
@@ -304,34 +303,12 @@ def ask(
             from turngraph.inference.plan_models import chosen_models
 
             chosen |= chosen_models(plan, planned, model)
+    embed = make_embed(None if no_embed else embedder)
+    # vectors of words must not replace the encoder's on disk
     memory_commands.ask(
-        db,
-        asked,
-        embed=make_embed(None if no_embed else embedder),
-        settings=settings,
-        mode=mode,
-        as_of=as_of,
-        read_only=no_embed,  # vectors of words must not replace the encoder's on disk
-        as_json=as_json,
-        **chosen,
-    )
-
-
-def asked_mode(plan: str | None, over: str | None, themes: bool, compute: bool) -> Mode:
-    """Return how a question is to be asked, by the options that are given.
-
-    Raises:
-        ValueError: they exclude each other.
-    """
-    if sum((themes, compute, plan is not None)) > 1:
-        raise ValueError("--plan, --themes and --compute: give one of them")
-    if over is not None and (themes or compute):
-        raise ValueError("--over is not for --themes and --compute")
-    if plan is not None:
-        return "plan"
-    if themes:
-        return "themes"
-    return "episodes" if over == "episodes" else "facts"
+        db, asked, embed=embed, settings=settings, mode=mode, as_of=as_of, read_only=no_embed,
+        as_json=as_json, **chosen,
+    )  # fmt: skip
 
 
 def add_themes(commands: Subparsers) -> None:
