@@ -81,9 +81,9 @@ def _main_of(command: str) -> Callable[[Sequence[str]], None]:
 
         return memory.main
     if command == "pool":
-        from turngraph.data.sources import pool
+        from turngraph.inference import pool_themes
 
-        return pool.main
+        return pool_themes.main
     from turngraph.benchmarks.study import run_study
 
     return run_study.main

@@ -164,8 +164,13 @@ def add_chat_command(commands: Commands) -> None:
     )
     chat.add_argument(
         "--plan",
-        choices=("none", "rules"),
-        help="ask --memory by a plan of steps; default: as trained; /plan shows it",
+        choices=("none", "rules", "lm"),
+        help="ask --memory by a plan of steps, found by rules or a local LM; default: as trained; "
+        "/plan shows it",
+    )
+    chat.add_argument("--plan_model", metavar="NAME", help="the LM of --plan lm")
+    chat.add_argument(
+        "--plan_reader", action="store_true", help="have the checkpoint answer the steps of --plan"
     )
     chat.add_argument(
         "--compute",
@@ -341,6 +346,10 @@ def chat_command(args: argparse.Namespace) -> None:
         raise ValueError("--plan needs --memory")
     if args.compute is not None and args.memory is None:
         raise ValueError("--compute needs --memory")
+    if args.plan_model is not None and args.plan != "lm":
+        raise ValueError("--plan_model needs --plan lm")
+    if args.plan_reader and args.plan in (None, "none"):
+        raise ValueError("--plan_reader needs --plan rules or lm")
     device_of(args.device)
     qa = load(args.checkpoint, **asdict(loading(args)))
     session = qa.chat(
@@ -349,6 +358,8 @@ def chat_command(args: argparse.Namespace) -> None:
         memory_read_only=args.memory_read_only,
         plan=args.plan,
         compute=args.compute,
+        plan_model=args.plan_model,
+        plan_reader=args.plan_reader,
         max_new_tokens=args.max_new_tokens,
         proposals=args.proposals,
         num_proposals=args.num_proposals,

@@ -17,8 +17,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from turngraph.data.cli import CommandParser, run_cli
 from turngraph.inference import memory_commands, ontology_commands, theme_commands
-from turngraph.inference.memory_options import extractor_option, positive, row_id, time_option
+from turngraph.inference.memory_options import (
+    asked_mode,
+    extractor_option,
+    positive,
+    row_id,
+    time_option,
+)
 from turngraph.inference.model_options import (
+    EMBEDDER,
     LANGUAGE_MODEL,
     SERVER_OPTIONS,
     add_plan_options,
@@ -36,7 +43,6 @@ if TYPE_CHECKING:  # loaded where they are used, so that --help answers at once
 
 CREATING = ("remember", "import")
 """Commands that create a graph where there is none."""
-EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
 MIXTURE = "BeamSearch + WaterCircles"
 
 
@@ -258,48 +264,46 @@ def ask(
     """Answer the question of the command line, or those of standard input.
 
     Raises:
-        ValueError: an option of plans or their models is given without its ``--plan``, or the
-            question is blank.
+        ValueError: an option is not for this way of asking, or the question is blank.
     """
-    limits = {"max_steps": steps, "max_clues": clues, "over": over}
-    limits = {name: value for name, value in limits.items() if value is not None}
+    given = {"max_steps": steps, "max_clues": clues}
+    limits: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if not compute and (show_sparql or ontology is not None or alone):
         raise ValueError("--show_sparql, --ontology and --alone need --compute")
-    if plan is None and limits:
-        raise ValueError("--steps, --clues and --over need --plan")
+    mode = asked_mode(
+        plan=plan, over=over, themes=themes, compute=compute, limits=limits,
+        walks=mixture != MIXTURE, forbids=bool(forbidden), min_similarity=min_similarity,
+    )  # fmt: skip
     check_model_options(plan, model)
-    if themes and (forbidden or mixture != MIXTURE):
-        raise ValueError("--themes: walks no triplets, so --mixture and --forbidden are not for it")
-    if sum((themes, compute, plan is not None)) > 1:
-        raise ValueError("--plan, --themes and --compute: give one of them")
     from turngraph.data.memory_graph.recall.recall import RecallSettings
-    from turngraph.data.memory_graph.recall.traverse_settings import Traversal
+    from turngraph.data.memory_graph.recall.traverse_settings import PPR, Traversal
 
+    ppr = PPR(top_k=num_facts) if mode == "episodes" else PPR()
     settings = RecallSettings(
-        traversal=Traversal(mixture),
+        traversal=Traversal(mixture, ppr=ppr),
         forbidden=tuple(forbidden),
         num_facts=num_facts,
         min_similarity=min_similarity,
     )
     asked = memory_commands.read_questions() if question is None else [question]
+    computing = ontology_commands.computing(compute, show_sparql, ontology, alone)
+    chosen: dict[str, Any] = {"computing": computing}
+    if mode == "themes":
+        chosen["themes"] = theme_commands.settings(min_similarity)
+    elif plan is not None:
+        from turngraph.data.memory_graph.plan.steps import PlanSettings
+
+        chosen["plan"] = planned = PlanSettings(over=over or "facts", recall=settings, **limits)
+        if any(value is not None for value in model.values()) or plan != "rules":
+            from turngraph.inference.plan_models import chosen_models
+
+            chosen |= chosen_models(plan, planned, model)
     embed = make_embed(None if no_embed else embedder)
-    # vectors of words are fast to make and must not replace the encoder's on disk
-    shared: Any = {"embed": embed, "as_of": as_of, "read_only": no_embed, "as_json": as_json}
-    if plan is None:
-        chosen_themes = theme_commands.settings(min_similarity) if themes else None
-        computing = ontology_commands.computing(compute, show_sparql, ontology, alone)
-        shared |= {"themes": chosen_themes, "computing": computing}
-        memory_commands.ask(db, asked, settings=settings, **shared)
-        return
-    from turngraph.data.memory_graph.plan.steps import PlanSettings
-
-    chosen: Any = limits
-    planned = PlanSettings(recall=settings, **chosen)
-    if any(value is not None for value in model.values()) or plan != "rules":
-        from turngraph.inference.plan_models import chosen_models
-
-        shared |= chosen_models(plan, planned, model)
-    memory_commands.ask_planned(db, asked, settings=planned, **shared)
+    # vectors of words must not replace the encoder's on disk
+    memory_commands.ask(
+        db, asked, embed=embed, settings=settings, mode=mode, as_of=as_of, read_only=no_embed,
+        as_json=as_json, **chosen,
+    )  # fmt: skip
 
 
 def add_themes(commands: Subparsers) -> None:

@@ -109,7 +109,9 @@ class QA:
         memory: str | Path | None = None,
         *,
         memory_read_only: bool = False,
-        plan: Literal["none", "rules"] | None = None,
+        plan: Literal["none", "rules", "lm"] | None = None,
+        plan_model: str | None = None,
+        plan_reader: bool = False,
         compute: Literal["none", "rules"] | None = None,
         max_new_tokens: int | None = None,
         proposals: str | None = None,
@@ -123,7 +125,10 @@ class QA:
             evidence: texts, passages (``Evidence``), pools (.jsonl), documents, folders of them.
             memory: path of a memory graph, which keeps what is said; None: none.
             memory_read_only: recall from it, and remember nothing.
-            plan: ask it by a plan of steps (``rules``) or not (``none``); None: as trained.
+            plan: ask it by plans of steps, found by ``rules`` or a local LM (``lm``), or not
+                (``none``); None: as trained.
+            plan_model: name of that LM; None: the default.
+            plan_reader: have this checkpoint answer the steps of plans.
             compute: put answers computed from its typed facts first (``rules``) or not (``none``);
                 None: as trained.
             max_new_tokens: longest answer in tokens; None: as training has set it.
@@ -150,6 +155,8 @@ class QA:
             load_proposer(choice, self.checkpoint, self.loading),
             memory_read_only,
             plan,
+            plan_model,
+            plan_reader,
             compute=compute,
             confidence=read_confidence(self.checkpoint, abstain_below, choice),
         )

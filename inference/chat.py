@@ -28,12 +28,12 @@ from turngraph.inference.session import Session
 
 if TYPE_CHECKING:  # needs an extra
     from turngraph.data.memory_graph.ontology.compute import Computed
-    from turngraph.data.memory_graph.plan.steps import Planned
+    from turngraph.data.memory_graph.recall.plan_trace import PlanTrace
 
 COMMANDS = {
     "/evidence": "all passages of the last answer; /evidence WORD: those with the word",
     "/why": "reasons of the last answer: passages by share, and the entities that link them",
-    "/plan": "steps by which the memory graph was asked for the last answer (chat --plan rules)",
+    "/plan": "steps by which the memory graph was asked for the last answer (chat --plan)",
     "/undo": "remove the last turn, also from the memory graph",
     "/new": "begin a new conversation over the same evidence and memory graph",
     "/save": "/save FILE writes the conversation as JSON Lines; /save! FILE replaces a file",
@@ -240,9 +240,9 @@ class TerminalChat:
         Raises:
             ValueError: there were none.
         """
-        planned: Planned | None = getattr(self.session.memory.graph, "planned", None)
+        planned: PlanTrace | None = getattr(self.session.memory.graph, "planned", None)
         if planned is None:
-            raise ValueError("no plan: begin with --memory and --plan rules, and ask a question")
+            raise ValueError("no plan: begin with --memory and --plan, and ask a question")
         subs = planned.subs
         rows = []
         for index, sub in enumerate(subs, 1):

@@ -18,11 +18,9 @@ from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.turns import TurnExtractor
 from turngraph.inference.memory_printing import (
     fact_json,
-    planned_json,
     print_facts,
     print_json,
     print_line,
-    print_planned,
     print_recollection,
     print_rows,
     print_step,
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
     from turngraph.data.memory_graph.memory_types import Episode, Extractor
     from turngraph.data.memory_graph.plan.steps import Digester, Planner, PlanSettings
     from turngraph.data.memory_graph.recall.recall import RecallSettings
+    from turngraph.data.memory_graph.recall.recollection import Mode
     from turngraph.data.memory_graph.recall.theme_search import AskThemes
     from turngraph.data.memory_graph.record.wide_search import Mention
     from turngraph.data.memory_graph.upkeep.forget import Forgotten, Listed
@@ -102,13 +101,17 @@ def ask(
     *,
     embed: Embed,
     settings: RecallSettings,
+    mode: Mode = "facts",
     as_of: str | None = None,
     read_only: bool = False,
     as_json: bool = False,
+    plan: PlanSettings | None = None,
+    make_planner: Callable[[MemoryGraph], Planner] | None = None,
+    read: Digester | None = None,
     themes: AskThemes | None = None,
     computing: Computing | None = None,
 ) -> None:
-    """Print facts with scores and provenance for every question, or "no answer".
+    """Print what a graph has for every question, with scores and provenance, or "no answer".
 
     Each statement is printed once; JSON has each of its forms.
 
@@ -116,23 +119,36 @@ def ask(
         db: path of the graph.
         questions: may come one by one.
         embed: texts to unit vectors.
-        settings: of recall.
+        settings: of recall, for facts and episodes.
+        mode: how to ask; the steps of a plan are printed as they finish.
         as_of: ISO time; None: now.
         read_only: do not keep new vectors on disk.
         as_json: print one JSON object a question.
-        themes: ask by themes, with these settings; None: ask for facts.
+        plan: settings of planned asking; None: the defaults.
+        make_planner: makes the planner for an open graph; None: the rules.
+        read: answers the steps of a plan in place of the planner.
+        themes: settings of asking by themes; None: the defaults.
         computing: compute the answer where a plan can; else mark the facts as not computed.
+
+    Raises:
+        SystemExit: the token budget was spent, with ``EXIT_BUDGET``; what was found is printed.
     """
     # one statement may be several facts: a triplet, a thesis, an episode
     wider = dataclasses.replace(settings, num_facts=MAX_FORMS * settings.num_facts)
     with MemoryGraph.open(db, embed, TurnExtractor(), read_only=read_only) as graph:
+        planner = None if make_planner is None else make_planner(graph)
+        on_step = None if as_json else print_step
         for question in questions:
             if computing is not None and print_computed(
                 graph, question, computing, as_of=as_of, as_json=as_json
             ):
                 continue
-            if themes is not None:
+            if mode == "plan":
+                found = graph.ask_planned(question, as_of, plan, planner, read, on_step)
+            elif mode == "themes":
                 found = graph.ask_themes(question, as_of, themes)
+            elif mode == "episodes":
+                found = graph.ask_episodes(question, as_of, settings)
             else:
                 found = graph.ask(question, as_of, settings if as_json else wider)
             if as_json:
@@ -140,6 +156,9 @@ def ask(
                 print_json(recollection_json(found, as_of) | marked)
             else:
                 print_recollection(found, settings.num_facts)
+            if found.plan is not None and found.plan.stopped == "budget":
+                logger.warning("stopped: budget")
+                raise SystemExit(EXIT_BUDGET)
 
 
 def read_questions() -> Iterator[str]:
@@ -155,43 +174,6 @@ def read_questions() -> Iterator[str]:
             raise Location("standard input", number).error("not UTF-8")
         if line.strip():
             yield line.strip()
-
-
-def ask_planned(
-    db: str,
-    questions: Iterable[str],
-    *,
-    embed: Embed,
-    settings: PlanSettings,
-    make_planner: Callable[[MemoryGraph], Planner] | None = None,
-    read: Digester | None = None,
-    as_of: str | None = None,
-    read_only: bool = False,
-    as_json: bool = False,
-) -> None:
-    """Print the steps of a plan as they finish, then the facts, for every question.
-
-    Args:
-        db, questions, embed, as_of, read_only, as_json: as in ``ask``.
-        settings: of planned asking.
-        make_planner: makes the planner for an open graph; None: the rules.
-        read: answers steps in place of the planner.
-
-    Raises:
-        SystemExit: the token budget was spent, with ``EXIT_BUDGET``; what was found is printed.
-    """
-    with MemoryGraph.open(db, embed, TurnExtractor(), read_only=read_only) as graph:
-        planner = None if make_planner is None else make_planner(graph)
-        for question in questions:
-            on_step = None if as_json else print_step
-            found = graph.ask_planned(question, as_of, settings, planner, read, on_step)
-            if as_json:
-                print_json(planned_json(found, as_of))
-            else:
-                print_planned(found, settings.recall.num_facts)
-            if found.stopped == "budget":
-                logger.warning("stopped: budget")
-                raise SystemExit(EXIT_BUDGET)
 
 
 def show(*, db: str, entity: str, as_json: bool) -> None:

@@ -1,10 +1,15 @@
-"""Types of options of the memory commands."""
+"""Types of options of the memory commands, and which of them go together."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from turngraph.data.memory_graph.times import parse_time
+
+if TYPE_CHECKING:  # needs an extra
+    from turngraph.data.memory_graph.recall.recollection import Mode
 
 EXTRACTORS = ("rules", "lm", "endpoint", "given")
 
@@ -41,3 +46,44 @@ def extractor_option(text: str) -> str:
             f"{text!r} given, must be one of {known} or spacy:PIPELINE"
         )
     return text
+
+
+def asked_mode(
+    *,
+    plan: str | None,
+    over: str | None,
+    themes: bool,
+    compute: bool,
+    limits: Mapping[str, int],
+    walks: bool,
+    forbids: bool,
+    min_similarity: float,
+) -> Mode:
+    """Return how a question is to be asked, by the options of ``ask`` that are given.
+
+    Args:
+        plan, over, themes, compute, min_similarity: the options.
+        limits: limits of a plan that are given.
+        walks: whether another mixture than the default is given.
+        forbids: whether node types are forbidden.
+
+    Raises:
+        ValueError: options exclude each other.
+    """
+    if sum((themes, compute, plan is not None)) > 1:
+        raise ValueError("--plan, --themes and --compute: give one of them")
+    if over is not None and (themes or compute):
+        raise ValueError("--over is not for --themes and --compute")
+    if plan is None and limits:
+        raise ValueError("--steps and --clues need --plan")
+    if themes and (forbids or walks):
+        raise ValueError("--themes: walks no triplets, so --mixture and --forbidden are not for it")
+    if over == "episodes" and walks:
+        raise ValueError("--over episodes: ranks by ppr, so --mixture is not for it")
+    if plan is not None:
+        return "plan"
+    if themes:
+        return "themes"
+    if over == "episodes" and min_similarity:
+        raise ValueError("--over episodes: ranks by no cosine, so --min_similarity is not for it")
+    return "episodes" if over == "episodes" else "facts"

@@ -16,8 +16,8 @@ from turngraph.data.memory_graph.recall.filter_facts import each_once
 from turngraph.data.outputs import is_standard_output
 
 if TYPE_CHECKING:
-    from turngraph.data.memory_graph.plan.steps import Planned, StepTrace
     from turngraph.data.memory_graph.recall.held_quotes import RecalledTheme
+    from turngraph.data.memory_graph.recall.plan_trace import PlanTrace, StepTrace
     from turngraph.data.memory_graph.recall.recollection import Recollection
     from turngraph.data.memory_graph.recall.view import QuestionEntity
     from turngraph.data.memory_graph.record.ingest import Remembered
@@ -145,29 +145,27 @@ def fact_json(fact: Fact) -> Json:
 
 
 def recollection_json(found: Recollection, as_of: str | None) -> Json:
-    """Return recalled facts as a JSON object."""
+    """Return what was recalled as a JSON object; ``plan`` is null without a plan."""
     return {
         "question": found.question,
         "as_of": as_of,
+        "mode": found.mode,
         "no_answer": found.no_answer,
         "by_similarity": found.by_similarity,
         "entities": _entities(found.entities),
         "facts": [fact_json(fact) for fact in found.facts],
         "themes": [theme_json(theme) for theme in found.themes],
         "behind": list(found.behind),
+        "plan": None if found.plan is None else _plan_json(found.plan),
         "revision": found.revision,
         "milliseconds": {name: round(ms, 2) for name, ms in found.milliseconds.items()},
     }
 
 
-def planned_json(found: Planned, as_of: str | None) -> Json:
-    """Return the result of a plan as a JSON object."""
+def _plan_json(plan: PlanTrace) -> Json:
     return {
-        "question": found.question,
-        "as_of": as_of,
-        "no_answer": found.no_answer,
-        "answer": found.answer,
-        "stopped": found.stopped,
+        "answer": plan.answer,
+        "stopped": plan.stopped,
         "subs": [
             {
                 "question": sub.question,
@@ -176,14 +174,11 @@ def planned_json(found: Planned, as_of: str | None) -> Json:
                 "dropped": sub.dropped,
                 "steps": [_step_json(trace) for trace in sub.steps],
             }
-            for sub in found.subs
+            for sub in plan.subs
         ],
-        "facts": [fact_json(fact) for fact in found.facts],
-        "revision": found.revision,
-        "calls": found.calls,
-        "hits": found.hits,
-        "recalls": found.recalls,
-        "milliseconds": {name: round(ms, 2) for name, ms in found.milliseconds.items()},
+        "calls": plan.calls,
+        "hits": plan.hits,
+        "recalls": plan.recalls,
     }
 
 
@@ -227,20 +222,6 @@ def print_step(number: str, trace: StepTrace) -> None:
         print("\t".join(cells), flush=True)
 
 
-def print_planned(found: Planned, num_facts: int) -> None:
-    """Print a plan's answer and facts, or "no answer"; its steps have been printed."""
-    dropped = sum(sub.dropped for sub in found.subs)
-    if dropped:
-        logger.info("%s left out: they refer to no earlier step", plural(dropped, "step"))
-    if found.no_answer:
-        print("no answer")
-        return
-    last = [trace.answer for sub in found.subs[-1:] for trace in sub.steps[-1:]]
-    if found.answer is not None and found.answer not in last:  # else the last step shows it
-        print_line(f"answer: {found.answer}")
-    print_facts(found.facts[:num_facts], score=True)
-
-
 def print_themes(shown: Sequence[RecalledTheme]) -> None:
     """Print themes, one a line: number, level, eigenvalue, chunks, sources, first quotation."""
     headers = ("theme", "level", "eigenvalue", "chunks", "sources", "first quotation")
@@ -261,21 +242,24 @@ def behind_line(sources: Sequence[str | None]) -> str:
     return f"themes are older than what {named}{more} say; `turngraph memory themes` makes them"
 
 
-def print_recollection(found: Recollection, num_facts: int) -> None:
-    """Print what was recalled: facts, theme by theme if there are themes, or "no answer".
+def print_recollection(found: Recollection, num_facts: int | None = None) -> None:
+    """Print facts or episodes, theme by theme if there are themes, or "no answer".
+
+    The steps of a plan are printed as they finish, by ``print_step``; here follows its answer, if
+    the last step does not show it.
 
     Args:
         found: what was recalled.
-        num_facts: largest number of statements, each of which is printed once.
+        num_facts: most statements that are printed without themes, each once; None: all.
     """
-    if found.behind:
-        logger.info("%s", behind_line(found.behind))
+    _log_remarks(found)
     if found.no_answer:
         print("no answer")
         return
-    if found.by_similarity:
-        reason = "the question names nothing known" if found.mode == "facts" else "no themes"
-        logger.info("%s: facts by similarity alone", reason)
+    if found.plan is not None:
+        last = [trace.answer for sub in found.plan.subs[-1:] for trace in sub.steps[-1:]]
+        if found.plan.answer is not None and found.plan.answer not in last:
+            print_line(f"answer: {found.plan.answer}")
     if not found.themes:
         print_facts(each_once(found.facts)[:num_facts], score=True)
     by_key = {fact.key: fact for fact in found.facts}
@@ -287,6 +271,18 @@ def print_recollection(found: Recollection, num_facts: int) -> None:
         if theme.summary is not None:
             print_line(f"{theme.summary} (by {theme.maker})")
         print_facts([by_key[key] for key in theme.facts], score=True)
+
+
+def _log_remarks(found: Recollection) -> None:
+    """Log what a reader must know of how it was found."""
+    if found.behind:
+        logger.info("%s", behind_line(found.behind))
+    dropped = sum(sub.dropped for sub in found.plan.subs) if found.plan else 0
+    if dropped:
+        logger.info("%s left out: they refer to no earlier step", plural(dropped, "step"))
+    if found.by_similarity and not found.no_answer:
+        reason = "no themes" if found.mode == "themes" else "the question names nothing known"
+        logger.info("%s: facts by similarity alone", reason)
 
 
 def theme_json(theme: RecalledTheme) -> Json:

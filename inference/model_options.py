@@ -11,6 +11,7 @@ if TYPE_CHECKING:  # it needs an extra, and takes long to import
     from turngraph.data.memory_graph.memory_types import Extractor
 
 PLANNERS = ("rules", "lm", "endpoint")
+EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
 LANGUAGE_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 SERVER_OPTIONS: dict[str, tuple[type, str]] = {
     "base_url": (str, "URL up to the version: http://localhost:8000/v1"),
@@ -50,7 +51,9 @@ def add_plan_options(parser: argparse.ArgumentParser, positive: Callable[[str], 
     parser.add_argument("--steps", type=positive, help="with --plan: most steps (4)")
     parser.add_argument("--clues", type=positive, help="with --plan: most queries of a step (4)")
     parser.add_argument(
-        "--over", choices=("facts", "episodes"), help="with --plan: what is printed (facts)"
+        "--over",
+        choices=("facts", "episodes"),
+        help="what is ranked, also by --plan: facts, or episodes (whole texts) by PageRank (facts)",
     )
     parser.add_argument("--reader", help="with --plan: a checkpoint that answers the steps")
 

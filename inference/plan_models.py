@@ -26,7 +26,7 @@ MAX_TOKENS = 1024
 def chosen_models(
     plan: str, limits: PlanSettings, options: Mapping[str, str | float | None]
 ) -> dict[str, Any]:
-    """Return the models of a plan as arguments of ``memory_commands.ask_planned``.
+    """Return the models of a plan as arguments of ``memory_commands.ask``.
 
     Args:
         plan: ``rules``, ``lm`` or ``endpoint``.

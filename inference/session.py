@@ -29,6 +29,7 @@ from turngraph.data.scoring.explanation import ExplainedTurn
 from turngraph.data.types import Answer, Conversation, Evidence, Retrieved, Turn
 from turngraph.inference.answer_batches import Generate, answer_batch, lengths_beyond
 from turngraph.inference.chat_answer import ChatAnswer
+from turngraph.inference.model_options import LANGUAGE_MODEL
 from turngraph.inference.options import MAX_NEW_TOKENS
 from turngraph.inference.propose import Proposer
 from turngraph.inference.text_stream import TextStream
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
     from turngraph.data.memory_graph.conversation import ChatGraph
 
 logger = logging.getLogger("infer")
-Plan = Literal["none", "rules"] | None
+Plan = Literal["none", "rules", "lm"] | None
+Compute = Literal["none", "rules"] | None
 
 
 class _Stopped(Exception):
@@ -61,14 +63,17 @@ class Session:
         max_new_tokens: length of the longest answer, in tokens; None: 48.
         proposer: proposes the entities that the model chooses from; None: the model writes.
         memory_read_only: recall from the memory graph, and remember nothing.
-        plan: ask it by a plan (``rules``) or not (``none``); None: as in the config.
+        plan: ask it by plans, whose steps are found by ``rules`` or a local LM (``lm``), or not
+            (``none``); None: as in the config.
+        plan_model: name of that LM; None: the default.
+        plan_reader: have the model answer the steps of plans.
         generate: writes the answers; None: the model.
         confidence: how sure answers have to be; None: nothing says how sure they are.
         building: lock of a builder that conversations in several threads share; None: one thread.
         compute: compute answers from its typed facts (``rules``) or not; None: as in the config.
 
     Raises:
-        ValueError: the memory graph cannot be opened.
+        ValueError: the memory graph cannot be opened, or the LM cannot be loaded.
     """
 
     def __init__(
@@ -81,10 +86,12 @@ class Session:
         proposer: Proposer | None = None,
         memory_read_only: bool = False,
         plan: Plan = None,
+        plan_model: str | None = None,
+        plan_reader: bool = False,
         generate: Generate | None = None,
         confidence: Confidence | None = None,
         building: AbstractContextManager[Any] | None = None,
-        compute: Plan = None,
+        compute: Compute = None,
     ) -> None:
         self.model, self.builder, self.generate = model, builder, generate
         self.confidence, self.building = confidence, building or nullcontext()
@@ -96,8 +103,12 @@ class Session:
         if memory_graph is not None:
             device = str(model.device)
             self.persistent = open_memory(
-                builder, memory_graph, device, memory_read_only, plan, compute
+                builder, memory_graph, device, memory_read_only, plan, plan_model, compute
             )
+            if plan_reader:
+                from turngraph.inference.plan_reader import PlanReader
+
+                self.persistent.read = PlanReader(model, builder, self.max_new_tokens)
         self.begin()
 
     def begin(self) -> None:
@@ -428,21 +439,30 @@ def open_memory(
     device: str,
     read_only: bool = False,
     plan: Plan = None,
-    compute: Plan = None,
+    plan_model: str | None = None,
+    compute: Compute = None,
 ) -> ChatGraph:
     """Open a person's memory graph, with the settings that the checkpoint was trained with, if any.
 
     Raises:
-        ValueError: it cannot be opened, or the extra ``memory`` is not installed.
+        ValueError: it cannot be opened, the LM that plans cannot be loaded, or the extra ``memory``
+            is not installed.
     """
     from turngraph.data.memory_graph.conversation import ChatGraph  # needs an extra
 
     config = builder.memory_graph or MemoryGraphConfig()
-    config = replace(config, plan=plan or config.plan, compute=compute or config.compute)
+    asked = "rules" if plan == "lm" else plan  # the graph asks by plans, whoever makes them
+    config = replace(config, plan=asked or config.plan, compute=compute or config.compute)
     embed = builder.embed
     if embed is None and config.vectors == "encoder":
         embed = cached(sentence_encoder(builder.config.embedder, device))
-    return ChatGraph(path, config, embed, read_only)
+    graph = ChatGraph(path, config, embed, read_only)
+    if plan == "lm":
+        from turngraph.inference.plan_models import load_planner
+
+        model = plan_model or LANGUAGE_MODEL
+        graph.planner = load_planner(model, device, graph.plan_settings, graph.graph.replies)
+    return graph
 
 
 @contextmanager

@@ -17,15 +17,14 @@ from turngraph.data.memory_graph.extract.endpoint import EndpointSettings
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.plan.steps import (
-    Clue,
     Digest,
     Found,
     PlanSettings,
     Progress,
     Ready,
     Searched,
-    Step,
 )
+from turngraph.data.memory_graph.recall.plan_trace import Clue, Step
 from turngraph.inference.plan_models import server_planner
 from turngraph.memory import main
 from turngraph.tests.data.memory_graph.chat_server import Answer, ChatServer, chat_server
@@ -114,7 +113,11 @@ def test_steps_answer_and_facts_are_printed(db: str, capsys: Any) -> None:
     assert printed[1].endswith("→ Olav")
     assert printed[2] == "answer: King Olav"
     assert any("Olav leads Norway" in line for line in printed[3:])
-    assert (found["answer"], found["stopped"], found["calls"]) == ("King Olav", "enough", 10)
+    assert (found["plan"]["answer"], found["plan"]["stopped"], found["plan"]["calls"]) == (
+        "King Olav",
+        "enough",
+        10,
+    )
     assert [stage_of(body) for body in server.requests[:10]] == [
         "decompose", "plan", "names", "summarise", "enough", "revise",
         "names", "summarise", "enough", "answer",
@@ -131,8 +134,8 @@ def test_several_questions_keep_their_replies(
     with chat_server(by_script) as server:
         main(["ask", "--db", db, "--no_embed", "--json", *map(str, endpoint(server))])
     first, again = map(json.loads, capsys.readouterr().out.splitlines())
-    assert (first["calls"], again["calls"], len(server.requests)) == (10, 0, 10)
-    assert again["hits"] == again["recalls"] > 0
+    assert (first["plan"]["calls"], again["plan"]["calls"], len(server.requests)) == (10, 0, 10)
+    assert again["plan"]["hits"] == again["plan"]["recalls"] > 0
     assert again["facts"] == first["facts"]
 
 
@@ -246,8 +249,8 @@ def test_a_local_model_of_random_weights_plans(
     monkeypatch.setattr("turngraph.inference.plan_models.MAX_NEW_TOKENS", 120)
     model = save_tiny(tmp_path / "lm")
     found = json.loads(run(capsys, db, "--plan", "lm", "--model", model, "--steps", 2, "--json"))
-    assert 1 <= found["calls"] <= 10
-    [sub] = found["subs"]
+    assert 1 <= found["plan"]["calls"] <= 10
+    [sub] = found["plan"]["subs"]
     assert sub["question"] == QUESTION
     assert 1 <= len(sub["steps"]) <= 2
     assert found["facts"]
@@ -263,8 +266,8 @@ def test_a_checkpoint_answers_the_steps_of_rules(
         run(capsys, db, "--plan", "rules", "--reader", graph_checkpoint, "--steps", 2, "--json")
     )
     plain = json.loads(run(capsys, db, "--plan", "rules", "--steps", 2, "--json"))
-    assert found["calls"] == 0
-    [read], [ruled] = found["subs"], plain["subs"]
+    assert found["plan"]["calls"] == 0
+    [read], [ruled] = found["plan"]["subs"], plain["plan"]["subs"]
     assert read["steps"][0]["texts"] == ruled["steps"][0]["texts"]
     assert ruled["steps"][0]["answers"][0] == "Norway"
     assert read["steps"][0]["answers"] != ruled["steps"][0]["answers"]

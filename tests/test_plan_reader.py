@@ -11,16 +11,14 @@ from turngraph.configs.schema import MemoryGraphConfig
 from turngraph.data.examples import Example
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.plan.steps import (
-    Clue,
     Digest,
     Found,
     PlanSettings,
     Progress,
     Ready,
     Searched,
-    Step,
-    StepTrace,
 )
+from turngraph.data.memory_graph.recall.plan_trace import Clue, Step, StepTrace
 from turngraph.data.memory_graph.recall.recollection import evidence_of
 from turngraph.data.types import Conversation, Turn
 from turngraph.inference import plan_reader
@@ -113,6 +111,6 @@ def test_a_whole_plan_is_read_by_the_model(graph_model: Loaded) -> None:
     assert reader.builder.memory_graph is None
     with small_graph() as graph:
         found = graph.ask_planned(QUESTION, settings=PlanSettings(max_steps=2), read=reader)
-    assert found.calls == 0
+    assert found.plan.calls == 0
     assert found.facts
-    assert len(found.subs[0].steps) <= 2
+    assert len(found.plan.subs[0].steps) <= 2

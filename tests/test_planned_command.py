@@ -14,13 +14,16 @@ from turngraph.data.memory_graph.conversation import ConversationGraph
 from turngraph.data.memory_graph.extract.budget import BudgetSpent
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.plan.rules_planner import RulesPlanner
-from turngraph.data.memory_graph.plan.steps import Digest, PlanSettings, Searched
+from turngraph.data.memory_graph.plan.steps import Digest, Searched
+from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.types import Evidence, Retrieved
-from turngraph.inference.memory_commands import ask_planned
+from turngraph.inference.memory_commands import ask as ask_command
+from turngraph.inference.plan_reader import PlanReader
 from turngraph.inference.session import Session
 from turngraph.memory import main
 from turngraph.tests.chatting import CONVERSATION, Loaded, Screen
+from turngraph.tests.tiny import save_tiny
 
 QUESTION = "Who leads the country where Anna was born?"
 TEXTS = ("Anna was born in Norway.", "Jonas Store leads Norway.", "Pierre Dubois leads France.")
@@ -66,10 +69,13 @@ def test_json_is_the_whole_plan(db: str, capsys: pytest.CaptureFixture[str]) -> 
         QUESTION,
     )
     found = json.loads(capsys.readouterr().out)
-    [sub] = found["subs"]
-    assert (found["stopped"], sub["stopped"], found["calls"]) == ("limit", "limit", 0)
+    plan = found["plan"]
+    [sub] = plan["subs"]
+    assert (found["mode"], plan["stopped"], sub["stopped"], plan["calls"]) == (
+        "plan", "limit", "limit", 0,
+    )  # fmt: skip
     [step] = sub["steps"]
-    assert step["answers"][0] == found["answer"] == "Norway"
+    assert step["answers"][0] == plan["answer"] == "Norway"
     assert step["clues"] == [
         {"query": "country where Anna was born", "start": [{"name": "Anna", "node": 2}]}
     ]
@@ -93,11 +99,12 @@ def test_a_spent_budget_prints_what_was_found_and_exits_with_1(
             return super().digest(steps)
 
     with pytest.raises(SystemExit) as stop:
-        ask_planned(
+        ask_command(
             db,
             [QUESTION],
             embed=word_vectors,
-            settings=PlanSettings(),
+            settings=RecallSettings(),
+            mode="plan",
             make_planner=lambda graph: Poor(graph._recall),
             read_only=True,
         )
@@ -105,10 +112,32 @@ def test_a_spent_budget_prints_what_was_found_and_exits_with_1(
     assert "Anna was born in Norway" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [["--plan", "rules", " "], ["--steps", "2", "q"]])
-def test_a_wrong_call_is_one_line(db: str, words: list[str]) -> None:
-    with pytest.raises(ValueError, match=r"^(the question is blank|--steps, .* need --plan)$"):
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--plan", "rules", " "], "the question is blank"),
+        (["--steps", "2", "q"], "--steps and --clues need --plan"),
+        (["--over", "facts", "--themes", "q"], "--over is not for --themes and --compute"),
+        (["--over", "episodes", "--mixture", "flat", "q"], "--over episodes: ranks by ppr, .*"),
+        (
+            ["--over", "episodes", "--min_similarity", "0.1", "q"],
+            "--over episodes: .* no cosine,.*",
+        ),
+    ],
+)
+def test_a_wrong_call_is_one_line(db: str, words: list[str], error: str) -> None:
+    with pytest.raises(ValueError, match=f"^{error}"):
         ask(db, *words)
+
+
+def test_episodes_are_a_mode_of_their_own(db: str, capsys: pytest.CaptureFixture[str]) -> None:
+    ask(db, "--over", "episodes", "--num_facts", "2", QUESTION)
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [row[2] for row in rows] == ["episode", "episode"]
+    assert {row[3] for row in rows} == set(TEXTS[:2])
+    ask(db, "--over", "episodes", "--json", QUESTION)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["mode"], found["plan"]) == ("episodes", None)
 
 
 @pytest.mark.parametrize("words", [["--plan", "magic"], ["--plan", "rules", "--steps", "0"]])
@@ -168,3 +197,38 @@ def test_the_chat_computes_and_shows_the_counted_facts(graph_model: Loaded, tmp_
 def test_options_of_a_memory_need_one(graph_checkpoint: str, option: str) -> None:
     with pytest.raises(ValueError, match=f"{option} needs --memory"):
         infer.main(["chat", "--checkpoint", graph_checkpoint, option, "rules"])
+
+
+def test_a_local_lm_plans_in_a_chat_and_its_model_reads(
+    graph_model: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turngraph.inference.plan_models.MAX_NEW_TOKENS", 120)
+    model, builder = graph_model
+    builder = replace(builder, memory_graph=MemoryGraphConfig(vectors="words"))
+    session = Session(
+        model, builder, CONVERSATION.evidence, str(tmp_path / "my.db"), 8,
+        plan="lm", plan_model=save_tiny(tmp_path / "lm"), plan_reader=True,
+    )  # fmt: skip
+    screen = Screen(session)
+    shown = screen("Anna was born in Norway. Is it cold?", QUESTION)
+    plan = session.persistent.planned
+    assert plan is not None, shown
+    assert 1 <= plan.calls <= 10
+    assert isinstance(session.persistent.read, PlanReader)
+    assert session.persistent.graph.replies
+    session.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--plan", "rules"], "--plan needs --memory"),
+        (["--plan_model", "x", "--plan", "rules", "--memory", "m.db"], "--plan_model needs --plan"),
+        (["--plan_reader", "--memory", "m.db"], "--plan_reader needs --plan rules or lm"),
+    ],
+)
+def test_options_of_plans_in_a_chat_go_together(
+    graph_checkpoint: str, words: list[str], error: str
+) -> None:
+    with pytest.raises(ValueError, match=error):
+        infer.main(["chat", "--checkpoint", graph_checkpoint, *words])

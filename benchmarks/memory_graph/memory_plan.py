@@ -6,8 +6,10 @@ MuSiQue-100 and HotpotQA-500 are remembered by the rules and asked, over ``ask``
 the passages that state them) and ``ask_episodes`` (passages). Rows: the question alone; a plan that
 is never revised, whose references stay empty; the plan by rules; and, where the file gives the
 sub-questions with their answers, these, filled in: a ceiling, as no planner knows the answers. The
-number of fillings is chosen on one half of the questions and reported on the other, both ways.
-Intervals are 95 % by paired bootstrap.
+number of fillings is chosen on one half of the questions and reported on the other, both ways. Over
+``ask_episodes``, themes and the reciprocal-rank fusions of the three ways are rows, too; the best
+fusion and the best single way are each chosen on the other half and compared. Intervals are 95 % by
+paired bootstrap.
 
 Prints Markdown tables; ``--output`` writes JSON. Times include the vectors of the question's texts,
 unless an earlier run has left them in the user's cache folder; ``--fresh`` computes them.
@@ -19,7 +21,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +29,15 @@ import numpy as np
 from tqdm import tqdm
 
 from turngraph.benchmarks.memory_graph.embedding_cache import EmbeddingCache
-from turngraph.benchmarks.memory_graph.memory_retrieval import EMBEDDER, halves, write_reports
+from turngraph.benchmarks.memory_graph.fused_ways import (
+    KEPT,
+    Row,
+    by_themes,
+    choose,
+    fused,
+    recall_at,
+)
+from turngraph.benchmarks.memory_graph.memory_retrieval import EMBEDDER, write_reports
 from turngraph.benchmarks.memory_graph.retrieval_data import (
     Collection,
     Given,
@@ -43,7 +53,8 @@ from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.plan.decompose import decompose
 from turngraph.data.memory_graph.plan.rules_planner import RulesPlanner
-from turngraph.data.memory_graph.plan.steps import Planned, PlanSettings, Progress
+from turngraph.data.memory_graph.plan.steps import PlanSettings, Progress
+from turngraph.data.memory_graph.recall.plan_trace import PlanTrace
 from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.traverse_settings import PPR, Traversal
 from turngraph.data.scoring.score import bootstrap
@@ -55,36 +66,13 @@ COMMAND = ("python", "-m", "turngraph.benchmarks.memory_graph", "plan")
 DEPTHS, DEPTH = (2, 5, 10), 5
 BENCHMARKS = ("musique", "hotpotqa")
 NUM_FILLINGS = (1, 3)
-SINGLE, FIXED, REVISED, ORACLE = (
+SINGLE, FIXED, REVISED, THEMES, ORACLE = (
     "one question",
     "fixed plan",
     "revised by rules",
+    "themes (eigen, m = 0)",
     "oracle (a ceiling): given sub-questions, gold answers filled in",
 )
-
-
-@dataclass
-class Row:
-    """Results of one way of asking, by question.
-
-    Args:
-        passages: origins of the passages, best first.
-        milliseconds: duration.
-        cpu: time of the processor, in milliseconds, which others' work lengthens less.
-        calls, hits, recalls: as in ``Planned``; 0 without a plan.
-        steps: number of steps.
-        own: for each given sub-question, whether its passage is among the first 5 of the step with
-            its number.
-    """
-
-    passages: list[list[str]] = field(default_factory=list)
-    milliseconds: list[float] = field(default_factory=list)
-    cpu: list[float] = field(default_factory=list)
-    calls: list[int] = field(default_factory=list)
-    hits: list[int] = field(default_factory=list)
-    recalls: list[int] = field(default_factory=list)
-    steps: list[int] = field(default_factory=list)
-    own: list[list[bool]] = field(default_factory=list)
 
 
 class OraclePlanner(RulesPlanner):
@@ -188,12 +176,26 @@ def measure(
         _planned(graph, questions, replace(settings, num_fillings=count), given)
         for count in NUM_FILLINGS
     ]
-    rows[REVISED], chosen = choose(tried, questions, seed)
+    rows[REVISED], chosen = choose(tried, questions, seed, DEPTH)
     if given is not None:
         planner = OraclePlanner(graph._recall)
         rows[ORACLE] = _planned(graph, questions, settings, given, planner)
+    best: dict[str, Row] = {}
+    if over == "episodes" and graph.embed is not None:
+        rows[THEMES] = by_themes(collection, graph.embed)
+        ways = {"episodes": rows[SINGLE], "plan": rows[REVISED], "themes": rows[THEMES]}
+        fusions = fused(ways)
+        rows |= fusions
+        best["single"], _ = choose(list(ways.values()), questions, seed, DEPTH)
+        best["fusion"], _ = choose(list(fusions.values()), questions, seed, DEPTH)
     report = score(rows, questions)
-    report |= {"benchmark": name, "over": over, "num_fillings": chosen, "rows_tried": {}}
+    if best:
+        differences = recalls(best["fusion"], questions) - recalls(best["single"], questions)
+        ids = [str(i) for i in range(len(questions))]
+        [gain, *_] = bootstrap(differences[:, [DEPTHS.index(DEPTH)]], ids)
+        report["best fusion over best single way"] = list(gain)
+    fillings = [NUM_FILLINGS[i] for i in chosen]
+    report |= {"benchmark": name, "over": over, "num_fillings": fillings, "rows_tried": {}}
     for count, row in zip(NUM_FILLINGS, tried, strict=True):
         report["rows_tried"][count] = float(recalls(row, questions)[:, DEPTHS.index(DEPTH)].mean())
     if given is not None:
@@ -213,7 +215,7 @@ def _single(
     def ask(question: str, index: int) -> Sequence[Fact]:
         graph.clear_recalls()
         if over == "episodes":
-            return graph.ask_episodes(question, settings=settings)
+            return graph.ask_episodes(question, settings=settings).facts
         return graph.ask(question, settings=settings).facts
 
     return _asked(graph, questions, ask, SINGLE)
@@ -227,14 +229,16 @@ def _planned(
     oracle: OraclePlanner | None = None,
 ) -> Row:
     origins = _origins(graph)
-    found: list[Planned] = []
+    found: list[PlanTrace] = []
 
     def ask(question: str, index: int) -> Sequence[Fact]:
         graph.clear_recalls()  # every row pays for its own
         if oracle is not None and given is not None:
             oracle.given = [step.text for step in given[index]]
-        found.append(graph.ask_planned(question, settings=settings, planner=oracle))
-        return found[-1].facts
+        planned = graph.ask_planned(question, settings=settings, planner=oracle)
+        assert planned.plan is not None
+        found.append(planned.plan)
+        return planned.facts
 
     row = _asked(graph, questions, ask, oracle.name if oracle else FIXED)
     for index, planned in enumerate(found):
@@ -272,34 +276,14 @@ def _origins(graph: MemoryGraph) -> dict[int, str]:
 
 
 def _passages(facts: Sequence[Fact], origins: dict[int, str]) -> list[str]:
-    """Return the passages that are facts or state them, each once, at most ``DEPTHS[-1]``."""
+    """Return the passages that are facts or state them, each once, at most ``KEPT``."""
     nodes = (place.episode for fact in facts for place in fact.provenance)
-    return [origins[node] for node in dict.fromkeys(nodes)][: DEPTHS[-1]]
+    return [origins[node] for node in dict.fromkeys(nodes)][:KEPT]
 
 
 def recalls(row: Row, questions: Sequence[Question]) -> np.ndarray:
     """Return the recall of gold passages, [questions, depths]."""
-    return np.array(
-        [
-            [len(one.gold.intersection(found[:depth])) / len(one.gold) for depth in DEPTHS]
-            for one, found in zip(questions, row.passages, strict=True)
-        ]
-    )
-
-
-def choose(tried: Sequence[Row], questions: Sequence[Question], seed: int) -> tuple[Row, list[int]]:
-    """Return a row that takes each question from the setting that is best on the other half."""
-    half = halves(len(questions), seed)
-    column = DEPTHS.index(DEPTH)
-    each = [recalls(row, questions)[:, column] for row in tried]
-    best = [int(np.argmax([values[half == other].mean() for values in each])) for other in (1, 0)]
-    row = Row()
-    for name in vars(row):
-        values = [getattr(one, name) for one in tried]
-        if values[0]:
-            picked = [values[best[part]][i] for i, part in enumerate(half.tolist())]
-            setattr(row, name, picked)
-    return row, [NUM_FILLINGS[i] for i in best]
+    return np.stack([recall_at(row, questions, depth) for depth in DEPTHS], axis=1)
 
 
 def score(rows: dict[str, Row], questions: Sequence[Question]) -> Json:
@@ -377,6 +361,9 @@ def markdown(report: Json) -> str:
         f"Revised minus fixed plan: {_interval(report['revised over fixed'], '+')}. "
         f"Fillings of a reference: {chosen}, by the other half (recall@{DEPTH} on all: {tried}).",
     ]
+    if "best fusion over best single way" in report:
+        gain = _interval(report["best fusion over best single way"], "+")
+        lines.append(f"Best fusion minus best single way, each by the other half: {gain}.")
     if "decomposition" in report:
         parts = [f"{name} {value:.2f}" for name, value in report["decomposition"].items()]
         lines.append(f"Plans against the given sub-questions: {', '.join(parts)}.")

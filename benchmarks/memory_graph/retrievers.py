@@ -154,7 +154,8 @@ def episodes_ranking(
     settings = RecallSettings(Traversal(ppr=ppr))
 
     def find(graph: MemoryGraph, question: str) -> tuple[list[int], Sequence[Fact]]:
-        return [fact.key // 2 for fact in graph.ask_episodes(question, settings=settings)], ()
+        facts = graph.ask_episodes(question, settings=settings).facts
+        return [fact.key // 2 for fact in facts], ()
 
     return _ranking(graphs, collections, "episodes", find)
 

@@ -54,6 +54,8 @@ class EigenIndex:
     Attributes:
         themes: of level 1, by source, whose members are positions in the pool.
         upper: of level 2, whose members are positions in ``themes``.
+        quoted: numbers of the chunks that each theme quotes, best first, of ``themes`` and then of
+            ``upper``.
         questions: the utility questions.
         owners: number of each question's chunk among the passages that are not blank.
 
@@ -93,9 +95,9 @@ class EigenIndex:
             if themes is not None:
                 found += [_moved(theme, part) for theme in one.themes]
         upper = themes_of_themes(found, themes or DEFAULT)
-        self._quoted = [self._quotes(theme, texts) for theme in found]
-        self._quoted += [
-            [chunk for member in one.members.tolist() for chunk in self._quoted[member][:1]]
+        self.quoted = [self._quotes(theme, texts) for theme in found]
+        self.quoted += [
+            [chunk for member in one.members.tolist() for chunk in self.quoted[member][:1]]
             for one in upper
         ]
         self._theme_vectors = np.array([theme.vector for theme in (*found, *upper)])
@@ -185,7 +187,7 @@ class EigenIndex:
             self.graph,
             np.zeros(len(scores)),
             self.settings,
-            self._quoted,
+            self.quoted,
         )
         found = [hit.node for hit in hits if hit.node < count]
         rest = np.setdiff1d(fused[fused < count], found, assume_unique=True)

@@ -23,7 +23,8 @@ from turngraph.data.memory_graph.memory_types import (
     Triplet,
 )
 from turngraph.data.memory_graph.names import alias
-from turngraph.data.memory_graph.plan.steps import Planned, PlanSettings
+from turngraph.data.memory_graph.plan.steps import Digester, Planner, PlanSettings
+from turngraph.data.memory_graph.recall.plan_trace import PlanTrace
 from turngraph.data.memory_graph.recall.recall import LETTERS, RecallSettings
 from turngraph.data.memory_graph.recall.recollection import Recollection
 from turngraph.data.memory_graph.recall.traverse_settings import Traversal
@@ -69,11 +70,15 @@ class ConversationGraph:
             by_similarity=False,  # a question without a name gets the turn before in front
         )
         self.plan_settings = PlanSettings(num_facts=config.num_facts, recall=self.settings)
-        self.planned: Planned | None = None
+        self.planned: PlanTrace | None = None
         """The plan of the last question; None: it had none."""
         self.computed: Computed | None = None
         """What was computed for the last question; None: nothing."""
         self._lens: Lens | None = None
+        self.planner: Planner | None = None
+        """Decides the steps if questions are asked by plans; None: the rules."""
+        self.read: Digester | None = None
+        """Answers steps in place of the planner."""
         self.names = TurnExtractor()
         self.num_turns = 0
         self._topic: tuple[str, ...] = ()
@@ -233,14 +238,17 @@ class ConversationGraph:
             found = self.graph.ask(query(interaction[-1:], question), settings=self.settings)
         return found
 
-    def _ask_planned(self, question: str, interaction: Interaction) -> Planned:
+    def _ask_planned(self, question: str, interaction: Interaction) -> Recollection:
         """Ask by a plan, with the turn before in front if nothing is found without."""
-        found = self.graph.ask_planned(question, settings=self.plan_settings)
+        found = self._by_plan(question)
         if found.no_answer and interaction:
-            whole = query(interaction[-1:], question)
-            found = self.graph.ask_planned(whole, settings=self.plan_settings)
-        self.planned = found
+            found = self._by_plan(query(interaction[-1:], question))
+        self.planned = found.plan
         return found
+
+    def _by_plan(self, question: str) -> Recollection:
+        settings, planner = self.plan_settings, self.planner
+        return self.graph.ask_planned(question, settings=settings, planner=planner, read=self.read)
 
     def _from_turn(self, fact: Fact, turn: int) -> int:
         return self._first_turn.get(fact.text, turn)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # what few commands need is imported where it is used
     from turngraph.data.memory_graph.plan.model_replies import ReplyCache
     from turngraph.data.memory_graph.plan.recall_cache import RecallCache
     from turngraph.data.memory_graph.plan.run_plan import OnStep
-    from turngraph.data.memory_graph.plan.steps import Digester, Planned, Planner, PlanSettings
+    from turngraph.data.memory_graph.plan.steps import Digester, Planner, PlanSettings
     from turngraph.data.memory_graph.recall.held_quotes import RecalledTheme
     from turngraph.data.memory_graph.recall.recall import Recall, RecallSettings
     from turngraph.data.memory_graph.recall.recollection import Recollection
@@ -162,7 +162,7 @@ class MemoryGraph:
 
     def ask_episodes(
         self, question: str, as_of: str | None = None, settings: RecallSettings | None = None
-    ) -> list[Fact]:
+    ) -> Recollection:
         """Return episodes that may answer a question, best first; see ``Recall.ask_episodes``.
 
         Raises:
@@ -198,7 +198,7 @@ class MemoryGraph:
         planner: Planner | None = None,
         read: Digester | None = None,
         on_step: OnStep | None = None,
-    ) -> Planned:
+    ) -> Recollection:
         """Ask a question by a plan of steps, each of which uses what earlier ones found.
 
         The same question again costs no recall while the graph is the same; see

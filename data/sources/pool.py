@@ -105,12 +105,8 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED_FILES]) + (", ..." if len(names) > NAMED_FILES else "")
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Make an evidence pool from a folder of text, Markdown, HTML, CSV, PDF and Word files.
-
-    Raises:
-        ValueError: the folder cannot be read, or with ``--strict`` a file in it.
-    """
+def pool_parser() -> CommandParser:
+    """Return a parser of the command's options."""
     description = (main.__doc__ or "").split("\n", 1)[0]
     parser = CommandParser(prog="turngraph pool", description=description)
     parser.add_argument("--input", required=True, metavar="FOLDER")
@@ -118,12 +114,36 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--strict", action="store_true", help="stop at the first file that cannot be read"
     )
-    args = parser.parse_args(argv)
-    if Path(args.output).is_dir():  # now, as reading can take long
+    return parser
+
+
+def make_pool(folder: str, output: str, strict: bool) -> list[Evidence]:
+    """Read a folder and write its passages as a pool; return them.
+
+    Args:
+        folder, strict: as in ``read_folder``.
+        output: path of the pool.
+
+    Raises:
+        ValueError: as ``read_folder``, or the output cannot be written.
+    """
+    if Path(output).is_dir():  # now, as reading can take long
         reason = f"{os.strerror(errno.EISDIR)}; --output must name a file"
-        raise ValueError(f"{args.output}: {reason}")
-    write_pool(args.output, read_folder(args.input, strict=args.strict))
-    logger.info("written to %s", args.output)
+        raise ValueError(f"{output}: {reason}")
+    passages = read_folder(folder, strict=strict)
+    write_pool(output, passages)
+    logger.info("written to %s", output)
+    return passages
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Make an evidence pool from a folder of text, Markdown, HTML, CSV, PDF and Word files.
+
+    Raises:
+        ValueError: the folder cannot be read, or with ``--strict`` a file in it.
+    """
+    args = pool_parser().parse_args(argv)
+    make_pool(args.input, args.output, args.strict)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from turngraph.benchmarks.memory_graph import memory_plan
-from turngraph.benchmarks.memory_graph.memory_plan import Row, choose
+from turngraph.benchmarks.memory_graph.fused_ways import Row, choose, fused
 from turngraph.benchmarks.memory_graph.retrieval_data import Question, given_steps
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 
@@ -52,10 +52,22 @@ def test_given_sub_questions_have_gold_answers_filled_in(folder: Path) -> None:
 def test_settings_are_those_of_the_other_half() -> None:
     questions = [Question(str(i), frozenset({"gold"})) for i in range(4)]
     good, bad = (Row(passages=[[name]] * 4) for name in ("gold", "other"))
-    row, chosen = choose([bad, good], questions, seed=0)
-    assert chosen == [3, 3]
+    row, chosen = choose([bad, good], questions, seed=0, depth=5)
+    assert chosen == [1, 1]
     assert row.passages == good.passages
     assert row.calls == []
+
+
+def test_what_two_of_three_ways_have_in_front_comes_first() -> None:
+    ways = {
+        "a": Row(passages=[["3", "1"]], recalls=[2]),
+        "b": Row(passages=[["1", "2"]], recalls=[1]),
+        "c": Row(passages=[["1"]]),
+    }
+    found = fused(ways)
+    assert list(found) == ["RRF: a + b", "RRF: a + c", "RRF: b + c", "RRF: a + b + c"]
+    assert found["RRF: a + b + c"].passages == [["1", "3", "2"]]
+    assert found["RRF: a + b"].recalls == [3]
 
 
 def test_the_whole_benchmark_runs(
@@ -70,6 +82,8 @@ def test_the_whole_benchmark_runs(
     printed = capsys.readouterr().out
     assert "| oracle (a ceiling)" in printed
     episodes, facts = json.loads(output.read_text("utf-8"))["reports"]
+    assert "RRF: episodes + plan + themes" in episodes["rows"]
+    assert "Best fusion minus best single way, each by the other half: " in printed
     for report in (episodes, facts):
         assert report["rows"]["revised by rules"]["recall"]["10"][0] == 1.0
         assert report["rows"]["revised by rules"]["calls"] == 0

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from turngraph.data.memory_graph.extract.replies import one_line
-from turngraph.data.memory_graph.plan.steps import Clue
 from turngraph.data.memory_graph.recall.link_entities import Matched
+from turngraph.data.memory_graph.recall.plan_trace import Clue
 from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.normalise import fold
 

@@ -10,7 +10,6 @@ from turngraph.data.memory_graph.plan.model_planner import ModelPlanner, StageSe
 from turngraph.data.memory_graph.plan.model_replies import ModelReplies
 from turngraph.data.memory_graph.plan.rules_planner import rules_clues
 from turngraph.data.memory_graph.plan.steps import (
-    Clue,
     Digest,
     Match,
     PlanSettings,
@@ -19,6 +18,7 @@ from turngraph.data.memory_graph.plan.steps import (
     Revision,
     Searched,
 )
+from turngraph.data.memory_graph.recall.plan_trace import Clue
 
 MAX_CALLS = 10
 """Most calls of a question."""

@@ -21,7 +21,6 @@ from turngraph.data.memory_graph.plan.reply_texts import (
     without_repeats,
 )
 from turngraph.data.memory_graph.plan.steps import (
-    Clue,
     Digest,
     Found,
     Match,
@@ -30,9 +29,9 @@ from turngraph.data.memory_graph.plan.steps import (
     Ready,
     Revision,
     Searched,
-    SubTrace,
 )
 from turngraph.data.memory_graph.recall.link_entities import Matched
+from turngraph.data.memory_graph.recall.plan_trace import Clue, SubTrace
 from turngraph.data.normalise import fold
 
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from turngraph.data.memory_graph.memory_types import Fact
-from turngraph.data.memory_graph.plan.steps import Clue, Found, PlanSettings
+from turngraph.data.memory_graph.plan.steps import Found, PlanSettings
 from turngraph.data.memory_graph.recall.derived_files import State, record_state
+from turngraph.data.memory_graph.recall.plan_trace import Clue
 from turngraph.data.memory_graph.recall.recall import Recall, second_of
 from turngraph.data.memory_graph.times import now
 

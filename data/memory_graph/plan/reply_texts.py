@@ -8,7 +8,8 @@ from typing import Any
 
 from turngraph.data.memory_graph.extract.replies import EXAMPLE_NAMES, one_line
 from turngraph.data.memory_graph.names import well_formed
-from turngraph.data.memory_graph.plan.steps import Progress, StepTrace, renumbered
+from turngraph.data.memory_graph.plan.steps import Progress, renumbered
+from turngraph.data.memory_graph.recall.plan_trace import StepTrace
 from turngraph.data.normalise import fold
 
 NO_ANSWERS = frozenset({"", "unknown", "not known", "not stated", "not mentioned", "no answer"})

@@ -8,17 +8,16 @@ from turngraph.data.memory_graph.extract.rules import RulesExtractor
 from turngraph.data.memory_graph.plan.answers import find_answers
 from turngraph.data.memory_graph.plan.decompose import coordinated, decompose
 from turngraph.data.memory_graph.plan.steps import (
-    Clue,
     Digest,
     Match,
     Progress,
     Ready,
     Revision,
     Searched,
-    SubTrace,
     fill,
     references,
 )
+from turngraph.data.memory_graph.recall.plan_trace import Clue, SubTrace
 from turngraph.data.memory_graph.recall.recall import Recall
 
 

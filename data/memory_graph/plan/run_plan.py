@@ -12,25 +12,28 @@ from turngraph.data.memory_graph.extract.budget import BudgetSpent
 from turngraph.data.memory_graph.plan.merge_facts import merged
 from turngraph.data.memory_graph.plan.recall_cache import RecallCache
 from turngraph.data.memory_graph.plan.steps import (
-    Clue,
     Digest,
     Digester,
     Found,
-    Planned,
     Planner,
     PlanSettings,
     Progress,
     Ready,
     Searched,
-    Step,
-    StepTrace,
-    Stopped,
-    SubTrace,
     fill,
     number_steps,
 )
 from turngraph.data.memory_graph.recall.link_entities import Matched
+from turngraph.data.memory_graph.recall.plan_trace import (
+    Clue,
+    PlanTrace,
+    Step,
+    StepTrace,
+    Stopped,
+    SubTrace,
+)
 from turngraph.data.memory_graph.recall.recall import Recall
+from turngraph.data.memory_graph.recall.recollection import Recollection
 
 OnStep = Callable[[str, StepTrace], None]
 """Called with each step when it is finished, and with its number: "2", or "1.2" where there are
@@ -82,7 +85,7 @@ def ask_planned(
     cache: RecallCache | None = None,
     read: Digester | None = None,
     on_step: OnStep | None = None,
-) -> Planned:
+) -> Recollection:
     """Ask a question by a plan, and return what all its steps found.
 
     Args:
@@ -122,7 +125,7 @@ class _Run:
         self.whole: Sequence[Found] = ()
         self.hits = self.recalls = 0
 
-    def ask(self, question: str, read: Digester, on_step: OnStep | None) -> Planned:
+    def ask(self, question: str, read: Digester, on_step: OnStep | None) -> Recollection:
         calls = self.planner.calls
         subs = [_Sub(question, question)]
         answers: list[str | None] = []
@@ -151,17 +154,22 @@ class _Run:
             traces = tuple(sub.trace(a) for sub, a in zip(subs, answers, strict=True))
             stopped = "budget"
         facts = merged([self.whole, *(step for sub in subs for step in sub.found)], self.settings)
-        return Planned(
-            question,
+        plan = PlanTrace(
             traces,
-            facts,
             answer if facts else None,
             stopped,
-            self.recall.adjacency.revision,
-            self.planner.calls - calls,
-            self.hits,
-            self.recalls,
-            dict(self.milliseconds),
+            calls=self.planner.calls - calls,
+            hits=self.hits,
+            recalls=self.recalls,
+        )
+        return Recollection(
+            question=question,
+            entities=(),
+            facts=facts,
+            revision=self.recall.adjacency.revision,
+            milliseconds=dict(self.milliseconds),
+            mode="plan",
+            plan=plan,
         )
 
     def _split(self, question: str) -> list[_Sub]:

@@ -24,11 +24,8 @@ from turngraph.data.memory_graph.extract.replies import (
     text_schema,
 )
 from turngraph.data.memory_graph.memory_types import Fact
-from turngraph.data.memory_graph.plan.steps import (
-    Progress,
-    Ready,
-    SubTrace,
-)
+from turngraph.data.memory_graph.plan.steps import Progress, Ready
+from turngraph.data.memory_graph.recall.plan_trace import SubTrace
 
 Rewriting = Literal["mistakes", "surplus", "grammar", "terms", "expand"]
 REWRITINGS: tuple[Rewriting, ...] = ("mistakes", "surplus", "grammar", "terms", "expand")

@@ -1,4 +1,4 @@
-"""Records and protocol of planned asking: sub-questions, steps, clue queries, answers, revisions.
+"""Settings and protocol of planned asking, and what the stages hand on.
 
 After PersonalAI 2.0 (arXiv 2605.13481): a question is split into sub-questions, each of which gets
 a plan of search steps; a step asks the memory graph several clue queries, and what they find
@@ -11,7 +11,6 @@ is filled with these answers when the step's turn comes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -20,160 +19,19 @@ from typing import Literal, Protocol
 
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.recall.link_entities import Matched
+from turngraph.data.memory_graph.recall.plan_trace import (
+    REFERENCE,
+    Clue,
+    Step,
+    StepTrace,
+    SubTrace,
+    Why,
+    references,
+)
 from turngraph.data.memory_graph.recall.recall import RecallSettings
-from turngraph.data.memory_graph.recall.recollection import evidence_of
-from turngraph.data.memory_graph.recall.view import QuestionEntity
-from turngraph.data.types import Evidence
 
-Why = Literal["planned", "revised"]
-Stopped = Literal["enough", "plan done", "limit", "nothing new", "budget"]
-"""Why asking stopped: the planner has enough; no step is left; ``max_steps`` are done; a step found
-no new fact and no new answer; the LM's token budget is spent."""
-
-_REFERENCE = re.compile(r"\[(\d{1,4})\]")
 MAX_ROWS = 1000
 """Most choices of answers that are tried to fill a step; different ones may make the same text."""
-
-
-# Records
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A step of a plan.
-
-    Args:
-        number: number by which later steps refer to it, from 1, unique in its sub-question.
-        text: what to find out; "[2]" stands for the answer of step 2.
-        why: whether it is of the first plan or of a revision.
-    """
-
-    number: int
-    text: str
-    why: Why = "planned"
-
-    @property
-    def references(self) -> tuple[int, ...]:
-        """Numbers of the steps that the text refers to, each once, in order."""
-        return references(self.text)
-
-
-@dataclass(frozen=True, slots=True)
-class Clue:
-    """A query to the memory graph.
-
-    Args:
-        query: text of the query.
-        start: objects at which its search starts; (): none, so that it searches by similarity;
-            None: those that recall links the query's names to.
-    """
-
-    query: str
-    start: tuple[QuestionEntity, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A clue query and what the memory graph has for it.
-
-    Args:
-        clue: the query.
-        facts: facts, best first, at most ``PlanSettings.num_facts``; none: a fruitless clue.
-        episodes: whole texts, best first, if ``PlanSettings.over`` is "episodes"; else none.
-        hit: whether both were in the cache.
-    """
-
-    clue: Clue
-    facts: tuple[Fact, ...] = ()
-    episodes: tuple[Fact, ...] = ()
-    hit: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class StepTrace:
-    """A finished step.
-
-    Args:
-        step: the step as planned.
-        texts: its text with references filled in, the likeliest filling first; the text itself if
-            it has none.
-        clues: its clue queries, in order.
-        facts: facts, or episodes, that they found, best first, each once.
-        answers: its answers, best first; (): no answer.
-        hits: number of clues whose recall was in the cache.
-    """
-
-    step: Step
-    texts: tuple[str, ...]
-    clues: tuple[Clue, ...] = ()
-    facts: tuple[Fact, ...] = ()
-    answers: tuple[str, ...] = ()
-    hits: int = 0
-
-    @property
-    def answer(self) -> str | None:
-        """The best answer; None if there is none."""
-        return self.answers[0] if self.answers else None
-
-
-@dataclass(frozen=True, slots=True)
-class SubTrace:
-    """A finished sub-question.
-
-    Args:
-        question: the sub-question.
-        steps: its steps, in the order in which they were done.
-        answer: its answer; None: none.
-        stopped: why it has no more steps.
-        dropped: number of steps left out, as they referred to no earlier step.
-    """
-
-    question: str
-    steps: tuple[StepTrace, ...]
-    answer: str | None
-    stopped: Stopped
-    dropped: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """The result of planned asking.
-
-    Args:
-        question: the question, as the user wrote it.
-        subs: the sub-questions, in order.
-        facts: facts, or episodes, of the question itself and of all steps, best first, each once;
-            none: no answer.
-        answer: the answer in words, if the planner gives one; it has none without facts.
-        stopped: why asking stopped: "budget" if it did so anywhere, else the first sub-question's
-            reason.
-        revision: revision of the graph that was read.
-        calls: number of LM calls.
-        hits: number of recalls that were in the cache.
-        recalls: number of recalls, from the cache or not.
-        milliseconds: time of each stage.
-    """
-
-    question: str
-    subs: tuple[SubTrace, ...]
-    facts: tuple[Fact, ...]
-    answer: str | None
-    stopped: Stopped
-    revision: int
-    calls: int = 0
-    hits: int = 0
-    recalls: int = 0
-    milliseconds: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def no_answer(self) -> bool:
-        """Whether no step found a fact."""
-        return not self.facts
-
-    def evidence(self) -> list[Evidence]:
-        """Return the facts as evidence; see ``Recollection.evidence``."""
-        return evidence_of(self.facts)
-
 
 # Settings
 
@@ -261,6 +119,23 @@ class Ready:
     progress: Progress
     step: Step
     texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A clue query and what the memory graph has for it.
+
+    Args:
+        clue: the query.
+        facts: facts, best first, at most ``PlanSettings.num_facts``; none: a fruitless clue.
+        episodes: whole texts, best first, if ``PlanSettings.over`` is "episodes"; else none.
+        hit: whether both were in the cache.
+    """
+
+    clue: Clue
+    facts: tuple[Fact, ...] = ()
+    episodes: tuple[Fact, ...] = ()
+    hit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,14 +236,9 @@ Digester = Callable[[Sequence[Searched]], Sequence[Digest]]
 # References between steps
 
 
-def references(text: str) -> tuple[int, ...]:
-    """Return the numbers of the steps that a text refers to, each once, in order."""
-    return tuple(dict.fromkeys(int(number) for number in _REFERENCE.findall(text)))
-
-
 def renumbered(text: str, numbers: Mapping[int, int]) -> str:
     """Return a text that refers to steps by other numbers; those without a new one stay."""
-    return _REFERENCE.sub(lambda m: f"[{numbers.get(int(m[1]), int(m[1]))}]", text)
+    return REFERENCE.sub(lambda m: f"[{numbers.get(int(m[1]), int(m[1]))}]", text)
 
 
 def fill(text: str, answers: Mapping[int, Sequence[str]], most: int) -> tuple[str, ...]:
@@ -407,7 +277,7 @@ def _by_rank(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _filled(text: str, answers: Mapping[int, str]) -> str:
-    filled = _REFERENCE.sub(lambda match: answers[int(match[1])], text)
+    filled = REFERENCE.sub(lambda match: answers[int(match[1])], text)
     return " ".join(filled.split())
 
 

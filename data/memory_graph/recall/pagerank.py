@@ -115,6 +115,8 @@ def spread(view: View, settings: PPR) -> Spread:
     waiting[reached] = shares
     for _ in range(settings.num_rounds):
         active = reached[waiting[reached] >= max(settings.threshold, np.finfo(float).tiny)]
+        if not len(active):
+            break
         amounts = waiting[active]
         waiting[active] = 0
         scores[active] += (1 - settings.damping) * amounts

@@ -15,7 +15,8 @@ from turngraph.data.memory_graph.recall.filter_facts import STOPWORDS
 from turngraph.data.memory_graph.recall.hub_cache import Hub
 from turngraph.data.memory_graph.recall.hub_vectors import MAX_HUB_ROWS, MIN_HUB_ROWS
 from turngraph.data.memory_graph.recall.link_entities import match_any
-from turngraph.data.memory_graph.recall.ranking import least, rounded
+from turngraph.data.memory_graph.recall.neighbour_index import MAX_EXACT
+from turngraph.data.memory_graph.recall.ranking import largest, least, rounded
 from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
 from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity
@@ -231,6 +232,24 @@ class QuestionView:
             allowed = self.holding(keys)
             if len(allowed) >= k or wanted >= facts.count:
                 return allowed[:k]
+            wanted *= 4
+
+    def nearest_of(self, k: int, *, episodes: bool) -> np.ndarray:
+        """Return the keys of the closest episodes, or other facts, that hold and may be read."""
+        if episodes:
+            nodes = np.flatnonzero(self.node_types == EPISODIC)
+            if len(nodes) <= MAX_EXACT:  # else they are picked out of the closest facts
+                keys = self.holding(2 * nodes)
+                return np.asarray(keys[largest(self.closeness(keys), keys, k)])
+        wanted = 4 * k
+        while True:
+            keys = self.nearest(wanted)
+            is_text = keys % 2 == 0
+            are_episodes = is_text.copy()
+            are_episodes[is_text] = self.node_types[keys[is_text] // 2] == EPISODIC
+            found: np.ndarray = keys[are_episodes == episodes][:k]
+            if len(found) == k or len(keys) < wanted:
+                return found
             wanted *= 4
 
     def holding(self, keys: np.ndarray) -> np.ndarray:

@@ -165,7 +165,7 @@ class Recall:
 
     def ask_episodes(
         self, question: str, as_of: str | None = None, settings: RecallSettings | None = None
-    ) -> list[Fact]:
+    ) -> Recollection:
         """Return the episodes that may answer a question, by personalised PageRank, best first.
 
         Args:
@@ -178,8 +178,17 @@ class Recall:
             ValueError: ``as_of`` is not a time.
         """
         settings = settings or RecallSettings()
-        with self._view(question, as_of, settings) as (view, _):
-            return self._episodes(view, settings)
+        with self._view(question, as_of, settings) as (view, clock):
+            episodes = tuple(self._episodes(view, settings))
+            clock.lap("rank")
+        return Recollection(
+            question=question,
+            entities=view.entities,
+            facts=episodes,
+            revision=self.adjacency.revision,
+            milliseconds=clock.milliseconds,
+            mode="episodes",
+        )
 
     def read_episodes(
         self,

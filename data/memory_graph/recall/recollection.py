@@ -14,16 +14,22 @@ from turngraph.data.types import Entity, Evidence
 
 if TYPE_CHECKING:  # themes need scipy, which takes long to import
     from turngraph.data.memory_graph.recall.held_quotes import RecalledTheme
+    from turngraph.data.memory_graph.recall.plan_trace import PlanTrace
+
+Mode = Literal["facts", "episodes", "plan", "themes"]
+"""How a question is asked: ``ask``, ``ask_episodes``, ``ask_planned`` or ``ask_themes``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recollection:
-    """The facts that the memory graph has for a question.
+    """What the memory graph has for a question, however it was asked.
 
     Args:
         question: the question, as the user wrote it.
-        entities: names that it mentions, and the objects that they mean.
-        facts: facts, best first, with their closeness as score; none: no answer.
+        entities: names that it mentions, and the objects that they mean; none of a plan, whose
+            clues have their own.
+        facts: facts, best first, with their closeness as score, or episodes, with their share of
+            the PageRank; none: no answer.
         revision: revision of the graph that was read.
         milliseconds: time of each stage.
         by_similarity: whether all facts were searched, as the question names no known object, or
@@ -36,16 +42,17 @@ class Recollection:
     revision: int
     milliseconds: dict[str, float]
     by_similarity: bool = False
-    mode: Literal["facts", "themes"] = "facts"
-    """How the question was asked: ``ask`` or ``ask_themes``."""
+    mode: Mode = "facts"
     themes: tuple[RecalledTheme, ...] = ()
     """Themes that ``ask_themes`` found, best first; its facts come theme by theme."""
     behind: tuple[str | None, ...] = ()
     """Sources whose themes do not show the record yet (``ask_themes``)."""
+    plan: PlanTrace | None = None
+    """What ``ask_planned`` did; its facts, or episodes, are those of the question and all steps."""
 
     @property
     def no_answer(self) -> bool:
-        """Whether no fact is close enough to the question."""
+        """Whether nothing was found."""
         return not self.facts
 
     def evidence(self) -> list[Evidence]:

@@ -50,7 +50,7 @@ def _objects_of_facts(view: View, num_facts: int) -> dict[int, float]:
     """Return the objects of the closest facts with their shares: 1 for the closest fact's."""
     if not num_facts:
         return {}
-    facts = _closest(view, num_facts, episodes=False)
+    facts = view.nearest_of(num_facts, episodes=False)
     cosines = np.maximum(view.closeness(facts), 0)
     highest = max(float(cosines.max(initial=0)), 1e-9)
     found: dict[int, list[float]] = defaultdict(list)
@@ -76,7 +76,7 @@ def _num_episodes(view: View, objects: np.ndarray) -> np.ndarray:
 def _episodes(view: View, settings: Restart) -> tuple[np.ndarray, np.ndarray]:
     """Return the closest episodes and those adjacent to them, each once, and their shares."""
     k = settings.num_episodes
-    near = _closest(view, k, episodes=True) // 2
+    near = view.nearest_of(k, episodes=True) // 2
     worded, bm25 = view.nearest_by_words(k, EPISODIC)
     episodes = np.union1d(near, worded)
     dense = np.maximum(view.closeness(2 * episodes), 0).astype(np.float64)
@@ -95,17 +95,3 @@ def _episodes(view: View, settings: Restart) -> tuple[np.ndarray, np.ndarray]:
 def _by_best(values: np.ndarray) -> np.ndarray:
     """Scale values so that the highest is 1."""
     return np.asarray(values / max(float(values.max(initial=0)), 1e-9))
-
-
-def _closest(view: View, k: int, *, episodes: bool) -> np.ndarray:
-    """Return the keys of the ``k`` closest episodes, or of the closest other facts."""
-    wanted = 4 * k
-    while True:
-        keys = view.nearest(wanted)
-        is_text = keys % 2 == 0
-        are_episodes = is_text.copy()
-        are_episodes[is_text] = view.node_types[keys[is_text] // 2] == EPISODIC
-        found: np.ndarray = keys[are_episodes == episodes][:k]
-        if len(found) == k or len(keys) < wanted:
-            return found
-        wanted *= 4

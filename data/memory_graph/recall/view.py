@@ -120,6 +120,9 @@ class View(Protocol):
         Best first, ties by key. Facts need no triplet: a thesis without entities is found too.
         """
 
+    def nearest_of(self, k: int, *, episodes: bool) -> np.ndarray:
+        """Return the keys of the ``k`` closest episodes, or other facts, as ``nearest`` does."""
+
     def nearest_by_words(self, k: int, node_type: int) -> tuple[np.ndarray, np.ndarray]:
         """Return at most ``k`` nodes of a type with the highest BM25 for the question, and BM25.
 

@@ -31,6 +31,7 @@ class Stats:
         sources: number of different sources.
         closed: number of simple triplets and theses with an end.
         superseded: number of facts that another fact closes.
+        themes: number of themes of each level, and of the chunks and questions of all.
         edits: number of edits that can be undone.
         first, last: time of the first and the last episode; None: no time is known.
         revision: number of writes.
@@ -44,6 +45,7 @@ class Stats:
     sources: int
     closed: int
     superseded: int
+    themes: dict[str, int]
     edits: int
     first: str | None
     last: str | None
@@ -65,6 +67,12 @@ def stats(store: Store) -> Stats:
             closed=_count(store, f"* FROM {closed}")
             + _count(store, f"* FROM nodes WHERE type = {THESIS} AND valid_to IS NOT NULL"),
             superseded=_count(store, "DISTINCT old FROM supersessions"),
+            themes={
+                "level 1": _count(store, "* FROM themes WHERE level = 1"),
+                "level 2": _count(store, "* FROM themes WHERE level = 2"),
+                "chunks": _count(store, "* FROM chunks"),
+                "questions": _count(store, "* FROM questions WHERE kept"),
+            },
             edits=_count(store, "* FROM journal"),
             first=first,
             last=last,

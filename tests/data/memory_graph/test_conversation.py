@@ -235,7 +235,7 @@ def test_a_chat_keeps_what_is_said_with_time_speaker_and_source(memory: Path) ->
         assert not graph.stats().nodes["thesis"]
         for question in ("Where does Ada live?", "Oslo"):
             assert not graph.ask(question, settings=RecallSettings(Traversal("flat"))).facts
-            assert not graph.ask_episodes(question)
+            assert not graph.ask_episodes(question).facts
 
 
 def test_what_a_user_says_of_himself_answers_a_question_about_him(tmp_path: Path) -> None:

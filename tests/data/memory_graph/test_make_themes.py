@@ -42,6 +42,9 @@ def test_only_changed_sources_are_made_and_that_equals_making_all(tmp_path: Path
         assert {source for source in "abcd" if before[source] != after[source]} == {"b"}
         assert made.themes[0] >= 10
         assert made.themes[1] >= 2
+        counts = one.stats().themes
+        assert (counts["level 1"], counts["level 2"]) == made.themes
+        assert (counts["chunks"], counts["questions"]) == (made.chunks, made.questions)
         revision = one.store.revision
         assert one.make_themes().changed == 0
         assert one.store.revision == revision

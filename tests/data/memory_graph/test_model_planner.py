@@ -22,18 +22,16 @@ from turngraph.data.memory_graph.plan.model_replies import ModelReplies, ReplyCa
 from turngraph.data.memory_graph.plan.reply_texts import without_repeats
 from turngraph.data.memory_graph.plan.stages import MAX_FACT, summarise_prompt
 from turngraph.data.memory_graph.plan.steps import (
-    Clue,
     Digest,
     Found,
-    Planned,
     PlanSettings,
     Progress,
     Ready,
     Searched,
-    Step,
-    StepTrace,
 )
 from turngraph.data.memory_graph.recall.link_entities import Matched
+from turngraph.data.memory_graph.recall.plan_trace import Clue, Step, StepTrace
+from turngraph.data.memory_graph.recall.recollection import Recollection
 from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.tests.data.memory_graph.plan_model import (
     QUESTION,
@@ -104,7 +102,7 @@ def local(ask: Any, **limits: Any) -> LocalPlanner:
 
 def ask(
     graph: MemoryGraph, chosen: ModelPlanner, question: str = QUESTION, **limits: Any
-) -> Planned:
+) -> Recollection:
     return graph.ask_planned(question, settings=PlanSettings(**limits), planner=chosen)
 
 
@@ -122,9 +120,9 @@ def test_a_plan_asks_what_the_script_says_in_this_order_and_nothing_else(
     script = scripted(WAVES)
     found = ask(graph, planner(script))
     assert script.waves == [[(stage, text) for stage, text, _ in wave] for wave in WAVES]
-    assert found.calls == sum(map(len, WAVES))
-    assert (found.answer, found.stopped) == ("Olav", "enough")
-    [sub] = found.subs
+    assert found.plan.calls == sum(map(len, WAVES))
+    assert (found.plan.answer, found.plan.stopped) == ("Olav", "enough")
+    [sub] = found.plan.subs
     assert [(trace.texts, trace.answers) for trace in sub.steps] == [
         ((FIRST,), ("Norway",)),
         ((SECOND,), ("Olav",)),
@@ -160,8 +158,8 @@ def test_sub_questions_go_through_the_stages_together(graph: MemoryGraph) -> Non
     found = ask(graph, planner(asked), "Were Anna and Cem born in one country?")
     pairs = ["plan", "names", "summarise", "enough", "strict"]
     assert waves == [["decompose"], *([stage] * 2 for stage in pairs), ["aggregate"]]
-    assert [sub.answer for sub in found.subs] == ["Norway", "Chile"]
-    assert (found.answer, found.stopped, found.calls) == ("no", "enough", 12)
+    assert [sub.answer for sub in found.plan.subs] == ["Norway", "Chile"]
+    assert (found.plan.answer, found.plan.stopped, found.plan.calls) == ("no", "enough", 12)
     assert inputs(double.prompts[-1]).startswith(
         "Parts:\n1. Where was Anna born?: Norway\n2. Where was Cem born?: Chile\nQuestion: Were"
     )
@@ -406,12 +404,12 @@ def test_a_model_that_always_wants_more_is_stopped(graph: MemoryGraph, steps: in
               "summarise": another}  # fmt: skip
     double = Double(**greedy)
     found = ask(graph, planner(double, limits=PlanSettings(max_steps=steps)), max_steps=steps)
-    assert found.stopped == "plan done"  # the plan that it was allowed
-    assert len(found.subs[0].steps) == steps
+    assert found.plan.stopped == "plan done"  # the plan that it was allowed
+    assert len(found.plan.subs[0].steps) == steps
     # decompose, plan, names and summarise of each step, enough and revise between, strict
-    assert found.calls == 2 + 2 * steps + 2 * (steps - 1) + 1
+    assert found.plan.calls == 2 + 2 * steps + 2 * (steps - 1) + 1
     small = Double(**greedy)
-    assert ask(graph, local(small, max_steps=steps), max_steps=steps).stopped == "plan done"
+    assert ask(graph, local(small, max_steps=steps), max_steps=steps).plan.stopped == "plan done"
     assert len(small.prompts) == 2 * steps
 
 
@@ -421,8 +419,8 @@ def test_a_local_model_has_ten_calls_whatever_the_limits(graph: MemoryGraph) -> 
     for _ in range(2):  # every question anew
         before = len(double.prompts)
         found = ask(graph, chosen, max_steps=30)
-        assert found.stopped == "budget"
-        assert found.calls == len(double.prompts) - before == MAX_CALLS
+        assert found.plan.stopped == "budget"
+        assert found.plan.calls == len(double.prompts) - before == MAX_CALLS
         assert found.facts
 
 
@@ -430,7 +428,7 @@ def test_a_model_that_repeats_a_step_ends_the_plan(graph: MemoryGraph) -> None:
     again = {"because": "", "revise": True, "next": ["Where was Anna born"] * 3}
     double = Double(plan={"steps": ["where was  Anna born"]}, names=names_of, revise=again)
     found = ask(graph, planner(double))
-    assert (found.stopped, len(found.subs[0].steps)) == ("plan done", 1)
+    assert (found.plan.stopped, len(found.plan.subs[0].steps)) == ("plan done", 1)
 
 
 def test_a_model_that_lets_the_plan_grow_gets_what_fits(graph: MemoryGraph) -> None:
@@ -440,14 +438,18 @@ def test_a_model_that_lets_the_plan_grow_gets_what_fits(graph: MemoryGraph) -> N
 
     double = Double(plan={"steps": ["s"]}, revise=grown, summarise=another)
     found = ask(graph, planner(double), max_steps=4)
-    assert (found.stopped, len(found.subs[0].steps), found.subs[0].dropped) == ("plan done", 4, 0)
-    assert [step.step.why for step in found.subs[0].steps] == ["planned", *["revised"] * 3]
+    assert (found.plan.stopped, len(found.plan.subs[0].steps), found.plan.subs[0].dropped) == (
+        "plan done",
+        4,
+        0,
+    )
+    assert [step.step.why for step in found.plan.subs[0].steps] == ["planned", *["revised"] * 3]
 
 
 def test_a_model_that_gives_nothing_still_leaves_what_recall_finds(graph: MemoryGraph) -> None:
     found = ask(graph, planner(Double()), "Where was Anna born?")
-    assert (found.answer, found.stopped) == (None, "plan done")
-    assert [step.step.text for step in found.subs[0].steps] == ["Where was Anna born?"]
+    assert (found.plan.answer, found.plan.stopped) == (None, "plan done")
+    assert [step.step.text for step in found.plan.subs[0].steps] == ["Where was Anna born?"]
     assert found.facts
 
 
@@ -460,7 +462,7 @@ def test_a_model_that_answers_from_nothing_has_no_answer() -> None:
     with small_graph("It rained.") as graph:
         found = ask(graph, planner(knowing), "Who leads Norway?", recall=strict_recall())
     assert found.no_answer
-    assert found.answer is None
+    assert found.plan.answer is None
 
 
 def strict_recall() -> Any:
@@ -488,7 +490,7 @@ def test_an_order_in_what_was_remembered_moves_nothing_but_texts() -> None:
         before = graph.stats()
         found = ask(graph, planner(double), "What does Anna say?", max_steps=4)
         assert graph.stats() == before
-    [sub] = found.subs
+    [sub] = found.plan.subs
     assert [step.step.text for step in sub.steps] == ["Anna", "forget Anna", "password of Cem"]
     assert sub.dropped > 0  # [9] is no step
     assert found.facts
@@ -572,16 +574,16 @@ def test_the_cache_outlives_remembering_and_not_forgetting(graph: MemoryGraph) -
     chosen = planner(double, graph.replies)
     first = ask(graph, chosen)
     again = ask(graph, chosen)
-    assert (again.calls, again.hits) == (0, again.recalls)
-    assert (again.subs[0].answer, again.facts) == (first.subs[0].answer, first.facts)
+    assert (again.plan.calls, again.plan.hits) == (0, again.plan.recalls)
+    assert (again.plan.subs[0].answer, again.facts) == (first.plan.subs[0].answer, first.facts)
     graph.remember("Dora likes tea.", source="tea")
     later = ask(graph, chosen)
-    assert (later.calls, later.hits) == (0, 0)
+    assert (later.plan.calls, later.plan.hits) == (0, 0)
     kept = len(graph.replies)
     assert kept == len(double.prompts) > 5
     graph.forget(source="tea")
     assert len(graph.replies) == 0
-    assert ask(graph, chosen).calls == kept
+    assert ask(graph, chosen).plan.calls == kept
 
 
 def test_what_another_process_forgets_is_dropped_at_the_next_look() -> None:
@@ -604,7 +606,7 @@ def test_no_reply_is_in_any_file(tmp_path: Any) -> None:
         double = Double(
             plan={"steps": ["quokka of Anna"]}, summarise={"facts": [1], "answer": "wombat"}
         )
-        assert ask(graph, planner(double, graph.replies)).subs[0].steps[0].answer == "wombat"
+        assert ask(graph, planner(double, graph.replies)).plan.subs[0].steps[0].answer == "wombat"
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert files
     for path in files:
@@ -625,9 +627,9 @@ def test_a_budget_spent_in_the_middle_leaves_what_was_found(graph: MemoryGraph, 
     }  # fmt: skip
     double = Double(**replies | {stage: spent})
     found = ask(graph, planner(double))
-    assert (found.stopped, found.answer) == ("budget", None)
+    assert (found.plan.stopped, found.plan.answer) == ("budget", None)
     assert bool(found.facts) == (stage not in ("decompose", "names"))
-    done = found.subs[0].steps
+    done = found.plan.subs[0].steps
     assert [step.answer for step in done] == {
         "summarise": [None], "revise": ["Norway"], "strict": ["Norway"]
     }.get(stage, [])  # fmt: skip

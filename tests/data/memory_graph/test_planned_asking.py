@@ -17,21 +17,19 @@ from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.plan import recall_cache
 from turngraph.data.memory_graph.plan.rules_planner import RulesPlanner
 from turngraph.data.memory_graph.plan.steps import (
-    Clue,
     Digest,
     Match,
-    Planned,
     PlanSettings,
     Progress,
     Ready,
     Revision,
     Searched,
-    StepTrace,
-    SubTrace,
     fill,
     number_steps,
 )
+from turngraph.data.memory_graph.recall.plan_trace import Clue, StepTrace, SubTrace
 from turngraph.data.memory_graph.recall.recall import RecallSettings
+from turngraph.data.memory_graph.recall.recollection import Recollection
 from turngraph.data.memory_graph.recall.traverse_settings import Traversal, WaterCircles
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 
@@ -96,8 +94,9 @@ class Script:
         return [f"{len(subs)} parts" for _, subs in questions]
 
 
-def without_times(planned: Planned) -> Planned:
-    return replace(planned, milliseconds={}, hits=0, subs=tuple(map(_plain, planned.subs)))
+def without_times(planned: Recollection) -> Recollection:
+    plan = replace(planned.plan, hits=0, subs=tuple(map(_plain, planned.plan.subs)))
+    return replace(planned, milliseconds={}, plan=plan)
 
 
 def _plain(sub: SubTrace) -> SubTrace:
@@ -107,18 +106,18 @@ def _plain(sub: SubTrace) -> SubTrace:
 def test_a_step_is_filled_with_the_answer_of_an_earlier_one(graph: MemoryGraph) -> None:
     finished: list[tuple[str, StepTrace]] = []
     planned = graph.ask_planned(QUESTION, on_step=lambda *step: finished.append(step))
-    first, second = planned.subs[0].steps
+    first, second = planned.plan.subs[0].steps
     assert (first.texts, first.answer) == (("country where Anna was born",), "Norway")
     assert [entity.name for entity in first.clues[0].start or ()] == ["Anna"]
     assert second.step.text == "Who leads [1]"
     assert second.texts[0] == "Who leads Norway"
-    assert planned.answer == second.answer == "Jonas Store"
+    assert planned.plan.answer == second.answer == "Jonas Store"
     assert {"Anna was born in Norway", "Jonas Store leads Norway"} <= {
         fact.text for fact in planned.facts[:3]
     }
     assert finished == [("1", first), ("2", second)]
-    assert planned.stopped == "plan done"
-    assert planned.calls == 0
+    assert planned.plan.stopped == "plan done"
+    assert planned.plan.calls == 0
     assert planned.revision == graph.store.revision
     texts = [evidence.text for evidence in planned.evidence()]
     assert texts == [fact.text for fact in planned.facts]
@@ -129,12 +128,12 @@ def test_over_episodes_whole_texts_are_ranked(graph: MemoryGraph) -> None:
     assert {fact.type for fact in planned.facts} == {"episodic"}
     assert set(TEXTS[:2]) <= {fact.text for fact in planned.facts[:3]}
     assert len({fact.key for fact in planned.facts}) == len(planned.facts)
-    assert planned.subs[0].steps[0].answer == "Norway"
+    assert planned.plan.subs[0].steps[0].answer == "Norway"
 
 
 def test_a_fixed_plan_leaves_references_empty(graph: MemoryGraph) -> None:
     planned = graph.ask_planned(QUESTION, settings=PlanSettings(revise=False))
-    assert [trace.texts for trace in planned.subs[0].steps] == [
+    assert [trace.texts for trace in planned.plan.subs[0].steps] == [
         ("country where Anna was born",),
         ("Who leads",),
     ]
@@ -144,16 +143,16 @@ def test_the_same_question_again_is_all_hits_until_something_is_remembered(
     graph: MemoryGraph,
 ) -> None:
     first = graph.ask_planned(QUESTION)
-    assert first.hits == 0
-    assert first.recalls > 2
+    assert first.plan.hits == 0
+    assert first.plan.recalls > 2
     again = graph.ask_planned(QUESTION)
-    assert again.hits == again.recalls == first.recalls
+    assert again.plan.hits == again.plan.recalls == first.plan.recalls
     assert without_times(again) == without_times(first)
     graph.remember("Anna was born in Chile.")
     changed = graph.ask_planned(QUESTION)
-    assert changed.hits == 0
+    assert changed.plan.hits == 0
     assert changed.revision > first.revision
-    assert any("Chile" in text for text in changed.subs[0].steps[1].texts)
+    assert any("Chile" in text for text in changed.plan.subs[0].steps[1].texts)
 
 
 def test_a_recall_without_time_is_true_until_the_next_fact_begins(
@@ -163,15 +162,15 @@ def test_a_recall_without_time_is_true_until_the_next_fact_begins(
     graph.remember("Carl lives in Oslo.", time="2030-01-01")
     clock = ["2029-12-31T23:59:58"]
     monkeypatch.setattr(recall_cache, "now", lambda: clock[0])
-    assert graph.ask_planned("Where is Carl?").hits == 0
+    assert graph.ask_planned("Where is Carl?").plan.hits == 0
     clock[0] = "2029-12-31T23:59:59"
     still = graph.ask_planned("Where is Carl?")
-    assert still.hits == still.recalls
+    assert still.plan.hits == still.plan.recalls
     clock[0] = "2030-01-01T00:00:00"
-    assert graph.ask_planned("Where is Carl?").hits == 0
+    assert graph.ask_planned("Where is Carl?").plan.hits == 0
     past = graph.ask_planned("Where is Carl?", as_of="2020")
-    assert past.hits == 0
-    assert graph.ask_planned("Where is Carl?", as_of="2020").hits == past.recalls
+    assert past.plan.hits == 0
+    assert graph.ask_planned("Where is Carl?", as_of="2020").plan.hits == past.plan.recalls
 
 
 def test_nothing_of_a_forgotten_text_is_left(graph: MemoryGraph, tmp_path: Path) -> None:
@@ -181,7 +180,7 @@ def test_nothing_of_a_forgotten_text_is_left(graph: MemoryGraph, tmp_path: Path)
     graph.forget(source="secret")
     assert not len(graph._recalls)
     found = graph.ask_planned(QUESTION)
-    assert found.hits == 0
+    assert found.plan.hits == 0
     assert "Zebulon" not in str(found.facts)
     graph.close()
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -196,8 +195,8 @@ def test_all_live_sub_questions_advance_together(graph: MemoryGraph) -> None:
     waves = [("clues", 3), ("digest", 3), ("revise", 3)], [("clues", 1), ("digest", 1)]
     ends = [("revise", 1), ("answer", 3), ("aggregate", 1)]
     assert script.seen == [("split", 1), ("plan", 3), *waves[0], *waves[1], *ends]
-    assert planned.answer == "3 parts"
-    assert [len(sub.steps) for sub in planned.subs] == [1, 2, 1]
+    assert planned.plan.answer == "3 parts"
+    assert [len(sub.steps) for sub in planned.plan.subs] == [1, 2, 1]
 
 
 def test_queries_of_a_wave_are_embedded_together(tmp_path: Path) -> None:
@@ -225,8 +224,8 @@ def test_a_planner_that_always_wants_more_stops_at_the_limit(graph: MemoryGraph)
         planner=Script(texts[:1], revisions=more),
         settings=PlanSettings(max_steps=3, num_facts=2),
     )
-    assert planned.stopped == "limit"
-    steps = planned.subs[0].steps
+    assert planned.plan.stopped == "limit"
+    steps = planned.plan.subs[0].steps
     assert [trace.step.text for trace in steps] == texts[:3]
     assert [trace.step.number for trace in steps] == [1, 2, 3]
     assert [trace.step.why for trace in steps] == ["planned", "revised", "revised"]
@@ -234,27 +233,27 @@ def test_a_planner_that_always_wants_more_stops_at_the_limit(graph: MemoryGraph)
 
 def test_a_repeated_step_brings_nothing_new(graph: MemoryGraph) -> None:
     planned = graph.ask_planned("q", planner=Script(["Anna", "Anna", "Berta"]))
-    assert planned.stopped == "nothing new"
-    assert len(planned.subs[0].steps) == 2
+    assert planned.plan.stopped == "nothing new"
+    assert len(planned.plan.subs[0].steps) == 2
 
 
 def test_enough_ends_a_sub_question(graph: MemoryGraph) -> None:
     script = Script(["Anna", "Berta"], revisions=[Revision(enough=True)], answers=["Norway"])
     planned = graph.ask_planned("q", planner=script)
-    assert (planned.stopped, planned.answer) == ("enough", "Norway")
-    assert len(planned.subs[0].steps) == 1
+    assert (planned.plan.stopped, planned.plan.answer) == ("enough", "Norway")
+    assert len(planned.plan.subs[0].steps) == 1
 
 
 def test_a_reference_to_no_step_drops_the_step(graph: MemoryGraph) -> None:
     planned = graph.ask_planned("q", planner=Script(["Anna", "leads [9]", "Berta"]))
-    assert [trace.step.text for trace in planned.subs[0].steps] == ["Anna", "Berta"]
-    assert planned.subs[0].dropped == 1
+    assert [trace.step.text for trace in planned.plan.subs[0].steps] == ["Anna", "Berta"]
+    assert planned.plan.subs[0].dropped == 1
 
 
 def test_a_plan_without_steps_asks_the_question(graph: MemoryGraph) -> None:
     planned = graph.ask_planned("Where was Anna born?", planner=Script(["Anna [9]"]))
-    assert planned.subs[0].steps[0].texts == ("Anna",)
-    assert planned.subs[0].dropped == 1
+    assert planned.plan.subs[0].steps[0].texts == ("Anna",)
+    assert planned.plan.subs[0].dropped == 1
     assert planned.facts
 
 
@@ -266,12 +265,12 @@ def test_a_spent_budget_leaves_what_was_found(graph: MemoryGraph) -> None:
             return super().digest(steps)
 
     planned = graph.ask_planned("q", planner=Poor(["Anna", "Berta"]))
-    assert planned.stopped == planned.subs[0].stopped == "budget"
-    first, unread = planned.subs[0].steps
+    assert planned.plan.stopped == planned.plan.subs[0].stopped == "budget"
+    first, unread = planned.plan.subs[0].steps
     assert (first.step.text, unread.step.text) == ("Anna", "Berta")
     assert unread.facts
     assert unread.answer is None
-    assert planned.answer is None
+    assert planned.plan.answer is None
 
 
 def test_other_errors_of_a_planner_are_not_swallowed(graph: MemoryGraph) -> None:
@@ -291,7 +290,7 @@ def test_clues_beyond_the_limit_are_ignored_and_none_is_a_fruitless_step(
             return [(Clue("Anna"), Clue("Berta")) if step.step.number > 1 else () for step in steps]
 
     planned = graph.ask_planned("q", planner=Clues(["a", "b"]), settings=PlanSettings(max_clues=1))
-    first, second = planned.subs[0].steps
+    first, second = planned.plan.subs[0].steps
     assert (first.clues, first.facts) == ((), ())
     assert [clue.query for clue in second.clues] == ["Anna"]
 
@@ -301,14 +300,14 @@ def test_a_reader_answers_in_place_of_the_planner(graph: MemoryGraph) -> None:
         return [Digest(("Chile",)) for _ in steps]
 
     planned = graph.ask_planned(QUESTION, read=read)
-    assert planned.subs[0].steps[1].texts == ("Who leads Chile",)
+    assert planned.plan.subs[0].steps[1].texts == ("Who leads Chile",)
 
 
 def test_a_fruitless_step_is_revised_by_the_rules(graph: MemoryGraph) -> None:
     def read(steps: Sequence[Searched]) -> list[Digest]:
         return [Digest() for _ in steps]
 
-    second = graph.ask_planned(QUESTION, read=read).subs[0].steps[1]
+    second = graph.ask_planned(QUESTION, read=read).plan.subs[0].steps[1]
     assert (second.step.text, second.step.why) == ("Who leads", "revised")
 
 
@@ -316,8 +315,8 @@ def test_an_empty_graph_has_no_answer() -> None:
     with MemoryGraph.open(":memory:", word_vectors) as graph:
         planned = graph.ask_planned(QUESTION, planner=Script(["Anna"], answers=["Norway"]))
     assert planned.no_answer
-    assert planned.answer is None
-    assert planned.subs[0].answer is None
+    assert planned.plan.answer is None
+    assert planned.plan.subs[0].answer is None
 
 
 @pytest.mark.parametrize("question", ["", " \n"])

@@ -105,7 +105,7 @@ def test_an_episode_whose_facts_all_ended_is_not_recalled(graph: MemoryGraph) ->
     episodes = RecallSettings(forbidden=("T", "O"))
     assert texts(graph.ask("Where does Anna live?", settings=episodes)) == [PARIS]
     assert texts(graph.ask("Where does Anna live?", "2019", episodes)) == [BERLIN]
-    ranked = [fact.text for fact in graph.ask_episodes("Where does Anna live?")]
+    ranked = [fact.text for fact in graph.ask_episodes("Where does Anna live?").facts]
     assert PARIS in ranked
     assert BERLIN not in ranked
 

@@ -119,14 +119,14 @@ def graph(tmp_path: Path) -> Iterator[MemoryGraph]:
 
 def test_ask_episodes_finds_episodes_without_shared_words(graph: MemoryGraph) -> None:
     origins = dict(graph.store.db.execute("SELECT node, origin FROM episodes"))
-    found = graph.ask_episodes("Where did the singer of Hello Love live?")
+    found = graph.ask_episodes("Where did the singer of Hello Love live?").facts
     ranked = [origins[fact.key // 2] for fact in found]
     assert ranked[0] == "song"
     assert ranked.index("singer") < ranked.index("shops")
     assert [f.score for f in found] == sorted((f.score for f in found), reverse=True)
     assert found[0].provenance[0].episode == found[0].key // 2
     few = RecallSettings(Traversal(ppr=PPR(top_k=1)))
-    assert [f.key for f in graph.ask_episodes("Hello Love", settings=few)] == [found[0].key]
+    assert [f.key for f in graph.ask_episodes("Hello Love", settings=few).facts] == [found[0].key]
 
 
 @pytest.mark.parametrize("speaker", [None, "Ben"])
@@ -138,7 +138,7 @@ def test_turns_lead_to_the_turns_beside_them(tmp_path: Path, speaker: str | None
             Episode(text, source="talk", origin=str(i), speaker=speaker)
             for i, text in enumerate(texts)
         )
-        found = [fact.text for fact in graph.ask_episodes("Who painted the harbour?")]
+        found = [fact.text for fact in graph.ask_episodes("Who painted the harbour?").facts]
     assert found[0] == texts[0]
     assert (texts[1] in found[:2]) == (speaker is not None)
 

@@ -152,6 +152,12 @@ class TinyView:
         )
         return np.array(order[:k], np.int64)
 
+    def nearest_of(self, k: int, *, episodes: bool) -> np.ndarray:
+        keys = self.nearest(10**6).tolist()
+        types = self.node_types
+        chosen = [key for key in keys if (not key % 2 and types[key // 2] == EPISODIC) == episodes]
+        return np.array(chosen[:k], dtype=np.int64)
+
     def nearest_by_words(self, k: int, node_type: int) -> tuple[np.ndarray, np.ndarray]:
         found = [
             (-score, self.ids[text])

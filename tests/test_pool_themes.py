@@ -1,0 +1,70 @@
+"""``turngraph pool --themes``: a page of the themes of documents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from turngraph.data.eigen.eigen_index import EigenIndex
+from turngraph.data.memory_graph.recall.word_vectors import word_vectors
+from turngraph.data.memory_graph.upkeep.html_page import page
+from turngraph.data.memory_graph.upkeep.themes_page import GROUP, PASSAGE, THEME
+from turngraph.data.types import Evidence
+from turngraph.inference.pool_themes import file_of, main, page_data
+from turngraph.tests.data.memory_graph.test_html_page import HOSTILE, read
+
+PLANTS = "roses tulips beans peas mint sage leeks kale".split()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    documents = tmp_path / "documents"
+    documents.mkdir()
+    for name, verb in (("garden", "grows"), ("kitchen", "cooks")):
+        lines = [f"Anna {verb} {plant} and {HOSTILE[0]} all year long." for plant in PLANTS]
+        (documents / f"{name}.txt").write_text("\n\n".join(lines), "utf-8")
+    return documents
+
+
+def test_themes_lead_to_the_passages_of_their_files(folder: Path, tmp_path: Path) -> None:
+    pool, html = str(tmp_path / "pool.jsonl"), tmp_path / "pool.html"
+    main(["--input", str(folder), "--output", pool, "--themes", str(html), "--no_embed"])
+    assert Path(pool).exists()
+    _, data = read(html)
+    themes = [node for node in data["nodes"] if node["type"] == THEME]
+    passages = [node for node in data["nodes"] if node["type"] == PASSAGE]
+    assert len(passages) == 2 * len(PLANTS)
+    assert sum(theme["members"] for theme in themes) == len(passages)
+    assert data["total"] == len(data["nodes"])
+    for theme in themes:
+        assert theme["text"] == theme["quotes"][0]["text"]
+        for quote in theme["quotes"]:
+            assert data["nodes"][quote["node"]]["text"] == quote["text"]
+            file = data["episodes"][quote["episode"]]["source"]
+            assert ("grows" in quote["text"]) == (file == "garden.txt")
+            assert theme["about"].startswith(f"{theme['members']} passages of {file}; ")
+
+
+def test_a_page_has_at_most_so_many_nodes() -> None:
+    texts = [f"Anna {verb} {plant}." for verb in ("grows", "cooks", "sells") for plant in PLANTS]
+    pool = [Evidence(f"{i // 8}.txt#{i}", text, "text") for i, text in enumerate(texts)]
+    sources = [file_of(one) for one in pool]
+    index = EigenIndex(pool, word_vectors, sources, num_questions=0)
+    whole = page_data(index, sources, "whole", 1000)
+    assert {node["type"] for node in whole["nodes"]} >= {THEME, PASSAGE}
+    groups = [node for node in whole["nodes"] if node["type"] == GROUP]
+    assert len(groups) == len(index.upper)
+    few = page_data(index, sources, "few", len(index.themes) + 1)
+    assert len(few["nodes"]) == len(index.themes) + 1
+    assert few["total"] == whole["total"]
+    assert "<title>few</title>" in page(few)
+
+
+def test_files_of_few_passages_have_no_themes(folder: Path, tmp_path: Path) -> None:
+    for path in folder.iterdir():
+        path.write_text("Anna grows beans.", "utf-8")
+    options = ["--output", str(tmp_path / "pool.jsonl"), "--themes", str(tmp_path / "pool.html")]
+    with pytest.raises(ValueError, match="no themes: no file has 8 passages"):
+        main(["--input", str(folder), *options, "--no_embed"])
+    assert file_of(Evidence("a.pdf, page 3#12", "x", "text")) == "a.pdf"
