@@ -12,14 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from queue import Queue
 from threading import Event
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from turngraph.configs.models import sentence_encoder
-from turngraph.configs.schema import MemoryGraphConfig
 from turngraph.configs.words import plural
-from turngraph.data.embedding import cached
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import join_pools, write_conversations
@@ -29,7 +26,7 @@ from turngraph.data.scoring.explanation import ExplainedTurn
 from turngraph.data.types import Answer, Conversation, Evidence, Retrieved, Turn
 from turngraph.inference.answer_batches import Generate, answer_batch, lengths_beyond
 from turngraph.inference.chat_answer import ChatAnswer
-from turngraph.inference.model_options import LANGUAGE_MODEL
+from turngraph.inference.chat_memory import Compute, Plan, open_memory
 from turngraph.inference.options import MAX_NEW_TOKENS
 from turngraph.inference.propose import Proposer
 from turngraph.inference.text_stream import TextStream
@@ -41,8 +38,6 @@ if TYPE_CHECKING:
     from turngraph.data.memory_graph.conversation import ChatGraph
 
 logger = logging.getLogger("infer")
-Plan = Literal["none", "rules", "lm"] | None
-Compute = Literal["none", "rules"] | None
 
 
 class _Stopped(Exception):
@@ -431,38 +426,6 @@ def _saved(turn: ChatAnswer) -> Turn:
     answers = (Answer(record["answer"]),) if record["answer"] else ()
     passages = ((item.evidence,) for item in turn.shown.evidence)
     return Turn(record["turn"], record["question"], answers, None, join_pools(*passages))
-
-
-def open_memory(
-    builder: ExampleBuilder,
-    path: str,
-    device: str,
-    read_only: bool = False,
-    plan: Plan = None,
-    plan_model: str | None = None,
-    compute: Compute = None,
-) -> ChatGraph:
-    """Open a person's memory graph, with the settings that the checkpoint was trained with, if any.
-
-    Raises:
-        ValueError: it cannot be opened, the LM that plans cannot be loaded, or the extra ``memory``
-            is not installed.
-    """
-    from turngraph.data.memory_graph.conversation import ChatGraph  # needs an extra
-
-    config = builder.memory_graph or MemoryGraphConfig()
-    asked = "rules" if plan == "lm" else plan  # the graph asks by plans, whoever makes them
-    config = replace(config, plan=asked or config.plan, compute=compute or config.compute)
-    embed = builder.embed
-    if embed is None and config.vectors == "encoder":
-        embed = cached(sentence_encoder(builder.config.embedder, device))
-    graph = ChatGraph(path, config, embed, read_only)
-    if plan == "lm":
-        from turngraph.inference.plan_models import load_planner
-
-        model = plan_model or LANGUAGE_MODEL
-        graph.planner = load_planner(model, device, graph.plan_settings, graph.graph.replies)
-    return graph
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from turngraph.data.memory_graph.memory_types import Episode, Extractor, Fact
 from turngraph.data.memory_graph.record.ingest import BATCH, Remembered, remember_many
 from turngraph.data.memory_graph.record.store import WAIT_SECONDS, Store
+from turngraph.data.memory_graph.times import second_of
 from turngraph.data.memory_graph.upkeep import edit, journal
 from turngraph.data.memory_graph.upkeep.forget import (
     Forgotten,
@@ -255,7 +256,6 @@ class MemoryGraph:
             ValueError: ``as_of`` is not a time.
         """
         from turngraph.data.memory_graph.recall.held_quotes import list_themes
-        from turngraph.data.memory_graph.recall.recall import second_of
 
         return list_themes(self.store, second_of(as_of))
 

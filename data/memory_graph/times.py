@@ -118,3 +118,19 @@ def _day(year: int, month: int) -> int:
 def now() -> str:
     """Return the current second in UTC."""
     return datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="seconds")
+
+
+def second_of(as_of: str | None) -> int:
+    """Return the last second of a time in ISO form; None: the present second.
+
+    Raises:
+        ValueError: it is not a time.
+    """
+    if as_of is None:
+        return start(now())
+    if not isinstance(as_of, str):
+        raise ValueError(f"as_of: {as_of!r} given, must be a string")
+    try:
+        return end(parse_time(as_of)) - 1
+    except ValueError as error:
+        raise ValueError(f"as_of: {as_of!r} given: {error}") from None

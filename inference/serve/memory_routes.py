@@ -14,7 +14,7 @@ from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, Field
 
 from turngraph.data.json_fields import Json
-from turngraph.inference.memory_printing import fact_json, planned_json, recollection_json
+from turngraph.inference.memory_printing import fact_json, recollection_json
 from turngraph.inference.serve.auth import REFUSED, Served, User
 from turngraph.inference.serve.service import Service
 
@@ -63,9 +63,8 @@ def ask(
 ) -> Json:
     """Return the facts that may answer a question, best first."""
     with opened(service, user) as graph:
-        if mode == "plan":
-            return planned_json(graph.ask_planned(question, as_of), as_of)
-        return recollection_json(graph.ask(question, as_of), as_of)
+        asked = graph.ask_planned if mode == "plan" else graph.ask
+        return recollection_json(asked(question, as_of), as_of)
 
 
 @memory.get("/history")

@@ -10,8 +10,8 @@ from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.plan.steps import Found, PlanSettings
 from turngraph.data.memory_graph.recall.derived_files import State, record_state
 from turngraph.data.memory_graph.recall.plan_trace import Clue
-from turngraph.data.memory_graph.recall.recall import Recall, second_of
-from turngraph.data.memory_graph.times import now
+from turngraph.data.memory_graph.recall.recall import Recall
+from turngraph.data.memory_graph.times import now, second_of
 
 INFINITE = float("inf")
 MAX_ENTRIES = 2000

@@ -15,9 +15,8 @@ from turngraph.data.memory_graph.plan.steps import (
     Revision,
     Searched,
     fill,
-    references,
 )
-from turngraph.data.memory_graph.recall.plan_trace import Clue, SubTrace
+from turngraph.data.memory_graph.recall.plan_trace import Clue, SubTrace, references
 from turngraph.data.memory_graph.recall.recall import Recall
 
 

@@ -38,7 +38,7 @@ from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.memory_graph.recall.word_index import WordIndex
 from turngraph.data.memory_graph.record.fact_texts import fact_texts
-from turngraph.data.memory_graph.times import end, now, parse_time, start
+from turngraph.data.memory_graph.times import second_of
 
 if TYPE_CHECKING:  # themes need scipy, which takes long to import
     from turngraph.data.memory_graph.recall.theme_search import AskThemes, ThemeIndex
@@ -421,22 +421,6 @@ class Recall:
             self.vectors.save()
             if "_themes" in self.__dict__:
                 self._themes.vectors.save()
-
-
-def second_of(as_of: str | None) -> int:
-    """Return the last second of a time in ISO form; None: the present second.
-
-    Raises:
-        ValueError: it is not a time.
-    """
-    if as_of is None:
-        return start(now())
-    if not isinstance(as_of, str):
-        raise ValueError(f"as_of: {as_of!r} given, must be a string")
-    try:
-        return end(parse_time(as_of)) - 1
-    except ValueError as error:
-        raise ValueError(f"as_of: {as_of!r} given: {error}") from None
 
 
 class _Clock:

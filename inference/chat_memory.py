@@ -1,0 +1,50 @@
+"""Opens the memory graph of a chat, with the settings of its checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from turngraph.configs.models import sentence_encoder
+from turngraph.configs.schema import MemoryGraphConfig
+from turngraph.data.embedding import cached
+from turngraph.data.examples import ExampleBuilder
+from turngraph.inference.model_options import LANGUAGE_MODEL
+
+if TYPE_CHECKING:
+    from turngraph.data.memory_graph.conversation import ChatGraph
+
+Plan = Literal["none", "rules", "lm"] | None
+Compute = Literal["none", "rules"] | None
+
+
+def open_memory(
+    builder: ExampleBuilder,
+    path: str,
+    device: str,
+    read_only: bool = False,
+    plan: Plan = None,
+    plan_model: str | None = None,
+    compute: Compute = None,
+) -> ChatGraph:
+    """Open a person's memory graph, with the settings that the checkpoint was trained with, if any.
+
+    Raises:
+        ValueError: it cannot be opened, the LM that plans cannot be loaded, or the extra ``memory``
+            is not installed.
+    """
+    from turngraph.data.memory_graph.conversation import ChatGraph  # needs an extra
+
+    config = builder.memory_graph or MemoryGraphConfig()
+    asked = "rules" if plan == "lm" else plan  # the graph asks by plans, whoever makes them
+    config = replace(config, plan=asked or config.plan, compute=compute or config.compute)
+    embed = builder.embed
+    if embed is None and config.vectors == "encoder":
+        embed = cached(sentence_encoder(builder.config.embedder, device))
+    graph = ChatGraph(path, config, embed, read_only)
+    if plan == "lm":
+        from turngraph.inference.plan_models import load_planner
+
+        model = plan_model or LANGUAGE_MODEL
+        graph.planner = load_planner(model, device, graph.plan_settings, graph.graph.replies)
+    return graph
