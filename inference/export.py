@@ -41,7 +41,9 @@ logger = logging.getLogger("infer")
 MANIFEST, PROMPTS = "export.json", "prompts.jsonl"
 FILE_BYTES = 2**28
 """Size at which a file of embeddings is closed: 256 MiB, about 70 prompts of a 7B model."""
-ANSWER_FIELDS = ("answer", "candidates", "logprob", "milliseconds", "hit_at_1", "hit_at_5")
+ANSWER_FIELDS = {
+    "answer", "candidates", "logprob", "margin", "milliseconds", "hit_at_1", "hit_at_5",
+}  # fmt: skip
 """Fields of a prediction record that a prompt does not have."""
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from turngraph.configs.words import plural
 from turngraph.data.cli import visible
 from turngraph.data.memory_graph.memory_types import Fact, Provenance
-from turngraph.data.memory_graph.recall.filter_facts import each_once
+from turngraph.data.memory_graph.recall.recollection import each_once
 from turngraph.data.outputs import is_standard_output
 
 if TYPE_CHECKING:

@@ -327,7 +327,12 @@ def field_docstrings(class_: Any = Config, prefix: str = "") -> dict[str, str]:
 def varied_fields() -> set[str]:
     """Fields that differ between shipped configs, or that a row, size or seed of a study sets."""
     runs = [shipped(path.relative_to(CONFIGS).with_suffix("").as_posix()) for path in SHIPPED]
-    varied = {name for run in runs for name in run if run[name] != runs[0].get(name)}
+    varied = {  # a section that only some configs have does not vary its fields by that
+        name
+        for run in runs
+        for name in run
+        if any(run[name] != other.get(name, run[name]) for other in runs)
+    }
     for path in STUDIES:
         study = yaml.safe_load(path.read_text(encoding="utf-8"))
         for part in (*study["rows"], *study["sizes"].values()):
@@ -341,7 +346,7 @@ def test_fields_that_nothing_varies_say_when_to_change_them() -> None:
     assert len(docstrings) > 70
     varied = varied_fields() & docstrings.keys()
     assert {"evidence.memory", "model.evidence", "training.seed"} <= varied
-    assert len(varied) <= 51, sorted(varied)
+    assert len(varied) <= 50, sorted(varied)
     sections = {name for name in docstrings if any(n.startswith(f"{name}.") for n in docstrings)}
     rest = docstrings.keys() - varied - sections
     assert [name for name in sorted(rest) if "Change it " not in docstrings[name]] == []

@@ -30,7 +30,7 @@ from turngraph.configs.schema import (
 )
 from turngraph.data.batches.collate import collate
 from turngraph.data.jsonlines import write_conversations
-from turngraph.inference.export import write_manifest
+from turngraph.inference.export import ANSWER_FIELDS, write_manifest
 from turngraph.model.checkpoint import check_manifest, file_hash, load_checkpoint, save_checkpoint
 from turngraph.model.graph_lm import GraphLM
 from turngraph.model.merge import merged_lm
@@ -189,7 +189,7 @@ def test_prompts_keep_the_order_and_the_fields_of_predictions(exported: Exported
         assert known <= record.keys()
         own = {"prompt", "file", "key"}
         assert all(record[name] == answer[name] for name in record.keys() - own)
-        assert not record.keys() & {"answer", "candidates", "logprob", "milliseconds", "hit_at_1"}
+        assert not record.keys() & ANSWER_FIELDS
         if "prompt" in record:
             assert len(record["prompt"]) == record["num_tokens"]
         else:

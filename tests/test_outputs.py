@@ -54,11 +54,11 @@ NEW_ONLY = {
 """Outputs whose name must be free."""
 FOLDERS = {"turngraph study --output"}
 READ_OR_NAMED = set(
-    "--api_key_variable --as_of --backup --base --base_model --base_url --checkpoint --config "
-    "--damaged --data --db --device --embedder --endpoint --entity --evidence --input --memory "
-    "--mixture --model --name --ontology --predictions --proposals --rdf --reader "
-    "--response_format --rows --size --source --speaker --token_limit --trust_remote_code "
-    "--update".split()
+    "--add_user --address --api_key_variable --as_of --backup --base --base_model --base_url "
+    "--checkpoint --config --damaged --data --db --device --embedder --endpoint --entity "
+    "--evidence --input --memory --memory_dir --mixture --model --name --ontology "
+    "--plan_model --predictions --proposals --rdf --reader --response_format --rows --size "
+    "--source --speaker --token_limit --tokens --trust_remote_code --update".split()
 )
 """Options that name no output."""
 

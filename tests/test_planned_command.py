@@ -51,7 +51,10 @@ def test_steps_are_printed_as_they_finish_and_then_the_facts(
     assert lines[0][3].endswith("→ Norway")
     assert lines[1][:3] == ["2", "Who leads Norway", "Norway"]
     assert lines[1][3].endswith("→ Jonas Store")
-    assert {row[3] for row in lines[2:4]} == {"Anna was born in Norway", "Jonas Store leads Norway"}
+    assert {row[3] for row in lines[2:4]} == {
+        "Anna was born in Norway.",
+        "Jonas Store leads Norway.",
+    }
 
 
 def test_json_is_the_whole_plan(db: str, capsys: pytest.CaptureFixture[str]) -> None:

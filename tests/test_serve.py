@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from turngraph import infer
 from turngraph.data.batches.collate import collate
 from turngraph.data.jsonlines import write_pool
 from turngraph.inference.api import QA, load
@@ -309,6 +310,40 @@ def test_a_wrong_file_of_tokens_is_refused(lines: str, message: str, tmp_path: P
     (tmp_path / "tokens").write_text(lines)
     with pytest.raises(ValueError, match=message):
         Users(tmp_path / "tokens")
+
+
+def test_the_command_serves_until_it_is_stopped(
+    graph_checkpoint: str, pool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    import uvicorn
+
+    def run(server: uvicorn.Server) -> None:
+        with TestClient(server.config.app) as client:
+            id_ = client.post("/api/conversations").json()["id"]
+            found.append(ask(client, id_, QUESTIONS[0]))
+            assert (server.config.host, server.config.port) == ("127.0.0.1", 8099)
+
+    found: list[Json] = []
+    monkeypatch.setattr(uvicorn.Server, "run", run)
+    command = ["serve", "--checkpoint", graph_checkpoint, "--evidence", pool, "--device", "cpu"]
+    command += ["--max_new_tokens", "2", "--address", "127.0.0.1:8099"]
+    infer.main(command)
+    infer.main([*command, "--memory_dir", str(tmp_path / "served")])
+    assert found[0]["answer"] == found[1]["answer"]
+    assert (tmp_path / "served" / "local" / "conversations.db").is_file()
+    infer.main(["serve", "--tokens", str(tmp_path / "tokens"), "--add_user", "ada"])
+    token = capsys.readouterr().out.split()[-1]
+    assert Users(tmp_path / "tokens").user_of(f"Bearer {token}") == "ada"
+    (tmp_path / "file").touch()
+    for wrong, message in (
+        (["serve"], "--checkpoint: missing"),
+        (["serve", "--add_user", "ada"], "--add_user needs --tokens"),
+        (["serve", "--add_user", "a/b", "--tokens", "x"], "user 'a/b'"),
+        ([*command, "--memory_dir", str(tmp_path / "file" / "x")], "--memory_dir"),
+        ([*command, "--abstain_below", "0.5"], "no calibrated confidence"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            infer.main(wrong)
 
 
 def test_other_machines_are_served_with_tokens_only() -> None:

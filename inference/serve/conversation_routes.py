@@ -118,18 +118,18 @@ async def why(id_: Id, service: Served, user: User) -> Json:
 @documents.get("")
 def listed_documents(service: Served, user: User) -> list[Json]:
     """List a user's documents."""
-    return service.documents(user)
+    return service.documents.listed(user)
 
 
 @documents.put("/{name}", status_code=201)
 async def add_document(name: Name, request: Request, service: Served, user: User) -> Json:
     """Keep a document; the body is the file."""
     content = await request.body()
-    num = await run_in_threadpool(service.add_document, user, name, content)
+    num = await run_in_threadpool(service.documents.add, user, name, content)
     return {"name": name, "num_passages": num}
 
 
 @documents.delete("/{name}", status_code=204)
 def remove_document(name: Name, service: Served, user: User) -> None:
     """Delete a document."""
-    service.remove_document(user, name)
+    service.documents.remove(user, name)

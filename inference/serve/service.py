@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -12,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event, Lock
 from typing import TypeVar
-from uuid import uuid4
 
 from torch import Tensor
 
@@ -21,8 +19,6 @@ from turngraph.configs.schema import MemoryGraphConfig
 from turngraph.data.batches.collate import Batch
 from turngraph.data.embedding import cached
 from turngraph.data.json_fields import Json
-from turngraph.data.jsonlines import join_pools
-from turngraph.data.sources.readers import SUFFIXES
 from turngraph.data.types import Evidence
 from turngraph.inference.api import QA
 from turngraph.inference.calibrated import read_confidence
@@ -30,6 +26,7 @@ from turngraph.inference.chat_answer import ChatAnswer
 from turngraph.inference.evidence import read_evidence
 from turngraph.inference.options import AnswerOptions
 from turngraph.inference.serve.conversation_store import ConversationStore
+from turngraph.inference.serve.documents import Documents
 from turngraph.inference.serve.engine import Engine
 from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.session import Session
@@ -40,7 +37,6 @@ logger = logging.getLogger("serve")
 Found = TypeVar("Found")
 MAX_OPEN = 256
 """Conversations that are kept open; the one that was asked longest ago is closed."""
-DOCUMENT = re.compile(r"[\w][\w .()+-]{0,119}")
 
 
 class Gone(Exception):
@@ -98,7 +94,8 @@ class Service:
         qa.checkpoint.check_writes()
         self.qa, self.options, self.folder = qa, options, folder
         self.remembers = options.memory_dir is not None
-        self.shared = read_evidence(map(Path, options.evidence))
+        shared = read_evidence(map(Path, options.evidence))
+        self.documents = Documents(self.user_folder, shared)
         resolved = AnswerOptions(max_new_tokens=options.max_new_tokens).resolved(qa.config)
         assert resolved.max_new_tokens is not None
         self.max_new_tokens = resolved.max_new_tokens
@@ -116,7 +113,6 @@ class Service:
             qa.builder.embed = cached(sentence_encoder(qa.config.evidence.embedder))
         self._open: OrderedDict[tuple[str, str], OpenConversation] = OrderedDict()
         self._stores: dict[str, ConversationStore] = {}
-        self._pools: dict[str, tuple[Evidence, ...]] = {}
         self._lock = Lock()
 
     # what a user has
@@ -175,7 +171,7 @@ class Service:
         """Open a conversation as it was left; in its own thread, as SQLite wants it."""
         store = self.store(user)
         memory = str(self.memory_path(user)) if self.remembers else None
-        session = self._new_session(self.pool(user), memory)
+        session = self._new_session(self.documents.pool(user), memory)
         graph = session.persistent
         if graph is not None:
             if (known := store.memory_of(id_)) is not None:
@@ -254,7 +250,7 @@ class Service:
             question: not blank.
             emit, gone: as in ``ask``.
         """
-        session = self._new_session(self.pool(user), None)
+        session = self._new_session(self.documents.pool(user), None)
         try:
             records: list[Json] = [
                 {"turn": str(i), "question": asked, "answer": said, "logprob": 0.0}
@@ -326,82 +322,8 @@ class Service:
             conversation.close()
         self.engine.close()
 
-    # documents
-
-    def pool(self, user: str) -> tuple[Evidence, ...]:
-        """Return the evidence of a user: the shared one and the user's own documents."""
-        with self._lock:
-            known = self._pools.get(user)
-        if known is None:
-            folder = self._documents(user)
-            paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-            own = read_evidence(paths) if paths else ()
-            known = join_pools(self.shared, own) if own else self.shared
-            with self._lock:
-                self._pools[user] = known
-        return known
-
     def _set_pool(self, session: Session, user: str) -> None:
-        pool = self.pool(user)
+        pool = self.documents.pool(user)
         if session.pool is not pool:
             session.pool = pool
             session.conversation = replace(session.conversation, evidence=pool)
-
-    def _documents(self, user: str) -> Path:
-        path = self.user_folder(user) / "documents"
-        path.mkdir(mode=0o700, exist_ok=True)
-        return path
-
-    def documents(self, user: str) -> list[Json]:
-        """Return name and size of each of a user's documents."""
-        return [
-            {"name": path.name, "bytes": path.stat().st_size}
-            for path in sorted(self._documents(user).iterdir())
-            if not path.name.startswith(".")
-        ]
-
-    def add_document(self, user: str, name: str, content: bytes) -> int:
-        """Keep a document of a user, in place of one of the same name.
-
-        Returns:
-            The number of its passages.
-
-        Raises:
-            ValueError: the name is not one of a readable file, or the content cannot be read.
-        """
-        suffix = Path(name).suffix.lower()
-        if not DOCUMENT.fullmatch(name) or suffix not in (".jsonl", *SUFFIXES):
-            known = ", ".join((".jsonl", *sorted(SUFFIXES)))
-            raise ValueError(f"the name of a document must be that of a file, with {known}")
-        folder = self._documents(user)
-        trial = folder / f".{uuid4().hex}{suffix}"
-        try:
-            trial.write_bytes(content)
-            trial.chmod(0o600)
-            try:
-                num = len(read_evidence([trial]))
-            except ValueError as error:
-                raise ValueError(str(error).replace(str(trial), name)) from None
-            if not num:
-                raise ValueError(f"{name}: no passage in it")
-            trial.replace(folder / name)
-        finally:
-            trial.unlink(missing_ok=True)
-        self._forget_pool(user)
-        return num
-
-    def remove_document(self, user: str, name: str) -> None:
-        """Delete a document of a user.
-
-        Raises:
-            KeyError: there is none of that name.
-        """
-        path = self._documents(user) / name
-        if not DOCUMENT.fullmatch(name) or not path.is_file():
-            raise KeyError(name)
-        path.unlink()
-        self._forget_pool(user)
-
-    def _forget_pool(self, user: str) -> None:
-        with self._lock:
-            self._pools.pop(user, None)

@@ -376,7 +376,7 @@ def test_a_failed_run_stops_only_what_needs_it(
 
     monkeypatch.setattr(runs, "call", call)
     argv = ["--config", str(path), "--size", "smoke", "--output", str(output), "--seeds", "0"]
-    with pytest.raises(ValueError, match=r"3 run\(s\) failed: train text, seed 0: see .*log.txt"):
+    with pytest.raises(ValueError, match=r"3 runs failed: train text, seed 0: see .*log.txt"):
         run_study.main(argv)
     assert seen == ["text", "graph", "untrained"]
     assert json.loads(next(output.glob(f"train/text-*/{STATE}")).read_text())["failed"]
@@ -393,7 +393,7 @@ def test_a_run_that_cannot_begin_stops_only_what_needs_it(
     monkeypatch.setattr(run_study, "execute", execute)
     path = write_study(tmp_path / "s", tiny_folder, small_data)
     argv = ["--config", str(path), "--size", "smoke", "--output", str(tmp_path / "out")]
-    with pytest.raises(ValueError, match=r"3 run\(s\) failed: train text, seed 0: config.yaml: a"):
+    with pytest.raises(ValueError, match=r"3 runs failed: train text, seed 0: config.yaml: a"):
         run_study.main([*argv, "--seeds", "0"])
     assert seen == ["text", "graph", "untrained"]
 

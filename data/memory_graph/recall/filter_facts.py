@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 from bm25s.stopwords import STOPWORDS_EN
 
-from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.recall.word_index import WordIndex
 from turngraph.data.normalise import words
 from turngraph.data.retrieval.bm25 import K1, B
@@ -47,39 +45,6 @@ def closest_facts(
     scores = np.round(scores, 6)
     ranked = sorted(zip(keys, scores.tolist(), strict=True), key=lambda f: (-f[1], texts[f[0]]))
     return ranked[:num_facts]
-
-
-def each_once(facts: Sequence[Fact]) -> list[Fact]:
-    """Return ranked facts with each statement in one form, at the rank of its best form.
-
-    A thesis stands for the triplets of its sentence, unless a part of it has ended; a thesis or a
-    triplet stands for an episode that says nothing else.
-
-    Args:
-        facts: best first.
-    """
-    theses = {
-        (place.episode, place.span, fact.hypothesis): fact
-        for fact in reversed(facts)
-        if fact.type == "thesis" and fact.partly_until is None
-        for place in fact.provenance
-    }
-    said = {
-        (p.episode, p.span) for fact in facts if fact.type != "episodic" for p in fact.provenance
-    }
-    found: dict[int, Fact] = {}
-    for fact in facts:
-        places = [(place.episode, place.span, fact.hypothesis) for place in fact.provenance]
-        if fact.type == "episodic":
-            begin = len(fact.text) - len(fact.text.lstrip())
-            whole = fact.key >> 1, (begin, len(fact.text.rstrip()))
-            if whole in said:
-                continue
-        elif fact.type == "simple":
-            better = next((theses[place] for place in places if place in theses), fact)
-            fact = replace(better, score=fact.score)
-        found.setdefault(fact.key, fact)
-    return list(found.values())
 
 
 def bm25(word_index: WordIndex, question: str, texts: Sequence[str]) -> np.ndarray:

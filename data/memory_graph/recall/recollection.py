@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.names import alias
-from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.types import Entity, Evidence
 
 if TYPE_CHECKING:  # themes need scipy, which takes long to import
     from turngraph.data.memory_graph.recall.held_quotes import RecalledTheme
     from turngraph.data.memory_graph.recall.plan_trace import PlanTrace
+    from turngraph.data.memory_graph.recall.view import QuestionEntity
 
 Mode = Literal["facts", "episodes", "plan", "themes"]
 """How a question is asked: ``ask``, ``ask_episodes``, ``ask_planned`` or ``ask_themes``."""
@@ -80,3 +80,36 @@ def evidence_of(facts: Sequence[Fact]) -> list[Evidence]:
         )
         for fact in facts
     ]
+
+
+def each_once(facts: Sequence[Fact]) -> list[Fact]:
+    """Return ranked facts with each statement in one form, at the rank of its best form.
+
+    A thesis stands for the triplets of its sentence, unless a part of it has ended; a thesis or a
+    triplet stands for an episode that says nothing else.
+
+    Args:
+        facts: best first.
+    """
+    theses = {
+        (place.episode, place.span, fact.hypothesis): fact
+        for fact in reversed(facts)
+        if fact.type == "thesis" and fact.partly_until is None
+        for place in fact.provenance
+    }
+    said = {
+        (p.episode, p.span) for fact in facts if fact.type != "episodic" for p in fact.provenance
+    }
+    found: dict[int, Fact] = {}
+    for fact in facts:
+        places = [(place.episode, place.span, fact.hypothesis) for place in fact.provenance]
+        if fact.type == "episodic":
+            begin = len(fact.text) - len(fact.text.lstrip())
+            whole = fact.key >> 1, (begin, len(fact.text.rstrip()))
+            if whole in said:
+                continue
+        elif fact.type == "simple":
+            better = next((theses[place] for place in places if place in theses), fact)
+            fact = replace(better, score=fact.score)
+        found.setdefault(fact.key, fact)
+    return list(found.values())

@@ -1,0 +1,99 @@
+"""The documents of users, each in a folder of its own, as evidence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+from uuid import uuid4
+
+from turngraph.data.json_fields import Json
+from turngraph.data.jsonlines import join_pools
+from turngraph.data.sources.readers import SUFFIXES
+from turngraph.data.types import Evidence
+from turngraph.inference.evidence import read_evidence
+
+NAME = re.compile(r"\w[\w .()+-]{0,119}")
+"""Names of documents."""
+ENDINGS = (".jsonl", *SUFFIXES)
+
+
+class Documents:
+    """What users have uploaded.
+
+    Args:
+        user_folder: returns the folder of a user, which is there.
+        shared: evidence of all users.
+    """
+
+    def __init__(self, user_folder: Callable[[str], Path], shared: tuple[Evidence, ...]) -> None:
+        self._user_folder, self.shared = user_folder, shared
+        self._pools: dict[str, tuple[Evidence, ...]] = {}
+        self._lock = Lock()
+
+    def pool(self, user: str) -> tuple[Evidence, ...]:
+        """Return the evidence of a user: the shared one and the user's own."""
+        with self._lock:
+            if user not in self._pools:
+                paths = self._paths(user)
+                own = read_evidence(paths) if paths else ()
+                self._pools[user] = join_pools(self.shared, own) if own else self.shared
+            return self._pools[user]
+
+    def listed(self, user: str) -> list[Json]:
+        """Return name and size of each document of a user."""
+        return [{"name": path.name, "bytes": path.stat().st_size} for path in self._paths(user)]
+
+    def add(self, user: str, name: str, content: bytes) -> int:
+        """Keep a document of a user, in place of one of the same name.
+
+        Returns:
+            The number of its passages.
+
+        Raises:
+            ValueError: the name is not one of a readable file, or the content cannot be read.
+        """
+        suffix = Path(name).suffix.lower()
+        if not NAME.fullmatch(name) or suffix not in ENDINGS:
+            known = ", ".join(sorted(ENDINGS))
+            raise ValueError(f"the name of a document must be that of a file, with {known}")
+        folder = self._folder(user)
+        trial = folder / f".{uuid4().hex}{suffix}"
+        try:
+            trial.write_bytes(content)
+            trial.chmod(0o600)
+            try:
+                num = len(read_evidence([trial]))
+            except ValueError as error:
+                raise ValueError(str(error).replace(str(trial), name)) from None
+            if not num:
+                raise ValueError(f"{name}: no passage in it")
+            with self._lock:
+                trial.replace(folder / name)
+                self._pools.pop(user, None)
+        finally:
+            trial.unlink(missing_ok=True)
+        return num
+
+    def remove(self, user: str, name: str) -> None:
+        """Delete a document of a user.
+
+        Raises:
+            KeyError: there is none of that name.
+        """
+        path = self._folder(user) / name
+        if not NAME.fullmatch(name) or not path.is_file():
+            raise KeyError(name)
+        with self._lock:
+            path.unlink()
+            self._pools.pop(user, None)
+
+    def _folder(self, user: str) -> Path:
+        path = self._user_folder(user) / "documents"
+        path.mkdir(mode=0o700, exist_ok=True)
+        return path
+
+    def _paths(self, user: str) -> list[Path]:
+        """Return the documents of a user, without those that are being written."""
+        return sorted(p for p in self._folder(user).iterdir() if not p.name.startswith("."))
