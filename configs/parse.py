@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+import functools
 import math
 import typing
 from argparse import ArgumentError
@@ -35,15 +36,10 @@ def load_config(argv: Sequence[str]) -> Config:
             similar one), or a value has the wrong type or is out of range. The message names file
             and line, or the option.
     """
-    parser = jsonargparse.ArgumentParser(
-        prog="train.py", description="Train a checkpoint.", exit_on_error=False
-    )
-    parser.add_argument("--config", action="config", help="YAML file; later options override it")
-    parser.add_class_arguments(Config)
     argv = with_shipped_configs(argv)
     places = _check_names(argv)
     try:
-        values = parser.parse_args(argv).as_dict()
+        values = _parser().parse_args(argv).as_dict()
     except ArgumentError as error:
         raise ValueError(f"config: {' '.join(str(error).split())}") from None
     values.pop("config")
@@ -52,6 +48,17 @@ def load_config(argv: Sequence[str]) -> Config:
     except FieldError as error:
         raise ValueError(_placed(error, places)) from None
     return config
+
+
+@functools.cache
+def _parser() -> jsonargparse.ArgumentParser:
+    """Return the parser of all fields, which takes longer to make than to use."""
+    parser = jsonargparse.ArgumentParser(
+        prog="train.py", description="Train a checkpoint.", exit_on_error=False
+    )
+    parser.add_argument("--config", action="config", help="YAML file; later options override it")
+    parser.add_class_arguments(Config)
+    return parser
 
 
 def _placed(error: FieldError, places: dict[str, str]) -> str:

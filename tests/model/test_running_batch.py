@@ -22,13 +22,12 @@ def alone(model: GraphLM, example: Example, num: int) -> tuple[list[int], float]
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("seed", range(3))
 def test_rows_that_come_and_go_get_the_answers_that_they_get_alone(
-    architecture: str, seed: int
+    architecture: str,
 ) -> None:
-    model, rng = tiny_model(architecture).eval(), random.Random(seed)
+    model, rng = tiny_model(architecture).eval(), random.Random(0)
     examples = tiny_examples(6)
-    waiting = [(rng.choice(examples), rng.randint(1, 90)) for _ in range(9)]
+    waiting = [(rng.choice(examples), rng.randint(1, 80)) for _ in range(7)]
     running, started = RunningBatch(model, END_ID), list[tuple[Row, Example, int]]()
     dropped: list[Row] = []
     while waiting or running.rows:
