@@ -104,6 +104,7 @@ def test_rows_of_other_settings_are_named_with_them() -> None:
     )
 
 
+@pytest.mark.slow  # it starts a process that imports torch
 def test_without_matplotlib_the_report_has_numbers_and_no_figures(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:

@@ -358,6 +358,7 @@ def test_all_that_shapes_examples_is_in_the_key(
     assert len(set(keys)) == len(keys)
 
 
+@pytest.mark.slow  # it starts a process that imports torch
 def test_the_key_is_the_same_in_every_process(smollm2_tokenizer: Any, data: Path) -> None:
     code = (
         "from turngraph.tests.data.test_example_cache import *;"

@@ -264,6 +264,7 @@ def test_any_texts_leave_a_sound_graph(texts: list[str]) -> None:
             file.unlink()
 
 
+@pytest.mark.slow  # 9 seconds
 def test_a_text_of_ten_megabytes(store: Store) -> None:
     text = "Anna likes Paris. " * 580_000
     said = Extraction(entities=("Anna",))
