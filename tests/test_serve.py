@@ -52,7 +52,8 @@ def start(qa: QA, pool: str, tmp_path: Path) -> Iterator[Start]:
         def run(users: Users | None = None, **options: Any) -> TestClient:
             given = {"evidence": (pool,), "memory_dir": "is kept", "max_new_tokens": 8} | options
             service = Service(qa, ServeOptions(**given), tmp_path / "users")
-            return stack.enter_context(TestClient(make_app(service, users or Users(None), "tiny")))
+            app = make_app(service, users or Users(None), "tiny")
+            return stack.enter_context(TestClient(app, base_url="http://127.0.0.1:8080"))
 
         yield run
 
@@ -199,6 +200,22 @@ def test_documents_are_evidence_from_the_next_question_on(start: Start) -> None:
     assert client.get("/api/documents").json() == []
 
 
+def test_a_page_elsewhere_reaches_nothing(start: Start) -> None:
+    """Neither under a name of its own for this machine, nor by a form, nor by a script."""
+    client = start()
+    for host in ("evil.example", "evil.example:8080", "127.0.0.1.evil.example"):
+        assert client.get("/api/conversations", headers={"Host": host}).status_code == 400
+    id_ = client.post("/api/conversations").json()["id"]
+    form = {"Content-Type": "text/plain", "Origin": "http://evil.example"}
+    body = b'{"question": "Who?", "stream": false}'
+    route = f"/api/conversations/{id_}/ask"
+    assert client.post(route, content=body, headers=form).status_code == 422
+    asked = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
+    preflight = client.options(route, headers=asked)
+    assert preflight.status_code == 405
+    assert "access-control-allow-origin" not in preflight.headers
+
+
 def test_bad_requests_are_refused_in_one_line(start: Start, monkeypatch: Any) -> None:
     client = start()
     id_ = client.post("/api/conversations").json()["id"]
@@ -318,7 +335,7 @@ def test_the_command_serves_until_it_is_stopped(
     import uvicorn
 
     def run(server: uvicorn.Server) -> None:
-        with TestClient(server.config.app) as client:
+        with TestClient(server.config.app, base_url="http://localhost:8099") as client:
             id_ = client.post("/api/conversations").json()["id"]
             found.append(ask(client, id_, QUESTIONS[0]))
             assert (server.config.host, server.config.port) == ("127.0.0.1", 8099)

@@ -14,6 +14,7 @@ from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from turngraph.data.json_fields import Json
 from turngraph.inference.serve.conversation_routes import conversations, documents
@@ -25,6 +26,7 @@ from turngraph.inference.serve.service import Service
 from turngraph.inference.serve.users import Users
 
 PAGE = Path(__file__).with_name("page")
+THIS_MACHINE = ["127.0.0.1", "localhost", "[::1]"]
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -63,6 +65,8 @@ def make_app(service: Service, users: Users, name: str) -> FastAPI:
         route = "/" if path.name == "index.html" else f"/{path.name}"
         app.add_api_route(route, _file(path), include_in_schema=False, methods=["GET"])
     app.add_middleware(BodyLimit)
+    if users.path is None:  # else a page elsewhere could reach it under a name of its own
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=THIS_MACHINE)
     return app
 
 

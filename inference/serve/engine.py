@@ -234,9 +234,9 @@ class Engine:
                 return False
             gone = [request for request in self._requests if request.cancelled]
             request = self._admit()
-        if gone:
-            self._leave(gone)
         try:
+            if gone:
+                self._leave(gone)
             if request is not None:
                 self._join(request)
             self._step()
