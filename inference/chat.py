@@ -171,7 +171,7 @@ class TerminalChat:
             ValueError: the question cannot be answered and is not part of the conversation, or it
                 was answered and cannot be stored in the memory graph yet.
         """
-        stream = AnswerStream(self.console, self.session.builder.prompt)
+        stream = AnswerStream(self.console, self.session.builder.prompt, self.session.may_withhold)
         try:
             turn = self.session.ask(question, stream.add)
         except ValueError:

@@ -33,10 +33,11 @@ class AnswerStream:
     Args:
         console: where the words are printed.
         prompt: decodes the token ids.
+        held: print nothing before the end, as the answer may be withheld.
     """
 
-    def __init__(self, console: Console, prompt: Prompt) -> None:
-        self.console, self.text = console, TextStream(prompt)
+    def __init__(self, console: Console, prompt: Prompt, held: bool = False) -> None:
+        self.console, self.text = console, TextStream(prompt, held)
         self._column = 0
 
     def add(self, ids: Tensor) -> None:

@@ -120,6 +120,7 @@ def model_card(checkpoint: Checkpoint) -> str:
     scores = "".join(
         f"| {name} | {value:.3f} |\n" if isinstance(value, float) else f"| {name} | {value} |\n"
         for name, value in metrics.items()
+        if isinstance(value, int | float)
     )
     answers = (
         "The language model writes its answers."

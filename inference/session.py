@@ -134,6 +134,11 @@ class Session:
         """The finished turns."""
         return [(turn.record["question"], turn.record["answer"]) for turn in self.turns]
 
+    @property
+    def may_withhold(self) -> bool:
+        """Whether an answer may be withheld, so that none is shown before it is complete."""
+        return self.confidence is not None and self.confidence.abstain_below is not None
+
     def warm_up(self) -> None:
         """Load the sentence encoders now, not during the first answer."""
         for memory in self.memories:
@@ -168,7 +173,7 @@ class Session:
         Raises:
             ValueError: as ``ask``.
         """
-        text = TextStream(self.builder.prompt)
+        text = TextStream(self.builder.prompt, self.may_withhold)
         arrived: Queue[str | None] = Queue()
         stopped = Event()
 
@@ -381,7 +386,8 @@ class Session:
         from turngraph.inference.explain import why  # slow to import, seldom needed
 
         try:
-            return why(self.model, self.builder, answer.example, answer.text)
+            written = answer.record.get("withheld", answer.text)
+            return why(self.model, self.builder, answer.example, written)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise

@@ -19,10 +19,11 @@ class TextStream:
 
     Args:
         prompt: that reads the token ids.
+        held: give nothing before the end, as the answer may be withheld.
     """
 
-    def __init__(self, prompt: Prompt) -> None:
-        self.prompt = prompt
+    def __init__(self, prompt: Prompt, held: bool = False) -> None:
+        self.prompt, self.held = prompt, held
         self.ids: list[int] = []
         self.text = ""
         """Text that has been given out."""
@@ -30,6 +31,8 @@ class TextStream:
     def add(self, ids: Tensor) -> str:
         """Take one more token, [1], and return the text that is settled by it; often ""."""
         self.ids.append(int(ids[0]))
+        if self.held:
+            return ""
         token = self.prompt.tokenizer.convert_ids_to_tokens(self.ids[-1])
         if _BYTE.fullmatch(token or ""):  # a run of bytes is read again with every one
             return ""

@@ -18,6 +18,7 @@ from fastapi.testclient import TestClient
 from turngraph import infer
 from turngraph.data.batches.collate import collate
 from turngraph.data.jsonlines import write_pool
+from turngraph.data.scoring.confidence import NOT_IN_EVIDENCE, Calibration, Confidence
 from turngraph.inference.api import QA, load
 from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.engine import Busy, Engine, Late
@@ -260,6 +261,55 @@ def test_too_many_questions_wait_and_late_ones_end(start: Start) -> None:
     assert service.engine.num_admitted == 0
 
 
+def test_an_answer_that_is_withheld_is_never_shown_in_part(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strict = Confidence(Calibration((0.0,) * 4, 0.0, 50, 0.1), 0.9)
+    monkeypatch.setattr("turngraph.inference.serve.service.read_confidence", lambda *_: strict)
+    client = start()
+    id_ = client.post("/api/conversations").json()["id"]
+    streamed = client.post(f"/api/conversations/{id_}/ask", json={"question": QUESTIONS[0]})
+    *pieces, (_, last) = events(streamed.text)
+    assert [data for _, data in pieces] == [{"text": NOT_IN_EVIDENCE}]
+    assert (last["answer"], last["confidence"]) == (NOT_IN_EVIDENCE, 0.5)
+    assert last["withheld"]
+    why = client.get(f"/api/conversations/{id_}/why").json()
+    assert why["answer"] == last["withheld"]
+    body = {"messages": [{"role": "user", "content": QUESTIONS[0]}], "stream": True}
+    chunks = client.post("/v1/chat/completions", json=body).text.strip().split("\n\n")[:-1]
+    deltas = [json.loads(c[6:])["choices"][0]["delta"].get("content", "") for c in chunks]
+    assert "".join(deltas) == NOT_IN_EVIDENCE
+
+
+def test_a_conversation_that_could_not_be_opened_is_opened_again(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = start()
+    id_ = client.post("/api/conversations").json()["id"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Service, "_new_session", lambda *_: fail("memory.db: damaged"))
+        reply = client.post(
+            f"/api/conversations/{id_}/ask", json={"question": "Who?", "stream": False}
+        )
+        assert reply.json()["error"]["message"] == "memory.db: damaged"
+    assert ask(client, id_, QUESTIONS[0])["turn"] == 0
+
+
+def test_the_conversation_asked_longest_ago_is_closed_and_goes_on(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turngraph.inference.serve.service.MAX_OPEN", 1)
+    client = start()
+    ids = [client.post("/api/conversations").json()["id"] for _ in range(3)]
+    for turn in range(2):
+        assert [ask(client, id_, QUESTIONS[0])["turn"] for id_ in ids] == [turn] * 3
+    assert len(client.app.state.service._open) <= 2
+
+
+def fail(message: str) -> None:
+    raise ValueError(message)
+
+
 def test_many_conversations_at_once_are_answered_as_each_alone(start: Start, qa: QA) -> None:
     def alone(number: int) -> list[str]:
         session = Session(qa.model, qa.builder, CONVERSATION.evidence, None, 8)
@@ -289,9 +339,9 @@ def test_the_engine_evicts_rows_whose_caller_leaves_and_outlives_errors() -> Non
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        engine.generate(batch, 400, leave)
+        engine.generate(batch, 400, END_ID, leave)
     with pytest.raises(Late):
-        engine.generate(batch, 400, deadline=time.monotonic())
+        engine.generate(batch, 400, END_ID, deadline=time.monotonic())
     step, failed = engine._running.step, threading.Event()
 
     def fail() -> None:
@@ -300,10 +350,10 @@ def test_the_engine_evicts_rows_whose_caller_leaves_and_outlives_errors() -> Non
 
     engine._running.step = fail
     with pytest.raises(RuntimeError, match="broken"):
-        engine.generate(batch, 40)
+        engine.generate(batch, 40, END_ID)
     assert failed.is_set()
     assert step is not engine._running.step
-    assert engine.generate(batch, 40).ids.tolist() == expected
+    assert engine.generate(batch, 40, END_ID).ids.tolist() == expected
     admissions = [engine.admit() for _ in range(2 + engine.max_waiting)]
     with pytest.raises(Busy):
         engine.admit()
@@ -311,7 +361,7 @@ def test_the_engine_evicts_rows_whose_caller_leaves_and_outlives_errors() -> Non
     engine.admit()
     engine.close()
     with pytest.raises(Exception, match="stops"):
-        engine.generate(batch, 1)
+        engine.generate(batch, 1, END_ID)
 
 
 @pytest.mark.parametrize(

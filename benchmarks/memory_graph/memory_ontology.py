@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import re
-import subprocess
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -29,7 +28,7 @@ from turngraph.benchmarks.memory_graph.life_questions import (
     unanswerable,
     whole_units,
 )
-from turngraph.benchmarks.memory_graph.memory_retrieval import write_reports
+from turngraph.benchmarks.memory_graph.memory_retrieval import parser_of, write_reports
 from turngraph.benchmarks.memory_graph.synthetic_life import (
     SAID,
     SPEAKER,
@@ -47,6 +46,7 @@ from turngraph.data.memory_graph.ontology.lens import Lens
 from turngraph.data.memory_graph.ontology.ontology import load_ontology
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
+from turngraph.model.checkpoint import commit
 
 COMMAND = ["python", "-m", "turngraph.benchmarks.memory_graph", "ontology"]
 PARTS = ("life", "quads", "locomo", "reader")
@@ -78,11 +78,7 @@ def main(argv: Sequence[str]) -> None:
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Return the options of the command line."""
-    parser = argparse.ArgumentParser(
-        prog=" ".join(COMMAND),
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of(COMMAND, __doc__)
     add = parser.add_argument
     add("--parts", nargs="+", choices=PARTS, default=["life", "quads"])
     add("--wordings", nargs="+", choices=["dev", "test"], default=["dev", "test"])
@@ -98,10 +94,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def machine() -> Json:
     """Return commit, processors and load of this machine."""
-    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    done = subprocess.run(git, capture_output=True, text=True, check=False)
     load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
-    return {"commit": done.stdout.strip() or "unknown", "cpus": os.cpu_count(), "load": load}
+    return {"commit": commit(), "cpus": os.cpu_count(), "load": load}
 
 
 # The synthetic life

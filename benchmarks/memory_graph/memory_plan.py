@@ -37,7 +37,11 @@ from turngraph.benchmarks.memory_graph.fused_ways import (
     fused,
     recall_at,
 )
-from turngraph.benchmarks.memory_graph.memory_retrieval import EMBEDDER, write_reports
+from turngraph.benchmarks.memory_graph.memory_retrieval import (
+    EMBEDDER,
+    parser_of,
+    write_reports,
+)
 from turngraph.benchmarks.memory_graph.retrieval_data import (
     Collection,
     Given,
@@ -115,11 +119,7 @@ def main(argv: Sequence[str]) -> None:
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Return the options of the command line."""
-    parser = argparse.ArgumentParser(
-        prog=" ".join(COMMAND),
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of(COMMAND, __doc__)
     add = parser.add_argument
     add("--data", required=True, help="folder with the benchmarks' files, at any depth")
     add("--benchmarks", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS))

@@ -81,13 +81,18 @@ def write_reports(path: str, command: Sequence[str], reports: Sequence[Json]) ->
         json.dump({"command": shlex.join(command), "reports": reports}, file, indent=1)
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Return the options of the command line."""
-    parser = argparse.ArgumentParser(
-        prog=" ".join(COMMAND),
-        description=__doc__,
+def parser_of(command: Sequence[str], description: str | None) -> argparse.ArgumentParser:
+    """Return a parser of a benchmark's command, without options yet."""
+    return argparse.ArgumentParser(
+        prog=" ".join(command),
+        description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = parser_of(COMMAND, __doc__)
     add = parser.add_argument
     add("--data", required=True, help="folder with the benchmarks' files, at any depth")
     add("--benchmarks", nargs="+", choices=sorted(FILES), default=list(FILES))

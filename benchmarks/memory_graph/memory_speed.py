@@ -30,6 +30,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from turngraph.benchmarks.memory_graph import asking_speed, filling_speed
+from turngraph.benchmarks.memory_graph.memory_retrieval import parser_of
 from turngraph.benchmarks.memory_graph.synthetic_graph import Shape
 from turngraph.data.outputs import whole_file
 from turngraph.model.checkpoint import commit
@@ -65,11 +66,7 @@ def main(argv: Sequence[str]) -> None:
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Return the options of the command line."""
-    parser = argparse.ArgumentParser(
-        prog=" ".join(COMMAND),
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of(COMMAND, __doc__)
     add = parser.add_argument
     add("--nodes", type=int, default=50_000, help="fill an empty graph up to this size; 0: do not")
     add(

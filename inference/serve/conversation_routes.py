@@ -106,8 +106,8 @@ async def undo(id_: Id, service: Served, user: User) -> Json:
 @conversations.get("/{id_}/why")
 async def why(id_: Id, service: Served, user: User) -> Json:
     """Return the share of each passage in the last answer."""
-    conversation = await run_in_threadpool(service.open, user, id_)
-    explained = await asyncio.wrap_future(conversation.run(Session.why))
+    future = await run_in_threadpool(service.run, user, id_, Session.why)
+    explained = await asyncio.wrap_future(future)
     passages = [
         {"text": p.text, "source": p.source, "share": p.share, "origin": p.origin}
         for p in explained.passages

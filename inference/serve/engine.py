@@ -160,6 +160,7 @@ class Engine:
         self,
         batch: Batch,
         max_new_tokens: int,
+        end_id: int,
         on_token: Callable[[Tensor], None] | None = None,
         past: Past | None = None,
         deadline: float | None = None,
@@ -169,6 +170,7 @@ class Engine:
         Args:
             batch: one example, without target.
             max_new_tokens: most tokens of the answer.
+            end_id: the engine's own.
             on_token: called in this thread with each id, [1]; if it raises, the row is evicted.
             past: prefix cache of the conversation; it is read and updated.
             deadline: ``time.monotonic`` at which the answer is given up; None: never.
@@ -178,6 +180,7 @@ class Engine:
             Stopping: the engine is closed.
             ValueError: the prompt does not fit into the memory.
         """
+        assert end_id == self.end_id, "of another tokenizer"
         request = _Request(batch, max_new_tokens, past)
         with self._changed:
             if self._closed:

@@ -8,15 +8,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Event, Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor
 
 from turngraph.configs.models import sentence_encoder
 from turngraph.configs.schema import MemoryGraphConfig
-from turngraph.data.batches.collate import Batch
 from turngraph.data.embedding import cached
 from turngraph.data.json_fields import Json
 from turngraph.data.types import Evidence
@@ -31,7 +31,6 @@ from turngraph.inference.serve.engine import Engine
 from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.session import Session
 from turngraph.inference.text_stream import TextStream
-from turngraph.model.generation import Generated, Past
 
 logger = logging.getLogger("serve")
 Found = TypeVar("Found")
@@ -49,19 +48,23 @@ class OpenConversation:
     def __init__(self, opening: Callable[[], Session]) -> None:
         self._pool = ThreadPoolExecutor(1, "conversation")
         self._session = self._pool.submit(opening)
-        self.num_waiting = 0
+        self._last: Future[Any] = self._session
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was asked of it is done."""
+        return self._last.done()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it could not be opened."""
+        return self._session.done() and self._session.exception() is not None
 
     def run(self, work: Callable[[Session], Found]) -> Future[Found]:
-        """Let the thread do something with the session."""
-        self.num_waiting += 1
-
-        def in_thread() -> Found:
-            try:
-                return work(self._session.result())
-            finally:
-                self.num_waiting -= 1
-
-        return self._pool.submit(in_thread)
+        """Let the thread do something with the session, after all that it was told before."""
+        done = self._pool.submit(lambda: work(self._session.result()))
+        self._last = done
+        return done
 
     def close(self) -> None:
         """Close the session after all that was asked of it."""
@@ -137,33 +140,28 @@ class Service:
 
     # conversations
 
-    def open(self, user: str, id_: str) -> OpenConversation:
-        """Return a conversation of a user, opened.
+    def run(self, user: str, id_: str, work: Callable[[Session], Found]) -> Future[Found]:
+        """Do something with a conversation of a user, in its thread; it is opened if it is not.
 
         Raises:
             KeyError: the user has no such conversation.
         """
-        store = self.store(user)
-        with self._lock:
-            found = self._open.get((user, id_))
-            if found is not None:
-                self._open.move_to_end((user, id_))
-                return found
-        if not store.has(id_):
+        if not self.store(user).has(id_):
             raise KeyError(id_)
-        with self._lock:
-            found = self._open.get((user, id_))
-            if found is None:
+        with self._lock:  # held until the work is handed over: an idle one may be closed
+            found = self._open.pop((user, id_), None)
+            if found is None or found.has_failed:
                 found = OpenConversation(lambda: self._session(user, id_))
-                self._open[user, id_] = found
+            self._open[user, id_] = found
+            future = found.run(work)
             closing = self._surplus()
         for conversation in closing:
             conversation.close()
-        return found
+        return future
 
     def _surplus(self) -> list[OpenConversation]:
         """Take idle conversations out until there are no more than may be open."""
-        idle = [key for key, one in self._open.items() if not one.num_waiting]
+        idle = [key for key, one in self._open.items() if one.is_idle]
         num = max(0, len(self._open) - MAX_OPEN)
         return [self._open.pop(key) for key in idle[:num]]
 
@@ -232,7 +230,7 @@ class Service:
                 logger.warning("a turn is not remembered yet, the next one retries: %s", error)
             return answer
 
-        return self.open(user, id_).run(work)
+        return self.run(user, id_, work)
 
     def complete(
         self,
@@ -264,17 +262,8 @@ class Service:
     def _answer(
         self, session: Session, question: str, emit: Callable[[str], None], gone: Event
     ) -> ChatAnswer:
-        text = TextStream(self.qa.builder.prompt)
+        text = TextStream(self.qa.builder.prompt, session.may_withhold)
         deadline = time.monotonic() + self.options.deadline
-
-        def generate(
-            batch: Batch,
-            max_new_tokens: int,
-            end_id: int,
-            on_token: Callable[[Tensor], None] | None,
-            past: Past | None,
-        ) -> Generated:
-            return self.engine.generate(batch, max_new_tokens, on_token, past, deadline)
 
         def on_token(ids: Tensor) -> None:
             if gone.is_set():
@@ -282,7 +271,7 @@ class Service:
             if piece := text.add(ids):
                 emit(piece)
 
-        session.generate = generate
+        session.generate = partial(self.engine.generate, deadline=deadline)
         answer = session.ask(question, on_token)
         answer.record["num_new_tokens"] = len(text.ids)
         if not text.restarts(answer.text) and (rest := text.end(answer.text)):
@@ -297,7 +286,7 @@ class Service:
             self.store(user).remove_turn(id_, len(session.turns))
             return question
 
-        return self.open(user, id_).run(work)
+        return self.run(user, id_, work)
 
     def delete(self, user: str, id_: str) -> None:
         """Delete a conversation; what it stated stays in the memory graph until it is forgotten.

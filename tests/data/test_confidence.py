@@ -23,6 +23,7 @@ from turngraph.data.scoring.confidence import (
     risk_coverage,
 )
 from turngraph.model.checkpoint import MANIFEST, METRICS, file_hash
+from turngraph.tests.chatting import Screen
 from turngraph.tests.tiny import tiny_conversation
 from turngraph.training.calibrate import calibrate
 
@@ -128,5 +129,15 @@ def test_it_is_read_from_the_checkpoint(graph_checkpoint: str, tmp_path: Path) -
     )
     assert answer.probability == pytest.approx(math.exp(answer.record["logprob"]))
     assert len(FEATURES) == len(SURE.weights)
+    strict = load(folder, device="cpu").chat(
+        conversation.evidence, max_new_tokens=3, abstain_below=1
+    )
+    assert list(strict.stream(conversation.turns[0].question)) == [NOT_IN_EVIDENCE]
+    assert strict.why().answer == answer.text
+    shown = Screen(strict)(conversation.turns[1].question)
+    assert f"\n{NOT_IN_EVIDENCE}\n" in shown
+    assert "withheld: " in shown
+    with pytest.raises(ValueError, match="remove --abstain_below"):
+        infer.main([*argv, str(tmp_path / "d.jsonl"), "--abstain_below", "0", "--explain", "x"])
     with pytest.raises(ValueError, match="abstain_below: 2 given"):
         load(folder, device="cpu").chat(abstain_below=2)
