@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+from turngraph.configs.words import plural
 from turngraph.data.memory_graph.extract.word_lists import NUMBER_WORDS
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan, Plan
@@ -145,8 +146,7 @@ def difference_words(first: Bounds, second: Bounds, unit: str | None) -> str:
         unit = "day" if days < 61 else "month" if days < 5 * 365 else "year"
     low = max(0, units_between(first[1], second[0], unit))
     high = max(low, units_between(first[0], second[1], unit))
-    count = str(low) if low == high else f"{low} to {high}"
-    return f"{count} {unit}" if count == "1" else f"{count} {unit}s"
+    return plural(low, unit) if low == high else f"{low} to {high} {unit}s"
 
 
 def units_between(first: int, second: int, unit: str) -> int:
