@@ -14,6 +14,7 @@ COMMANDS = {
     "serve": "answer many people over HTTP and in a browser",
     "export": "write model and prompts for servers such as vLLM",
     "pool": "turn a folder of documents into an evidence pool",
+    "corpus": "keep a corpus of passages on disk, larger than memory",
     "memory": "remember texts, ask, look at, correct and forget: the memory graph",
     "study": "train and answer the rows of a study, and write its page",
     "configs": "list the configs that come with the package",
@@ -84,6 +85,10 @@ def _main_of(command: str) -> Callable[[Sequence[str]], None]:
         from turngraph.inference import pool_themes
 
         return pool_themes.main
+    if command == "corpus":
+        from turngraph.inference import corpus_commands
+
+        return corpus_commands.main
     from turngraph.benchmarks.study import run_study
 
     return run_study.main

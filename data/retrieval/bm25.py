@@ -22,6 +22,22 @@ SCORE_DECIMALS = 6
 """Scores are rounded, as those of equal passages may differ in the last bits."""
 
 
+def best(scores: np.ndarray, top_k: int) -> list[int]:
+    """Return the rows of the largest scores, best first, ties by row.
+
+    Args:
+        scores: [rows].
+        top_k: maximum number of rows.
+    """
+    if 0 < top_k < len(scores) // 8:  # much faster than to sort all of a corpus
+        least = np.partition(scores, len(scores) - top_k)[len(scores) - top_k]
+        rows = np.flatnonzero(scores >= least)
+        order: list[int] = rows[np.argsort(-scores[rows], kind="stable")][:top_k].tolist()
+        return order
+    order = np.argsort(-scores, kind="stable")[:top_k].tolist()
+    return order
+
+
 def cut_query(query: str, max_words: int) -> str:
     """Truncate a query to its last ``max_words`` words, as BM25 counts words."""
     starts = [match.start() for match in WORD.finditer(query)]
@@ -40,8 +56,8 @@ class EvidenceIndex:
     def __init__(self, pool: Sequence[Evidence], ranker: Ranker = "bm25s") -> None:
         self.pool = pool
         self.ranker = ranker
-        corpus = [words(passage.text) for passage in pool]
         self._bm25: BM25Plus | bm25s.BM25 | None = None
+        corpus = [words(passage.text) for passage in pool]
         if not any(corpus):  # no words; every passage then scores 0
             return
         if ranker == "rank_bm25":
@@ -49,6 +65,18 @@ class EvidenceIndex:
         else:
             self._bm25 = bm25s.BM25(method="bm25+", k1=K1, b=B, delta=DELTA, dtype="float64")
             self._bm25.index(corpus, show_progress=False)
+
+    @classmethod
+    def of(cls, pool: Sequence[Evidence], bm25: bm25s.BM25 | None) -> EvidenceIndex:
+        """Return an index that was made before.
+
+        Args:
+            pool: its passages, which are read when they are found.
+            bm25: BM25+ of these passages with ``words``; None: no passage has a word.
+        """
+        index = cls((), "bm25s")
+        index.pool, index._bm25 = pool, bm25
+        return index
 
     def scores(self, query: str) -> np.ndarray:
         """Return the BM25+ score of every passage, rounded so that equal passages tie."""
@@ -70,10 +98,14 @@ class EvidenceIndex:
             top_k: maximum number of passages.
             turn: index of the turn, recorded with every passage.
         """
+        scores = self.query_scores(query)
+        return [Retrieved(self.pool[i], float(scores[i]), turn) for i in best(scores, top_k)]
+
+    def query_scores(self, query: Query) -> np.ndarray:
+        """Return the score of every passage for Q_t, or for its turns with their weights."""
         if isinstance(query, str):
-            scores = self.scores(query)
-        else:
-            each = [weight * self.scores(text) for text, weight in query]
-            scores = np.round(np.sum(each, axis=0), SCORE_DECIMALS)
-        order = np.argsort(-scores, kind="stable")[:top_k]
-        return [Retrieved(self.pool[i], float(scores[i]), turn) for i in order]
+            return self.scores(query)
+        total = np.zeros(len(self.pool))
+        for text, weight in query:
+            total += weight * self.scores(text)
+        return np.round(total, SCORE_DECIMALS)

@@ -1,0 +1,133 @@
+"""Folders of a corpus: written whole, sealed with hashes of their files, and checked."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from turngraph.data.json_fields import Json, Location, parse_json
+from turngraph.data.outputs import to_disk, whole_file
+
+SEAL = "manifest.json"
+"""The last file that is written into a folder; it names the hashes of all others."""
+PARTIAL = ".partial"
+
+
+@contextmanager
+def sealed_folder(path: Path, manifest: Json) -> Iterator[Path]:
+    """Make a folder that appears under its name only when it is complete and on the disk.
+
+    Args:
+        path: of the folder, which is not there yet.
+        manifest: what its ``manifest.json`` says besides the sizes and hashes of its files; filled
+            before the block ends.
+    """
+    partial = path.with_name(path.name + PARTIAL)
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        files = sorted(file for file in partial.rglob("*") if file.is_file())
+        manifest["files"] = {
+            file.relative_to(partial).as_posix(): {
+                "bytes": file.stat().st_size,
+                "sha256": sha256(file),
+            }
+            for file in files
+        }
+        with whole_file(partial / SEAL) as file:
+            json.dump(manifest, file, ensure_ascii=False)
+        for written in (*files, *{file.parent for file in files}, partial):
+            to_disk(written)
+        os.rename(partial, path)
+        to_disk(path.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def sha256(path: Path) -> str:
+    """Return the hash of a file in hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_sealed(folder: Path, hashes: bool = False) -> Json:
+    """Return the manifest of a folder, after its files' sizes were checked.
+
+    Args:
+        folder: made by ``sealed_folder``.
+        hashes: check the hash of every file, too, which reads them all.
+
+    Raises:
+        ValueError: a file is missing or differs; the message names it.
+    """
+    manifest = read_object(folder / SEAL)
+    for name, expected in manifest["files"].items():
+        path = folder / name
+        if not path.is_file():
+            raise ValueError(f"{path}: missing; build the corpus again")
+        size = path.stat().st_size
+        if size != expected["bytes"]:
+            raise ValueError(f"{path}: {size} bytes, not {expected['bytes']}; it was changed")
+        if hashes and sha256(path) != expected["sha256"]:
+            raise ValueError(f"{path}: its hash differs from {SEAL}; it was changed")
+    return manifest
+
+
+def read_object(path: Path) -> Json:
+    """Read a JSON file that holds one object.
+
+    Raises:
+        ValueError: it is missing, or holds something else.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: not UTF-8") from None
+    value = parse_json(text, Location(path))
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: must be a JSON object")
+    return value
+
+
+def write_object(path: Path, value: Json) -> None:
+    """Write a JSON file at once: readers see the old or the new."""
+    with whole_file(path) as file:
+        json.dump(value, file, ensure_ascii=False, indent=1)
+    to_disk(path.parent)
+
+
+def array(folder: Path, name: str) -> np.ndarray[Any, Any]:
+    """Open an array of a folder, memory-mapped and read only."""
+    path = folder / f"{name}.npy"
+    try:  # an empty array cannot be mapped
+        return np.load(path, mmap_mode="r" if path.stat().st_size > 128 else None)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: {error}; build the corpus again") from None
+
+
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Hold the lock of a corpus while it is changed.
+
+    Raises:
+        ValueError: another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{folder}: another process is building this corpus") from None
+        yield

@@ -1,0 +1,220 @@
+"""Finds the sources of a corpus, and reads each as blocks of passages.
+
+A source is one file: a document, a pool of passages, articles as JSON Lines (``title`` and
+``text``), or articles between ``<doc ... title="...">`` and ``</doc>``, the two formats in which
+plain text of Wikipedia's dumps is exchanged. A large file is never read at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from turngraph.data.entities import find_entities
+from turngraph.data.json_fields import Json, Location, decoded, field, iter_lines, raw_lines
+from turngraph.data.jsonlines import parse_evidence
+from turngraph.data.sources.document import Document, Unreadable, shown
+from turngraph.data.sources.folder import find_files
+from turngraph.data.sources.readers import SUFFIXES, read_document, with_ids
+from turngraph.data.types import Evidence
+
+logger = logging.getLogger(__name__)
+
+JSON_LINES = (".jsonl", ".json")
+BLOCK = 1_000
+"""Passages of a pool that are read, and whose entities are found, together."""
+WIKI_FILE = re.compile(r"wiki_\d+")
+"""Names that the usual extractor of Wikipedia's dumps gives its files, which have no ending."""
+_DOC = re.compile(r"<doc\b([^>]*)>\s*")
+_ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
+
+Block = Callable[[], list[Evidence]]
+"""Some passages of a source, in order, made when it is called: a resumed build skips blocks."""
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file of a corpus.
+
+    Args:
+        name: what passages' ids begin with; unique in the corpus.
+        path: of the file.
+    """
+
+    name: str
+    path: Path
+
+    def digest(self) -> str:
+        """Return the hash of its content, in hexadecimal digits.
+
+        Raises:
+            Unreadable: the file cannot be read.
+        """
+        try:
+            with open(self.path, "rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise Unreadable(self.path, "cannot be read", reason) from None
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the blocks of its passages, which have ids and entities.
+
+        Raises:
+            ValueError: a line of JSON Lines is wrong; the message names file, line and field.
+            Unreadable: the document cannot be read.
+        """
+        if self.path.suffix.lower() in JSON_LINES:
+            yield from _json_blocks(self)
+        elif is_wiki(self.path):
+            yield from _wiki_blocks(self)
+        else:
+            yield lambda: _finished(read_document(self.path).passages, self.name)
+
+
+def is_wiki(path: Path) -> bool:
+    """Whether a file's name is one of plain text of Wikipedia's dumps."""
+    return WIKI_FILE.fullmatch(path.name) is not None
+
+
+def find_sources(
+    inputs: Sequence[str | Path], strict: bool = False
+) -> tuple[list[SourceFile], list[Unreadable]]:
+    """Find the files of a corpus, in the order of their names.
+
+    The name of a file below a folder is its path in that folder, that of any other file its own.
+
+    Args:
+        inputs: files and folders; subfolders are looked into, too.
+        strict: raise for what cannot be read.
+
+    Returns:
+        The files, and what of the folders cannot be read, such as links that lead out of them.
+
+    Raises:
+        ValueError: an input is missing or of an unknown kind, two files have one name, or there is
+            no file.
+        Unreadable: ``strict``, and something cannot be read.
+    """
+    found: dict[str, SourceFile] = {}
+    refused: list[Unreadable] = []
+    for path in map(Path, inputs):
+        for source in _files_of(path, refused):
+            if source.name in found and found[source.name].path != source.path:
+                both = f"{shown(found[source.name].path)} and {shown(source.path)}"
+                raise ValueError(f"two sources are called {source.name}: {both}")
+            found[source.name] = source
+    if strict and refused:
+        raise refused[0]
+    if not found:
+        raise ValueError(f"{', '.join(map(shown, inputs))}: no file that can be read")
+    return [found[name] for name in sorted(found)], refused
+
+
+def _files_of(path: Path, refused: list[Unreadable]) -> Iterator[SourceFile]:
+    if path.is_dir():
+        paths, others, skipped = find_files(path, (*SUFFIXES, *JSON_LINES))
+        wiki = [other for other in others if is_wiki(other)]
+        if len(wiki) < len(others):
+            rest = len(others) - len(wiki)
+            first = shown(next(other for other in others if not is_wiki(other)))
+            logger.warning("%s: files of other kinds not read: %d, first %s", path, rest, first)
+        refused += skipped
+        for one in (*paths, *wiki):
+            yield SourceFile(shown(one.relative_to(path).as_posix()), one)
+        return
+    if not path.is_file():
+        raise ValueError(f"{shown(path)}: " + ("not a file" if path.exists() else "no such file"))
+    if path.suffix.lower() not in (*SUFFIXES, *JSON_LINES) and not is_wiki(path):
+        kinds = ", ".join((*SUFFIXES, *JSON_LINES, "wiki_00"))
+        raise ValueError(f"{shown(path)}: cannot be read; files that can: {kinds}")
+    yield SourceFile(shown(path.name), path)
+
+
+def _finished(passages: Sequence[Evidence], name: str) -> list[Evidence]:
+    return find_entities(with_ids(passages, name), extend=True)
+
+
+def _json_blocks(source: SourceFile) -> Iterator[Block]:
+    """Yield blocks of passages, and one block for each article."""
+    lines: list[tuple[Location, Json]] = []
+    for location, record in iter_lines(source.path):
+        if "title" in record and "source" not in record:
+            if lines:
+                yield _passages(lines, source.name)
+                lines = []
+            title = field(record, "title", str, location)
+            text = field(record, "text", str, location)
+            yield _article(title, text, f"{source.name}:{location.line}")
+            continue
+        lines.append((location, record))
+        if len(lines) == BLOCK:
+            yield _passages(lines, source.name)
+            lines = []
+    if lines:
+        yield _passages(lines, source.name)
+
+
+def _passages(lines: Sequence[tuple[Location, Json]], name: str) -> Block:
+    def read() -> list[Evidence]:
+        parsed = [parse_evidence(record, at, str(at.line)) for at, record in lines]
+        named = [Evidence(f"{name}#{p.id}", p.text, p.source, p.entities) for p in parsed]
+        return find_entities(named)
+
+    return read
+
+
+def _article(title: str, text: str, name: str) -> Block:
+    def read() -> list[Evidence]:
+        document = Document(title)
+        for paragraph in text.split("\n"):
+            if paragraph.strip() and paragraph.strip() != title:
+                document.sentences(paragraph)
+        return _finished(document.passages, name)
+
+    return read
+
+
+def _wiki_blocks(source: SourceFile) -> Iterator[Block]:
+    """Yield one block for each article between ``<doc ...>`` and ``</doc>``."""
+    begin: Location | None = None
+    title, lines = "", list[str]()
+    for location, raw in raw_lines(source.path):
+        line = decoded(raw, location)
+        opening = _DOC.fullmatch(line)
+        if opening is not None and begin is None:
+            attributes = dict(_ATTRIBUTE.findall(opening[1]))
+            if "title" not in attributes:
+                raise location.error("<doc> without a title")
+            begin, title, lines = location, html.unescape(attributes["title"]), []
+        elif opening is not None:
+            raise location.error(f"<doc> before the </doc> of line {begin and begin.line}")
+        elif line.strip() == "</doc>":
+            if begin is None:
+                raise location.error("</doc> without <doc>")
+            yield _article(title, "\n".join(lines), f"{source.name}:{begin.line}")
+            begin = None
+        elif begin is not None:
+            lines.append(line)
+        elif line.strip():
+            raise location.error("text outside of <doc> and </doc>")
+    if begin is not None:
+        raise begin.error("<doc> without </doc>")
+
+
+def no_names_twice(names: Iterable[str]) -> None:
+    """Check that no name of a source is given twice.
+
+    Raises:
+        ValueError: one is.
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"{name}: given twice")
+        seen.add(name)

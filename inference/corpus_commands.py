@@ -1,0 +1,226 @@
+"""What ``turngraph corpus`` does: build, add, remove, search, list, check and switch."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from turngraph.configs.words import plural
+from turngraph.data.cli import EXIT_GO_ON, CommandParser, StopRequest
+from turngraph.data.corpus.build import Changes, CorpusBuilder, Encoder, Stopped
+from turngraph.data.corpus.corpus import Corpus
+from turngraph.data.corpus.files import only_writer
+from turngraph.data.corpus.inputs import find_sources
+from turngraph.data.corpus.version import CURRENT, read_version, switch, version_numbers
+from turngraph.data.embedding import Embed
+from turngraph.inference.model_options import EMBEDDER
+
+logger = logging.getLogger(__name__)
+
+WORD_VECTORS = "words"
+"""Name of hashed words and subwords as a sentence encoder, which needs no model."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Keep a corpus of passages on disk, which questions search without reading it into memory.
+
+    Raises:
+        ValueError: an input, the corpus or an option is wrong; the message names it.
+    """
+    args = _parser().parse_args(argv)
+    command: Callable[[argparse.Namespace], None] = args.run
+    command(args)
+
+
+def _parser() -> CommandParser:
+    description = (main.__doc__ or "").split("\n", 1)[0]
+    parser = CommandParser(prog="turngraph corpus", description=description)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, run: Callable[[argparse.Namespace], None]) -> argparse.ArgumentParser:
+        purpose = (run.__doc__ or "").split("\n", 1)[0]
+        command = commands.add_parser(name, help=purpose, description=purpose)
+        command.set_defaults(run=run)
+        return command
+
+    for name, run in (("build", build), ("add", add_sources)):
+        command = add(name, run)
+        command.add_argument("--input", nargs="+", required=True, metavar="FILE_OR_FOLDER")
+        command.add_argument(
+            "--output" if name == "build" else "--corpus",
+            dest="corpus",
+            required=True,
+            metavar="DIR",
+        )
+        command.add_argument("--strict", action="store_true", help="stop at an unreadable document")
+        _add_keep(command)
+        if name == "build":
+            command.add_argument(
+                "--vectors",
+                nargs="?",
+                const=EMBEDDER,
+                metavar="ENCODER",
+                help=f"also make sentence vectors, by {EMBEDDER}, a model of yours, or words (no "
+                "model); for evidence.retriever dense and rrf",
+            )
+            command.add_argument("--max_minutes", type=float, metavar="N", help="stop after N")
+    command = add("remove", remove)
+    _add_corpus(command)
+    command.add_argument("--source", nargs="+", required=True, metavar="NAME")
+    _add_keep(command)
+    command = add("search", search)
+    _add_corpus(command)
+    command.add_argument("question")
+    command.add_argument("--top_k", type=int, default=5, metavar="N")
+    command.add_argument("--retriever", choices=("bm25", "dense", "rrf"), default="bm25")
+    command.add_argument("--version", type=int, metavar="N")
+    command = add("show", show)
+    _add_corpus(command)
+    command.add_argument("--sources", action="store_true", help="list every source")
+    _add_corpus(add("check", check))
+    command = add("switch", switch_version)
+    _add_corpus(command)
+    command.add_argument("--version", type=int, required=True, metavar="N")
+    return parser
+
+
+def _add_corpus(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--corpus", required=True, metavar="DIR")
+
+
+def _add_keep(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--keep", type=int, default=1, metavar="N", help="older versions to keep (default 1)"
+    )
+
+
+def encoder_of(name: str | None) -> Encoder | None:
+    """Return the sentence encoder of a corpus by its name; None for no vectors.
+
+    Raises:
+        ValueError: there is no such model.
+    """
+    if name is None:
+        return None
+    return Encoder(name, embed_of(name))
+
+
+def embed_of(name: str) -> Embed:
+    """Return a sentence encoder by its name; ``words`` needs no model."""
+    if name == WORD_VECTORS:
+        from turngraph.data.memory_graph.recall.word_vectors import word_vectors
+
+        return word_vectors
+    from turngraph.configs.models import sentence_encoder
+
+    return sentence_encoder(name)
+
+
+def build(args: argparse.Namespace) -> None:
+    """Make a corpus of files, or bring it up to date with them."""
+    name = args.vectors
+    folder = Path(args.corpus)
+    if name is None and (folder / CURRENT).is_file():
+        name = read_version(folder).embedder
+    sources, skipped = find_sources(args.input, args.strict)
+    for error in skipped:
+        logger.warning("skipped %s", error)
+    with StopRequest(args.max_minutes, "after the passages at hand") as stop:
+        builder = CorpusBuilder(folder, encoder_of(name), keep=args.keep, stop=stop)
+        _run(lambda: builder.build(sources, strict=args.strict), stop)
+
+
+def add_sources(args: argparse.Namespace) -> None:
+    """Add files to a corpus, or replace those that changed."""
+    folder = Path(args.corpus)
+    sources, skipped = find_sources(args.input, args.strict)
+    for error in skipped:
+        logger.warning("skipped %s", error)
+    with StopRequest(when="after the passages at hand") as stop:
+        encoder = encoder_of(read_version(folder).embedder)
+        builder = CorpusBuilder(folder, encoder, keep=args.keep, stop=stop)
+        _run(lambda: builder.build(sources, mirror=False, strict=args.strict), stop)
+
+
+def remove(args: argparse.Namespace) -> None:
+    """Remove sources from a corpus."""
+    folder = Path(args.corpus)
+    embedder = read_version(folder).embedder
+    encoder = None if embedder is None else Encoder(embedder, _not_needed)
+    print(_said(CorpusBuilder(folder, encoder, keep=args.keep).remove(args.source)))
+
+
+def _not_needed(_: Sequence[str]) -> object:
+    raise AssertionError("removing sources computes no vector")
+
+
+def _run(work: Callable[[], Changes], stop: StopRequest) -> None:
+    began = time.monotonic()
+    try:
+        changes = work()
+    except Stopped:
+        logger.info("stopped (%s); the same command goes on", stop.reason)
+        raise SystemExit(EXIT_GO_ON) from None
+    print(_said(changes))
+    logger.info("done in %.1f s", time.monotonic() - began)
+
+
+def _said(changes: Changes) -> str:
+    version = changes.version
+    counts = {
+        "added": changes.added,
+        "replaced": changes.replaced,
+        "removed": changes.removed,
+        "unchanged": changes.kept,
+        "skipped": changes.skipped,
+    }
+    done = ", ".join(f"{len(names)} {what}" for what, names in counts.items() if names)
+    total = f"{plural(version.num_passages, 'passage')} of {plural(len(version.sources), 'source')}"
+    return f"{version.folder.parents[1]}: {done}; version {version.number}: {total}"
+
+
+def search(args: argparse.Namespace) -> None:
+    """Find the best passages for a question."""
+    if args.top_k < 1:
+        raise ValueError(f"--top_k {args.top_k}: must be at least 1")
+    corpus = Corpus(args.corpus, args.version)
+    embedder = corpus.version.embedder
+    needs = args.retriever != "bm25" and embedder is not None
+    index = corpus.index(args.retriever, embed_of(embedder) if needs and embedder else None)
+    for rank, found in enumerate(index.rank(args.question, args.top_k), 1):
+        print(f"{rank:>3}  {found.score:8.3f}  {found.evidence.id}\n     {found.evidence.text}")
+
+
+def show(args: argparse.Namespace) -> None:
+    """Show versions, counts and sources of a corpus."""
+    folder = Path(args.corpus)
+    current = read_version(folder)
+    for number in version_numbers(folder):
+        version = read_version(folder, number)
+        mark = "*" if number == current.number else " "
+        passages = plural(version.num_passages, "passage")
+        sources = plural(len(version.sources), "source")
+        vectors = f", vectors by {version.embedder}" if version.embedder else ""
+        print(f"{mark} version {number}: {passages} of {sources}{vectors}")
+    if args.sources:
+        for name, of in sorted(current.sources.items()):
+            print(f"{of['passages']:>9}  {of['sha256'][:12]}  {name}")
+
+
+def check(args: argparse.Namespace) -> None:
+    """Check the hashes of all files of the current version."""
+    corpus = Corpus(args.corpus, hashes=True)
+    count = plural(len(corpus), "passage")
+    print(f"{args.corpus}: version {corpus.version.number} is whole, {count}")
+
+
+def switch_version(args: argparse.Namespace) -> None:
+    """Make another version the current one."""
+    folder = Path(args.corpus)
+    read_version(folder)
+    with only_writer(folder):
+        switch(folder, args.version)
+    print(f"{args.corpus}: version {args.version} is the current one")
