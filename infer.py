@@ -40,7 +40,12 @@ def check_paths(args: argparse.Namespace) -> None:
     Raises:
         ValueError: a checkpoint, an input or evidence does not exist.
     """
-    names = (("checkpoint", "folder"), ("input", "file"), ("proposals", "file or folder"))
+    names = (
+        ("checkpoint", "folder"),
+        ("input", "file"),
+        ("proposals", "file or folder"),
+        ("corpus", "folder"),
+    )
     for name, kind in names:
         path = getattr(args, name, None)
         if path is not None and not Path(path).exists():
@@ -272,6 +277,11 @@ def add_model_options(parser: argparse.ArgumentParser, required: bool = True) ->
 def add_checkpoint_options(parser: argparse.ArgumentParser, required: bool = True) -> None:
     """Add the options of every command that loads a checkpoint."""
     parser.add_argument("--checkpoint", required=required, help="folder that train.py wrote")
+    parser.add_argument(
+        "--corpus",
+        metavar="DIR",
+        help="corpus (turngraph corpus build) that every question searches; default: as trained",
+    )
     parser.add_argument("--base_model", help="new folder of the base model, if it has moved")
     parser.add_argument(
         "--trust_remote_code",
@@ -313,6 +323,7 @@ def loading(args: argparse.Namespace) -> LoadOptions:
         device=args.device,
         quantization=args.quantization,
         trust_remote_code=tuple(args.trust_remote_code),
+        corpus=args.corpus,
     )
 
 

@@ -74,6 +74,9 @@ class EvidenceConfig:
     """What finds E_t in the pool. bm25: BM25+; dense: cosines of embedder; rrf: reciprocal-rank
     fusion of both; eigen: best-first search along similar passages and their themes. Change it
     where questions and passages share few words."""
+    corpus: str | None = None
+    """Folder of a corpus (turngraph corpus build) that questions search besides their pools; null:
+    none. Change it for evidence beyond the conversations' own; --corpus in answering."""
     ranker: Literal["bm25s", "rank_bm25"] = "bm25s"
     """Library that ranks by BM25+. Change it to check results against the reference implementation:
     both rank alike, bm25s is faster."""
@@ -118,6 +121,8 @@ class EvidenceConfig:
         for name in ("history_weight", "memory_share", "max_entity_share"):
             value = getattr(self, name)
             _check(0 <= value <= 1, f"evidence.{name}", value, "must lie between 0 and 1")
+        is_eigen = self.corpus is not None and self.retriever == "eigen"
+        _check(not is_eigen, "evidence.retriever", "eigen", "searches no evidence.corpus")
         _check(
             self.max_nodes is None or self.max_nodes >= 16,
             "evidence.max_nodes",

@@ -3,7 +3,7 @@
 A cache file is one safetensors file of flat arrays. It holds no conversations: an example refers
 to its conversation and turn by index, and to a passage by the turn that retrieved it and its
 position in that turn's pool; both are read again from the data file. Passages that a memory graph
-recalled are in no pool and are stored in full.
+recalled are in no pool and are stored in full, as are all where a corpus is searched.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from turngraph.configs.models import cache_folder, local_folder
 from turngraph.configs.progress import progress
 from turngraph.configs.schema import EDGE_TYPES, DataConfig
 from turngraph.configs.words import plural
+from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.embedding import cached
 from turngraph.data.entities import complete_entities
-from turngraph.data.examples import Example, ExampleBuilder, choose_questions
+from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.graph.chain_graph import ChainGraph, Mentions
 from turngraph.data.json_fields import Json, Location
 from turngraph.data.jsonlines import join_pools, parse_evidence, read_conversations, to_json
@@ -181,6 +182,7 @@ def cache_key(
         "chat_template": tokenizer.chat_template,
         "special_tokens": tokenizer.special_tokens_map,
         "encoder": _encoder_files(builder),
+        "corpus": builder.corpus and builder.corpus.corpus.fingerprint,
         "code": {str(name): _file_hash(DATA / name) for name in _code(builder)},
         "packages": {name: importlib.metadata.version(name) for name in _packages(builder)},
     }
@@ -191,6 +193,7 @@ def _code(builder: ExampleBuilder) -> list[Path]:
     """Return the files that determine an example, with those of packages that only some use."""
     folders = [DATA / "memory_graph"] * bool(builder.memory_graph)
     folders += [DATA / "eigen"] * (builder.config.retriever == "eigen")
+    folders += [DATA / "corpus"] * (builder.config.corpus is not None)
     more = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
     return [Path(f"{name}.py") for name in CODE] + [path.relative_to(DATA) for path in more]
 
@@ -268,7 +271,8 @@ def build_task(builder: ExampleBuilder, task: Task) -> tuple[dict[int, list[Arra
     for index, conversation, turns in task:
         positions = pool_positions(conversation)
         examples = builder.conversation(conversation, turns)
-        rows[index] = [example_row(index, example, positions) for example in examples]
+        with_corpus = builder.corpus is not None
+        rows[index] = [example_row(index, one, positions, with_corpus) for one in examples]
     return rows, builder.counts
 
 
@@ -287,10 +291,23 @@ def turn_pools(conversation: Conversation) -> list[tuple[Evidence, ...]]:
     return [join_pools(conversation.evidence, turn.evidence) for turn in conversation.turns]
 
 
-def example_row(index: int, example: Example, positions: Sequence[dict[str, int]]) -> Arrays:
-    """Return an example as flat arrays, without what the data file has."""
+def example_row(
+    index: int, example: Example, positions: Sequence[dict[str, int]], with_corpus: bool = False
+) -> Arrays:
+    """Return an example as flat arrays, without what the data file has.
+
+    Args:
+        index: of the conversation.
+        example: to store.
+        positions: of each turn, passage id -> position in the pool.
+        with_corpus: passages may be of a corpus, so that all are stored in full.
+    """
     graph, evidence = example.graph, example.evidence
-    stored_passages = [to_json(item.evidence) for item in evidence if _is_stored(item)]
+
+    def stored(item: Retrieved) -> bool:
+        return with_corpus or item.evidence.source == "memory"  # no pool has it
+
+    stored_passages = [to_json(item.evidence) for item in evidence if stored(item)]
     row = {
         "index": [index, example.turn, graph.num_entity_edges, graph.num_hidden],
         "prefix_ids": example.prefix_ids,
@@ -304,19 +321,13 @@ def example_row(index: int, example: Example, positions: Sequence[dict[str, int]
         "target_ids": example.target_ids,
         "from_turn": [item.from_turn for item in evidence],
         "passage": [
-            -1 if _is_stored(item) else positions[item.from_turn][item.evidence.id]
-            for item in evidence
+            -1 if stored(item) else positions[item.from_turn][item.evidence.id] for item in evidence
         ],
         "stored_passages": list(json.dumps(stored_passages).encode()),
         "answer_sources": [SOURCES.index(source) for source in example.answer_sources],
     }
     arrays = {name: np.asarray(values, np.int32) for name, values in row.items()}
     return arrays | {"score": np.array([item.score for item in evidence], np.float64)}
-
-
-def _is_stored(item: Retrieved) -> bool:
-    """Tell whether a passage is stored in full, because no pool has it."""
-    return item.evidence.source == "memory"
 
 
 def pack(rows: Sequence[Arrays]) -> Arrays:

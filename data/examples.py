@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,6 +31,7 @@ from turngraph.data.prompt import Prompt
 from turngraph.data.retrieval.bm25 import EvidenceIndex, cut_query
 from turngraph.data.retrieval.dense import DenseIndex, FusedIndex, Index
 from turngraph.data.retrieval.evidence_memory import EvidenceMemory
+from turngraph.data.retrieval.reciprocal_ranks import fuse_retrieved
 from turngraph.data.scoring.metrics import answer_in_evidence
 from turngraph.data.types import (
     COMPUTED_ID,
@@ -48,6 +48,8 @@ from turngraph.data.types import (
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
+
+    from turngraph.data.corpus.corpus import CorpusIndex
 
 logger = logging.getLogger(__name__)
 
@@ -145,6 +147,7 @@ class ExampleBuilder:
     counts: Counter[str] = field(default_factory=Counter)
     _indexes: dict[int, tuple[Any, Index]] = field(default_factory=dict)
     _tokens: dict[str, tuple[str, TokenisedPassage]] = field(default_factory=dict)
+    _corpus: CorpusIndex | None = None
 
     @property
     def needs_embed(self) -> bool:
@@ -205,7 +208,29 @@ class ExampleBuilder:
             q_t = cut_query(query(interaction, question), config.max_query_words)
         else:
             q_t = weighted_query(interaction, question, config.history_weight)
-        return q_t, self._index(pool).rank(q_t, config.top_k, turn)
+        if self.corpus is None:
+            return q_t, self._index(pool).rank(q_t, config.top_k, turn)
+        found = self.corpus.rank(q_t, config.top_k, turn)
+        if pool:
+            of_pool = self._index(pool).rank(q_t, config.top_k, turn)
+            found = fuse_retrieved([of_pool, found], config.top_k)
+        return q_t, found
+
+    @property
+    def corpus(self) -> CorpusIndex | None:
+        """The index of ``evidence.corpus``; None if there is none.
+
+        Raises:
+            ValueError: the corpus cannot be opened, or its vectors are of another encoder.
+        """
+        if self._corpus is None and self.config.corpus is not None:
+            from turngraph.data.corpus.corpus import Corpus  # few need it
+
+            assert self.config.retriever != "eigen", "the config is checked"
+            self._corpus = Corpus(self.config.corpus).index(
+                self.config.retriever, self.embed, self.config.embedder
+            )
+        return self._corpus
 
     def turn(
         self,
@@ -411,35 +436,3 @@ class ExampleBuilder:
             plural(counts["tokens truncated"], "token"),
             self.config.max_nodes,
         )
-
-
-def choose_questions(
-    conversations: Sequence[Conversation], num: int | None, single_only: bool, seed: int
-) -> dict[int, list[int]]:
-    """Choose questions to train or evaluate on.
-
-    Args:
-        conversations: conversations; questions without gold answers are left out.
-        num: number of questions to draw; None: all.
-        single_only: leave out questions with several gold answers.
-        seed: random seed; a smaller draw is a subset of a larger one.
-
-    Returns:
-        Index of each chosen conversation -> indices of its chosen turns.
-
-    Raises:
-        ValueError: there is no question to choose.
-    """
-    questions = [
-        (c, t)
-        for c, conversation in enumerate(conversations)
-        for t, turn in enumerate(conversation.turns)
-        if turn.answers and not (single_only and len(turn.answers) > 1)
-    ]
-    if not questions:
-        raise ValueError("no question with a gold answer" + " that is not a list" * single_only)
-    random.Random(f"questions {seed}").shuffle(questions)
-    chosen: dict[int, list[int]] = {}
-    for c, t in sorted(questions[:num]):
-        chosen.setdefault(c, []).append(t)
-    return chosen

@@ -18,6 +18,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 from turngraph.configs.progress import progress
 from turngraph.configs.words import plural
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
+from turngraph.data.corpus.corpus import Corpus
 from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.json_fields import Json, iter_lines
 from turngraph.data.outputs import is_stream
@@ -85,6 +86,9 @@ class AnswerJob:
         for read in filter(None, (self.input, self.options.proposals)):
             if os.path.realpath(self.output) == os.path.realpath(read):
                 raise ValueError(f"--output: {self.output} is also the input")
+        evidence = self.loading.applied(self.checkpoint.config.evidence)
+        if self.options.evidence_of == "other" and evidence.corpus is not None:
+            raise ValueError("--evidence_of other: all conversations search the same corpus")
         if not self.explain:
             return
         if is_stream(self.output):
@@ -102,6 +106,7 @@ class AnswerJob:
     def settings(self, choice: Choice | None) -> Json:
         """Return everything that determines the answers, with hashes of the files read."""
         shaping = dataclasses.asdict(self.options)
+        corpus = self.loading.applied(self.checkpoint.config.evidence).corpus
         proposals = None
         if choice is not None:
             read = choice.checkpoint
@@ -112,6 +117,7 @@ class AnswerJob:
             "device": device_of(self.loading.device).partition(":")[0],
             "proposals": proposals,
             "quantization": self.loading.quantization,
+            **({} if corpus is None else {"corpus": Corpus(corpus).fingerprint}),
             **{name: value for name, value in shaping.items() if name not in PATHS},
         }
 

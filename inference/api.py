@@ -55,6 +55,7 @@ def load(
     device: str | None = None,
     quantization: Literal["none", "4bit"] | None = None,
     trust_remote_code: Sequence[str] = (),
+    corpus: str | Path | None = None,
     token: str | None = None,
 ) -> QA:
     """Load a trained checkpoint to answer with.
@@ -66,13 +67,20 @@ def load(
         device: cpu, cuda, ...; None: the first GPU, else the CPU.
         quantization: of the base model; None: as it was trained on.
         trust_remote_code: names of models whose own Python code may run; none by default.
+        corpus: folder of a corpus that questions search besides their evidence; None: as trained.
         token: for a private repository; None: the one of ``hf auth login``.
 
     Raises:
         ValueError: there is no whole checkpoint, or base model or device cannot be used.
     """
     folder = find_checkpoint(checkpoint, revision=revision, token=token)
-    options = LoadOptions(base_model, device, quantization, tuple(trust_remote_code))
+    options = LoadOptions(
+        base_model,
+        device,
+        quantization,
+        tuple(trust_remote_code),
+        None if corpus is None else str(corpus),
+    )
     return QA(read_checkpoint(folder), options)
 
 

@@ -13,7 +13,7 @@ from turngraph.data.cli import EXIT_GO_ON, CommandParser, StopRequest
 from turngraph.data.corpus.build import Changes, CorpusBuilder, Encoder, Stopped
 from turngraph.data.corpus.corpus import Corpus
 from turngraph.data.corpus.files import only_writer
-from turngraph.data.corpus.inputs import find_sources
+from turngraph.data.corpus.source_files import find_sources
 from turngraph.data.corpus.version import CURRENT, read_version, switch, version_numbers
 from turngraph.data.embedding import Embed
 from turngraph.inference.model_options import EMBEDDER
@@ -148,13 +148,8 @@ def add_sources(args: argparse.Namespace) -> None:
 def remove(args: argparse.Namespace) -> None:
     """Remove sources from a corpus."""
     folder = Path(args.corpus)
-    embedder = read_version(folder).embedder
-    encoder = None if embedder is None else Encoder(embedder, _not_needed)
+    encoder = encoder_of(read_version(folder).embedder)
     print(_said(CorpusBuilder(folder, encoder, keep=args.keep).remove(args.source)))
-
-
-def _not_needed(_: Sequence[str]) -> object:
-    raise AssertionError("removing sources computes no vector")
 
 
 def _run(work: Callable[[], Changes], stop: StopRequest) -> None:

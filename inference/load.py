@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from dataclasses import replace
 
 import torch
 from transformers import AutoTokenizer
@@ -16,6 +17,7 @@ from turngraph.configs.models import (
     where_looked,
 )
 from turngraph.configs.schema import Config
+from turngraph.configs.words import plural
 from turngraph.data.embedding import cached
 from turngraph.data.examples import ExampleBuilder
 from turngraph.data.prompt import Prompt
@@ -44,7 +46,8 @@ def load(
     except RuntimeError as error:
         raise ValueError(f"--device {device!r}: {error}") from None
     logger.info("checkpoint %s on %s", checkpoint.folder, device)
-    return model, load_builder(checkpoint.config, options.base_model, options.device, trusted)
+    config = replace(checkpoint.config, evidence=options.applied(checkpoint.config.evidence))
+    return model, load_builder(config, options.base_model, options.device, trusted)
 
 
 def device_of(device: str | None) -> str:
@@ -98,4 +101,7 @@ def load_builder(
     )
     if builder.needs_embed:  # loaded with the first texts
         builder.embed = cached(sentence_encoder(config.evidence.embedder, device, trusted))
+    if builder.corpus is not None:
+        corpus = builder.corpus.corpus
+        logger.info("corpus %s: %s", corpus.folder, plural(len(corpus), "passage"))
     return builder

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from turngraph.configs.schema import Config
+from turngraph.configs.schema import Config, EvidenceConfig
 from turngraph.data.graph.chain_graph import CutEdges
 from turngraph.data.scoring.proposals import NUM_PROPOSALS
 
@@ -25,12 +25,18 @@ class LoadOptions:
         device: cpu, cuda, ...; None: the first GPU, else the CPU.
         quantization: of the base model; None: as it was trained on.
         trust_remote_code: names of models whose own Python code may run.
+        corpus: folder of a corpus that questions search besides their pools; None: as trained.
     """
 
     base_model: str | None = None
     device: str | None = None
     quantization: Literal["none", "4bit"] | None = None
     trust_remote_code: tuple[str, ...] = ()
+    corpus: str | None = None
+
+    def applied(self, evidence: EvidenceConfig) -> EvidenceConfig:
+        """Return how evidence is retrieved with these options."""
+        return evidence if self.corpus is None else replace(evidence, corpus=self.corpus)
 
 
 @dataclass(frozen=True)

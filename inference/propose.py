@@ -116,6 +116,7 @@ def load_proposer(
         return None
     names = {found.config.model.base_model for found in (checkpoint, choice.checkpoint)}
     moved = options.base_model if len(names) == 1 else None
-    model, builder = load(choice.checkpoint, LoadOptions(moved, options.device, "none"))
+    loading = LoadOptions(moved, options.device, "none", corpus=options.corpus)
+    model, builder = load(choice.checkpoint, loading)
     builder.cut = cut
     return Proposer(model, builder, choice)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.entities import complete_entities
-from turngraph.data.examples import choose_questions
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import BadLine, join_pools, read_conversations
 from turngraph.data.scoring.predictions import bad_line_records

@@ -39,10 +39,17 @@ LAYERS: tuple[set[str], ...] = (
 
 DATA_LAYERS: tuple[set[str], ...] = (
     {"types", "normalise", "json_fields", "embedding", "workers", "cli", "outputs"},
-    {"jsonlines", "linearise", "table_structure", "scoring.metrics", "bert_encoder"},
+    {
+        "chosen_questions",
+        "jsonlines",
+        "linearise",
+        "table_structure",
+        "scoring.metrics",
+        "bert_encoder",
+    },
     {"entities"},
     {"sources", "retrieval", "graph"},
-    {"eigen"},
+    {"eigen", "corpus"},
     {"prompt", "memory_graph"},
     {"examples"},
     {"batches", "scoring", "example_cache"},
@@ -70,6 +77,7 @@ LIBRARIES = {
     "transformers yaml",
     "data": "numpy rank_bm25 safetensors",
     "data.bert_encoder": "numpy safetensors scipy tokenizers",
+    "data.corpus": "bm25s numpy",
     "data.eigen": "numpy scipy",
     "data.examples": "numpy torch torch_geometric",
     "data.batches": "numpy torch",

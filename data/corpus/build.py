@@ -18,8 +18,8 @@ import numpy as np
 from turngraph.configs.progress import progress
 from turngraph.data.cli import StopRequest
 from turngraph.data.corpus.files import PARTIAL, only_writer
-from turngraph.data.corpus.inputs import SourceFile
 from turngraph.data.corpus.segment import Piece, Segment, write_segment
+from turngraph.data.corpus.source_files import SourceFile
 from turngraph.data.corpus.version import (
     CURRENT,
     Version,
@@ -170,8 +170,8 @@ class CorpusBuilder:
         self._flush()
         stored = self._stored()
         result |= {name: stored[name, digest] for name, digest in digests.items()}
-        for error in skipped:
-            logger.warning("skipped %s", error)
+        for unread in skipped:
+            logger.warning("skipped %s", unread)
         if not result:
             raise skipped[0] if skipped else ValueError(f"{self.folder}: no source would be left")
         removed = [name for name in old if name not in result]
@@ -235,16 +235,15 @@ class CorpusBuilder:
         for number, block in enumerate(blocks):
             if number < num_done:
                 continue
-            if self.stop:
+            is_full, stopped = len(self._passages) >= self.segment, bool(self.stop)
+            if is_full or stopped:
                 if number > begin:
                     self._add_piece(source.name, digest, begin, number, False, start)
                 self._flush()
+                begin, start = number, 0
+            if stopped:
                 raise Stopped
             self._passages += block()
-            if len(self._passages) >= self.segment:
-                self._add_piece(source.name, digest, begin, number + 1, False, start)
-                self._flush()
-                begin, start = number + 1, 0
         if number < 0:
             raise Unreadable(source.path, "nothing to read in it")
         if source.digest() != digest:
@@ -324,5 +323,5 @@ def _chain(by_block: Mapping[int, tuple[Segment, Piece]]) -> Pieces:
     block = 0
     while block in by_block:
         chain.append(by_block[block])
-        block += max(by_block[block][1].num_blocks, 1)
+        block += by_block[block][1].num_blocks
     return chain

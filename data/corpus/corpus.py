@@ -41,7 +41,7 @@ class CorpusPassages(Sequence[Evidence]):
     def __getitem__(self, index: int | slice) -> Evidence | list[Evidence]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        return self._segments[self._segment[index]].passage(int(self._row[index]))
+        return self._segments[int(self._segment[index])].passage(int(self._row[index]))
 
     def vectors(self, rows: np.ndarray) -> np.ndarray:
         """Return the sentence vectors of passages, float32 [rows, width]."""
@@ -93,19 +93,26 @@ class Corpus:
         """Signs of the passages' vectors, uint64 [passages, words]."""
         return array(self.version.folder, "codes")
 
-    def index(self, retriever: Retriever, embed: Embed | None = None) -> CorpusIndex:
+    def index(
+        self, retriever: Retriever, embed: Embed | None = None, embedder: str | None = None
+    ) -> CorpusIndex:
         """Return an index of it.
 
         Args:
             retriever: bm25, dense or rrf, as ``evidence.retriever``.
             embed: the sentence encoder that made its vectors; None for bm25.
+            embedder: its name, to be compared with theirs; None: it is known to be the same.
 
         Raises:
-            ValueError: the retriever needs vectors, and the corpus has none.
+            ValueError: the retriever needs vectors, and the corpus has none, or has those of
+                another encoder.
         """
         if retriever != "bm25" and self.version.embedder is None:
             hint = "turngraph corpus build --vectors makes them"
             raise ValueError(f"{self.folder}: no vectors, which {retriever} needs; {hint}")
+        if retriever != "bm25" and embedder not in (None, self.version.embedder):
+            made = f"vectors by {self.version.embedder}, but evidence.embedder is {embedder}"
+            raise ValueError(f"{self.folder}: {made}")
         return CorpusIndex(self, retriever, embed)
 
 

@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -108,13 +107,14 @@ def write_object(path: Path, value: Json) -> None:
     to_disk(path.parent)
 
 
-def array(folder: Path, name: str) -> np.ndarray[Any, Any]:
+def array(folder: Path, name: str) -> np.ndarray:
     """Open an array of a folder, memory-mapped and read only."""
     path = folder / f"{name}.npy"
     try:  # an empty array cannot be mapped
-        return np.load(path, mmap_mode="r" if path.stat().st_size > 128 else None)
+        found: np.ndarray = np.load(path, mmap_mode="r" if path.stat().st_size > 128 else None)
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: {error}; build the corpus again") from None
+    return found
 
 
 @contextmanager

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
+
+from turngraph.data.types import Retrieved
 
 RRF = 60
 
@@ -20,3 +23,23 @@ def fuse(rankings: Sequence[np.ndarray], num_nodes: int) -> np.ndarray:
     for ranking in rankings:
         scores[ranking] += 1 / (RRF + 1 + np.arange(len(ranking)))
     return np.argsort(-np.round(scores, 12), kind="stable")
+
+
+def fuse_retrieved(rankings: Sequence[Sequence[Retrieved]], top_k: int) -> list[Retrieved]:
+    """Return the best passages of several rankings by reciprocal-rank fusion, best first.
+
+    A passage in several is one passage; ties are in the order of the rankings.
+
+    Args:
+        rankings: passages, best first.
+        top_k: maximum number of passages.
+    """
+    scores: dict[tuple[str, str], float] = {}
+    first: dict[tuple[str, str], Retrieved] = {}
+    for ranking in rankings:
+        for rank, found in enumerate(ranking):
+            key = found.evidence.source, found.evidence.text
+            scores[key] = scores.get(key, 0.0) + 1 / (RRF + 1 + rank)
+            first.setdefault(key, found)
+    order = sorted(first, key=lambda key: -round(scores[key], 12))[:top_k]
+    return [replace(first[key], score=round(scores[key], 12)) for key in order]

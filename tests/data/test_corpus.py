@@ -18,8 +18,8 @@ from turngraph.data.corpus.bm25_files import FOLDER
 from turngraph.data.corpus.build import MAX_SMALL, CorpusBuilder, Encoder, Stopped
 from turngraph.data.corpus.corpus import Corpus
 from turngraph.data.corpus.files import only_writer
-from turngraph.data.corpus.inputs import find_sources
 from turngraph.data.corpus.sign_codes import nearest_codes, sign_codes
+from turngraph.data.corpus.source_files import find_sources
 from turngraph.data.corpus.version import read_version, switch, version_numbers
 from turngraph.data.normalise import words
 from turngraph.data.retrieval.bm25 import DELTA, K1, B, EvidenceIndex
@@ -320,7 +320,7 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from turngraph.data.corpus import build, files
-from turngraph.data.corpus.inputs import find_sources
+from turngraph.data.corpus.source_files import find_sources
 steps = int(sys.argv[3])
 def count(frame, event, arg):
     global steps

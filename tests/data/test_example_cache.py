@@ -26,6 +26,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from turngraph.configs.schema import DataConfig, EvidenceConfig, MemoryGraphConfig
 from turngraph.data import example_cache
+from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.embedding import cached
 from turngraph.data.entities import complete_entities
 from turngraph.data.example_cache import (
@@ -40,7 +41,7 @@ from turngraph.data.example_cache import (
     pool_positions,
     unpack,
 )
-from turngraph.data.examples import Example, ExampleBuilder, choose_questions
+from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.graph.chain_graph import ChainGraph
 from turngraph.data.jsonlines import read_conversations, write_conversations
 from turngraph.data.prompt import Prompt

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from turngraph.configs.schema import EvidenceConfig
+from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.embedding import cached
-from turngraph.data.examples import Example, ExampleBuilder, choose_questions
+from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.prompt import Prompt
 from turngraph.data.retrieval.bm25 import EvidenceIndex
 from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn

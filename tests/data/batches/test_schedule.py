@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from turngraph.configs.schema import EvidenceConfig, TrainingConfig
 from turngraph.data.batches.schedule import BatchSchedule
-from turngraph.data.examples import ExampleBuilder, choose_questions
+from turngraph.data.chosen_questions import choose_questions
+from turngraph.data.examples import ExampleBuilder
 from turngraph.data.prompt import Prompt
 from turngraph.data.sources.sqa import convert, read_questions
 
