@@ -123,12 +123,8 @@ class EvidenceConfig:
             _check(0 <= value <= 1, f"evidence.{name}", value, "must lie between 0 and 1")
         is_eigen = self.corpus is not None and self.retriever == "eigen"
         _check(not is_eigen, "evidence.retriever", "eigen", "searches no evidence.corpus")
-        _check(
-            self.max_nodes is None or self.max_nodes >= 16,
-            "evidence.max_nodes",
-            self.max_nodes,
-            "must be at least 16, or null",
-        )
+        is_enough = self.max_nodes is None or self.max_nodes >= 16
+        _check(is_enough, "evidence.max_nodes", self.max_nodes, "must be at least 16, or null")
 
 
 @dataclass(frozen=True)

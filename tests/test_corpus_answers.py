@@ -51,7 +51,7 @@ def test_answers_are_those_from_a_pool(graph_checkpoint: str, folder: Path) -> N
     assert [r["answer"] for r in of_corpus] == [r["answer"] for r in of_pool]
     session = qa.chat(["Quito is the capital of Ecuador."])
     session.ask("What is the capital of Ecuador?")
-    found = {item.evidence.id for item in session.last().evidence}
+    found = {item.evidence.id for item in session.last().example.evidence}
     assert "text#0" in found
     assert any(id_.startswith("pool.jsonl#") for id_ in found)
 
