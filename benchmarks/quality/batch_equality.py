@@ -21,9 +21,10 @@ from rich.table import Table
 from tqdm import tqdm
 
 from turngraph.data.batches.collate import collate
+from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.cli import run_cli
 from turngraph.data.entities import complete_entities
-from turngraph.data.examples import Example, choose_questions
+from turngraph.data.examples import Example
 from turngraph.data.jsonlines import read_conversations
 from turngraph.infer import positive
 from turngraph.inference.answer_batches import Batching, prompt_length

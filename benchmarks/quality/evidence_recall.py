@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from tqdm import tqdm
 
+from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.cli import run_cli
-from turngraph.data.examples import choose_questions
 from turngraph.data.jsonlines import join_pools, read_conversations
 from turngraph.data.retrieval.bm25 import EvidenceIndex, cut_query
 from turngraph.data.scoring.metrics import answer_in_evidence

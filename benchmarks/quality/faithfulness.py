@@ -25,9 +25,10 @@ from turngraph.benchmarks.quality.records import open_records
 from turngraph.benchmarks.study.row_scores import cell
 from turngraph.configs.words import plural
 from turngraph.data.batches.collate import collate
+from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
 from turngraph.data.entities import complete_entities
-from turngraph.data.examples import Example, ExampleBuilder, choose_questions
+from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import dump, read_conversations
 from turngraph.data.scoring.score import bootstrap

@@ -30,9 +30,9 @@ from turngraph.benchmarks.study.row_scores import (
 )
 from turngraph.configs.words import plural
 from turngraph.data.batches.collate import collate
+from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
 from turngraph.data.entities import complete_entities
-from turngraph.data.examples import choose_questions
 from turngraph.data.graph.chain_graph import CutEdges
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import dump, read_conversations

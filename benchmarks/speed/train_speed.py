@@ -59,10 +59,11 @@ from turngraph.configs.models import sentence_encoder
 from turngraph.configs.parse import read_config
 from turngraph.configs.schema import Config, ModelConfig
 from turngraph.configs.shipped import find_config
+from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.cli import run_cli
 from turngraph.data.embedding import cached
 from turngraph.data.entities import complete_entities
-from turngraph.data.examples import Example, ExampleBuilder, choose_questions
+from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.jsonlines import read_conversations
 from turngraph.data.prompt import Prompt
 from turngraph.data.sources import worldfacts

@@ -35,10 +35,11 @@ from turngraph.configs.parse import differences, read_config, write_config
 from turngraph.configs.schema import Config
 from turngraph.data.batches.prefetch import fingerprint
 from turngraph.data.batches.schedule import BatchSchedule
+from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.cli import EXIT_GO_ON, StopRequest, run_cli
 from turngraph.data.embedding import cached
 from turngraph.data.entities import complete_entities
-from turngraph.data.examples import Example, ExampleBuilder, choose_questions
+from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import read_conversations
 from turngraph.data.scoring.predictions import prediction_record

@@ -14,7 +14,7 @@ from rich.table import Table
 from turngraph.benchmarks.study.config import Size, Study
 from turngraph.benchmarks.study.row_scores import discordance, load_rows
 from turngraph.benchmarks.study.runs import Run
-from turngraph.data.examples import choose_questions
+from turngraph.data.chosen_questions import choose_questions
 from turngraph.data.jsonlines import read_conversations
 from turngraph.inference.questions import DRAW_SEED
 
