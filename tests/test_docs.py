@@ -29,6 +29,7 @@ COMMANDS = (
     "serve",
     "export",
     "pool",
+    "corpus",
     "memory",
     "study",
     "configs",
@@ -67,8 +68,8 @@ def test_every_page_is_found_from_the_readme() -> None:
 
 
 def help_of(words: list[str]) -> str:
-    """What ``--help`` of a command prints; of memory and export the command inside it."""
-    inside = words[:2] if words[0] == "memory" else words[:1]
+    """What ``--help`` of a command prints; of memory and corpus the command inside it."""
+    inside = words[:2] if words[0] in ("memory", "corpus") else words[:1]
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), pytest.raises(SystemExit):
         run(inside[0], [*inside[1:], "--help"])

@@ -102,8 +102,8 @@ LIBRARIES = {
     "__init__": "",
     "__main__": "",
     "benchmarks": "accelerate bm25s coverage datasets filelock huggingface_hub httpx2 "
-    "matplotlib networkx numpy peft psutil pyoxigraph pytest rdflib rich safetensors tokenizers "
-    "torch torch_geometric tqdm transformers trl yaml",
+    "matplotlib networkx numpy peft psutil pyoxigraph pytest rdflib rich safetensors tantivy "
+    "tokenizers torch torch_geometric tqdm transformers trl yaml",
 }
 """The third-party libraries of each room; the entry with the longest name counts."""
 TORCH_IN_DATA = {"data.batches.collate"}
