@@ -25,14 +25,21 @@ _FORKS.set_forkserver_preload(["turngraph.train", "turngraph.infer", "turngraph.
 class Command:
     """A running command: a script of the repository or ``-m`` and a module, with arguments."""
 
-    def __init__(self, *arguments: object, text: str = "", **environment: str) -> None:
-        """Start it in the repository, with a text as its standard input."""
+    def __init__(
+        self,
+        *arguments: object,
+        text: str = "",
+        folder: Path = ROOT,
+        without: str = "",
+        **environment: str,
+    ) -> None:
+        """Start it in a folder, with a text as its standard input, without a library."""
         self._folder = tempfile.TemporaryDirectory()
         self._files = [Path(self._folder.name) / name for name in ("in", "out", "err")]
         for path, content in zip(self._files, (text, "", ""), strict=True):
             path.write_text(content, encoding="utf-8")
         variables = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
-        given = (list(map(str, arguments)), variables, self._files)
+        given = (list(map(str, arguments)), variables, self._files, folder, without)
         self._process = _FORKS.Process(target=_run, args=given)
         self._process.start()
         self.pid = self._process.pid
@@ -65,8 +72,10 @@ def _is_stopped(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() == psutil.STATUS_STOPPED
 
 
-def _run(arguments: list[str], environment: dict[str, str], files: list[Path]) -> None:
-    """Be the process: its own standard streams, variables and arguments."""
+def _run(
+    arguments: list[str], environment: dict[str, str], files: list[Path], folder: Path, without: str
+) -> None:
+    """Be the process: its own standard streams, variables, arguments and folder."""
     for number, path in enumerate(files):
         opened = os.open(path, os.O_WRONLY if number else os.O_RDONLY)
         os.dup2(opened, number)
@@ -75,7 +84,9 @@ def _run(arguments: list[str], environment: dict[str, str], files: list[Path]) -
     sys.stderr = open(2, "w", buffering=1, encoding="utf-8")  # noqa: SIM115
     os.environ.clear()
     os.environ.update(environment)
-    os.chdir(ROOT)
+    os.chdir(folder)
+    if without:
+        sys.modules[without] = None  # type: ignore[assignment]
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

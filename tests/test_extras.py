@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from turngraph.configs.extras import extra
+from turngraph.tests.processes import Command
 from turngraph.training.run_log import RunLog
 
 RUN = "turngraph.__main__"
@@ -22,12 +23,9 @@ def run_without(
     library: str, module: str, *options: str, folder: Path
 ) -> subprocess.CompletedProcess[str]:
     """Run a module as a command in a process that cannot import a library."""
-    code = (
-        f"import runpy, sys\nsys.modules[{library!r}] = None\n"
-        f"sys.argv[1:] = {list(options)!r}\nrunpy.run_module({module!r}, run_name='__main__')"
-    )
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    command = Command("-m", module, *options, folder=folder, without=library)
+    out, err = command.communicate()
+    return subprocess.CompletedProcess(options, command.returncode or 0, out, err)
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +34,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("memory")
     (path / "text.txt").write_text("Anna lives in Lima. Bob works in Oslo.", encoding="utf-8")
     (path / "other.txt").write_text("Zoe hates pasta.", encoding="utf-8")
-    command = [sys.executable, "-m", "turngraph", *REMEMBER, "rules"]
-    subprocess.run(command, cwd=path, check=True, capture_output=True)
+    command = Command("-m", RUN, *REMEMBER, "rules", folder=path)
+    command.communicate()
+    assert command.returncode == 0
     return path
 
 

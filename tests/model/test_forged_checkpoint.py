@@ -32,15 +32,22 @@ def rehash(folder: Path) -> None:
     path.write_text(json.dumps(manifest))
 
 
-@pytest.fixture
-def folder(tiny_folder: str, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def untrained(tiny_folder: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An untrained checkpoint of a random tiny model."""
     config = Config(
         model=ModelConfig(base_model=tiny_folder, dtype="float32", lora=LORA),
         training=TrainingConfig(max_steps=0),
     )
-    save_checkpoint(GraphLM(config.model), config, {}, tmp_path / "best")
-    return tmp_path / "best"
+    folder = tmp_path_factory.mktemp("untrained") / "best"
+    save_checkpoint(GraphLM(config.model), config, {}, folder)
+    return folder
+
+
+@pytest.fixture
+def folder(untrained: Path, tmp_path: Path) -> Path:
+    """A copy of it to forge."""
+    return shutil.copytree(untrained, tmp_path / "best")
 
 
 def tensor(file: str, change: Callable[[torch.Tensor], Any], name: str | None = None) -> Forge:

@@ -36,8 +36,9 @@ def test_a_text_is_read_if_it_may_claim_the_aspect() -> None:
 @pytest.mark.parametrize("negation", ["{}", "no longer {}", "did not {}", "stopped {}"])
 def test_a_text_that_claims_an_aspect_is_never_skipped(negation: str) -> None:
     relations = {*ASPECTS, *ENDINGS, *LOSSES, *VERB_FORMS, "frobnifies", "is the CEO of", "has job"}
-    for relation in sorted(relations):
-        for object_ in ("Acme", "single", "red"):
+    objects = ("Acme", "single", "red")
+    for number, relation in enumerate(sorted(relations)):
+        for object_ in objects if negation == "{}" else objects[number % 3 : number % 3 + 1]:
             ends = "Anna's sister", negation.format(relation), object_
             spoken = f"{ends[0]} {negation.format(relation)} {object_}."
             _is_never_passed_over(spoken, [ends])
