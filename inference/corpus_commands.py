@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from turngraph.configs.words import plural
-from turngraph.data.cli import EXIT_GO_ON, CommandParser, StopRequest
+from turngraph.data.cli import EXIT_GO_ON, CommandParser, StopRequest, visible
 from turngraph.data.corpus.build import Changes, CorpusBuilder, Encoder, Stopped
 from turngraph.data.corpus.corpus import Corpus
 from turngraph.data.corpus.files import only_writer
@@ -186,7 +186,8 @@ def search(args: argparse.Namespace) -> None:
     needs = args.retriever != "bm25" and embedder is not None
     index = corpus.index(args.retriever, embed_of(embedder) if needs and embedder else None)
     for rank, found in enumerate(index.rank(args.question, args.top_k), 1):
-        print(f"{rank:>3}  {found.score:8.3f}  {found.evidence.id}\n     {found.evidence.text}")
+        id_, text = visible(found.evidence.id), visible(found.evidence.text)
+        print(f"{rank:>3}  {found.score:8.3f}  {id_}\n     {text}")
 
 
 def show(args: argparse.Namespace) -> None:
