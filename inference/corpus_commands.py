@@ -6,13 +6,15 @@ import argparse
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from turngraph.configs.words import plural
 from turngraph.data.cli import EXIT_GO_ON, CommandParser, StopRequest, visible
-from turngraph.data.corpus.build import Changes, CorpusBuilder, Encoder, Stopped
+from turngraph.data.corpus.build import Changes, CorpusBuilder, OnRay
 from turngraph.data.corpus.corpus import Corpus
 from turngraph.data.corpus.files import only_writer
+from turngraph.data.corpus.segment_writer import Encoder, Stopped
 from turngraph.data.corpus.source_files import find_sources
 from turngraph.data.corpus.version import CURRENT, read_version, switch, version_numbers
 from turngraph.data.embedding import Embed
@@ -67,6 +69,12 @@ def _parser() -> CommandParser:
                 "model); for evidence.retriever dense and rrf",
             )
             command.add_argument("--max_minutes", type=float, metavar="N", help="stop after N")
+            command.add_argument(
+                "--ray",
+                metavar="ADDRESS",
+                help="read sources in parallel on a Ray cluster whose nodes see the same folders; "
+                "local: on the cores of this machine",
+            )
     command = add("remove", remove)
     _add_corpus(command)
     command.add_argument("--source", nargs="+", required=True, metavar="NAME")
@@ -129,7 +137,8 @@ def build(args: argparse.Namespace) -> None:
     for error in skipped:
         logger.warning("skipped %s", error)
     with StopRequest(args.max_minutes, "after the passages at hand") as stop:
-        builder = CorpusBuilder(folder, encoder_of(name), keep=args.keep, stop=stop)
+        on_ray = None if args.ray is None else OnRay(args.ray, partial(encoder_of, name))
+        builder = CorpusBuilder(folder, encoder_of(name), keep=args.keep, stop=stop, ray=on_ray)
         _run(lambda: builder.build(sources, strict=args.strict), stop)
 
 

@@ -13,7 +13,8 @@ import pytest
 import turngraph
 from turngraph import infer
 from turngraph.configs.schema import DataConfig, EvidenceConfig
-from turngraph.data.corpus.build import CorpusBuilder, Encoder
+from turngraph.data.corpus.build import CorpusBuilder
+from turngraph.data.corpus.segment_writer import Encoder
 from turngraph.data.corpus.source_files import find_sources
 from turngraph.data.example_cache import load_examples
 from turngraph.data.examples import ExampleBuilder

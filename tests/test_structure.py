@@ -38,7 +38,7 @@ LAYERS: tuple[set[str], ...] = (
 """The rooms, lowest first. A module imports its own room and what is below, nothing beside it."""
 
 DATA_LAYERS: tuple[set[str], ...] = (
-    {"types", "normalise", "json_fields", "embedding", "workers", "cli", "outputs"},
+    {"types", "normalise", "json_fields", "embedding", "workers", "ray_workers", "cli", "outputs"},
     {
         "chosen_questions",
         "jsonlines",
@@ -75,7 +75,7 @@ BESIDE_IN_MEMORY = {("names", "memory_types"): "a name has a type"}
 LIBRARIES = {
     "configs": "gguf huggingface_hub jsonargparse platformdirs sentence_transformers torch tqdm "
     "transformers yaml",
-    "data": "numpy rank_bm25 safetensors",
+    "data": "numpy rank_bm25 ray safetensors",
     "data.bert_encoder": "numpy safetensors scipy tokenizers",
     "data.corpus": "bm25s numpy",
     "data.eigen": "numpy scipy",
@@ -123,6 +123,7 @@ ONLY_IN = {
     "spacy": "data.memory_graph.extract.spacy_extractor",
     "pyoxigraph": "data.memory_graph.ontology",
     "llguidance": "model.constrained",
+    "ray": "data.ray_workers",
     "gguf": "configs.models",
     "wandb": "training.run_log",
 }
@@ -142,6 +143,7 @@ EXTRAS = {
     "spacy": {"data.memory_graph.extract.spacy_extractor"},
     "rdf": {"benchmarks.memory_graph.quads_speed", "data.memory_graph.ontology"},
     "serve": {"inference.serve"},
+    "ray": {"data.ray_workers"},
 }
 """Where an optional extra's libraries may be imported; everything else is a core dependency."""
 CORE_BY_NAME = {

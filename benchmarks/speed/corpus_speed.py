@@ -27,8 +27,9 @@ import numpy as np
 import tantivy
 
 from turngraph.data.cli import run_cli
-from turngraph.data.corpus.build import CorpusBuilder, Encoder
+from turngraph.data.corpus.build import CorpusBuilder
 from turngraph.data.corpus.corpus import Corpus, Retriever
+from turngraph.data.corpus.segment_writer import Encoder
 from turngraph.data.corpus.source_files import find_sources
 from turngraph.data.json_fields import Json
 from turngraph.data.normalise import words

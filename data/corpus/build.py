@@ -7,18 +7,26 @@ version stays in use until the new one is complete.
 from __future__ import annotations
 
 import logging
-import uuid
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from turngraph.configs.progress import progress
 from turngraph.data.cli import StopRequest
-from turngraph.data.corpus.files import PARTIAL, only_writer
-from turngraph.data.corpus.segment import Piece, Segment, write_segment
+from turngraph.data.corpus.files import only_writer
+from turngraph.data.corpus.segment_writer import (
+    SEGMENT,
+    Encoder,
+    Pieces,
+    SegmentWriter,
+    Stopped,
+    stored_pieces,
+)
 from turngraph.data.corpus.source_files import SourceFile
 from turngraph.data.corpus.version import (
     CURRENT,
@@ -28,36 +36,18 @@ from turngraph.data.corpus.version import (
     switch,
     write_version,
 )
-from turngraph.data.embedding import Embed
+from turngraph.data.ray_workers import map_on_ray
 from turngraph.data.sources.document import Unreadable
-from turngraph.data.types import Evidence
 
 logger = logging.getLogger(__name__)
 
-SEGMENT = 20_000
-"""Passages after which a segment is written."""
 MAX_SMALL = 8
 """Number of small or half-used segments from which on they are joined."""
+TASK_BYTES = 1 << 24
+"""Bytes of sources, at least, that one process of a cluster reads at a time."""
 
-Pieces = list[tuple[Segment, Piece]]
-"""The pieces of one source in order, with their segments."""
-
-
-class Stopped(Exception):
-    """A build was asked to stop; the same command goes on from its segments."""
-
-
-@dataclass(frozen=True)
-class Encoder:
-    """The sentence encoder of a corpus with vectors.
-
-    Args:
-        name: of the model.
-        embed: texts to unit vectors.
-    """
-
-    name: str
-    embed: Embed
+Read = tuple[SourceFile, str, Unreadable | None]
+"""A source, its hash, and why it cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +68,21 @@ class Changes:
     skipped: Sequence[Unreadable] = ()
 
 
+@dataclass(frozen=True)
+class OnRay:
+    """Where sources are read in parallel.
+
+    Args:
+        address: of a Ray cluster whose nodes see the corpus and its sources under the same paths;
+            ``local``: this machine.
+        make_encoder: makes the sentence encoder in a process of the cluster; a top-level function,
+            or ``functools.partial`` of one.
+    """
+
+    address: str
+    make_encoder: Callable[[], Encoder | None]
+
+
 @dataclass
 class CorpusBuilder:
     """Builds versions of one corpus.
@@ -88,6 +93,7 @@ class CorpusBuilder:
         segment: number of passages after which a segment is written.
         keep: number of versions to keep besides the new one.
         stop: asked between the blocks of a source.
+        ray: reads new sources on a cluster; None: in this process.
     """
 
     folder: Path
@@ -95,8 +101,7 @@ class CorpusBuilder:
     segment: int = SEGMENT
     keep: int = 1
     stop: StopRequest | None = None
-    _passages: list[Evidence] = field(default_factory=list)
-    _pieces: list[Piece] = field(default_factory=list)
+    ray: OnRay | None = None
 
     @property
     def embedder(self) -> str | None:
@@ -146,38 +151,57 @@ class CorpusBuilder:
         strict: bool,
     ) -> Changes:
         """Add sources to the result, and make it the current version."""
-        added, replaced, kept = list[str](), list[str](), list(result)
+        new: dict[str, str] = {}
         skipped: list[Unreadable] = []
-        digests: dict[str, str] = {}
-        stored = self._stored()
-        with progress(len(sources), "reading sources", "sources", delay=2) as bar:
-            for source in sources:
-                is_old = source.name in old
-                try:
-                    digest = source.digest()
-                    if is_old and old[source.name][0][1].digest == digest:
-                        result[source.name] = old[source.name]
-                        kept.append(source.name)
-                    else:
-                        self._read(source, digest, stored.get((source.name, digest), []))
-                        digests[source.name] = digest
-                        (replaced if is_old else added).append(source.name)
-                except Unreadable as error:
-                    if strict or is_old:  # a source does not vanish because it cannot be read
-                        raise
-                    skipped.append(error)
+        todo: list[tuple[SourceFile, str]] = []
+
+        def skip(source: SourceFile, error: Unreadable) -> None:
+            if strict or source.name in old:  # it does not vanish because it cannot be read
+                raise error
+            logger.warning("skipped %s", error)
+            skipped.append(error)
+
+        for source in sources:
+            try:
+                digest = source.digest()
+            except Unreadable as error:
+                skip(source, error)
+                continue
+            if source.name in old and old[source.name][0][1].digest == digest:
+                result[source.name] = old[source.name]
+            else:
+                todo.append((source, digest))
+        kept = list(result)
+        with progress(len(todo), "reading sources", "sources", delay=2) as bar:
+            for source, digest, unread in self._read(todo):
+                if unread is None:
+                    new[source.name] = digest
+                else:
+                    skip(source, unread)
                 bar.update()
-        self._flush()
-        stored = self._stored()
-        result |= {name: stored[name, digest] for name, digest in digests.items()}
-        for unread in skipped:
-            logger.warning("skipped %s", unread)
+        stored = stored_pieces(self.folder, self.embedder)
+        result |= {name: stored[name, digest] for name, digest in new.items()}
         if not result:
             raise skipped[0] if skipped else ValueError(f"{self.folder}: no source would be left")
         removed = [name for name in old if name not in result]
-        if added or replaced or removed or not (self.folder / CURRENT).is_file():
+        if new or removed or not (self.folder / CURRENT).is_file():
             self._finish(result)
+        added = [name for name in new if name not in old]
+        replaced = [name for name in new if name in old]
         return Changes(read_version(self.folder), added, replaced, removed, kept, skipped)
+
+    def _read(self, todo: Sequence[tuple[SourceFile, str]]) -> Iterator[Read]:
+        """Store the passages of sources in segments; yield each source when that is done."""
+        if self.ray is None:
+            writer = SegmentWriter(self.folder, self.encoder, self.segment, self.stop)
+            yield from read_all(writer, todo)
+            return
+        make = partial(_make_writer, self.folder, self.ray.make_encoder, self.segment)
+        with closing(map_on_ray(self.ray.address, make, _read_task, _tasks(todo))) as done:
+            for found in done:
+                yield from found
+                if self.stop:
+                    raise Stopped
 
     def _finish(self, result: dict[str, Pieces]) -> None:
         """Write the new version, switch to it, and remove what is not needed any more."""
@@ -198,75 +222,8 @@ class CorpusBuilder:
             of, wanted = version.embedder or "no vectors", self.embedder or "no vectors"
             hint = "build it in another folder"
             raise ValueError(f"{self.folder}: made with {of}, not with {wanted}; {hint}")
-        stored = self._stored(version.segments)
+        stored = stored_pieces(self.folder, self.embedder, version.segments)
         return {name: stored[name, of["sha256"]] for name, of in version.sources.items()}
-
-    def _stored(self, names: Collection[str] | None = None) -> dict[tuple[str, str], Pieces]:
-        """Return what segments have of each source and content, from its begin without a gap.
-
-        Args:
-            names: of the segments to look at; None: all of this sentence encoder.
-        """
-        found: dict[tuple[str, str], dict[int, tuple[Segment, Piece]]] = defaultdict(dict)
-        parent = self.folder / "segments"
-        folders = sorted(parent.iterdir()) if parent.is_dir() else []
-        for folder in folders:
-            if folder.name.endswith(PARTIAL) or (names is not None and folder.name not in names):
-                continue
-            segment = Segment(folder)
-            if segment.embedder == self.embedder:
-                for piece in segment.pieces:
-                    found[piece.source, piece.digest][piece.first_block] = segment, piece
-        return {key: _chain(by_block) for key, by_block in found.items()}
-
-    def _read(self, source: SourceFile, digest: str, done: Pieces) -> None:
-        """Add the passages of a source that no segment has yet.
-
-        Raises:
-            ValueError: a line is wrong, or the file changed meanwhile.
-            Unreadable: nothing can be read from it.
-            Stopped: the stop was requested.
-        """
-        if done and done[-1][1].is_last:
-            return
-        num_done = sum(piece.num_blocks for _, piece in done)
-        blocks = source.blocks()
-        number, begin, start = -1, num_done, len(self._passages)
-        for number, block in enumerate(blocks):
-            if number < num_done:
-                continue
-            is_full, stopped = len(self._passages) >= self.segment, bool(self.stop)
-            if is_full or stopped:
-                if number > begin:
-                    self._add_piece(source.name, digest, begin, number, False, start)
-                self._flush()
-                begin, start = number, 0
-            if stopped:
-                raise Stopped
-            self._passages += block()
-        if number < 0:
-            raise Unreadable(source.path, "nothing to read in it")
-        if source.digest() != digest:
-            del self._passages[start:]
-            raise ValueError(f"{source.path}: was changed while it was read; build again")
-        self._add_piece(source.name, digest, begin, number + 1, True, start)
-
-    def _add_piece(
-        self, source: str, digest: str, begin: int, end: int, is_last: bool, start: int
-    ) -> None:
-        count = len(self._passages) - start
-        self._pieces.append(Piece(source, digest, begin, end - begin, is_last, start, count))
-
-    def _flush(self, vectors: np.ndarray | None = None) -> Segment | None:
-        """Write what waits as a segment."""
-        if not self._pieces:
-            return None
-        folder = self.folder / "segments" / uuid.uuid4().hex
-        if vectors is None and self.encoder is not None:
-            vectors = self.encoder.embed([passage.text for passage in self._passages])
-        write_segment(folder, self._passages, self._pieces, vectors, self.embedder)
-        self._passages, self._pieces = [], []
-        return Segment(folder)
 
     def _compacted(self, result: dict[str, Pieces]) -> dict[str, Pieces]:
         """Return the pieces after those of many small or half-used segments were joined."""
@@ -282,46 +239,80 @@ class CorpusBuilder:
         } | {name for name in segments if used[name] * 8 < self.segment}
         if len(half) <= MAX_SMALL:
             return result
+        return self._joined(result, half)
+
+    def _joined(self, result: Mapping[str, Pieces], chosen: Collection[str]) -> dict[str, Pieces]:
+        """Return the pieces after those of some segments were written into new ones."""
         joined = {name: list(of) for name, of in result.items()}
-        waiting: list[tuple[str, int]] = []
+        writer = SegmentWriter(self.folder, self.encoder, self.segment)
+        places: list[tuple[str, int]] = []
         vectors: list[np.ndarray] = []
+
+        def write() -> None:
+            pieces = list(writer.pieces)
+            segment = writer.flush(np.concatenate(vectors) if vectors else None)
+            for (name, at), piece in zip(places, pieces, strict=True):
+                assert segment is not None, "there are pieces"
+                joined[name][at] = segment, piece
+            places.clear()
+            vectors.clear()
+
         for name, of in joined.items():
             for at, (segment, piece) in enumerate(of):
-                if segment.name not in half:
+                if segment.name not in chosen:
                     continue
-                start = len(self._passages)
                 rows = range(piece.start, piece.start + piece.count)
-                self._passages += [segment.passage(row) for row in rows]
-                self._pieces.append(replace(piece, start=start))
-                waiting.append((name, at))
+                writer.pieces.append(replace(piece, start=len(writer.passages)))
+                writer.passages += [segment.passage(row) for row in rows]
+                places.append((name, at))
                 if self.encoder is not None:
                     vectors.append(segment.vectors[rows.start : rows.stop])
-                if len(self._passages) >= self.segment:
-                    self._place(joined, waiting, vectors)
-        self._place(joined, waiting, vectors)
+                if len(writer.passages) >= self.segment:
+                    write()
+        write()
         return joined
 
-    def _place(
-        self,
-        joined: dict[str, Pieces],
-        waiting: list[tuple[str, int]],
-        vectors: list[np.ndarray],
-    ) -> None:
-        """Write joined pieces as a segment, and put it in the place of their old ones."""
-        pieces = list(self._pieces)
-        segment = self._flush(np.concatenate(vectors) if vectors else None)
-        if segment is not None:
-            for (name, at), piece in zip(waiting, pieces, strict=True):
-                joined[name][at] = segment, piece
-        waiting.clear()
-        vectors.clear()
+
+def read_all(writer: SegmentWriter, todo: Sequence[tuple[SourceFile, str]]) -> Iterator[Read]:
+    """Store the passages of sources in segments; yield each source, the last ones at the end.
+
+    Raises:
+        ValueError: a line of a source is wrong; the sources before it are stored.
+        Stopped: the stop was requested.
+    """
+    stored = stored_pieces(writer.corpus, writer.embedder)
+    for source, digest in todo:
+        try:
+            writer.read(source, digest, stored.get((source.name, digest), []))
+        except Unreadable as error:
+            yield source, digest, error
+        except ValueError:
+            writer.flush()
+            raise
+        else:
+            yield source, digest, None
+    writer.flush()
 
 
-def _chain(by_block: Mapping[int, tuple[Segment, Piece]]) -> Pieces:
-    """Return pieces that follow each other, from a source's first block on."""
-    chain: Pieces = []
-    block = 0
-    while block in by_block:
-        chain.append(by_block[block])
-        block += by_block[block][1].num_blocks
-    return chain
+def _make_writer(
+    corpus: Path, make_encoder: Callable[[], Encoder | None], segment: int
+) -> SegmentWriter:
+    return SegmentWriter(corpus, make_encoder(), segment)
+
+
+def _read_task(writer: SegmentWriter, todo: Sequence[tuple[SourceFile, str]]) -> list[Read]:
+    return list(read_all(writer, todo))
+
+
+def _tasks(todo: Sequence[tuple[SourceFile, str]]) -> Iterator[list[tuple[SourceFile, str]]]:
+    """Group sources so that a segment of a group is not too small."""
+    group: list[tuple[SourceFile, str]] = []
+    size = 0
+    for source, digest in todo:
+        group.append((source, digest))
+        size += source.path.stat().st_size
+        if size >= TASK_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

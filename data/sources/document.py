@@ -31,6 +31,11 @@ class Unreadable(ValueError):
         message = f"{reason}: {detail}" if detail else reason
         super().__init__(str(Location(shown(path), line).error(message)))
         self.reason = reason
+        self._given = path, reason, detail, line
+
+    def __reduce__(self) -> tuple[type[Unreadable], tuple[object, ...]]:
+        """Return how another process makes it again, for ``pickle``."""
+        return Unreadable, self._given
 
 
 @contextmanager

@@ -15,9 +15,10 @@ import pytest
 
 from turngraph.data.cli import StopRequest
 from turngraph.data.corpus.bm25_files import FOLDER
-from turngraph.data.corpus.build import MAX_SMALL, CorpusBuilder, Encoder, Stopped
+from turngraph.data.corpus.build import MAX_SMALL, CorpusBuilder
 from turngraph.data.corpus.corpus import Corpus
 from turngraph.data.corpus.files import only_writer
+from turngraph.data.corpus.segment_writer import Encoder, Stopped
 from turngraph.data.corpus.sign_codes import nearest_codes, sign_codes
 from turngraph.data.corpus.source_files import find_sources
 from turngraph.data.corpus.version import read_version, switch, version_numbers
