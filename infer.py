@@ -101,6 +101,12 @@ def add_answer_command(commands: Commands) -> None:
     answer.add_argument(
         "--max_minutes", type=float, help="stop after this time; run the same command to resume"
     )
+    answer.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="answer on a Ray cluster, a process for each GPU (with --device cpu for each core); "
+        "local: on this machine",
+    )
     answer.set_defaults(run=answer_command)
 
 
@@ -330,7 +336,8 @@ def loading(args: argparse.Namespace) -> LoadOptions:
 def answer_command(args: argparse.Namespace) -> None:
     """Answer a file of conversations."""
     options = AnswerOptions(**{f.name: getattr(args, f.name) for f in fields(AnswerOptions)})
-    from turngraph.inference.answer import AnswerJob, answer_file  # torch, which takes seconds
+    from turngraph.inference.answer import answer_file  # torch, which takes seconds
+    from turngraph.inference.answer_job import AnswerJob
     from turngraph.model.checkpoint import read_checkpoint
 
     job = AnswerJob(
@@ -342,6 +349,7 @@ def answer_command(args: argparse.Namespace) -> None:
         fresh=args.fresh,
         explain=args.explain,
         max_minutes=args.max_minutes,
+        ray=args.ray,
     )
     answer_file(job)
 

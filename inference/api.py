@@ -11,7 +11,8 @@ from turngraph.data.examples import ExampleBuilder
 from turngraph.data.graph.chain_graph import CutEdges
 from turngraph.data.json_fields import Json
 from turngraph.data.types import Conversation, Turn
-from turngraph.inference.answer import answer_lines, check_proposed
+from turngraph.inference.answer import check_proposed
+from turngraph.inference.answer_lines import answer_lines
 from turngraph.inference.calibrated import read_confidence
 from turngraph.inference.evidence import Item, read_evidence
 from turngraph.inference.hub import find_checkpoint, push_checkpoint, save_checkpoint_files

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from turngraph.data.chosen_questions import choose_questions
@@ -72,6 +72,10 @@ class Questions:
     def pool(self, index: int) -> tuple[Evidence, ...] | None:
         """Return the evidence that a conversation reads instead of its own; None: its own."""
         return None if self.pools is None else self.pools[index]
+
+    def only(self, conversations: Sequence[int]) -> Questions:
+        """Return the questions of some conversations, given by index; their lines stay."""
+        return replace(self, chosen={index: self.chosen[index] for index in conversations})
 
     def windows(self, size: int, turns: bool, known: dict[int, Json]) -> Iterator[list[int]]:
         """Yield the indices of conversations that are answered together, unless all are known.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import huggingface_hub
@@ -18,6 +20,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from turngraph.configs.models import cache_folder, resolve_model
 from turngraph.data.jsonlines import write_conversations
 from turngraph.tests.runs import ROOT
+from turngraph.tests.stand_in_ray import LostError, StandIn, TaskError
 
 settings.register_profile("same_each_time", deadline=None, derandomize=True)
 settings.load_profile("same_each_time")
@@ -70,6 +73,16 @@ def _unpack(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with tarfile.open(archive) as tar:
         tar.extractall(target, filter="data")
     return target / name
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """A stand-in for Ray."""
+    stand_in, exceptions = StandIn(), ModuleType("ray.exceptions")
+    exceptions.RayError, exceptions.RayTaskError = LostError, TaskError  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ray", stand_in)
+    monkeypatch.setitem(sys.modules, "ray.exceptions", exceptions)
+    return stand_in
 
 
 @pytest.fixture(scope="session")

@@ -20,8 +20,8 @@ from turngraph.benchmarks.speed.peers import Pyg
 from turngraph.data.batches.collate import collate
 from turngraph.data.examples import Example
 from turngraph.data.prompt import Prompt
-from turngraph.inference.answer import WINDOW
 from turngraph.inference.answer_batches import answer_together
+from turngraph.inference.answer_lines import WINDOW
 from turngraph.model.generation import key_value_cache
 from turngraph.model.graph_lm import GraphLM
 

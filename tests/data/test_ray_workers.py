@@ -11,9 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -23,83 +22,7 @@ from turngraph.data.corpus.corpus import Corpus
 from turngraph.data.corpus.source_files import find_sources
 from turngraph.data.ray_workers import LOCAL, map_on_ray
 from turngraph.data.sources.document import Unreadable
-
-
-class TaskError(Exception):
-    """Stands for ``ray.exceptions.RayTaskError``."""
-
-    def __init__(self, cause: Exception) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
-
-
-class LostError(Exception):
-    """Stands for ``ray.exceptions.RayError``."""
-
-
-class StandIn(ModuleType):
-    """What ``map_on_ray`` uses of Ray; a task is done when its result is asked for."""
-
-    def __init__(self, cpus: float = 2, gpus: float = 0) -> None:
-        super().__init__("ray")
-        self.resources = {"CPU": cpus, "GPU": gpus}
-        self.running = False
-        self.settings: dict[str, Any] = {}
-        self.asked: dict[str, Any] = {}
-        self.most_waiting = self.waiting = 0
-        self.cancelled = 0
-
-    def is_initialized(self) -> bool:
-        return self.running
-
-    def init(self, **settings: Any) -> None:
-        if settings.get("address") == "nowhere:1":
-            raise ConnectionError("no\ncluster")
-        self.settings, self.running = settings, True
-
-    def shutdown(self) -> None:
-        self.running = False
-
-    def cluster_resources(self) -> dict[str, float]:
-        return self.resources
-
-    def remote(self, **asked: Any) -> Callable[[Callable[..., Any]], Any]:
-        self.asked = asked
-
-        def wrap(function: Callable[..., Any]) -> Any:
-            remote = ModuleType("remote")
-
-            def send(*arguments: Any) -> Callable[[], Any]:
-                self.waiting += 1
-                self.most_waiting = max(self.waiting, self.most_waiting)
-                return lambda: function(*arguments)
-
-            remote.remote = send  # type: ignore[attr-defined]
-            return remote
-
-        return wrap
-
-    def get(self, reference: Callable[[], Any]) -> Any:
-        self.waiting -= 1
-        try:
-            return reference()
-        except LostError:
-            raise
-        except Exception as error:
-            raise TaskError(error) from None
-
-    def cancel(self, _: object, force: bool) -> None:
-        self.cancelled += force
-
-
-@pytest.fixture
-def ray(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    stand_in, exceptions = StandIn(), ModuleType("ray.exceptions")
-    exceptions.RayError, exceptions.RayTaskError = LostError, TaskError  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "ray", stand_in)
-    monkeypatch.setitem(sys.modules, "ray.exceptions", exceptions)
-    return stand_in
-
+from turngraph.tests.stand_in_ray import LostError, StandIn
 
 made: list[int] = []
 
@@ -247,12 +170,12 @@ def test_a_build_whose_driver_dies_goes_on(cluster: Any, tmp_path: Path) -> None
     folder = tmp_path / "corpus"
     command = [sys.executable, "-c", DRIVER, str(tmp_path / "files"), str(folder), cluster.address]
     driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not list(folder.glob("segments/*/manifest.json")):
+    while not list(folder.glob("segments/*[0-9a-f]/manifest.json")):
         assert driver.poll() is None
         time.sleep(0.05)
     driver.kill()
     driver.wait()
-    stored = {path.parent.name for path in folder.glob("segments/*/manifest.json")}
+    stored = {path.parent.name for path in folder.glob("segments/*[0-9a-f]/manifest.json")}
     assert not (folder / "corpus.json").exists()
     subprocess.run(command, check=True, capture_output=True)
     CorpusBuilder(tmp_path / "alone").build(find_sources([tmp_path / "files"])[0])

@@ -1,0 +1,104 @@
+"""A job of batch inference: which checkpoint answers which file, and how."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+
+from turngraph.data.corpus.corpus import Corpus
+from turngraph.data.json_fields import Json
+from turngraph.data.outputs import is_stream
+from turngraph.inference.choose import Choice
+from turngraph.inference.load import device_of
+from turngraph.inference.options import AnswerOptions, LoadOptions
+from turngraph.model.checkpoint import Checkpoint, file_hash
+from turngraph.model.distributed import sharding_wanted
+
+PATHS = ("proposals", "keep_going")
+"""Options that are not compared as settings: one is hashed, one changes no answer."""
+
+
+@dataclass(frozen=True)
+class AnswerJob:
+    """Batch inference over one file: checkpoint, input, output and options.
+
+    Args:
+        checkpoint: the checkpoint that answers, read.
+        input: conversations, JSON Lines.
+        output: predictions, JSON Lines.
+        options: which questions, and how they are answered.
+        loading: how the checkpoint is loaded.
+        fresh: discard the answers in the output.
+        explain: path ``OUT.html`` of the page that explains each conversation's answers.
+        max_minutes: stop after this time; the same job resumes.
+        ray: address of a Ray cluster that answers, ``local`` for this machine; None: these
+            processes.
+    """
+
+    checkpoint: Checkpoint
+    input: str
+    output: str
+    options: AnswerOptions = AnswerOptions()
+    loading: LoadOptions = LoadOptions()
+    fresh: bool = False
+    explain: str | None = None
+    max_minutes: float | None = None
+    ray: str | None = None
+
+    def __post_init__(self) -> None:
+        resolved = self.options.resolved(self.checkpoint.config)
+        object.__setattr__(self, "options", resolved)
+
+    def check(self) -> None:
+        """Check that the options go together.
+
+        Raises:
+            ValueError: they do not; the message names the option.
+        """
+        for read in filter(None, (self.input, self.options.proposals)):
+            if os.path.realpath(self.output) == os.path.realpath(read):
+                raise ValueError(f"--output: {self.output} is also the input")
+        evidence = self.loading.applied(self.checkpoint.config.evidence)
+        if self.options.evidence_of == "other" and evidence.corpus is not None:
+            raise ValueError("--evidence_of other: all conversations search the same corpus")
+        if self.ray is not None and (self.explain or sharding_wanted()):
+            raise ValueError("--ray: remove --explain, and start one process without accelerate")
+        if not self.explain:
+            return
+        if is_stream(self.output):
+            raise ValueError(f"--explain reads the answers again, and {self.output} is no file")
+        if sharding_wanted():
+            raise ValueError(
+                "--explain: not possible under FSDP; start one process, or do not shard"
+            )
+        self.checkpoint.check_writes()
+        if self.options.abstain_below is not None:
+            raise ValueError("--explain explains what the model wrote: remove --abstain_below")
+        if self.options.cut_edges == "shuffle":
+            raise ValueError("--explain names the entities of edges: remove --cut_edges shuffle")
+
+    @property
+    def _device(self) -> str:
+        """Type of the device that answers."""
+        if self.ray is not None:
+            return self.loading.device or "cuda"
+        return device_of(self.loading.device).partition(":")[0]
+
+    def settings(self, choice: Choice | None) -> Json:
+        """Return everything that determines the answers, with hashes of the files read."""
+        shaping = dataclasses.asdict(self.options)
+        corpus = self.loading.applied(self.checkpoint.config.evidence).corpus
+        proposals = None
+        if choice is not None:
+            read = choice.checkpoint
+            proposals = file_hash(choice.path) if read is None else read.hash
+        return {
+            "checkpoint": self.checkpoint.hash,
+            "input": file_hash(self.input),
+            "device": self._device,
+            "proposals": proposals,
+            "quantization": self.loading.quantization,
+            **({} if corpus is None else {"corpus": Corpus(corpus).fingerprint}),
+            **{name: value for name, value in shaping.items() if name not in PATHS},
+        }

@@ -1,0 +1,181 @@
+"""Answers the questions of conversations, window by window and batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from threading import Event
+
+from turngraph.data.examples import Example, ExampleBuilder
+from turngraph.data.json_fields import Json
+from turngraph.data.scoring.confidence import Confidence
+from turngraph.data.types import Interaction
+from turngraph.inference.answer_batches import Batching, answer_batches
+from turngraph.inference.choose import Choice
+from turngraph.inference.options import MAX_NEW_TOKENS, AnswerOptions
+from turngraph.inference.propose import Proposer
+from turngraph.inference.questions import Questions
+from turngraph.model.graph_lm import GraphLM
+
+WINDOW = 256
+"""Number of questions that are batched by length together. Windows are answered in order. The
+number is fixed, so that batches do not depend on where a run was stopped."""
+WINDOW_CONVERSATIONS = 128
+"""Number of conversations in a window with predicted history: their first turns are answered
+together, then their second turns, and so on."""
+
+
+def answer_lines(
+    model: GraphLM,
+    builder: ExampleBuilder,
+    questions: Questions,
+    options: AnswerOptions,
+    choice: Choice | None = None,
+    proposer: Proposer | None = None,
+    known: dict[int, Json] | None = None,
+    confidence: Confidence | None = None,
+) -> Iterator[dict[int, Json]]:
+    """Answer questions and yield prediction records by line, one batch at a time.
+
+    All processes must iterate; each gets all records.
+
+    Args:
+        model: in evaluation mode.
+        builder: builds the model's examples.
+        questions: the questions to answer.
+        options: how they are answered.
+        choice: what the answers are chosen from; None: the LM writes them.
+        proposer: makes the proposals; None: ``choice`` holds them, or there are none.
+        known: existing records, by line.
+        confidence: how sure answers have to be; None: nothing says how sure they are.
+
+    Raises:
+        ValueError: a question cannot be answered, and ``keep_going`` is not set.
+    """
+    batching = Batching(
+        max_new_tokens=options.max_new_tokens or MAX_NEW_TOKENS,
+        batch_tokens=options.batch_tokens,
+        batch_size=options.batch_size,
+        keep_going=options.keep_going,
+        choice=choice,
+        confidence=confidence,
+    )
+    answered = gold_history if options.history == "gold" else predicted_history
+    return answered(model, builder, questions, batching, known or {}, proposer)
+
+
+def gold_history(
+    model: GraphLM,
+    builder: ExampleBuilder,
+    questions: Questions,
+    batching: Batching,
+    known: dict[int, Json],
+    proposer: Proposer | None = None,
+) -> Iterator[dict[int, Json]]:
+    """Yield prediction records by line; each turn reads the gold answers of the turns before it.
+
+    Examples are built one window ahead.
+    """
+    builders = [builder] if proposer is None else [builder, proposer.builder]
+
+    def build(window: list[int]) -> list[list[Example]]:
+        """Return the examples of each builder."""
+        return [
+            [
+                example
+                for n in window
+                if not closing.is_set()
+                for example in each.conversation(
+                    questions.conversations[n], questions.chosen[n], questions.pool(n)
+                )
+            ]
+            for each in builders
+        ]
+
+    closing = Event()
+    windows = list(questions.windows(WINDOW, True, known))
+    with ThreadPoolExecutor(1) as ahead, ExitStack() as stack:
+        stack.callback(closing.set)  # stop building a window that nobody needs
+        built = [ahead.submit(build, window) for window in windows[:1]]
+        for index, window in enumerate(windows):
+            examples, *to_propose = built.pop().result()
+            built += [ahead.submit(build, next_) for next_ in windows[index + 1 : index + 2]]
+            if proposer is not None:
+                [of_window] = to_propose
+                proposer.propose(of_window, batching)
+            lines = [questions.lines[n, t] for n in window for t in questions.chosen[n]]
+            done = {index for index, line in enumerate(lines) if line in known}
+            for found in answer_batches(model, builder.prompt, examples, batching, done):
+                yield {lines[index]: record for index, record in found.items()}
+
+
+def predicted_history(
+    model: GraphLM,
+    builder: ExampleBuilder,
+    questions: Questions,
+    batching: Batching,
+    known: dict[int, Json],
+    proposer: Proposer | None = None,
+) -> Iterator[dict[int, Json]]:
+    """Yield prediction records by line; each turn reads the model's own earlier answers.
+
+    The first turns of a window's conversations are answered together, then the second turns, and so
+    on. The answer of a turn that failed is empty.
+    """
+    for window in questions.windows(WINDOW_CONVERSATIONS, False, known):
+        conversations = {n: questions.conversations[n] for n in window}
+        reader = Reader(builder, questions, window)
+        proposing = None if proposer is None else Reader(proposer.builder, questions, window)
+        interactions: dict[int, list[tuple[str, str]]] = {n: [] for n in window}
+        for turn in range(max(len(c.turns) for c in conversations.values())):
+            active = [n for n in window if turn < len(conversations[n].turns)]
+            examples = reader.examples(active, turn, interactions)
+            lines = [questions.lines[n, turn] for n in active]
+            if proposer is not None and proposing is not None:
+                to_propose = proposing.examples(active, turn, interactions)
+                if any(line not in known for line in lines):
+                    proposer.propose(to_propose, batching)
+            records = {line: known[line] for line in lines if line in known}
+            done = {index for index, line in enumerate(lines) if line in known}
+            for found in answer_batches(model, builder.prompt, examples, batching, done):
+                new = {lines[index]: record for index, record in found.items()}
+                records |= new
+                yield new
+            for n, line in zip(active, lines, strict=True):
+                question = conversations[n].turns[turn].question
+                interactions[n].append((question, records[line].get("answer", "")))
+        for each in filter(None, (reader, proposing)):
+            each.close()
+
+
+class Reader:
+    """Builds the examples of a window's conversations for one model, turn by turn.
+
+    Args:
+        builder: builds the model's examples.
+        questions: holds the conversations.
+        window: indices of the conversations.
+    """
+
+    def __init__(
+        self, builder: ExampleBuilder, questions: Questions, window: Sequence[int]
+    ) -> None:
+        self.builder, self.questions = builder, questions
+        self.memories = {n: builder.memory(questions.conversations[n]) for n in window}
+
+    def examples(
+        self, conversations: Sequence[int], turn: int, interactions: Mapping[int, Interaction]
+    ) -> list[Example]:
+        """Return the examples of one turn of some conversations, given by index."""
+        all_, pool = self.questions.conversations, self.questions.pool
+        return [
+            self.builder.turn(all_[n], turn, interactions[n], self.memories[n], pool(n))
+            for n in conversations
+        ]
+
+    def close(self) -> None:
+        """Close the conversations' memory graphs."""
+        for memory in self.memories.values():
+            if memory.graph is not None:
+                memory.graph.close()
