@@ -36,7 +36,7 @@ from turngraph.configs.schema import (
 )
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
-OTHERS = set(CONFIGS.glob("accelerate/*.yaml"))
+OTHERS = {*CONFIGS.glob("accelerate/*.yaml"), *CONFIGS.glob("ray/*.yaml")}
 STUDIES = sorted((CONFIGS.parent / "benchmarks" / "study").glob("*.yaml"))
 SHIPPED = sorted(set(CONFIGS.rglob("*.yaml")) - OTHERS)
 DATA = "data: {train: x.jsonl}\n"
