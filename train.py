@@ -41,7 +41,7 @@ from turngraph.data.json_fields import Json
 from turngraph.inference.answer_batches import answer_together, check_lengths
 from turngraph.inference.load import load_builder
 from turngraph.inference.options import MAX_NEW_TOKENS
-from turngraph.model.device_memory import peak_memory
+from turngraph.model.device_memory import RELEASE_EVERY, peak_memory, release_freed_memory
 from turngraph.model.distributed import is_sharded, process_group_ended
 from turngraph.model.graph_lm import GraphLM
 from turngraph.training.calibrate import calibrate
@@ -228,6 +228,8 @@ def train_steps(
                 run.stop_at_not_finite(step, step_loss, float(norm))
             optimizer.step()
             optimizer.zero_grad()
+            if is_due(step.index + 1, RELEASE_EVERY):
+                release_freed_memory(accelerator.device)
 
             # Log, evaluate, save.
             step_seconds.append(step.wait + time.monotonic() - began)

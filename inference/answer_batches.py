@@ -24,7 +24,11 @@ from turngraph.data.scoring.proposals import NUM_PROPOSALS, Proposal
 from turngraph.data.types import Conversation
 from turngraph.inference.choose import Choice
 from turngraph.inference.options import ANSWER_TOKENS, MAX_NEW_TOKENS
-from turngraph.model.device_memory import is_out_of_memory
+from turngraph.model.device_memory import (
+    RELEASE_EVERY,
+    is_out_of_memory,
+    release_freed_memory,
+)
 from turngraph.model.distributed import is_sharded
 from turngraph.model.generation import Generated, Past
 from turngraph.model.graph_lm import GraphLM
@@ -149,6 +153,8 @@ def answer_batches(
         # a sharded model needs all processes in every batch: idle ones repeat the first
         mine = share[rank] if rank < len(share) else share[0] if is_sharded(model) else []
         records = answer_safely(model, prompt, [examples[i] for i in mine], batching)
+        if start // world % RELEASE_EVERY == 0:
+            release_freed_memory(model.device)
         found = gather_object(list(zip(mine, records, strict=True)))
         yield {index: record for index, record in found if index not in known}
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
 import resource
+from collections.abc import Callable
 
 import psutil
 import torch
 
+RELEASE_EVERY = 10
+"""Steps or batches after which freed memory goes back to the system, which takes milliseconds."""
 CPU_ALLOCATOR = "DefaultCPUAllocator: can't allocate memory"
 
 
@@ -35,3 +40,24 @@ def device_memory(device: torch.device) -> int:
 def is_out_of_memory(error: RuntimeError) -> bool:
     """Tell whether an error means that the device's or the machine's memory is exhausted."""
     return isinstance(error, torch.OutOfMemoryError) or CPU_ALLOCATOR in str(error)
+
+
+def release_freed_memory(device: torch.device) -> None:
+    """Give the memory that was freed on the CPU back to the system; do nothing on a GPU.
+
+    Batches of changing lengths leave gaps between blocks that stay. glibc keeps the gaps, and new
+    lengths do not fit into them, so that a process would grow with every step.
+    """
+    if device.type == "cpu" and (trim := _malloc_trim()) is not None:
+        trim(0)
+
+
+@functools.cache
+def _malloc_trim() -> Callable[[int], int] | None:
+    """Return glibc's function, None where the system has another allocator."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return None
+    trim.argtypes, trim.restype = [ctypes.c_size_t], ctypes.c_int
+    return trim

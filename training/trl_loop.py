@@ -34,6 +34,7 @@ from turngraph.data.batches.schedule import BatchSchedule
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.examples import Example
 from turngraph.model.base_model import cast_adapter_inputs
+from turngraph.model.device_memory import RELEASE_EVERY, release_freed_memory
 from turngraph.model.graph_lm import GraphLM
 from turngraph.training.optimizer import make_optimizer, rate_factor
 from turngraph.training.run import Run
@@ -71,7 +72,7 @@ def train_with_trl(
         run.builder.prompt.tokenizer,
         schedule.num_steps,
     )
-    trainer.add_callback(_StopCallback(stop))
+    trainer.add_callback(_StepCallback(stop))
     trainer.train()
     run.open_log()
     for entry in trainer.state.log_history:
@@ -93,8 +94,8 @@ def train_with_trl(
     cast_adapter_inputs(run.model.causal_lm, config.model.dtype != "bfloat16")
 
 
-class _StopCallback(TrainerCallback):
-    """Ends TRL's loop when a stop is requested."""
+class _StepCallback(TrainerCallback):
+    """Ends TRL's loop when a stop is requested, and releases freed memory."""
 
     def __init__(self, stop: StopRequest) -> None:
         self.stop = stop
@@ -103,6 +104,8 @@ class _StopCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Check the request after every step."""
+        if state.global_step % RELEASE_EVERY == 0:
+            release_freed_memory(args.device)
         if self.stop and state.global_step < state.max_steps:
             control.should_training_stop = True
 
