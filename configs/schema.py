@@ -51,10 +51,11 @@ class DataConfig:
     max_tune_questions: int | None = 200
     """Evaluate on this many questions, drawn with a fixed seed; null: all."""
     single_answers_only: bool = False
-    """Do not train or evaluate on questions with several answers; they remain part of the
-    interaction."""
+    """Leave out questions with several answers; they remain part of the interaction."""
     num_workers: int = 0
     """Processes that retrieve, build graphs and tokenise before training; 0: the main process."""
+    ray: str | None = None
+    """Ray cluster in place of num_workers, or local. Change it where one machine is too slow."""
 
     def __post_init__(self) -> None:
         for name in ("max_train_questions", "max_tune_questions"):

@@ -38,6 +38,7 @@ from turngraph.data.examples import Example, ExampleBuilder
 from turngraph.data.graph.chain_graph import ChainGraph, Mentions
 from turngraph.data.json_fields import Json, Location
 from turngraph.data.jsonlines import join_pools, parse_evidence, read_conversations, to_json
+from turngraph.data.ray_workers import map_on_ray
 from turngraph.data.sources.table_questions import questions_from_tables
 from turngraph.data.types import SOURCES, Conversation, Evidence, Retrieved
 from turngraph.data.workers import map_in_workers
@@ -96,8 +97,8 @@ def load_examples(
         builder: builder of the examples; its counts become those of these examples.
         path: JSON Lines file of conversations.
         num, seed: number of questions to draw (None: all), and random seed for it.
-        data: ``single_answers_only`` and ``num_workers`` are read.
-        make_builder: makes the same builder in ``num_workers`` processes; a top-level function.
+        data: ``single_answers_only``, ``num_workers`` and ``ray`` are read.
+        make_builder: makes the same builder in other processes; a top-level function.
         from_tables: generate ``num`` questions from the file's tables instead of using its own.
 
     Raises:
@@ -117,8 +118,8 @@ def load_examples(
     file = cache_folder() / "examples" / f"{Path(path).stem}-{key[:16]}.safetensors"
     stored, how = read_cache(file, key), "read from"
     if stored is None:
-        workers, name = data.num_workers, Path(path).name
-        stored = build(builder, conversations, chosen, workers, make_builder, name)
+        name = Path(path).name
+        stored = build(builder, conversations, chosen, data, make_builder, name)
         how = "built and written to" if write_cache(file, key, stored) else "built but not kept in"
     examples = unpack(stored.arrays, conversations)
     builder.counts = Counter(stored.counts)
@@ -221,13 +222,16 @@ def build(
     builder: ExampleBuilder,
     conversations: Sequence[Conversation],
     chosen: dict[int, list[int]],
-    num_workers: int,
+    data: DataConfig,
     make_builder: Callable[[], ExampleBuilder] | None,
     name: str,
 ) -> Stored:
-    """Build the examples of the chosen questions, in this process or in workers."""
-    tasks = make_tasks(conversations, chosen)
-    if num_workers:
+    """Build the examples of the chosen questions, in this process, in workers, or on a cluster."""
+    tasks, num_workers = make_tasks(conversations, chosen), data.num_workers
+    if data.ray is not None:
+        assert make_builder is not None, "a cluster needs a function that makes its builder"
+        results = map_on_ray(data.ray, make_builder, build_task, tasks)
+    elif num_workers:
         assert make_builder is not None, "workers need a function that makes their builder"
         results = map_in_workers(make_builder, build_task, tasks, min(num_workers, len(tasks)))
     else:

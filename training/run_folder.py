@@ -52,6 +52,7 @@ logger = logging.getLogger(__name__)
 
 FREE = {
     "data.num_workers",
+    "data.ray",
     "data.train",  # its examples are compared, by fingerprint
     "model.base_model",  # its weights are compared, by fingerprint
     "model.trust_remote_code",

@@ -47,6 +47,7 @@ from turngraph.data.jsonlines import read_conversations, write_conversations
 from turngraph.data.prompt import Prompt
 from turngraph.data.types import Answer, Conversation, Entity, Evidence, Turn
 from turngraph.tests.data import golden
+from turngraph.tests.stand_in_ray import StandIn
 
 ROOT = Path(__file__).parents[2]
 NAMES = ["Lima", "Peru", "Oslo", "Norway", "sol", "krone", "Kid A", "1985"]
@@ -257,6 +258,18 @@ def test_processes_change_nothing(builder: ExampleBuilder, data: Path, folder: P
     assert builder.counts == counts
     scores = {item.score for e in alone for item in e.evidence if item.from_turn < e.turn}
     assert len(scores) > 20  # cosines, with all their bits
+
+
+def test_a_cluster_changes_nothing(
+    ray: StandIn, builder: ExampleBuilder, data: Path, folder: Path
+) -> None:
+    alone = load(builder, data)
+    expected = digest(only_file(folder))
+    shutil.rmtree(folder)
+    config = DataConfig(ray="local", num_workers=2)
+    assert same(load(builder, data, data=config, make_builder=make_builder), alone)
+    assert digest(only_file(folder)) == expected
+    assert ray.most_waiting == 3
 
 
 def test_a_task_does_not_depend_on_those_before(builder: ExampleBuilder, data: Path) -> None:
