@@ -97,12 +97,17 @@ class TerminalChat:
 
     def greet(self, num_pools: int, memory_graph: str | None) -> None:
         """Print what answers come from and, at a terminal, what can be typed."""
-        if not num_pools and memory_graph is None:
-            self.say("No --evidence and no --memory: answers come from what the model knows.")
+        searched = self.session.builder.corpus
+        if not num_pools and memory_graph is None and searched is None:
+            missing = "No --evidence, no --corpus and no --memory"
+            self.say(f"{missing}: answers come from what the model knows.")
         if not self.interactive:
             return
         if num_pools:
             self.say(f"{plural(len(self.session.conversation.evidence), 'passage')}.")
+        if searched is not None:
+            corpus = searched.corpus
+            self.say(f"{plural(len(corpus), 'passage')} of {corpus.folder}.")
         if memory_graph is not None:
             is_read = getattr(self.session.memory.graph, "read_only", False)
             does = "is only read" if is_read else "remembers what you state"

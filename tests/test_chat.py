@@ -98,7 +98,8 @@ def test_with_neither_it_says_what_answers_come_from(
 ) -> None:
     said = chat(graph_checkpoint, "Why?\n/evidence\n/why\n", monkeypatch, capsys)
     first, question, _, *rest = said.splitlines()
-    assert first == "No --evidence and no --memory: answers come from what the model knows."
+    missing = "No --evidence, no --corpus and no --memory"
+    assert first == f"{missing}: answers come from what the model knows."
     assert question == "> Why?"
     assert rest.count("No evidence was given.") == 2
 

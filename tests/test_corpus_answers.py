@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import turngraph
 from turngraph import infer
@@ -21,6 +23,7 @@ from turngraph.data.examples import ExampleBuilder
 from turngraph.data.jsonlines import write_conversations, write_pool
 from turngraph.data.prompt import Prompt
 from turngraph.data.types import Conversation, Evidence
+from turngraph.inference.chat import TerminalChat
 from turngraph.tests.data.golden import embed
 from turngraph.tests.tiny import tiny_conversation, tiny_tokenizer
 
@@ -44,12 +47,19 @@ def ids(record: dict[str, Any]) -> list[str]:
     return [passage["id"].removeprefix("pool.jsonl#") for passage in record["evidence"]]
 
 
-def test_answers_are_those_from_a_pool(graph_checkpoint: str, folder: Path) -> None:
+def test_answers_are_those_from_a_pool(
+    graph_checkpoint: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     of_pool = list(turngraph.load(graph_checkpoint, device="cpu").answer([CONVERSATION]))
     qa = turngraph.load(graph_checkpoint, device="cpu", corpus=folder)
     of_corpus = list(qa.answer([BARE]))
     assert [ids(r) for r in of_corpus] == [ids(r) for r in of_pool]
     assert [r["answer"] for r in of_corpus] == [r["answer"] for r in of_pool]
+    chat = TerminalChat(qa.chat(), Console(file=StringIO()), interactive=True)
+    printed: list[str] = []
+    monkeypatch.setattr(chat, "say", printed.append)
+    chat.greet(0, None)
+    assert printed[0] == f"{len(CONVERSATION.evidence)} passages of {folder}."
     session = qa.chat(["Quito is the capital of Ecuador."])
     session.ask("What is the capital of Ecuador?")
     found = {item.evidence.id for item in session.last().example.evidence}
