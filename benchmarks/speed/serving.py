@@ -107,7 +107,7 @@ class Growth:
 
     def __str__(self) -> str:
         verdict = "undecided"
-        if -LEVEL_KIB < self.low and self.high < LEVEL_KIB:
+        if self.low > -LEVEL_KIB and self.high < LEVEL_KIB:
             verdict = "level"
         elif self.low > 0:
             verdict = "grows"
