@@ -169,7 +169,7 @@ class Person:
 
     async def settle_memory(self) -> None:
         """Read all that is remembered: all that was stated is there, and nothing of others."""
-        if True not in self.names.values():
+        if not self.names:
             return
         reply = await self.client.get("/api/memory/export", headers=self.headers)
         everything = reply.text

@@ -72,6 +72,7 @@ def world_of(server: Here, folder: Path) -> World:
     return World(server.url, tokens, (), stall_seconds=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [0, 1])
 def test_nothing_is_lost_or_mixed_up(
     server: Here, tmp_path: Path, kills: int, monkeypatch: pytest.MonkeyPatch, capsys: Any

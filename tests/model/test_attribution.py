@@ -237,7 +237,7 @@ def test_another_thread_reads_its_prompt_meanwhile(evidence: Any) -> None:
             thread.start()
             thread.join()
 
-    hook = model.lm.model.layers[0].register_forward_pre_hook(read_another)
+    hook = model.causal_lm.get_output_embeddings().register_forward_pre_hook(read_another)
     beside = explained(model, example)
     hook.remove()
     assert found == [others]
