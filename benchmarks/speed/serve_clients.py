@@ -94,7 +94,7 @@ class Person:
         """Send a request; return its answer, {} if it has none.
 
         Raises:
-            Lost: the server has broken off.
+            Lost: the server has broken off, or answers what it must not.
         """
         while True:
             try:
@@ -106,8 +106,10 @@ class Person:
                 break
             self.world.counts["refused with 429"] += 1
             await asyncio.sleep(float(reply.headers["Retry-After"]))
-        self.world.expect(reply.status_code == ok, f"{method} {path}: {reply.status_code}")
-        return {} if not reply.content or reply.status_code != ok else {"found": reply.json()}
+        if reply.status_code != ok:
+            self.world.expect(False, f"{method} {path}: {reply.status_code}")
+            raise Lost
+        return {"found": reply.json()} if reply.content else {}
 
     async def begin(self) -> str:
         """Begin a conversation; return its id."""
@@ -122,8 +124,8 @@ class Person:
         self.states[id_] = [*before, *after]
         body = {"question": question, "stream": False}
         reply = await self.call("POST", f"/api/conversations/{id_}/ask", json=body)
-        answer: Json = reply.get("found", {})
-        said = answer.get("answer")
+        answer: Json = reply["found"]
+        said = answer["answer"]
         self.world.expect(known in (None, said), f"{self.name}: {question!r}: {said!r}")
         self.states[id_] = [(*s[:-1], (question, said)) for s in after]
         self.world.counts["turns"] += 1

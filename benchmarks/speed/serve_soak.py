@@ -188,7 +188,7 @@ async def fill(readers: Sequence[Reader]) -> None:
 async def killing(server: Server, world: World, num: int) -> None:
     """Kill the server so many times at random moments; each time it is started again."""
     rng = random.Random(0)
-    for _ in range(num):
+    while world.goes_on and world.counts["kills"] < num:
         await asyncio.sleep(rng.uniform(1.0, 6.0))
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.start)
