@@ -5,8 +5,9 @@ Shapes: N nodes, E edges, D LM width, H heads, C width of a head.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from threading import get_ident
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +17,8 @@ from turngraph.model.base_model import embedding_table
 from turngraph.model.convolutions import check_attention
 from turngraph.model.gatv2 import GATv2Layer
 from turngraph.model.graph_lm import BatchLike, GraphLM
+
+Hook = Callable[[nn.Module, tuple[Any, ...], Tensor], Tensor | None]
 
 
 class Attribution(NamedTuple):
@@ -100,8 +103,14 @@ class _SeenLayer(NamedTuple):
 
 @contextmanager
 def _recorded(model: GraphLM, batch: BatchLike) -> Iterator[_Seen]:
-    """Record a forward pass by hooks, which are removed at the end."""
-    seen = _Seen()
+    """Record a forward pass of this thread by hooks, which are removed at the end.
+
+    A server's other threads read prompts with the same model meanwhile.
+    """
+    seen, here = _Seen(), get_ident()
+
+    def mine(hook: Hook) -> Hook:
+        return lambda *call: hook(*call) if get_ident() == here else None
 
     def keep_layer(layer: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
         assert isinstance(layer, GATv2Layer), type(layer)
@@ -120,10 +129,10 @@ def _recorded(model: GraphLM, batch: BatchLike) -> Iterator[_Seen]:
         return output
 
     if model.encoder is None:
-        hooks = [embedding_table(model.causal_lm).register_forward_hook(keep_embeddings)]
+        hooks = [embedding_table(model.causal_lm).register_forward_hook(mine(keep_embeddings))]
     else:
-        hooks = [model.encoder.register_forward_hook(keep_states)]
-        hooks += [layer.register_forward_hook(keep_layer) for layer in model.encoder.layers]
+        hooks = [model.encoder.register_forward_hook(mine(keep_states))]
+        hooks += [layer.register_forward_hook(mine(keep_layer)) for layer in model.encoder.layers]
     try:
         yield seen
     finally:

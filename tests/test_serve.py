@@ -99,6 +99,9 @@ def test_a_conversation_is_answered_as_in_a_chat_and_outlives_the_server(
     assert (listed["id"], listed["title"], listed["num_turns"]) == (id_, QUESTIONS[0], 3)
     why = again.get(f"/api/conversations/{id_}/why").json()
     assert sum(passage["share"] for passage in why["passages"]) == pytest.approx(1, abs=1e-3)
+    saved = again.get(f"/api/conversations/{id_}/save").json()
+    assert [turn["question"] for turn in saved["turns"]] == QUESTIONS
+    assert saved["turns"][0]["evidence"]
     assert again.delete(f"/api/conversations/{id_}").status_code == 204
     assert again.get(f"/api/conversations/{id_}").status_code == 404
 
@@ -165,7 +168,8 @@ def test_a_user_sees_nothing_of_another(start: Start, tmp_path: Path) -> None:
 def test_what_a_user_states_is_remembered_and_forgotten(start: Start) -> None:
     client = start()
     id_ = client.post("/api/conversations").json()["id"]
-    assert client.get("/api/memory/ask?question=Where").status_code == 404
+    for way in ("ask", "plan"):
+        assert client.get(f"/api/memory/{way}?question=Where").status_code == 404
     ask(client, id_, "Anna lives in Gdynia.")
     found = client.get("/api/memory/ask", params={"question": "Where does Anna live?"}).json()
     assert "Gdynia" in found["facts"][0]["text"]
@@ -174,11 +178,26 @@ def test_what_a_user_states_is_remembered_and_forgotten(start: Start) -> None:
     assert any(passage["source"] == "memory" for passage in told["evidence"])
     assert client.get("/api/memory/history", params={"entity": "Anna"}).json()
     assert b"Gdynia" in client.get("/api/memory/export").content
+    planned = client.get("/api/memory/plan", params={"question": "Where does Anna live?"}).text
+    (kind, step), *_, (last, recalled) = events(planned)
+    assert (kind, last) == ("step", "answer")
+    assert step["text"]
+    assert "Gdynia" in recalled["facts"][0]["text"]
     wanted = {"entity": "Anna", "dry_run": True}
     assert client.post("/api/memory/forget", json=wanted).json()["episodes"] == 2
     assert client.post("/api/memory/forget", json={"entity": "Anna"}).json()["episodes"] == 2
     assert client.get("/api/memory/history", params={"entity": "Anna"}).status_code == 422
     assert client.post("/api/memory/forget", json={}).status_code == 422
+
+
+def test_the_steps_of_a_plan_come_before_the_answer(start: Start) -> None:
+    client = start(plan="rules")
+    id_ = client.post("/api/conversations").json()["id"]
+    ask(client, id_, "Anna lives in Gdynia.")
+    streamed = client.post(f"/api/conversations/{id_}/ask", json={"question": "Where is Anna?"})
+    kinds = [kind for kind, _ in events(streamed.text)]
+    assert kinds[0] == "step"
+    assert kinds[-1] == "answer"
 
 
 def test_documents_are_evidence_from_the_next_question_on(start: Start) -> None:

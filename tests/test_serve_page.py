@@ -1,7 +1,11 @@
-"""The page of the chat in Chromium: ask, stop, undo, why, upload, forget, users, a lost server."""
+"""The page of the chat in Chromium.
+
+Ask, stop, undo, why, save, upload, recall, forget, users, steps of plans, a lost server, a reload.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -20,7 +24,7 @@ from turngraph.inference.serve.service import Service
 from turngraph.inference.serve.users import Users, add_user
 from turngraph.model.running_batch import RunningBatch
 from turngraph.tests.chatting import CONVERSATION
-from turngraph.tests.waiting import wait_until
+from turngraph.tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.slow  # they need a browser: `make test-slow` installs what drives it
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
@@ -74,6 +78,7 @@ def browser() -> Iterator[Any]:
 def opened(browser: Any, url: str, **settings: Any) -> Any:
     """A page that accepts every dialog and fails on an error in its console."""
     page = browser.new_page(**settings)
+    page.set_default_timeout(1000 * PATIENCE)
     page.errors = []
     page.on("pageerror", lambda error: page.errors.append(str(error)))
     page.on("dialog", lambda dialog: dialog.accept())
@@ -111,6 +116,9 @@ def test_a_newcomer_walks_through_it(start: Start, browser: Any, width: int) -> 
     returned(page, "Anna lives in Gdynia. And its population?")
     assert page.locator("article").count() == 1
     assert ask(page, "Anna lives in Gdynia. And its population?") == second
+    with page.expect_download() as saved:
+        page.click("text=Save")
+    assert len(json.loads(saved.value.path().read_text())["turns"]) == 2
     if width == 390:
         page.click("#panel-button")
     page.set_input_files(
@@ -120,6 +128,14 @@ def test_a_newcomer_walks_through_it(start: Start, browser: Any, width: int) -> 
     page.fill("#about", "Where does Anna live?")
     page.click("#recall button")
     page.wait_for_selector("#facts >> text=Gdynia")
+    page.locator("#as-of-slider").focus()
+    page.keyboard.press("Home")  # the day before the first fact
+    page.wait_for_selector("#facts >> text=Nothing.")
+    page.keyboard.press("End")
+    page.wait_for_selector("#facts >> text=Gdynia")
+    page.check("#by-plan")
+    page.click("#recall button")
+    page.wait_for_selector("#steps li")
     page.click("#facts button >> nth=0")
     page.wait_for_selector("#status >> text=is forgotten")
     page.reload()
@@ -160,6 +176,11 @@ def test_a_stopped_answer_and_a_lost_server_leave_no_half_turn(
     page.wait_for_selector("#send:visible")
     page.click("#send")
     page.wait_for_selector("#stop:visible")
+    page.reload()
+    returned(page, "What is the capital of Peru?")
+    assert page.locator("article").count() == 0
+    page.click("#send")
+    page.wait_for_selector("#stop:visible")
     start.stop()
     time.sleep(0.5)
     assert start(port=int(url.rpartition(":")[2]), max_new_tokens=4) == url
@@ -167,6 +188,15 @@ def test_a_stopped_answer_and_a_lost_server_leave_no_half_turn(
     assert page.locator("article").count() == 0
     monkeypatch.setattr(RunningBatch, "step", step)
     ask(page, "What is the capital of Peru?")
+
+
+def test_steps_of_a_plan_are_shown(start: Start, browser: Any) -> None:
+    page = opened(browser, start(plan="rules"))
+    page.wait_for_selector("#conversations li", state="attached")
+    ask(page, "Anna lives in Gdynia.")
+    ask(page, "Where does Anna live?")
+    assert page.locator("article:last-child .steps li").count() >= 1
+    assert page.errors == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -7,7 +7,14 @@ Starts ``turngraph serve`` twice, once with batches and once with ``--max_batch 
 Asks each the same questions by OpenAI's streaming chat API: in a closed loop, where each client
 asks its next question when it has its answer, and in an open loop, where questions arrive at random
 moments (Poisson), at four fifths of the rate that the closed loop has reached. The evidence of all
-questions is one pool. The server's memory is read at the end of each load.
+questions is one pool. The server's memory is read twice a second: ``--requests 10000 --systems
+batched`` tells whether it is level.
+
+``--beside`` starts another server of the same API, and asks it the same prompts as text. The LM is
+the same for a checkpoint of the untrained LM, such as ``runs/demo/untrained``:
+
+    --beside "transformers serve HuggingFaceTB/SmolLM2-135M-Instruct --host {host} --port {port}" \
+        --beside_model HuggingFaceTB/SmolLM2-135M-Instruct
 """
 
 from __future__ import annotations
@@ -17,28 +24,31 @@ import asyncio
 import itertools
 import json
 import random
-import signal
-import socket
+import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import httpx2
 import psutil
 
+from turngraph.benchmarks.speed.serving import free_address, growth, resident, serving, watch
 from turngraph.data.cli import run_cli
+from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import join_pools, read_conversations, write_pool
+from turngraph.data.prompt import ANSWER, CLOSE_TAG, INSTRUCTION, OPEN_TAG, QUESTION
 from turngraph.infer import positive
 from turngraph.model.checkpoint import commit
 
-START_SECONDS = 300
-"""Seconds in which a server has to be ready."""
+Found = TypeVar("Found")
+SYSTEMS: dict[str, list[str]] = {"batched": [], "one by one": ["--max_batch", "1"]}
+"""Ways to serve, and their options."""
 
 
 @dataclass
@@ -49,39 +59,63 @@ class Load:
         name: of the load.
         seconds: from its first question to its last answer.
         firsts, lasts: seconds from each question to its first and its last token.
+        tokens_in, tokens_out: tokens of each prompt and each answer, as the server counts them.
         num_refused: questions that were refused with 429.
         gib: resident memory of the server at its end, in GiB.
+        samples: answered questions and bytes of resident memory, twice a second.
     """
 
     name: str
     seconds: float = 0.0
     firsts: list[float] = field(default_factory=list)
     lasts: list[float] = field(default_factory=list)
+    tokens_in: list[int] = field(default_factory=list)
+    tokens_out: list[int] = field(default_factory=list)
     num_refused: int = 0
     gib: float = 0.0
+    samples: list[tuple[int, int]] = field(default_factory=list)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, and print a table."""
     args = parse(argv)
     conversations = read_conversations(args.input)
-    questions = [c.turns[0].question for c in conversations if c.turns]
+    questions = list(dict.fromkeys(c.turns[0].question for c in conversations if c.turns))
+    questions = questions[: args.requests]
     found: dict[str, list[Load]] = {}
     with tempfile.TemporaryDirectory() as folder:
         pool = Path(folder) / "pool.jsonl"
         write_pool(pool, join_pools(*(c.evidence for c in conversations)))
-        for system, options in (("batched", []), ("one by one", ["--max_batch", "1"])):
-            with server(args, pool, options) as (address, process):
-                found[system] = asyncio.run(measure(address, process, questions, args))
+        bodies = [{"messages": [{"role": "user", "content": one}]} for one in questions]
+        for system in args.systems:
+            with turngraph_server(args, pool, SYSTEMS[system]) as (url, process):
+                if args.beside and system == args.systems[0]:
+                    prompts = asyncio.run(as_text(url, questions, args))
+                found[system] = asyncio.run(measure(url, process, bodies, args))
+        if args.beside:
+            with beside(args) as (url, process):
+                found[args.beside.split()[0]] = asyncio.run(measure(url, process, prompts, args))
+    print_table(found, args)
+
+
+def print_table(found: dict[str, list[Load]], args: argparse.Namespace) -> None:
+    """Print the loads of each system, how each compares to the first one, and memory."""
     print(f"commit {commit()}, {args.checkpoint}, {args.requests} requests a load\n")
     heads = ["load", "system", "requests/s", "first p50", "first p95", "last p50", "last p95"]
-    print(f"| {' | '.join([*heads, 'refused', 'GiB'])} |\n|{'---|' * 9}")
+    heads += ["tokens in", "tokens out", "refused", "GiB"]
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for system, loads in found.items():
         for load in loads:
             print(f"| {load.name} | {system} | {' | '.join(cells(load))} |")
-    pairs = zip(found["batched"], found["one by one"], strict=True)
-    ratios = [f"{a.name} {rate(a) / rate(b):.2f}" for a, b in pairs if rate(b)]
-    print(f"\nrequests/s, batched to one by one: {', '.join(ratios)}")
+    first, *others = found
+    for other in others:
+        pairs = zip(found[first], found[other], strict=True)
+        ratios = [f"{a.name} {rate(a) / rate(b):.2f}" for a, b in pairs if rate(b)]
+        print(f"\nrequests/s, {first} to {other}: {', '.join(ratios)}")
+    for system, loads in found.items():
+        for load in loads:
+            if (grown := growth(load.samples)) is not None:
+                print(f"\nmemory, {system}, {load.name}, second half: {grown}")
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -97,101 +131,131 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--requests", type=positive, default=128, help="of each load")
     parser.add_argument("--max_new_tokens", type=positive, default=16)
     parser.add_argument("--device")
-    return parser.parse_args(argv)
+    parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
+    parser.add_argument("--closed", action="store_true", help="leave the open loop out")
+    parser.add_argument("--beside", help="command of another server, with {host} and {port}")
+    parser.add_argument("--beside_model", help="its name of the model")
+    args = parser.parse_args(argv)
+    if (args.beside is None) != (args.beside_model is None):
+        parser.error("--beside and --beside_model go together")
+    return args
 
 
 @contextmanager
-def server(
+def turngraph_server(
     args: argparse.Namespace, pool: Path, options: Sequence[str]
 ) -> Iterator[tuple[str, psutil.Process]]:
-    """Run a server until the end of the block."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    """Run ``turngraph serve`` until the end of the block."""
+    host, port = free_address()
     command = [sys.executable, "-m", "turngraph", "serve", "--checkpoint", args.checkpoint]
-    command += ["--evidence", str(pool), "--address", address, "--max_waiting", "1000"]
+    command += ["--evidence", str(pool), "--address", f"{host}:{port}", "--max_waiting", "1000"]
     command += ["--deadline", "3600", "--max_new_tokens", str(args.max_new_tokens), *options]
     command += ["--device", args.device] if args.device else []
-    with subprocess.Popen(command) as process:
-        try:
-            wait_until_ready(address, process)
-            yield f"http://{address}", psutil.Process(process.pid)
-        finally:
-            process.send_signal(signal.SIGTERM)
+    with serving(command, f"http://{host}:{port}/readyz") as process:
+        yield f"http://{host}:{port}", process
 
 
-def wait_until_ready(address: str, process: subprocess.Popen[bytes]) -> None:
-    """Wait for a server.
+@contextmanager
+def beside(args: argparse.Namespace) -> Iterator[tuple[str, psutil.Process]]:
+    """Run the other server until the end of the block."""
+    host, port = free_address()
+    command = shlex.split(args.beside.format(host=host, port=port))
+    with serving(command, f"http://{host}:{port}/v1/models") as process:
+        yield f"http://{host}:{port}", process
 
-    Raises:
-        ValueError: it ends, or is not ready in time.
-    """
-    end = time.monotonic() + START_SECONDS
-    while process.poll() is None and time.monotonic() < end:
-        try:
-            if httpx2.get(f"http://{address}/readyz").status_code == 200:
-                return
-        except httpx2.HTTPError:
-            time.sleep(0.2)
-    raise ValueError("the server does not start")
+
+async def as_text(url: str, questions: Sequence[str], args: argparse.Namespace) -> list[Json]:
+    """Return requests to another server with the prompts that Turngraph's LM reads, as text."""
+    bodies = []
+    async with httpx2.AsyncClient(base_url=url, timeout=None) as client:
+        for question in questions:
+            messages = [{"role": "user", "content": question}]
+            reply = await client.post("/v1/chat/completions", json={"messages": messages})
+            lines = [f"{one['text']}\n" for one in reply.json()["turngraph"]["evidence"]]
+            evidence = f"{OPEN_TAG}{''.join(lines)}{CLOSE_TAG}"
+            asked = f"{QUESTION} {question}\n{ANSWER}"
+            text = f"{INSTRUCTION[0]}{evidence}{INSTRUCTION[1]}\n{asked}"
+            settings = {"model": args.beside_model, "max_tokens": args.max_new_tokens}
+            bodies.append(
+                {"messages": [{"role": "user", "content": text}], "temperature": 0.0, **settings}
+            )
+    return bodies
 
 
 async def measure(
-    url: str, process: psutil.Process, questions: Sequence[str], args: argparse.Namespace
+    url: str, process: psutil.Process, bodies: Sequence[Json], args: argparse.Namespace
 ) -> list[Load]:
     """Ask in a closed loop with each number of clients, then in an open one."""
     limits = httpx2.Limits(max_connections=None)
     async with httpx2.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
-        await ask(client, questions[0], Load("warm up"))
+        await ask(client, bodies[0], Load("warm up"))
         loads = []
         for num in args.clients:
             load = Load(f"{num} {'client' if num == 1 else 'clients'}")
-            waiting = iter(itertools.islice(itertools.cycle(questions), args.requests))
-            began = time.monotonic()
-            await asyncio.gather(*(in_turn(client, waiting, load) for _ in range(num)))
-            load.seconds = time.monotonic() - began
+            waiting = iter(itertools.islice(itertools.cycle(bodies), args.requests))
+            async with timed(load, process):
+                await asyncio.gather(*(in_turn(client, waiting, load) for _ in range(num)))
             loads.append(load)
-            load.gib = process.memory_info().rss / 2**30
+        if args.closed:
+            return loads
         speed = 0.8 * max(map(rate, loads))
         load = Load(f"open, {speed:.1f}/s" if speed >= 0.1 else "open")
-        began = time.monotonic()
-        tasks = []
-        async for question in arrivals(questions, args.requests, speed):
-            tasks.append(asyncio.create_task(ask(client, question, load)))
-        await asyncio.gather(*tasks)
-        load.seconds, load.gib = time.monotonic() - began, process.memory_info().rss / 2**30
+        async with timed(load, process), asyncio.TaskGroup() as tasks:
+            async for body in arrivals(bodies, args.requests, speed):
+                tasks.create_task(ask(client, body, load))
         return [*loads, load]
 
 
-async def arrivals(questions: Sequence[str], num: int, speed: float) -> AsyncIterator[str]:
-    """Yield questions at random moments, so many a second on average."""
+@asynccontextmanager
+async def timed(load: Load, process: psutil.Process) -> AsyncIterator[None]:
+    """Time a load, and watch the server's memory, until the end of the block."""
+    watching = asyncio.create_task(watch(process, lambda: len(load.lasts), load.samples))
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        watching.cancel()
+    load.seconds, load.gib = time.monotonic() - began, resident(process) / 2**30
+
+
+async def arrivals(bodies: Sequence[Found], num: int, speed: float) -> AsyncIterator[Found]:
+    """Yield requests at random moments, so many a second on average."""
     rng = random.Random(0)
-    for question in itertools.islice(itertools.cycle(questions), num):
+    for body in itertools.islice(itertools.cycle(bodies), num):
         await asyncio.sleep(rng.expovariate(speed))
-        yield question
+        yield body
 
 
-async def in_turn(client: httpx2.AsyncClient, waiting: Iterator[str], load: Load) -> None:
+async def in_turn(client: httpx2.AsyncClient, waiting: Iterator[Json], load: Load) -> None:
     """Ask one question after the other, as one client."""
-    for question in waiting:
-        await ask(client, question, load)
+    for body in waiting:
+        await ask(client, body, load)
 
 
-async def ask(client: httpx2.AsyncClient, question: str, load: Load) -> None:
-    """Ask one question, and note when its first and its last token came."""
-    body = {"messages": [{"role": "user", "content": question}], "stream": True}
+async def ask(client: httpx2.AsyncClient, body: Json, load: Load) -> None:
+    """Ask one question, and note when its first and its last token came.
+
+    Raises:
+        ValueError: the server answers with an error.
+    """
+    body = body | {"stream": True, "stream_options": {"include_usage": True}}
     began, first = time.monotonic(), None
     async with client.stream("POST", "/v1/chat/completions", json=body) as reply:
         if reply.status_code == 429:
             load.num_refused += 1
             return
+        if reply.status_code != 200:
+            raise ValueError(f"the server answers {reply.status_code}: {await reply.aread()!r}")
         async for line in reply.aiter_lines():
             if not line.startswith("data: {"):
                 continue
             chunk = json.loads(line[6:])
             if "error" in chunk:
                 raise ValueError(f"the server: {chunk['error']['message']}")
-            if first is None and chunk["choices"][0]["delta"].get("content"):
+            if usage := chunk.get("usage"):
+                load.tokens_in.append(usage["prompt_tokens"])
+                load.tokens_out.append(usage["completion_tokens"])
+            if first is None and any(one["delta"].get("content") for one in chunk["choices"]):
                 first = time.monotonic() - began
     load.lasts.append(time.monotonic() - began)
     load.firsts.append(load.lasts[-1] if first is None else first)
@@ -208,6 +272,8 @@ def cells(load: Load) -> list[str]:
     for seconds in (load.firsts, load.lasts):
         marks = statistics.quantiles(seconds, n=20) if len(seconds) > 1 else [0.0] * 19
         found += [f"{statistics.median(seconds or [0.0]):.2f}", f"{marks[18]:.2f}"]
+    for counts in (load.tokens_in, load.tokens_out):
+        found.append(f"{statistics.fmean(counts or [0]):.1f}")
     return [*found, str(load.num_refused), f"{load.gib:.2f}"]
 
 

@@ -37,6 +37,7 @@ from turngraph.data.types import Entity, Evidence, Interaction, Retrieved, query
 if TYPE_CHECKING:  # the extra rdf, which few need
     from turngraph.data.memory_graph.ontology.compute import Computed
     from turngraph.data.memory_graph.ontology.lens import Lens
+    from turngraph.data.memory_graph.plan.run_plan import OnStep
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +80,8 @@ class ConversationGraph:
         """Decides the steps if questions are asked by plans; None: the rules."""
         self.read: Digester | None = None
         """Answers steps in place of the planner."""
+        self.on_step: OnStep | None = None
+        """Called with each finished step of a plan."""
         self.names = TurnExtractor()
         self.num_turns = 0
         self._topic: tuple[str, ...] = ()
@@ -247,8 +250,13 @@ class ConversationGraph:
         return found
 
     def _by_plan(self, question: str) -> Recollection:
-        settings, planner = self.plan_settings, self.planner
-        return self.graph.ask_planned(question, settings=settings, planner=planner, read=self.read)
+        return self.graph.ask_planned(
+            question,
+            settings=self.plan_settings,
+            planner=self.planner,
+            read=self.read,
+            on_step=self.on_step,
+        )
 
     def _from_turn(self, fact: Fact, turn: int) -> int:
         return self._first_turn.get(fact.text, turn)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import tempfile
 from dataclasses import asdict
+from pathlib import Path as FilePath
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
@@ -13,13 +14,12 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from turngraph.data.json_fields import Json
-from turngraph.inference.chat_answer import ChatAnswer
 from turngraph.inference.serve.auth import REFUSED, STREAMED, Served, User
 from turngraph.inference.serve.streams import (
+    JSONLines,
     Streaming,
     answer_json,
-    event,
-    failure,
+    events,
     passage_json,
 )
 from turngraph.inference.session import Session
@@ -70,30 +70,22 @@ def delete(id_: Id, service: Served, user: User) -> None:
 
 @conversations.post("/{id_}/ask", response_model=None, responses=STREAMED)
 async def ask(id_: Id, asked: Question, service: Served, user: User) -> StreamingResponse | Json:
-    """Answer a question, as events ``text``, then ``answer`` or ``error``; or as a whole."""
+    """Answer a question: events ``step`` of a plan, ``text``, then ``answer`` or ``error``.
+
+    Without ``stream`` the answer comes as a whole.
+    """
     streaming, admission = Streaming(), service.engine.admit()
     try:
-        future = await run_in_threadpool(
-            service.ask, user, id_, asked.question, streaming.emit, streaming.gone
-        )
+        future = await run_in_threadpool(service.ask, user, id_, asked.question, streaming)
     except BaseException:
         admission.end()
         raise
     future.add_done_callback(lambda _: admission.end())
     answer = asyncio.wrap_future(future)
     if asked.stream:
-        return StreamingResponse(events(answer, streaming), media_type="text/event-stream")
+        found = events(answer, streaming, answer_json)
+        return StreamingResponse(found, media_type="text/event-stream")
     return answer_json(await streaming.whole(answer))
-
-
-async def events(answer: asyncio.Future[ChatAnswer], streaming: Streaming) -> AsyncIterator[str]:
-    """Yield the events of a streamed answer."""
-    async for piece in streaming.until(answer):
-        yield event({"text": piece}, "text")
-    if error := answer.exception():
-        yield event(failure(error), "error")
-    else:
-        yield event(answer_json(answer.result()), "answer")
 
 
 @conversations.post("/{id_}/undo")
@@ -113,6 +105,18 @@ async def why(id_: Id, service: Served, user: User) -> Json:
         for p in explained.passages
     ]
     return {"question": explained.question, "answer": explained.answer, "passages": passages}
+
+
+@conversations.get("/{id_}/save", response_class=JSONLines)
+async def save(id_: Id, service: Served, user: User) -> JSONLines:
+    """Return a conversation as one line of JSON, each turn with its evidence."""
+
+    def saved(session: Session) -> bytes:
+        with tempfile.TemporaryDirectory() as folder:
+            return session.save(FilePath(folder) / f"{id_}.jsonl").read_bytes()
+
+    future = await run_in_threadpool(service.run, user, id_, saved)
+    return JSONLines(await asyncio.wrap_future(future))
 
 
 @documents.get("")

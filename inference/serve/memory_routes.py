@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,13 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from fastapi import APIRouter, HTTPException, Query
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
 
 from turngraph.data.json_fields import Json
 from turngraph.inference.memory_printing import fact_json, recollection_json
-from turngraph.inference.serve.auth import REFUSED, Served, User
+from turngraph.inference.serve.auth import REFUSED, STREAMED, Served, User
 from turngraph.inference.serve.service import Service
+from turngraph.inference.serve.streams import JSONLines, Streaming, events
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.graph import MemoryGraph
@@ -36,9 +39,8 @@ class Forget(BaseModel):
     dry_run: bool = False
 
 
-@contextmanager
-def opened(service: Service, user: str) -> Iterator[MemoryGraph]:
-    """Open a user's graph.
+def remembered(service: Service, user: str) -> Path:
+    """Return the path of a user's graph.
 
     Raises:
         HTTPException: 404: nothing is remembered.
@@ -46,6 +48,17 @@ def opened(service: Service, user: str) -> Iterator[MemoryGraph]:
     path = service.memory_path(user)
     if not service.remembers or not path.exists():
         raise HTTPException(404, "nothing is remembered")
+    return path
+
+
+@contextmanager
+def opened(service: Service, user: str) -> Iterator[MemoryGraph]:
+    """Open a user's graph.
+
+    Raises:
+        HTTPException: 404: nothing is remembered.
+    """
+    path = remembered(service, user)
     from turngraph.data.memory_graph.graph import MemoryGraph
     from turngraph.data.memory_graph.turns import TurnExtractor
 
@@ -67,6 +80,24 @@ def ask(
         return recollection_json(asked(question, as_of), as_of)
 
 
+@memory.get("/plan", response_model=None, responses=STREAMED)
+async def plan(
+    question: Name, service: Served, user: User, as_of: Time = None
+) -> StreamingResponse:
+    """Ask by a plan: events ``step`` as its steps finish, then ``answer`` or ``error``."""
+    remembered(service, user)
+    streaming = Streaming()
+
+    def work() -> Json:
+        with opened(service, user) as graph:
+            found = graph.ask_planned(question, as_of, on_step=streaming.step)
+        return recollection_json(found, as_of)
+
+    answer = asyncio.ensure_future(run_in_threadpool(work))
+    found = events(answer, streaming, lambda one: one)
+    return StreamingResponse(found, media_type="text/event-stream")
+
+
 @memory.get("/history")
 def history(entity: Name, service: Served, user: User) -> list[Json]:
     """Return all facts of an entity in order of time, also those that hold no more."""
@@ -80,12 +111,6 @@ def forget(what: Forget, service: Served, user: User) -> Json:
     with opened(service, user) as graph:
         found = graph.forget(what.episodes, what.entity, what.source, what.dry_run, what.wide)
     return {"dry_run": what.dry_run, **asdict(found)}
-
-
-class JSONLines(PlainTextResponse):
-    """JSON Lines."""
-
-    media_type = "application/x-ndjson"
 
 
 @memory.get("/export", response_class=JSONLines)

@@ -109,7 +109,7 @@ async def chunks(
         return event({**head, "object": "chat.completion.chunk", "choices": [choice], **more})
 
     yield chunk({"role": "assistant", "content": ""})
-    async for piece in streaming.until(answer):
+    async for piece in streaming.until(answer):  # no steps: it asks no memory graph
         yield chunk({"content": piece})
     if error := answer.exception():
         yield event({"error": failure(error)})

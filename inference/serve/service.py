@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event, Lock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -32,6 +32,9 @@ from turngraph.inference.serve.serve_options import ServeOptions
 from turngraph.inference.session import Session
 from turngraph.inference.text_stream import TextStream
 
+if TYPE_CHECKING:
+    from turngraph.data.memory_graph.recall.plan_trace import StepTrace
+
 logger = logging.getLogger("serve")
 Found = TypeVar("Found")
 MAX_OPEN = 256
@@ -40,6 +43,22 @@ MAX_OPEN = 256
 
 class Gone(Exception):
     """The client has left before its answer."""
+
+
+class Listener(Protocol):
+    """Who waits for an answer.
+
+    Attributes:
+        gone: set when nobody waits any more.
+    """
+
+    gone: Event
+
+    def emit(self, piece: str) -> None:
+        """Take a piece of the answer's text."""
+
+    def step(self, number: str, trace: StepTrace) -> None:
+        """Take a finished step of the plan by which the memory graph is asked."""
 
 
 class OpenConversation:
@@ -198,26 +217,26 @@ class Service:
         user: str,
         id_: str,
         question: str,
-        emit: Callable[[str], None],
-        gone: Event,
+        listener: Listener,
     ) -> Future[ChatAnswer]:
         """Answer a question of a conversation; the turn is on disk when the future is done.
 
         Args:
             user, id_: the conversation.
             question: not blank.
-            emit: called in another thread with each piece of the answer's text.
-            gone: set when nobody waits for the answer any more.
+            listener: is told, in another thread, what comes.
 
         Raises:
             KeyError: the user has no such conversation.
         """
 
         def work(session: Session) -> ChatAnswer:
-            if gone.is_set():
+            if listener.gone.is_set():
                 raise Gone
             self._set_pool(session, user)
-            answer = self._answer(session, question, emit, gone)
+            if session.persistent is not None:
+                session.persistent.on_step = listener.step
+            answer = self._answer(session, question, listener.emit, listener.gone)
             try:
                 passages = answer.evidence
                 self.store(user).add_turn(id_, len(session.turns) - 1, answer.record, passages)
@@ -246,7 +265,8 @@ class Service:
             user: whose documents are asked.
             turns: questions and answers before.
             question: not blank.
-            emit, gone: as in ``ask``.
+            emit: called in another thread with each piece of the answer's text.
+            gone: set when nobody waits for the answer any more.
         """
         session = self._new_session(self.documents.pool(user), None)
         try:

@@ -5,22 +5,35 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from threading import Event
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fastapi.responses import PlainTextResponse
 
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import to_json
 from turngraph.data.types import Retrieved
 from turngraph.inference.chat_answer import ChatAnswer
+from turngraph.inference.memory_printing import step_cells
 from turngraph.inference.serve.engine import Late, Stopping
 from turngraph.inference.serve.service import Gone
 
+if TYPE_CHECKING:
+    from turngraph.data.memory_graph.recall.plan_trace import StepTrace
+
 logger = logging.getLogger("serve")
+Answer = TypeVar("Answer")
+
+
+class JSONLines(PlainTextResponse):
+    """JSON Lines."""
+
+    media_type = "application/x-ndjson"
 
 
 class Streaming:
-    """The pieces of an answer, from the conversation's thread to the event loop.
+    """The pieces of an answer and the steps of its plan, from its thread to the event loop.
 
     Attributes:
         gone: set when the client has left.
@@ -29,14 +42,19 @@ class Streaming:
     def __init__(self) -> None:
         self.gone = Event()
         self._loop = asyncio.get_running_loop()
-        self._pieces: asyncio.Queue[str | None] = asyncio.Queue()
+        self._pieces: asyncio.Queue[str | Json | None] = asyncio.Queue()
 
     def emit(self, piece: str) -> None:
         """Take a piece, in any thread."""
         self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
 
-    async def until(self, answer: asyncio.Future[ChatAnswer]) -> AsyncIterator[str]:
-        """Yield the pieces until the answer is complete; a reader that leaves ends the answer."""
+    def step(self, number: str, trace: StepTrace) -> None:
+        """Take a finished step of a plan, in any thread."""
+        cells = zip(("number", "text", "starts", "found"), step_cells(number, trace), strict=True)
+        self._loop.call_soon_threadsafe(self._pieces.put_nowait, dict(cells))
+
+    async def until(self, answer: asyncio.Future[Answer]) -> AsyncIterator[str | Json]:
+        """Yield what comes until the answer is complete; a reader that leaves ends the answer."""
         answer.add_done_callback(self._end)
         try:
             while (piece := await self._pieces.get()) is not None:
@@ -45,7 +63,7 @@ class Streaming:
             if not answer.done():
                 self.gone.set()
 
-    def _end(self, answer: asyncio.Future[ChatAnswer]) -> None:
+    def _end(self, answer: asyncio.Future[Any]) -> None:
         if not answer.cancelled():
             answer.exception()  # else asyncio reports an answer that nobody waits for any more
         self._pieces.put_nowait(None)
@@ -81,6 +99,18 @@ def answer_json(answer: ChatAnswer) -> Json:
         "milliseconds": answer.record.get("milliseconds"),
         "num_left_out": answer.num_left_out,
     }
+
+
+async def events(
+    answer: asyncio.Future[Answer], streaming: Streaming, shown: Callable[[Answer], Json]
+) -> AsyncIterator[str]:
+    """Yield the events of a streamed answer: ``step``, ``text``, then ``answer`` or ``error``."""
+    async for piece in streaming.until(answer):
+        yield event({"text": piece}, "text") if isinstance(piece, str) else event(piece, "step")
+    if error := answer.exception():
+        yield event(failure(error), "error")
+    else:
+        yield event(shown(answer.result()), "answer")
 
 
 def event(data: Any, kind: str | None = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -221,3 +222,24 @@ def test_a_passage_that_alone_decides_the_answer_has_the_largest_part() -> None:
     shares = torch.stack([sizes / sizes.sum() for sizes in parts]).mean(0)
     assert shares.argmax() == 2, shares
     assert shares[2] > 0.4, shares
+
+
+@pytest.mark.parametrize("evidence", ["graph", "text"])
+def test_another_thread_reads_its_prompt_meanwhile(evidence: Any) -> None:
+    model = stir(tiny_model(evidence=evidence))
+    example, _, _, other = tiny_examples(4)
+    alone, others = explained(model, example), logprob(model, other)
+    found: list[float] = []
+
+    def read_another(*_: object) -> None:
+        if threading.current_thread() is threading.main_thread():
+            thread = threading.Thread(target=lambda: found.append(logprob(model, other)))
+            thread.start()
+            thread.join()
+
+    hook = model.causal_lm.get_output_embeddings().register_forward_pre_hook(read_another)
+    beside = explained(model, example)
+    hook.remove()
+    assert found == [others]
+    for one, two in zip(beside, alone, strict=True):
+        torch.testing.assert_close(one, two)

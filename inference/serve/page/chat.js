@@ -111,13 +111,20 @@ async function deleteConversation(id, title) {
 function newTurn(question) {
   const answer = element("p", { class: "answer" });
   const more = element("div");
-  const article = element("article", {}, element("p", { class: "question" }, question), answer, more);
-  return { article, answer, more };
+  const steps = element("ol", { class: "steps", "aria-label": "Steps of the plan" });
+  const article = element("article", {},
+    element("p", { class: "question" }, question), steps, answer, more);
+  return { article, steps, answer, more };
 }
 
 function tag(passage, turn) {
   if (passage.source === "memory") return "remembered";
   return passage.from_turn < turn ? `from turn ${passage.from_turn + 1}` : "new";
+}
+
+function stepItem(step) {
+  return element("li", {}, step.text,
+    element("span", { class: "times" }, step.starts ? `at ${step.starts}: ${step.found}` : step.found));
 }
 
 function finishTurn(shown, record, isLast) {
@@ -132,6 +139,7 @@ function finishTurn(shown, record, isLast) {
   const buttons = isLast ? [
     element("button", { class: "small", onclick: attempt(() => showWhy(why)) }, "Why?"),
     element("button", { class: "small", onclick: attempt(undo) }, "Undo"),
+    element("button", { class: "small", onclick: attempt(save) }, "Save"),
   ] : [];
   const passages = record.evidence.map((passage) => element("div", { class: "passage" },
     element("span", { class: "tag" }, `${passage.source}, ${tag(passage, turn)}`),
@@ -139,7 +147,7 @@ function finishTurn(shown, record, isLast) {
   const count = record.evidence.length;
   shown.more.replaceChildren(
     element("div", { class: "meta" },
-      sure, record.withheld == null ? null : element("span", {}, `withheld: ${record.withheld}`),
+      sure, record.withheld == null ? null : element("span", {}, `it would have said: ${record.withheld || "(nothing)"}`),
       ...buttons),
     count ? element("details", {},
       element("summary", {}, `Evidence: ${count} passage${count === 1 ? "" : "s"}`), ...passages)
@@ -166,8 +174,10 @@ async function ask(question) {
   if (!state.id) await newConversation();
   document.querySelectorAll("#turns .meta button").forEach((button) => button.remove());
   const id = state.id;
+  const before = $("turns").children.length;
   const shown = newTurn(question);
   $("turns").append(shown.article);
+  sessionStorage.setItem("turngraph-asked", JSON.stringify({ id, question, before }));
   toEnd();
   state.running = new AbortController();
   setRunning(true);
@@ -176,6 +186,7 @@ async function ask(question) {
     const reply = await call("POST", `api/conversations/${id}/ask`,
       { json: { question }, signal: state.running.signal });
     for await (const [kind, data] of eventsOf(reply)) {
+      if (kind === "step") shown.steps.append(stepItem(data));
       if (kind === "text") shown.answer.append(data.text);
       if (kind === "error") throw new Error(data.message);
       if (kind === "answer") {
@@ -185,24 +196,34 @@ async function ask(question) {
       toEnd();
     }
     if (!ended) throw new Error("the connection was lost");
+    sessionStorage.removeItem("turngraph-asked");
     say("");
     await listConversations();
   } catch (error) {
-    await restore(id, question, error);
+    await restore(error);
   } finally {
     setRunning(false);
   }
 }
 
-// After a stop or a lost connection the server knows which turns there are.
-async function restore(id, question, error) {
+// After a stop, a lost connection or a reload the server knows which turns there are; a question that
+// is none of them stands in its field again.
+function returnQuestion() {
+  const asked = JSON.parse(sessionStorage.getItem("turngraph-asked"));
+  if (asked?.id !== state.id) return;
+  sessionStorage.removeItem("turngraph-asked");
+  if ($("turns").children.length <= asked.before) $("question").value ||= asked.question;
+}
+
+async function restore(error) {
+  const { id } = state;
   const stopped = error.name === "AbortError";
   say(stopped ? "Stopped: this question is not part of the conversation." : error.message, !stopped);
   for (let wait = 250; wait < 10_000; wait *= 2) {
     await new Promise((resolve) => setTimeout(resolve, wait));
     try {
       if (state.id === id) await openConversation(id);
-      $("question").value ||= question;
+      returnQuestion();
       return;
     } catch { /* the server is not back yet */ }
   }
@@ -220,6 +241,13 @@ async function undo() {
   const { question } = await reply.json();
   await openConversation(state.id);
   $("question").value = question;
+}
+
+async function save() {
+  const reply = await call("GET", `api/conversations/${state.id}/save`);
+  const href = URL.createObjectURL(await reply.blob());
+  element("a", { href, download: `conversation-${state.id.slice(0, 8)}.jsonl` }).click();
+  setTimeout(() => URL.revokeObjectURL(href), 60_000);
 }
 
 async function showWhy(place) {
@@ -303,7 +331,9 @@ async function upload(files) {
 async function recall() {
   const query = new URLSearchParams({ question: $("about").value });
   if ($("as-of").value) query.set("as_of", $("as-of").value);
-  const found = await get(`api/memory/ask?${query}`);
+  $("steps").replaceChildren();
+  const found = $("by-plan").checked ? await recallByPlan(query) : await get(`api/memory/ask?${query}`);
+  if (!$("as-of").value) setSlider(found.facts);
   const facts = found.facts.map((fact) => element("li", {},
     fact.text,
     element("span", { class: "times" }, times(fact)),
@@ -311,6 +341,39 @@ async function recall() {
       class: "small", onclick: attempt(() => forget(name)),
     }, `Forget ${name}`))));
   $("facts").replaceChildren(...(facts.length ? facts : [element("li", {}, "Nothing.")]));
+}
+
+async function recallByPlan(query) {
+  let found;
+  for await (const [kind, data] of eventsOf(await call("GET", `api/memory/plan?${query}`))) {
+    if (kind === "step") $("steps").append(stepItem(data));
+    if (kind === "error") throw new Error(data.message);
+    if (kind === "answer") found = data;
+  }
+  if (!found) throw new Error("the connection was lost");
+  if (found.plan?.answer) $("steps").append(element("li", {}, `Answer: ${found.plan.answer}`));
+  return found;
+}
+
+// The slider goes in days from the first fact that was found to today.
+const DAY = 86_400_000;
+const dayOf = (text) => Math.floor(Date.parse(text) / DAY);
+
+function setSlider(facts) {
+  const times = facts.flatMap((fact) => [fact.valid_from, ...fact.provenance.map((one) => one.said)]);
+  const days = times.map((time) => dayOf(time ?? "")).filter(Number.isFinite);
+  const slider = $("as-of-slider");
+  slider.hidden = days.length === 0;
+  if (slider.hidden) return;
+  slider.max = dayOf(new Date().toISOString());
+  slider.min = Math.min(...days, slider.max) - 1;
+  slider.value = slider.max;
+}
+
+function slide() {
+  const day = new Date(Number($("as-of-slider").value) * DAY).toISOString().slice(0, 10);
+  $("as-of-slider").setAttribute("aria-valuetext", day);
+  $("as-of").value = day;
 }
 
 function times(fact) {
@@ -356,6 +419,7 @@ async function start() {
   const found = known.find((one) => one.id === wanted) ?? known[0];
   if (found) await openConversation(found.id);
   else await newConversation();
+  returnQuestion();
   await listDocuments();
 }
 
@@ -387,6 +451,8 @@ for (const kind of ["dragover", "dragleave", "drop"]) {
     if (kind === "drop") await upload(event.dataTransfer.files);
   }));
 }
+$("as-of-slider").addEventListener("input", slide);
+$("as-of-slider").addEventListener("change", attempt(recall));
 $("recall").addEventListener("submit", attempt(async (event) => {
   event.preventDefault();
   await recall();

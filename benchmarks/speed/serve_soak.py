@@ -1,0 +1,216 @@
+"""Holds a server to its word for minutes: mixed clients, and kills if wanted.
+
+    python -m turngraph.benchmarks.speed.serve_soak --checkpoint runs/demo/best \
+        --input runs/demo/data/test.jsonl --minutes 30
+    python -m turngraph.benchmarks.speed.serve_soak ... --minutes 15 --kills 30
+
+Readers follow dialogues whose answers are known from a quiet server, tellers state, recall and
+forget facts, uploaders ask about documents; beside them others vanish in the middle of an answer,
+stall, and lie. Each honest client notes in which states its conversations may be. At the end the
+server is killed and started again: every conversation is in a noted state, every fact that was
+stated and not forgotten is remembered, and no user has anything of another. Without ``--kills`` the
+server's memory, open files and threads are compared, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import psutil
+
+from turngraph.benchmarks.speed.serve_clients import (
+    Liar,
+    Person,
+    Reader,
+    Script,
+    Staller,
+    Teller,
+    Uploader,
+    Vanisher,
+    World,
+)
+from turngraph.benchmarks.speed.serving import free_address, growth, wait_until_ready, watch
+from turngraph.data.cli import run_cli
+from turngraph.data.jsonlines import join_pools, read_conversations, write_pool
+from turngraph.data.types import Conversation
+from turngraph.infer import positive
+from turngraph.inference.serve.service import MAX_OPEN
+from turngraph.inference.serve.users import add_user
+from turngraph.model.checkpoint import commit
+
+KINDS: dict[type[Person], int] = {
+    Reader: 6, Teller: 2, Uploader: 2, Vanisher: 3, Staller: 3, Liar: 1,
+}  # fmt: skip
+"""Clients of each kind."""
+
+
+class Server:
+    """A server that can be killed and started again.
+
+    Args:
+        command: starts it.
+        url: of it.
+    """
+
+    def __init__(self, command: Sequence[str], url: str) -> None:
+        self.command, self.url = command, url
+        self.start()
+
+    def start(self) -> None:
+        """Start it, and wait until it is ready."""
+        self._process = subprocess.Popen(self.command)
+        wait_until_ready(f"{self.url}/readyz", self._process)
+        self.process = psutil.Process(self._process.pid)
+
+    def kill(self) -> None:
+        """Kill it."""
+        self._process.kill()
+        self._process.wait()
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the clients, and print what they have found.
+
+    Raises:
+        ValueError: something was lost, mixed up or answered wrongly.
+    """
+    args = parse(argv)
+    conversations = [c for c in read_conversations(args.input) if c.turns][: args.scripts]
+    with tempfile.TemporaryDirectory() as name, started(args, conversations, Path(name)) as found:
+        server, world = found
+        asyncio.run(soak(server, world, conversations, args))
+    print(f"commit {commit()}, {args.checkpoint}, {args.minutes:g} minutes, {args.kills} kills")
+    print(", ".join(f"{what} {num}" for what, num in sorted(world.counts.items())))
+    print(f"wrong: {len(world.wrong)}")
+    if world.wrong:
+        raise ValueError("\n".join(["the server is not right:", *world.wrong[:20]]))
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--checkpoint", required=True)
+    parser.add_argument("--input", required=True, help="conversations, JSON Lines")
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--kills", type=int, default=0, help="at random moments of the load")
+    parser.add_argument("--scripts", type=positive, default=16, help="dialogues that are followed")
+    parser.add_argument("--max_new_tokens", type=positive, default=8)
+    parser.add_argument("--device")
+    return parser.parse_args(argv)
+
+
+@contextmanager
+def started(
+    args: argparse.Namespace, conversations: Sequence[Conversation], folder: Path
+) -> Iterator[tuple[Server, World]]:
+    """Start the server with a user for each client; it is killed at the end of the block."""
+    write_pool(folder / "pool.jsonl", join_pools(*(c.evidence for c in conversations)))
+    users = ["quiet", *(f"{k.__name__.lower()}{i}" for k, n in KINDS.items() for i in range(n))]
+    tokens = {name: add_user(folder / "tokens", name) for name in users}
+    host, port = free_address()
+    command = [sys.executable, "-m", "turngraph", "serve", "--checkpoint", args.checkpoint]
+    command += ["--evidence", str(folder / "pool.jsonl"), "--address", f"{host}:{port}"]
+    command += ["--tokens", str(folder / "tokens"), "--memory_dir", str(folder / "users")]
+    command += ["--max_new_tokens", str(args.max_new_tokens), "--deadline", "600"]
+    command += ["--device", args.device] if args.device else []
+    server = Server(command, f"http://{host}:{port}")
+    try:
+        yield server, World(server.url, tokens, ())
+    finally:
+        server.kill()
+
+
+async def soak(
+    server: Server, world: World, conversations: Sequence[Conversation], args: argparse.Namespace
+) -> None:
+    """Let all clients live for some minutes, and look at the end what is there."""
+    limits = httpx2.Limits(max_connections=None)
+    async with httpx2.AsyncClient(base_url=server.url, timeout=None, limits=limits) as client:
+        quiet = Person(world, "quiet", client)
+        world.scripts = [await known(quiet, c) for c in conversations]
+        people = [k(world, f"{k.__name__.lower()}{i}", client)
+                  for k, num in KINDS.items() for i in range(num)]  # fmt: skip
+        if not args.kills:
+            await fill([p for p in people if isinstance(p, Reader)])
+        world.end = time.monotonic() + 60 * args.minutes
+        before = server.process.num_fds(), server.process.num_threads()
+        samples: list[tuple[int, int]] = []
+        beside = [asyncio.create_task(killing(server, world, args.kills))]
+        if not args.kills:
+            counted = watch(server.process, lambda: world.counts["requests"], samples)
+            beside.append(asyncio.create_task(counted))
+        await asyncio.gather(*(person.live() for person in people), beside[0])
+        beside[-1].cancel()
+        if not args.kills:
+            await at_rest(client, world)
+            after = server.process.num_fds(), server.process.num_threads()
+            print(f"open files and threads: {before} after the first questions, {after} at the end")
+            print(f"resident memory, second half: {growth(samples)}")
+        await asyncio.to_thread(server.kill)
+        await asyncio.to_thread(server.start)
+        world.end = 0.0
+        for person in (quiet, *people):
+            await person.settle()
+            await person.settle_memory()
+
+
+async def known(quiet: Person, conversation: Conversation) -> Script:
+    """Return the questions of a conversation, and their answers as long as nobody else asks."""
+    id_, found = await quiet.begin(), list[tuple[str, str]]()
+    for turn in conversation.turns[:3]:
+        answer = await quiet.ask(id_, turn.question, None)
+        found.append((turn.question, str(answer["answer"])))
+    return tuple(found)
+
+
+async def fill(readers: Sequence[Reader]) -> None:
+    """Open as many conversations as a server keeps open, so that memory can be level."""
+    for number in range(MAX_OPEN + 20):
+        person = readers[number % len(readers)]
+        question, answer = person.world.scripts[number % len(person.world.scripts)][0]
+        await person.ask(await person.begin(), question, answer)
+
+
+async def killing(server: Server, world: World, num: int) -> None:
+    """Kill the server so many times at random moments; each time it is started again."""
+    rng = random.Random(0)
+    while world.goes_on and world.counts["kills"] < num:
+        await asyncio.sleep(rng.uniform(1.0, 6.0))
+        await asyncio.to_thread(server.kill)
+        await asyncio.to_thread(server.start)
+        world.counts["kills"] += 1
+    if num:
+        world.end = min(world.end, time.monotonic() + 5)
+
+
+async def at_rest(client: httpx2.AsyncClient, world: World) -> None:
+    """Wait until nothing is decoded and nothing waits: those that have left hold no place."""
+    for _ in range(60):
+        text = (await client.get("/metrics")).text
+        numbers = dict(line.split() for line in text.splitlines() if not line.startswith("#"))
+        held = {
+            name: float(numbers[f"turngraph_{name}"])
+            for name in ("answers_running", "questions_waiting")
+        }
+        if not any(held.values()):
+            return
+        await asyncio.sleep(1)
+    world.expect(False, f"after the load: {held}")
+
+
+if __name__ == "__main__":
+    run_cli(main)

@@ -1,0 +1,140 @@
+"""A server as a process of its own: started, waited for, and watched for growth."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import signal
+import socket
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import httpx2
+import psutil
+
+START_SECONDS = 300
+"""Seconds in which a server has to be ready."""
+BLOCKS = 10
+"""Parts of a half of a load; their means are nearly independent, single samples are not."""
+T_8 = 2.306
+"""Quantile 0.975 of Student's t with ``BLOCKS - 2`` degrees of freedom."""
+LEVEL_KIB = 1.0
+"""Growth below which memory is level, in KiB a request."""
+
+
+def free_address() -> tuple[str, int]:
+    """Return this machine's address and a port that is free."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return "127.0.0.1", int(free.getsockname()[1])
+
+
+@contextmanager
+def serving(
+    command: Sequence[str], ready: str, stop: int = signal.SIGTERM
+) -> Iterator[psutil.Process]:
+    """Run a server until the end of the block.
+
+    Args:
+        command: starts it.
+        ready: URL that answers 200 when it is ready.
+        stop: signal that ends it.
+
+    Raises:
+        ValueError: it ends, or is not ready in time.
+    """
+    with subprocess.Popen(command) as process:
+        try:
+            wait_until_ready(ready, process)
+            yield psutil.Process(process.pid)
+        finally:
+            process.send_signal(stop)
+
+
+def wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
+    """Wait for a server.
+
+    Raises:
+        ValueError: it ends, or is not ready in time.
+    """
+    end = time.monotonic() + START_SECONDS
+    while process.poll() is None and time.monotonic() < end:
+        try:
+            if httpx2.get(url).status_code == 200:
+                return
+        except httpx2.HTTPError:
+            pass
+        time.sleep(0.2)
+    raise ValueError("the server does not start")
+
+
+def resident(process: psutil.Process) -> int:
+    """Return the resident memory of a process and of those it has started, in bytes."""
+    return sum(one.memory_info().rss for one in (process, *process.children(recursive=True)))
+
+
+async def watch(
+    process: psutil.Process, done: Callable[[], int], samples: list[tuple[int, int]]
+) -> None:
+    """Sample the memory of a server twice a second, until cancelled.
+
+    Args:
+        process: the server.
+        done: returns how many requests were answered.
+        samples: gets these numbers and the bytes.
+    """
+    while True:
+        samples.append((done(), resident(process)))
+        await asyncio.sleep(0.5)
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Growth of a server's memory in the second half of a load.
+
+    Args:
+        kib: KiB a request.
+        low, high: its 95 % confidence interval.
+    """
+
+    kib: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        verdict = "undecided"
+        if self.low > -LEVEL_KIB and self.high < LEVEL_KIB:
+            verdict = "level"
+        elif self.low > 0:
+            verdict = "grows"
+        elif self.high < 0:
+            verdict = "shrinks"
+        return f"{self.kib:+.2f} KiB a request [{self.low:+.2f}, {self.high:+.2f}]: {verdict}"
+
+
+def growth(samples: Sequence[tuple[int, int]]) -> Growth | None:
+    """Fit a line through the means of the parts of the second half of the samples.
+
+    Args:
+        samples: requests answered, and bytes of memory.
+
+    Returns:
+        The slope; None: there are too few samples.
+    """
+    half = samples[len(samples) // 2 :]
+    size = len(half) // BLOCKS
+    if size < 2 or half[0][0] == half[-1][0]:
+        return None
+    blocks = [half[i * size : (i + 1) * size] for i in range(BLOCKS)]
+    xs = [statistics.fmean(x for x, _ in block) for block in blocks]
+    ys = [statistics.fmean(y for _, y in block) / 2**10 for block in blocks]
+    fit = statistics.linear_regression(xs, ys)
+    rest = sum((y - fit.intercept - fit.slope * x) ** 2 for x, y in zip(xs, ys, strict=True))
+    middle = statistics.fmean(xs)
+    spread = sum((x - middle) ** 2 for x in xs)
+    margin = T_8 * math.sqrt(rest / (BLOCKS - 2) / spread)
+    return Growth(fit.slope, fit.slope - margin, fit.slope + margin)
