@@ -137,8 +137,8 @@ class MemoryGraphConfig:
     """Number of a turn's best passages to remember; 0: questions and answers only. Change it to
     trade a larger graph against speed."""
     mixture: str = "BeamSearch + WaterCircles"
-    """Traversals joined by +: BeamSearch, A*, WaterCircles, flat, ppr, and eigen, which is flat in a
-    graph without themes, as those of conversations are. Change it to compare them."""
+    """Traversals joined by +: BeamSearch, A*, WaterCircles, flat, ppr, and eigen, which is flat in
+    a graph without themes, as a conversation's own is. Change it to compare them."""
     forbidden: tuple[str, ...] = ("E",)
     """Node types that traversals skip: E, T, O (episodes, theses, objects). Change it to ablate."""
     num_facts: int = 50

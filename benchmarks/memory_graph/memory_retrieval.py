@@ -6,7 +6,8 @@ MuSiQue-100 and HotpotQA-500 (passages as episodes) and LoCoMo (turns as episode
 and then queried. Rows: BM25, dense and their RRF over the same texts; each traversal, scored by the
 episodes that its facts come from; and ``ask_episodes`` with its default settings, with settings
 chosen on one half of the questions and reported on the other, both ways, and over shuffled edges.
-All rows share one embedder.
+All rows share one embedder. ``--eigen`` makes themes, and adds the traversal along them, with
+settings that are chosen in the same way, and the fusion of it with ``ask_episodes``.
 
 Prints Markdown tables; ``--output`` writes JSON. Vectors are kept in the user's cache folder: the
 first run computes about 150,000 (an hour on one core), later runs none.
@@ -32,6 +33,7 @@ from turngraph.benchmarks.memory_graph.retrievers import (
     MIXTURES,
     Filling,
     Ranking,
+    eigen_rankings,
     episodes_ranking,
     fill,
     flat_rankings,
@@ -69,7 +71,7 @@ def main(argv: Sequence[str]) -> None:
     for name in args.benchmarks:
         collections = read(name, Path(args.data))
         for filling in FILLINGS[name]:
-            reports.append(measure(name, filling, collections, embed, args.seed))
+            reports.append(measure(name, filling, collections, embed, args.seed, args.eigen))
             print(markdown(reports[-1]), flush=True)
     if args.output:
         write_reports(args.output, [*COMMAND, *argv], reports)
@@ -98,12 +100,18 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--benchmarks", nargs="+", choices=sorted(FILES), default=list(FILES))
     add("--embedder", default=EMBEDDER, help="sentence encoder")
     add("--seed", type=int, default=0, help="random seed of the halves and of shuffling")
+    add("--eigen", action="store_true", help="also themes, with utility questions by rules")
     add("--output", help="JSON file")
     return parser.parse_args(argv)
 
 
 def measure(
-    name: str, filling: Filling, collections: Sequence[Collection], embed: Embed, seed: int
+    name: str,
+    filling: Filling,
+    collections: Sequence[Collection],
+    embed: Embed,
+    seed: int,
+    eigen: bool = False,
 ) -> Json:
     """Measure all rows of one benchmark with one extractor.
 
@@ -113,6 +121,7 @@ def measure(
         collections: the benchmark's collections.
         embed: maps texts to unit vectors.
         seed: random seed of the halves and of shuffling.
+        eigen: whether to make themes and to search along them.
     """
     questions = [question for collection in collections for question in collection.questions]
     rows = {row: [ranking] for row, ranking in flat_rankings(collections, embed).items()}
@@ -129,6 +138,8 @@ def measure(
         ]
         for mixture in MIXTURES:
             rows[mixture] = [mixture_ranking(graphs, collections, mixture, embed)]
+        if eigen:
+            rows |= eigen_rankings(graphs, collections)
         rows[DEFAULTS] = [episodes_ranking(graphs, collections, PPR(top_k=DEPTHS[-1]))]
         rows[OURS] = [episodes_ranking(graphs, collections, one) for one in grid]
         which = choose(rows[OURS], questions, MAIN_DEPTH[name], seed)

@@ -139,10 +139,12 @@ def test_the_threshold_is_found_on_the_other_half() -> None:
 
 @pytest.mark.parametrize("filling", ["rules", "given", "given + rules"])
 def test_every_row_is_there(tmp_path: Path, filling: str) -> None:
-    report = measure("locomo", filling, [collection(dated=TEXTS)], word_vectors, 0)
+    eigen = filling == "rules"
+    report = measure("locomo", filling, [collection(dated=TEXTS)], word_vectors, 0, eigen)
     table = markdown(report)
+    rows = ["eigen", "eigen, by closeness", "RRF of ask_episodes and eigen"] if eigen else []
     for row in ("BM25", "dense", "RRF, dated", "A*", "BeamSearch + WaterCircles", "ask_episodes",
-                "ask_episodes, edges shuffled"):  # fmt: skip
+                "ask_episodes, edges shuffled", *rows):  # fmt: skip
         assert f"| {row} |" in table
     assert report["rows"]["ask_episodes"]["recall"][2][0] == 1
     assert "unanswerable questions" in table

@@ -135,9 +135,9 @@ class View(Protocol):
     def by_themes(self, settings: Eigen) -> np.ndarray:
         """Return the keys of the facts that a best-first search along the themes finds.
 
-        A passage that is found stands for what it states, a theme for what it quotes. Facts hold and
-        are not forbidden; int64, each once, best first. In a graph without themes they are the
-        closest facts.
+        A passage that is found stands for what it states, a theme for what it quotes. The facts
+        hold and are not forbidden; int64, each once, best first. In a graph without themes they are
+        the closest facts.
         """
 
     def adjacent(self, episodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -37,7 +37,9 @@ def test_a_mixture_ignores_case_and_space() -> None:
 
 @pytest.mark.parametrize("text", ["Beam", "", "A* + ", "A*, ppr", "BeamSearch WaterCircles"])
 def test_an_unknown_name_is_an_error_that_lists_the_known_ones(text: str) -> None:
-    with pytest.raises(ValueError, match=r"known are BeamSearch, A\*, WaterCircles, flat, ppr, eigen"):
+    with pytest.raises(
+        ValueError, match=r"known are BeamSearch, A\*, WaterCircles, flat, ppr, eigen"
+    ):
         parse_mixture(text)
     with pytest.raises(ValueError, match="mixture "):
         Traversal(mixture=text)
