@@ -214,7 +214,7 @@ def add_ask(commands: Subparsers) -> None:
     added.add_argument(
         "--mixture",
         default=MIXTURE,
-        help="one or more of BeamSearch, A*, WaterCircles, flat and ppr, joined by +",
+        help="one or more of BeamSearch, A*, WaterCircles, flat, ppr and eigen, joined by +",
     )
     added.add_argument(
         "--forbidden",

@@ -19,7 +19,7 @@ PASSAGE_FEATURES = ("score / best score", "ln(1 + rank)", "from memory")
 
 MAX_LAYERS = 1000
 """Largest number of graph layers; a mistyped number would otherwise fill the memory."""
-TRAVERSALS = ("BeamSearch", "A*", "WaterCircles", "flat", "ppr")
+TRAVERSALS = ("BeamSearch", "A*", "WaterCircles", "flat", "ppr", "eigen")
 """Traversals of the memory graph that a mixture may name."""
 
 
@@ -139,8 +139,8 @@ class MemoryGraphConfig:
     """Number of a turn's best passages to remember; 0: questions and answers only. Change it to
     trade a larger graph against speed."""
     mixture: str = "BeamSearch + WaterCircles"
-    """Traversals joined by +: BeamSearch, A*, WaterCircles, flat, ppr. Change it to compare
-    them."""
+    """Traversals joined by +: BeamSearch, A*, WaterCircles, flat, ppr, and eigen, which is flat in
+    a graph without themes, as a conversation's own is. Change it to compare them."""
     forbidden: tuple[str, ...] = ("E",)
     """Node types that traversals skip: E, T, O (episodes, theses, objects). Change it to ablate."""
     num_facts: int = 50

@@ -152,6 +152,7 @@ def recollection_json(found: Recollection, as_of: str | None) -> Json:
         "mode": found.mode,
         "no_answer": found.no_answer,
         "by_similarity": found.by_similarity,
+        "without_themes": found.without_themes,
         "entities": _entities(found.entities),
         "facts": [fact_json(fact) for fact in found.facts],
         "themes": [theme_json(theme) for theme in found.themes],
@@ -280,9 +281,12 @@ def _log_remarks(found: Recollection) -> None:
     dropped = sum(sub.dropped for sub in found.plan.subs) if found.plan else 0
     if dropped:
         logger.info("%s left out: they refer to no earlier step", plural(dropped, "step"))
-    if found.by_similarity and not found.no_answer:
-        reason = "no themes" if found.mode == "themes" else "the question names nothing known"
-        logger.info("%s: facts by similarity alone", reason)
+    if found.no_answer:
+        return
+    if found.without_themes:
+        logger.info("no themes: all facts are searched by similarity in their place")
+    elif found.by_similarity:
+        logger.info("the question names nothing known: facts by similarity alone")
 
 
 def theme_json(theme: RecalledTheme) -> Json:

@@ -3,12 +3,16 @@
 LoCoMo gives observations: sentences about a speaker, each with the turn that it comes from. A
 question is made for every speaker and noun whose observations lie in 3 to 10 sessions and 4 to 20
 turns; those turns are gold. No language model is used.
+
+The last rows use what such a question says beside its thing: who spoke, and that all sessions are
+asked for (``covering.py``). Their settings are chosen on the other half of the questions.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,10 +21,16 @@ from typing import Any
 
 import numpy as np
 
+from turngraph.benchmarks.memory_graph.covering import NUM_TURNS, PARTS, covering_orders
+from turngraph.benchmarks.memory_graph.memory_retrieval import halves
 from turngraph.benchmarks.memory_graph.retrieval_data import Collection, read
+from turngraph.benchmarks.memory_graph.retrievers import fill
 from turngraph.data.eigen.eigen_index import EigenIndex
 from turngraph.data.embedding import Embed
+from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.recall.filter_facts import STOPWORDS
+from turngraph.data.memory_graph.recall.recall import RecallSettings
+from turngraph.data.memory_graph.recall.traverse_settings import PPR, Traversal
 from turngraph.data.normalise import words
 from turngraph.data.retrieval.bm25 import EvidenceIndex
 from turngraph.data.retrieval.reciprocal_ranks import RRF, fuse
@@ -60,18 +70,33 @@ class Asked:
 
 def measure_spoken(folder: Path, embed: Embed, seed: int) -> str:
     """Return the table of gold-turn recall and ROUGE-1 recall within ``NUM_WORDS`` words."""
-    del seed  # the bootstrap's is fixed
     path = next(iter(sorted(folder.rglob("locomo_3.json"))))
     items = json.loads(path.read_text(encoding="utf-8"))
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    tried: dict[str, list[list[tuple[float, float]]]] = {
+        row: [[] for _ in settings] for row, settings in PARTS.items()
+    }
     ids = []
     for item, collection in zip(items, read("locomo", folder), strict=True):
         asked = questions_of(item, _numbers(item))
         texts = [episode.text for episode in collection.episodes]
-        for row, order in _orders(collection, embed).items():
-            found[row] += [_recalls(order(one.text), texts, one) for one in asked]
+        with (
+            tempfile.TemporaryDirectory() as kept,
+            fill(collection, "rules", Path(kept) / "my.db", embed) as graph,
+        ):
+            for row, order in _orders(collection, embed, graph).items():
+                found[row] += [_recalls(order(one.text), texts, one) for one in asked]
+        orders = covering_orders(collection, embed, [one.text for one in asked])
+        for row, settings in orders.items():
+            for number, ranked in enumerate(settings):
+                pairs = zip(ranked, asked, strict=True)
+                tried[row][number] += [_recalls(order, texts, one) for order, one in pairs]
         ids += [f"{collection.name} {number}" for number in range(len(asked))]
     base = [row for row in found if not row.startswith("eigen")]
+    half = halves(len(ids), seed)
+    chosen = {row: [_best(one, half == 1 - part) for part in (0, 1)] for row, one in tried.items()}
+    for row, which in chosen.items():
+        found[row] = [tried[row][which[part]][i] for i, part in enumerate(half.tolist())]
     best = max(base, key=lambda row: float(np.mean([turn for turn, _ in found[row]])))
     values = np.array([found[row] for row in found]).transpose(1, 0, 2)  # [questions, rows, 2]
     gains = values[:, :, 0] - values[:, [list(found).index(best)], 0]
@@ -88,7 +113,13 @@ def measure_spoken(folder: Path, embed: Embed, seed: int) -> str:
         shown = [f"{mean:.3f} ({low:.3f} to {high:.3f})" for mean, low, high in cells[:2]]
         mean, low, high = cells[2]
         lines.append(f"| {row} | {' | '.join(shown)} | {mean:+.3f} ({low:+.3f} to {high:+.3f}) |")
+    lines += ["", *(f"{row}: {[PARTS[row][i] for i in which]}" for row, which in chosen.items())]
     return "\n".join(lines) + "\n"
+
+
+def _best(tried: Sequence[Sequence[tuple[float, float]]], part: np.ndarray) -> int:
+    """Return the setting with the highest recall of gold turns on a part of the questions."""
+    return int(np.argmax([np.array(one)[part, 0].mean() for one in tried]))
 
 
 def _numbers(item: dict[str, Any]) -> dict[str, int]:
@@ -132,8 +163,10 @@ def questions_of(item: dict[str, Any], numbers: dict[str, int]) -> list[Asked]:
     return asked
 
 
-def _orders(collection: Collection, embed: Embed) -> dict[str, Order]:
-    """Return the rankings to compare."""
+def _orders(collection: Collection, embed: Embed, graph: MemoryGraph) -> dict[str, Order]:
+    """Return the rankings to compare; the memory graph has remembered the turns."""
+    rows = graph.store.db.execute("SELECT node, origin FROM episodes")
+    origins = {node: int(origin) for node, origin in rows}
     texts = [episode.text for episode in collection.episodes]
     pool = [Evidence(str(i), text, "text") for i, text in enumerate(texts)]
     by_words, vectors = EvidenceIndex(pool), embed(texts)
@@ -151,6 +184,11 @@ def _orders(collection: Collection, embed: Embed) -> dict[str, Order]:
 
     def diverse(question: str) -> list[int]:
         return _mmr(vectors, embed([question])[0])
+
+    def episodes(question: str) -> list[int]:
+        settings = RecallSettings(Traversal(ppr=PPR(top_k=NUM_TURNS)))
+        facts = graph.ask_episodes(question, settings=settings).facts
+        return [origins[fact.key // 2] for fact in facts]
 
     def eigen(question: str) -> np.ndarray:
         return index.search(question)[0]
@@ -179,6 +217,7 @@ def _orders(collection: Collection, embed: Embed) -> dict[str, Order]:
         "BM25": sparse,
         "dense": dense,
         "RRF": fused,
+        "ask_episodes": episodes,
         f"MMR {MMR}": diverse,
         "eigen": eigen,
         "eigen, whole themes": whole_themes,

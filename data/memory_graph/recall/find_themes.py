@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from turngraph.data.eigen.search import SearchSettings
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.recall.held_quotes import RecalledTheme, as_recalled
 from turngraph.data.memory_graph.recall.question_view import QuestionView
 from turngraph.data.memory_graph.recall.ranking import rounded
 from turngraph.data.memory_graph.recall.theme_search import AskThemes, ThemeIndex, best_themes
+from turngraph.data.memory_graph.recall.traverse_settings import Eigen
 from turngraph.data.memory_graph.times import start
 
 if TYPE_CHECKING:
@@ -24,7 +28,11 @@ JOIN provenance p ON p.episode = c.episode AND NOT p.fact & 1
 AND p.start >= c.start AND p.start < c.stop"""
 """Selects the theses of chunks, with the places that say them."""
 
-
+_STATED = """
+SELECT c.id, p.fact FROM json_each(?) k JOIN chunks c ON c.id = k.value
+JOIN provenance p ON p.episode = c.episode AND p.start >= c.start AND p.start < c.stop
+ORDER BY c.id, p.fact"""
+"""Selects all facts that chunks state."""
 MAX_COMPARED = 256
 """Closest theses among which those that fit into the words are chosen."""
 
@@ -68,6 +76,38 @@ def find_themes(
         keys = tuple(fact.key for fact in own)
         themes.append(replace(shown, score=float(cosines[theme]), facts=keys))
     return FoundThemes(tuple(themes), tuple(facts))
+
+
+def facts_of_hits(
+    db: sqlite3.Connection, index: ThemeIndex, view: QuestionView, settings: Eigen
+) -> np.ndarray:
+    """Return the keys of the facts that a best-first search along the themes finds, int64.
+
+    A passage stands for the facts that it states, the closest first, or for its episode if nothing
+    was read of it; a theme for the facts that it quotes.
+
+    Args:
+        db: the record, inside a read.
+        index: its themes, at the same revision.
+        view: the graph as the question sees it.
+        settings: of the search.
+    """
+    search = SearchSettings(settings.gamma, settings.num_starts, settings.max_pops)
+    _, hits = index.search(view, search)
+    count = len(index.chunks)
+    ids = json.dumps([int(index.chunks[node]) for node, _ in hits if node < count])
+    stated: dict[int, list[int]] = defaultdict(list)
+    for chunk, fact in db.execute(_STATED, (ids,)):
+        stated[chunk].append(fact)
+    found: list[int] = []
+    for node, _ in hits:
+        if node >= count:
+            found += [quote.fact for quote in index.themes[node - count].quotes]
+            continue
+        keys = np.array(stated[int(index.chunks[node])] or [2 * index.episodes[node]], np.int64)
+        found += keys[np.argsort(-rounded(view.closeness(keys)), kind="stable")].tolist()
+    each = np.array(list(dict.fromkeys(found)), np.int64)
+    return view.holding(each)[: settings.top_k]
 
 
 def _when(fact: Fact) -> tuple[float, int, tuple[int, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 
 import numpy as np
@@ -17,6 +17,7 @@ from turngraph.data.memory_graph.recall.hub_vectors import MAX_HUB_ROWS, MIN_HUB
 from turngraph.data.memory_graph.recall.link_entities import match_any
 from turngraph.data.memory_graph.recall.neighbour_index import MAX_EXACT
 from turngraph.data.memory_graph.recall.ranking import largest, least, rounded
+from turngraph.data.memory_graph.recall.traverse_settings import Eigen
 from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
 from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity
@@ -54,6 +55,7 @@ class QuestionView:
         as_of: second at which facts must hold.
         forbidden: node types that are not walked to, except for the linked objects.
         word_index: word index, shared by questions to the same record; None: a new one.
+        search_themes: returns the facts that the themes lead to; None: the graph has no themes.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class QuestionView:
         as_of: int,
         forbidden: tuple[int, ...] = (),
         word_index: WordIndex | None = None,
+        search_themes: Callable[[QuestionView, Eigen], np.ndarray] | None = None,
     ) -> None:
         self.question, self.entities = question, entities
         self._db, self._adjacency, self._vectors = db, adjacency, vectors
@@ -76,6 +79,7 @@ class QuestionView:
         self._moment = Moment(as_of, forbidden, free)
         self._cosines = CosineCache(vectors.facts, self._vector)
         self._word_index = word_index or WordIndex(db)
+        self._search_themes = search_themes
         self._texts: dict[int, str] = {}
         self._names: dict[int, str] = {}
         self._hubs: dict[int, Hub] = {}
@@ -251,6 +255,12 @@ class QuestionView:
             if len(found) == k or len(keys) < wanted:
                 return found
             wanted *= 4
+
+    def by_themes(self, settings: Eigen) -> np.ndarray:
+        """Return the facts that the themes lead to, best first."""
+        if self._search_themes is None:
+            return self.nearest(settings.top_k)
+        return self._search_themes(self, settings)
 
     def holding(self, keys: np.ndarray) -> np.ndarray:
         """Return the keys of the facts that hold and are not forbidden."""

@@ -30,8 +30,10 @@ from turngraph.data.memory_graph.recall.traverse import traverse
 from turngraph.data.memory_graph.recall.traverse_settings import (
     PASSAGES,
     TURNS,
+    Eigen,
     Restart,
     Traversal,
+    parse_mixture,
 )
 from turngraph.data.memory_graph.recall.unread import UnreadEpisodes
 from turngraph.data.memory_graph.recall.vectors import Vectors
@@ -160,8 +162,17 @@ class Recall:
             clock.lap("traverse")
             facts = self._filter(view, keys, settings, is_now=as_of is None)
             clock.lap("filter")
-        revision = self.adjacency.revision
-        return Recollection(question, view.entities, facts, revision, clock.milliseconds, flat)
+        themed = "eigen" in parse_mixture(settings.traversal.mixture)
+        return Recollection(
+            question=question,
+            entities=view.entities,
+            facts=facts,
+            revision=self.adjacency.revision,
+            milliseconds=clock.milliseconds,
+            by_similarity=flat,
+            behind=self._themes.behind if themed else (),
+            without_themes=themed and not self._themes.themes,
+        )
 
     def ask_episodes(
         self, question: str, as_of: str | None = None, settings: RecallSettings | None = None
@@ -234,6 +245,15 @@ class Recall:
         writable = self.vectors.facts.writable
         return ThemeIndex(self.db, self.store.derived, self.vectors, self.embed, writable)
 
+    def _search_themes(self, view: QuestionView, settings: Eigen) -> np.ndarray:
+        """Return the facts that the themes lead to; without themes, the closest facts."""
+        from turngraph.data.memory_graph.recall.find_themes import facts_of_hits
+
+        self._themes.refresh()
+        if not self._themes.themes:
+            return view.nearest(settings.top_k)
+        return facts_of_hits(self.db, self._themes, view, settings)
+
     def ask_themes(
         self, question: str, as_of: str | None = None, settings: AskThemes | None = None
     ) -> Recollection:
@@ -261,7 +281,7 @@ class Recall:
         if not self._themes.themes:
             flat = RecallSettings(Traversal("flat"))
             facts = self.ask(question, as_of, flat)
-            return replace(facts, by_similarity=True, mode="themes")
+            return replace(facts, without_themes=True, mode="themes")
         return Recollection(
             question=question,
             entities=view.entities,
@@ -385,6 +405,7 @@ class Recall:
                 as_of=second,
                 forbidden=tuple(LETTERS[letter] for letter in settings.forbidden),
                 word_index=self.word_index,
+                search_themes=self._search_themes,
             )
             yield view, clock
 

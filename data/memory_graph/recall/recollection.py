@@ -32,8 +32,7 @@ class Recollection:
             the PageRank; none: no answer.
         revision: revision of the graph that was read.
         milliseconds: time of each stage.
-        by_similarity: whether all facts were searched, as the question names no known object, or
-            the graph has no themes.
+        by_similarity: whether all facts were searched, as the question names no known object.
     """
 
     question: str
@@ -46,7 +45,9 @@ class Recollection:
     themes: tuple[RecalledTheme, ...] = ()
     """Themes that ``ask_themes`` found, best first; its facts come theme by theme."""
     behind: tuple[str | None, ...] = ()
-    """Sources whose themes do not show the record yet (``ask_themes``)."""
+    """Sources whose themes do not show the record yet (``ask_themes`` and "eigen")."""
+    without_themes: bool = False
+    """Whether all facts were searched in place of the themes, which the graph does not have."""
     plan: PlanTrace | None = None
     """What ``ask_planned`` did; its facts, or episodes, are those of the question and all steps."""
 

@@ -66,6 +66,8 @@ def _run(algorithm: str, view: View, settings: Traversal) -> tuple[np.ndarray, d
     if algorithm == "ppr":
         ranked = ppr(view, settings.ppr)
         return ranked.facts, {"walked": ranked.num_walked}
+    if algorithm == "eigen":
+        return view.by_themes(settings.eigen), {}
     assert algorithm == "flat", algorithm
     return flat(view, settings.flat), {}
 

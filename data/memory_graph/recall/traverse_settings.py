@@ -177,6 +177,27 @@ class PPR:
 
 
 @dataclass(frozen=True, slots=True)
+class Eigen:
+    """Settings of the best-first search along passages and themes, ``find_themes.facts_of_hits``.
+
+    The defaults are those of ``data.eigen.search.SearchSettings``, which explains them.
+    """
+
+    top_k: int = 50
+    """Facts at most."""
+    gamma: float = 0.7
+    """How much of a passage's score its neighbours inherit."""
+    num_starts: int = 5
+    """Passages or themes that the search starts at."""
+    max_pops: int = 64
+    """Most passages and themes that are visited."""
+
+    def __post_init__(self) -> None:
+        _at_least(self, 1, "top_k", "num_starts", "max_pops")
+        _check(self, "gamma", 0 <= self.gamma < float("inf"), "must be at least 0 and finite")
+
+
+@dataclass(frozen=True, slots=True)
 class Traversal:
     """The algorithms of a traversal, and the settings of each."""
 
@@ -192,6 +213,8 @@ class Traversal:
     """Settings of "flat"."""
     ppr: PPR = field(default_factory=PPR)
     """Settings of "ppr"."""
+    eigen: Eigen = field(default_factory=Eigen)
+    """Settings of "eigen"."""
 
     def __post_init__(self) -> None:
         parse_mixture(self.mixture)

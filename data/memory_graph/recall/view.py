@@ -11,6 +11,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from turngraph.data.memory_graph.recall.traverse_settings import Eigen
+
 
 class QuestionEntity(NamedTuple):
     """An entity of the question and the object that it was linked to.
@@ -128,6 +130,14 @@ class View(Protocol):
 
         Best first, ties by id. Each node has a word of the question (stop words apart), holds, and
         is not forbidden. int64 [k], float64 [k].
+        """
+
+    def by_themes(self, settings: Eigen) -> np.ndarray:
+        """Return the keys of the facts that a best-first search along the themes finds.
+
+        A passage that is found stands for what it states, a theme for what it quotes. The facts
+        hold and are not forbidden; int64, each once, best first. In a graph without themes they are
+        the closest facts.
         """
 
     def adjacent(self, episodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -27,7 +27,8 @@ class Element {
   matches(selector) { return selector === this.tag; }
   closest() { return null; }
   getBoundingClientRect() { return this.box ?? { left: 0, top: 0, right: WIDTH, bottom: HEIGHT }; }
-  focus() {}
+  focus() { document.activeElement = this; }
+  contains(one) { return one === this || this.children.some((child) => child.contains?.(one)); }
   blur() {}
   remove() {}
   scrollIntoView() {}
@@ -58,7 +59,7 @@ document.getElementById("data").textContent = DATA;
 document.getElementById("graph");
 document.getElementById("tip").hidden = true;
 document.getElementById("status").box = { left: 12, top: HEIGHT - 30, right: 200, bottom: HEIGHT - 8 };
-document.getElementById("panel").hidden = true;
+for (const id of ["panel", "found"]) document.getElementById(id).hidden = true;
 const getComputedStyle = () => ({ fontFamily: "sans", getPropertyValue: (name) => name });
 const matchMedia = () => ({ matches: true }); // reduced motion
 const devicePixelRatio = 2;
@@ -70,5 +71,5 @@ globalThis.setTimeout = (step) => requestAnimationFrame(step);
 globalThis.clearTimeout = () => {};
 class ResizeObserver { observe() {} }
 const frames = () => { while (waiting.length) waiting.shift()(0); };
-const press = (key) => (document.dispatch("keydown", { key, target: byIds.get("graph") }), frames());
+const press = (key, target = byIds.get("graph")) => (document.dispatch("keydown", { key, target }), frames());
 const tip = () => (byIds.get("tip").hidden ? null : byIds.get("tip").textContent);

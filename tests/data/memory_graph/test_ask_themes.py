@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from turngraph.data.eigen.search import SEARCH
 from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import Provenance
+from turngraph.data.memory_graph.recall.find_themes import facts_of_hits
+from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.recollection import Recollection, each_once
 from turngraph.data.memory_graph.recall.theme_arrays import NONE, join_rows, read_theme_arrays
 from turngraph.data.memory_graph.recall.theme_search import AskThemes
+from turngraph.data.memory_graph.recall.traverse import traverse
+from turngraph.data.memory_graph.recall.traverse_settings import Eigen, Traversal
 from turngraph.inference.memory_printing import print_recollection, recollection_json
 from turngraph.tests.data.memory_graph.hashing import Hashing
 from turngraph.tests.data.memory_graph.talks import Script, opened, talk, with_talks
 
 QUESTION = "What has Anna said of roses and tulips?"
+EIGEN = RecallSettings(Traversal("eigen"))
 
 
 @pytest.fixture
@@ -71,6 +79,36 @@ def test_a_wrong_setting_is_named(name: str, value: int) -> None:
         AskThemes(min_similarity=2)
 
 
+def test_eigen_is_a_traversal(graph: MemoryGraph) -> None:
+    """It finds what the passages near the question state, what themes quote, and what holds."""
+    found = graph.ask(QUESTION, settings=EIGEN)
+    assert (found.mode, found.without_themes, found.behind) == ("facts", False, ())
+    index = graph._recall._themes
+    with graph._recall._view(QUESTION, None, EIGEN) as (view, _):
+        _, hits = index.search(view, SEARCH)
+        keys = facts_of_hits(graph.store.db, index, view, Eigen(top_k=10**6)).tolist()
+        assert keys[:50] == traverse(view, EIGEN.traversal).facts.tolist()
+    places = {(place.episode, place.span[0]) for key in keys for place in _places(graph, key)}
+    of_hits = {int(index.episodes[node]) for node, _ in hits if node < len(index.chunks)}
+    quoted = {q.episode for node, _ in hits if node >= len(index.chunks)
+              for q in index.themes[node - len(index.chunks)].quotes}  # fmt: skip
+    assert of_hits <= {episode for episode, _ in places}
+    assert quoted
+    first = next(node for node, _ in hits if node < len(index.chunks))
+    assert index.episodes[first] in {place.episode for place in _places(graph, keys[0])}
+    assert {fact.key for fact in found.facts} <= set(keys)
+    forbidden = graph.ask(QUESTION, settings=replace(EIGEN, forbidden=("T",)))
+    assert {fact.type for fact in forbidden.facts} == {"simple"}
+    graph.remember("Anna likes cake.", source="new")
+    assert graph.ask(QUESTION, settings=EIGEN).behind == ("new",)
+    assert graph.ask(QUESTION).behind == ()
+
+
+def _places(graph: MemoryGraph, key: int) -> tuple[Provenance, ...]:
+    [fact] = graph.store.facts([key])
+    return fact.provenance
+
+
 def test_the_same_is_found_by_who_only_reads(graph: MemoryGraph) -> None:
     found = graph.ask_themes(QUESTION)
     with opened(graph.store.path, read_only=True) as reader:
@@ -99,10 +137,12 @@ def test_few_texts_have_no_themes_and_are_searched_flat(
         made = graph.make_themes()
         assert (made.themes, made.chunks) == ((0, 0), 7)
         found = graph.ask_themes("What does Anna like?")
-        assert (found.mode, found.by_similarity, found.themes) == ("themes", True, ())
+        assert (found.mode, found.without_themes, found.themes) == ("themes", True, ())
         assert found.facts
         print_recollection(found, 100)
-        assert "no themes: facts by similarity alone" in caplog.text
+        assert "no themes: all facts are searched by similarity in their place" in caplog.text
+        eigen = graph.ask("What does Anna like?", settings=EIGEN)
+        assert (eigen.without_themes, eigen.facts) == (True, found.facts)
         assert capsys.readouterr().out.count("\n") == len(each_once(found.facts)) > 5
 
 

@@ -101,6 +101,10 @@ def test_a_label_takes_the_free_side_and_hides_no_larger_node() -> None:
     assert ask(engine, "room.take(along(100, 5, 0, 80))") is False  # over the upper edge
     assert ask(engine, "room.take(along(172, 88, 0, 40))") is True
     assert ask(engine, "room.fits([160, 80, 170, 90])") is False
+    engine.eval("room = new Room([0, 0, 60, 20]); room.addDot(40, 10, 2)")
+    assert ask(engine, "room.beside(10, 10, 4, 30)") == [19, 1, 49, 19]  # over a smaller node
+    engine.eval("room = new Room([0, 0, 60, 20]); room.addDot(40, 10, 2, true)")
+    assert ask(engine, "room.beside(10, 10, 4, 30)") is None  # but not over one that is kept
 
 
 @pytest.mark.parametrize(

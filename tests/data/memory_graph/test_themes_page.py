@@ -90,6 +90,17 @@ def test_it_is_used_by_keyboard(page: Path, width: int, height: int) -> None:
     assert labels
     quiet = {node["text"][:20] for node in nodes_of(data, PASSAGE)}
     assert not [text for text in labels if text[:20] in quiet]
+    walked = []
+    for _ in range(3):
+        engine.eval("press('n')")
+        walked.append(ask(engine, "drawing.pointed.node"))
+    engine.eval("press('N'); press('Enter')")
+    assert ask(engine, "selected") == walked[1] != walked[0]
+    assert len(set(walked)) == 3
+    assert not [number for number in walked if data["nodes"][number]["type"] == PASSAGE]
+    assert ask(engine, "document.activeElement === byId('panel').all('button')[0]")
+    engine.eval("press('Escape')")
+    assert ask(engine, "[selected, document.activeElement === byId('graph')]") == [None, True]
     engine.eval("search('paris')")
     engine.eval("choose(found.findIndex((item) => nodes[item.index].type === 1)); frames()")
     panel = "byId('panel').textContent"

@@ -17,6 +17,7 @@ from turngraph.data.memory_graph.recall.traverse_settings import (
     PPR,
     AStar,
     BeamSearch,
+    Eigen,
     Flat,
     Traversal,
     WaterCircles,
@@ -36,7 +37,9 @@ def test_a_mixture_ignores_case_and_space() -> None:
 
 @pytest.mark.parametrize("text", ["Beam", "", "A* + ", "A*, ppr", "BeamSearch WaterCircles"])
 def test_an_unknown_name_is_an_error_that_lists_the_known_ones(text: str) -> None:
-    with pytest.raises(ValueError, match=r"known are BeamSearch, A\*, WaterCircles, flat, ppr"):
+    with pytest.raises(
+        ValueError, match=r"known are BeamSearch, A\*, WaterCircles, flat, ppr, eigen"
+    ):
         parse_mixture(text)
     with pytest.raises(ValueError, match="mixture "):
         Traversal(mixture=text)
@@ -67,6 +70,9 @@ def test_an_unknown_name_is_an_error_that_lists_the_known_ones(text: str) -> Non
         (PPR, "num_rounds", 0),
         (PPR, "threshold", -1e-9),
         (PPR, "weights", "two"),
+        (Eigen, "top_k", 0),
+        (Eigen, "gamma", float("nan")),
+        (Eigen, "max_pops", 0),
     ],
 )
 def test_an_invalid_setting_is_named_with_its_value(
@@ -100,7 +106,7 @@ def test_flat_finds_facts_that_no_path_leads_to() -> None:
     assert view.facts(traverse(view, Traversal("flat", flat=Flat(1))).facts) == ["c to d"]
     for name in TRAVERSALS:
         found = traverse(view, Traversal(name))
-        assert (len(found.facts) > 0) == (name == "flat")
+        assert (len(found.facts) > 0) == (name in ("flat", "eigen"))  # no themes here
 
 
 @settings(max_examples=80, deadline=None)

@@ -18,6 +18,7 @@ from turngraph.data.memory_graph.memory_types import (
     TIME_EDGE,
 )
 from turngraph.data.memory_graph.recall.ranking import rounded
+from turngraph.data.memory_graph.recall.traverse_settings import Eigen
 from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.normalise import words
 
@@ -166,6 +167,9 @@ class TinyView:
         ]
         best = sorted(found)[:k]
         return np.array([n for _, n in best], np.int64), np.array([-s for s, _ in best], float)
+
+    def by_themes(self, settings: Eigen) -> np.ndarray:
+        return self.nearest(settings.top_k)  # it has no themes
 
     def adjacent(self, episodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         line = [self.ids[name] for name in self.talk]

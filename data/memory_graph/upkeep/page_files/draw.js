@@ -19,6 +19,7 @@ class Drawing {
     Object.assign(this, { canvas, graph, look, pick });
     this.context = canvas.getContext("2d");
     this.picture = document.createElement("canvas");
+    this.keeps = graph.nodes.some((node) => node.quiet); // room for the other nodes
     this.order = [...graph.nodes.keys()].sort((a, b) => graph.nodes[b].size - graph.nodes[a].size);
     this.view = { x: 0, y: 0, scale: 1 };
     this.pointed = { node: null, edge: null, spot: null };
@@ -241,7 +242,8 @@ class Drawing {
     this.at.forEach(([x, y], index) => {
       const inside = x > box[0] && y > box[1] && x < box[2] && y < box[3];
       const colour = this.colours[index];
-      if (inside && colour && colour !== this.look.dim) room.addDot(x, y, this.radius(index));
+      const isKept = this.keeps && !this.graph.nodes[index].quiet;
+      if (inside && colour && colour !== this.look.dim) room.addDot(x, y, this.radius(index), isKept);
     });
     return room;
   }
@@ -420,6 +422,15 @@ class Drawing {
     this.pointed = { node, edge, spot: edge === null ? null : spot };
     this.canvas.style.cursor = node === null ? "" : "pointer";
     this.requestFrame();
+  }
+
+  /** Point at a node, and move the view if it is outside. */
+  showNode(index, milliseconds) {
+    const { x, y } = this.graph.nodes[index];
+    const [left, top] = this.screen({ x, y });
+    this.point({ node: index });
+    const outside = left < 20 || top < 20 || left > this.width - 20 || top > this.height - 20;
+    if (outside) this.go({ x, y, scale: this.view.scale }, milliseconds);
   }
 
   /** Point at an edge, and move the view if its middle is outside. */

@@ -18,9 +18,9 @@ class Room {
     for (const one of taken) addBox(this.boxes, one);
   }
 
-  /** Note a node, which labels cover only where there is no other place. */
-  addDot(x, y, radius) {
-    addBox(this.dots, [x - radius, y - radius, x + radius, y + radius]);
+  /** Note a node, which labels cover only where there is no other place, and never if it is kept. */
+  addDot(x, y, radius, isKept = false) {
+    addBox(this.dots, Object.assign([x - radius, y - radius, x + radius, y + radius], { isKept }));
   }
 
   fits(box) {
@@ -61,11 +61,11 @@ class Room {
     return box;
   }
 
-  /** Return how much of other nodes a label hides; Infinity: a node larger than its own. */
+  /** Return how much of other nodes a label hides; Infinity: one kept, or larger than its own. */
   hidden(box, radius) {
-    const sides = touching(this.dots, box)
-      .filter((dot) => overlap(box, dot))
-      .map((dot) => dot[2] - dot[0]);
+    const covered = touching(this.dots, box).filter((dot) => overlap(box, dot));
+    if (covered.some((dot) => dot.isKept)) return Infinity;
+    const sides = covered.map((dot) => dot[2] - dot[0]);
     return sides.some((side) => side > 2 * radius + 1) ? Infinity : sides.reduce((sum, side) => sum + side, 0);
   }
 }

@@ -138,6 +138,8 @@ function select(index, center = false) {
     near.add(edges[edge].target);
   }
   drawing.point({});
+  const inPanel = byId("panel").contains(document.activeElement);
+  if (index === null && inPanel) byId("graph").focus(); // the keyboard goes on from there
   byId("panel").hidden = index === null;
   document.querySelector("main").classList.toggle("open", index !== null);
   fillPanel();
@@ -215,11 +217,14 @@ function source(episode, quote) {
 function link(index, text) {
   const button = make("button", text, "link");
   button.type = "button";
-  button.addEventListener("click", () => {
-    select(index, true);
-    byId("panel").querySelector("button").focus();
-  });
+  button.addEventListener("click", () => openNode(index));
   return button;
+}
+
+/** Choose a node, and give its panel the focus. */
+function openNode(index) {
+  select(index, true);
+  byId("panel").querySelector("button").focus();
 }
 
 function list(indices) {
@@ -281,34 +286,43 @@ function search(text) {
 function showFound(searching) {
   const results = byId("found");
   results.replaceChildren();
-  results.hidden = !searching;
+  showResults(searching);
   found.slice(0, MAX_FOUND).forEach((item, position) => {
     const row = make("li");
     row.setAttribute("role", "option");
+    row.id = `found${position}`;
     row.dir = "auto";
     row.append(make("span", "", `dot ${TYPES[item.type]}`), ` ${brief(item.text, 160)}`);
     row.addEventListener("click", () => choose(position));
     results.append(row);
   });
   const rest = found.length - MAX_FOUND;
-  if (!found.length || rest > 0)
-    results.append(make("li", rest > 0 ? `and ${rest.toLocaleString("en")} more` : "nothing found", "none"));
+  if (!found.length || rest > 0) {
+    const row = make("li", rest > 0 ? `and ${rest.toLocaleString("en")} more` : "nothing found", "none");
+    for (const [name, value] of [["role", "option"], ["aria-disabled", "true"]]) row.setAttribute(name, value);
+    results.append(row);
+  }
   mark();
 }
 
+function showResults(on) {
+  byId("found").hidden = !on;
+  byId("search").setAttribute("aria-expanded", on);
+}
+
 function mark() {
-  const rows = [...byId("found").querySelectorAll("[role=option]")];
+  const rows = [...byId("found").querySelectorAll("[role=option]")].slice(0, Math.min(found.length, MAX_FOUND));
   rows.forEach((row, position) => row.setAttribute("aria-selected", position === chosen));
   rows[chosen]?.scrollIntoView({ block: "nearest" });
+  byId("search").setAttribute("aria-activedescendant", rows[chosen]?.id ?? "");
 }
 
 function choose(position) {
   if (!found[position]) return;
-  byId("found").hidden = true;
-  byId("search").blur();
+  showResults(false);
   const node = nodes[found[position].index];
   if (!shown.has(node.type)) toggleType(node.type, true);
-  select(found[position].index, true);
+  openNode(found[position].index);
 }
 
 function searchKey(event) {
@@ -318,7 +332,10 @@ function searchKey(event) {
     chosen = count ? (chosen + step + count) % count : 0;
     mark();
     event.preventDefault();
-  } else if (event.key === "Enter") choose(chosen);
+  } else if (event.key === "Enter") {
+    choose(chosen);
+    event.preventDefault(); // or it presses the button that gets the focus
+  }
 }
 
 // Types and times
@@ -367,9 +384,9 @@ function setMoment(seconds, field) {
 
 function makeTimes() {
   const slider = byId("slider");
+  byId("time").hidden = !moments.length;
   slider.max = moments.length;
   slider.value = moments.length;
-  slider.disabled = !moments.length;
   byId("always").disabled = true;
   slider.addEventListener("input", () =>
     setMoment(Number(slider.value) === moments.length ? null : moments[slider.value] + 1, "slider"),
@@ -399,9 +416,18 @@ function walkEdges(step) {
   drawing.showEdge(seen[next], pace());
 }
 
+/** Point at the next node that has a label, the largest first. */
+function walkNodes(step) {
+  const seen = drawing.order.filter((index) => !nodes[index].quiet && look.node(index));
+  if (!seen.length) return;
+  const at = seen.indexOf(drawing.pointed.node ?? selected);
+  const next = at < 0 ? (step > 0 ? 0 : seen.length - 1) : (at + step + seen.length) % seen.length;
+  drawing.showNode(seen[next], pace());
+}
+
 function closeTop() {
-  if (drawing.pointed.edge !== null) drawing.point({});
-  else if (!byId("found").hidden) byId("found").hidden = true;
+  if (drawing.pointed.edge !== null || drawing.pointed.node !== null) drawing.point({});
+  else if (!byId("found").hidden) showResults(false);
   else if (document.activeElement === byId("search")) byId("search").blur();
   else select(null);
 }
@@ -415,6 +441,8 @@ const KEYS = {
   d: toggleTheme,
   e: () => walkEdges(1),
   E: () => walkEdges(-1),
+  n: () => walkNodes(1),
+  N: () => walkNodes(-1),
   "?": () => byId("keys").showModal(),
   ArrowLeft: () => pan(-1, 0),
   ArrowRight: () => pan(1, 0),
@@ -425,6 +453,7 @@ const KEYS = {
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || byId("keys").open) return;
   if (event.key === "Escape") closeTop();
+  else if (event.key === "Enter" && event.target === byId("graph") && drawing.pointed.node !== null) openNode(drawing.pointed.node);
   else if (event.target.matches("input") || !Object.hasOwn(KEYS, event.key)) return;
   else KEYS[event.key]();
   event.preventDefault();
@@ -447,7 +476,7 @@ function begin() {
   byId("search").addEventListener("focus", ({ target }) => search(target.value));
   byId("search").addEventListener("keydown", searchKey);
   document.addEventListener("pointerdown", (event) => {
-    if (!event.target.closest(".search")) byId("found").hidden = true;
+    if (!event.target.closest(".search")) showResults(false);
   });
   document.addEventListener("keydown", onKey);
   byId("larger").addEventListener("click", KEYS["+"]);
