@@ -23,6 +23,7 @@ from pathlib import Path
 
 from turngraph.benchmarks.memory_graph.life_questions import (
     PER_OPERATION,
+    WORDING_PARTS,
     Question,
     questions,
     unanswerable,
@@ -81,7 +82,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = parser_of(COMMAND, __doc__)
     add = parser.add_argument
     add("--parts", nargs="+", choices=PARTS, default=["life", "quads"])
-    add("--wordings", nargs="+", choices=["dev", "test"], default=["dev", "test"])
+    add("--wordings", nargs="+", choices=WORDING_PARTS, default=list(WORDING_PARTS))
     add("--quads", nargs="+", type=int, default=[10_000, 100_000, 1_000_000])
     add("--data", help="folder with LoCoMo's file, at any depth")
     add("--model", default="HuggingFaceTB/SmolLM2-135M-Instruct", help="LM of the part reader")
@@ -137,9 +138,10 @@ def measure_life(seed: int, parts: Sequence[str], show: bool) -> Json:
             found[f"{part}, shuffled dates"] = changed
             print(f"shuffled dates: {changed['changed']} of {changed['answered']} answers of "
                   "operations on dates change\n", flush=True)  # fmt: skip
-        for name, graph in graphs.items():
-            found[f"unanswerable, {name}"] = silent = num_silent(graph, show)
-            print(f"unanswerable, {name}: {silent} of {len(unanswerable())} without an answer\n")
+            without = unanswerable(part)
+            for name, graph in graphs.items():
+                found[f"{part} unanswerable, {name}"] = silent = num_silent(graph, without, show)
+                print(f"{part} unanswerable, {name}: {silent} of {len(without)} without an answer\n")
         for graph in (*graphs.values(), other):
             graph.close()
     return found
@@ -257,10 +259,10 @@ def num_changed(graph: MemoryGraph, other: MemoryGraph, asked: Iterable[Question
     return {"answered": answered, "changed": changed}
 
 
-def num_silent(graph: MemoryGraph, show: bool = False) -> int:
+def num_silent(graph: MemoryGraph, asked: Iterable[str], show: bool = False) -> int:
     """Return how many of the unanswerable questions get no answer."""
     lens, silent = Lens(graph.store, load_ontology()), 0
-    for text in unanswerable():
+    for text in asked:
         try:
             found = compute(lens, text, "2024-01-01")
         except NoPlan:
@@ -273,12 +275,12 @@ def num_silent(graph: MemoryGraph, show: bool = False) -> int:
 
 def table(title: str, tallies: dict[str, Tally]) -> str:
     """Return a Markdown table of the operations and of all."""
-    lines = [f"### {title}", "", "| operation | asked | exact | evidence exact | no answer |"]
-    lines.append("|---|---|---|---|---|")
+    lines = [f"### {title}", "", "| operation | asked | exact | evidence exact | wrong | no answer |"]
+    lines.append("|---|---|---|---|---|---|")
     every = Tally(*(sum(getattr(t, n) for t in tallies.values())
                     for n in ("asked", "exact", "evidence", "silent")))  # fmt: skip
     for name, one in [*tallies.items(), ("all", every)]:
-        shares = (one.exact, one.evidence, one.silent)
+        shares = (one.exact, one.evidence, one.asked - one.exact - one.silent, one.silent)
         cells = " | ".join(f"{number / one.asked:.3f}" for number in shares)
         lines.append(f"| {name} | {one.asked} | {cells} |")
     return "\n".join(lines) + "\n"
