@@ -225,7 +225,7 @@ def is_right(question: Question, found: Computed) -> bool:
     if question.kind == "order":
         places = [found.answer.find(name) for name in question.gold]
         return -1 not in places and places == sorted(places)
-    number = _NUMBER.match(found.answer)
+    number = _NUMBER.match(found.answer.replace(",", ""))
     if number is None or " to " in found.answer:
         return False
     if question.kind == "span":
