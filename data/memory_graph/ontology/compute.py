@@ -25,7 +25,7 @@ from turngraph.data.memory_graph.ontology.aggregate import (
 )
 from turngraph.data.memory_graph.ontology.lens import Lens, amount_digits
 from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG
-from turngraph.data.memory_graph.ontology.question_plan import make_plan
+from turngraph.data.memory_graph.ontology.question_plan import make_plans
 from turngraph.data.memory_graph.ontology.rdf import moment_of
 from turngraph.data.memory_graph.ontology.selected_facts import (
     Answer,
@@ -43,7 +43,7 @@ from turngraph.data.memory_graph.ontology.selected_facts import (
     some,
 )
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan, Plan, Selection, sparql_of
-from turngraph.data.memory_graph.times import end, parse_time, start
+from turngraph.data.memory_graph.times import end, now, parse_time, start
 
 with extra("rdf", "typed memory graphs need"):
     from pyoxigraph import QuerySolutions
@@ -83,16 +83,31 @@ def compute(lens: Lens, question: str, as_of: str | None = None) -> Computed:
     """
     with lens.store.reading():
         revision = lens.refresh()
-        plan = make_plan(question, lens.store, lens.ontology)
-        moment = moment_of(as_of)
-        queries = tuple(sparql_of(one, lens.ontology, moment) for one in plan.selections)
-        selected = [
-            _items(lens, one, query) for one, query in zip(plan.selections, queries, strict=True)
-        ]
-    if not all(selected):
-        raise NoPlan("no fact tells of it")
-    answer, items, note = _COMPUTE.get(plan.operation, _compare)(plan, selected, moment)
+        plans = make_plans(question, lens.store, lens.ontology, as_of or now()[:10])
+        found = [_selected(lens, plan, moment_of(as_of)) for plan in plans]
+    told = [one for one in found if all(one.selected)]
+    if len(told) != 1:
+        raise NoPlan("a verb of the question means several things" if told else "no fact tells of it")
+    plan, queries, selected = told[0].plan, told[0].queries, told[0].selected
+    answer, items, note = _COMPUTE.get(plan.operation, _compare)(plan, selected, moment_of(as_of))
     return Computed(plan.operation, answer, tuple(items), note, queries, revision)
+
+
+@dataclass(frozen=True, slots=True)
+class _Selected:
+    """Plan with its queries and the facts that they select."""
+
+    plan: Plan
+    queries: tuple[str, ...]
+    selected: list[list[Item]]
+
+
+def _selected(lens: Lens, plan: Plan, moment: int) -> _Selected:
+    queries = tuple(sparql_of(one, lens.ontology, moment) for one in plan.selections)
+    selected = [
+        _items(lens, one, query) for one, query in zip(plan.selections, queries, strict=True)
+    ]
+    return _Selected(plan, queries, selected)
 
 
 def _items(lens: Lens, selection: Selection, query: str) -> list[Item]:
@@ -246,7 +261,11 @@ def _age(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
     except ValueError:
         raise NoPlan("the date of birth is no date") from None
     bounds = start(born), end(born) - 1
-    return difference_words(bounds, (moment, moment), plan.unit or "year"), [item], ""
+    since, until = plan.window or (None, None)
+    if (since is None) != (until is None):
+        raise NoPlan("an age is told at one time")
+    then = (moment, moment) if since is None or until is None else (since, until - 1)
+    return difference_words(bounds, then, plan.unit or "year"), [item], ""
 
 
 def _one(items: Sequence[Item]) -> tuple[Item, Bounds]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from turngraph.data.memory_graph.extract.dates import find_dates
 from turngraph.data.memory_graph.ontology.ontology import TG, XSD, Ontology, base_words
+from turngraph.data.memory_graph.ontology.plain_question import plain_question
 from turngraph.data.memory_graph.ontology.question_forms import (
     EVENTS_FIRST,
     FIRST_PERSON,
@@ -42,31 +43,74 @@ _NOUNS = re.compile(
     re.IGNORECASE,
 )
 _AMOUNT = re.compile(r"\b(?:price|amount|much|least|most(?! exp)|weight)\b", re.IGNORECASE)
+_LEFT = re.compile(
+    rf"\b({'|'.join(sorted(PREPOSITIONS))})(?: the| in \d{{4}})*"
+    r"(?: (?:most|least|first|last|often|frequently|recently))*$",
+    re.IGNORECASE,
+)
+"""Preposition at the end of a question, which says the role that is asked for."""
+_PAID_FOR = re.compile(r"\b(?:for|on)(?: (?:in|on|during|since) .+)?$|^what costs?\b", re.IGNORECASE)
 _AT_PRICE = re.compile(r"\bfor the (?:lowest|highest) ", re.IGNORECASE)
 
 
-def make_plan(question: str, store: Store, ontology: Ontology) -> Plan:
-    """Return the plan of a question.
+def make_plans(
+    question: str, store: Store, ontology: Ontology, as_of: str | None = None
+) -> list[Plan]:
+    """Return the plans of a question, one for each class of events that its verb may mean.
 
     Args:
         question: in English.
         store: whose objects are linked, exactly by name or "#id".
         ontology: its terms.
+        as_of: ISO time at which "last year" is said; None: relative dates are not read.
 
     Raises:
         NoPlan: the question is of no known form, has no term or subject, or an ambiguous name.
     """
-    for form in forms_of(question):
-        maker = _Maker(store, ontology, form.operation)
-        if form.operation == "before":
-            plan = maker.before(form)
-            if plan is None:
-                continue
-            return plan
-        selections = maker.selections(form.clauses)
-        window = _window(form.text) if len(selections) == 1 else None
-        plan = Plan(form.operation, selections, window, form.unit)
-        return maker.refined(plan, form.text)
+    plans: list[Plan] = []
+    reasons: list[NoPlan] = []
+    sense, num_senses = 0, 1
+    while sense < num_senses:
+        try:
+            plan, num_senses = _plan_of(question, store, ontology, as_of, sense)
+        except _Unplanned as error:
+            reasons.append(error.reason)
+            num_senses = error.num_senses
+        else:
+            plans.append(plan)
+        sense += 1
+    if not plans:
+        raise reasons[0]
+    return plans
+
+
+class _Unplanned(Exception):
+    """There is no plan in one sense of a verb; it may have others."""
+
+    def __init__(self, reason: NoPlan, num_senses: int) -> None:
+        super().__init__(str(reason))
+        self.reason, self.num_senses = reason, num_senses
+
+
+def _plan_of(
+    question: str, store: Store, ontology: Ontology, as_of: str | None, sense: int
+) -> tuple[Plan, int]:
+    """Return the plan in one sense of the verbs, and how many senses they have."""
+    text = plain_question(question, as_of)
+    for form in forms_of(text):
+        maker = _Maker(store, ontology, form.operation, sense)
+        try:
+            if form.operation == "before":
+                plan = maker.before(form)
+                if plan is None:
+                    continue
+                return plan, maker.num_senses
+            selections = maker.selections(form.clauses)
+            window = _window(form.text) if len(selections) == 1 else None
+            plan = Plan(form.operation, selections, window, form.unit)
+            return maker.refined(plan, form.text), maker.num_senses
+        except NoPlan as reason:
+            raise _Unplanned(reason, maker.num_senses) from None
     raise NoPlan("the question is of no known form")
 
 
@@ -92,8 +136,11 @@ class _Term:
 class _Maker:
     """Reads the clauses of one question."""
 
-    def __init__(self, store: Store, ontology: Ontology, operation: Operation) -> None:
+    def __init__(
+        self, store: Store, ontology: Ontology, operation: Operation, sense: int = 0
+    ) -> None:
         self.store, self.ontology, self.operation = store, ontology, operation
+        self.sense, self.num_senses = sense, 1
         self.heads: dict[str, set[str]] = defaultdict(set)
         for word, iris in ontology.property_words.items():
             head, _, last = word.rpartition(" ")
@@ -159,6 +206,9 @@ class _Maker:
         subject = self._speaker() if FIRST_PERSON & set(lower) else subject
         has_subject = before is not None or any(name.first < term.first for name in names)
         has_name = any(not words[name.first].islower() for name in names)
+        is_gerund = term.is_event and lower[term.first].endswith("ing")
+        if is_gerund and subject is None and all(name.first >= term.stop for name in names):
+            subject = self._speaker() if before is None else before  # "visiting Rome"
         value = None
         for name in names:
             word = lower[name.first - 1] if name.first > 0 else ""
@@ -187,6 +237,14 @@ class _Maker:
         for place, word in enumerate(words):
             if place in linked or word.lower() in plain:
                 continue
+            if term.is_event and any(
+                self.ontology.is_a(term.iri, iri) or self.ontology.is_a(iri, term.iri)
+                for iri, is_event, _ in self._terms([word], False) if is_event
+            ):  # "pay per purchase"
+                continue
+            behind = [one.lower() for one in words[place + 1 : place + 2]]
+            if behind == ["of"] and self._fits(term.iri, term.is_event, self._kinds(word)):
+                continue  # "the city of residence"
             named = place + 1 in linked and place + 1 not in range(term.first, term.stop)
             kinds = self._kinds(word) if named else []  # "the book Dune"
             if not kinds or not self._fits(term.iri, term.is_event, kinds):
@@ -228,12 +286,22 @@ class _Maker:
             heads = [i for i in self.heads.get(one, ()) if not where or self._is_place(i)]
             heads = [i for i in heads if f"{one} {word}" in self.ontology.properties[i].words
                      ] or heads  # fmt: skip
-            terms = [(max(events, key=self._depth), True, False)] if events else []
+            terms = [(self._sense(events), True, False)] if events else []
             terms += [(iri, False, False) for iri in known]
             terms += [(iri, False, True) for iri in sorted(heads) if iri not in known]
             if terms:
                 return terms
         return []
+
+    def _sense(self, events: Sequence[str]) -> str:
+        """Return the class that a verb means: the deepest, or the next one in another sense."""
+        ranked = sorted(events, key=self._depth, reverse=True)
+        apart = [
+            one for index, one in enumerate(ranked)
+            if not any(self.ontology.is_a(deeper, one) for deeper in ranked[:index])
+        ]  # fmt: skip
+        self.num_senses = max(self.num_senses, len(apart))
+        return apart[min(self.sense, len(apart) - 1)]
 
     def _depth(self, iri: str) -> tuple[int, str]:
         return sum(self.ontology.is_a(iri, up) for up in self.ontology.classes), iri
@@ -336,7 +404,7 @@ class _Maker:
         """Return the plan with the properties whose numbers are asked for."""
         one = plan.selections[0]
         noun = self._noun(text)
-        amount = _AMOUNT.search(text) and not _AT_PRICE.search(text)
+        amount = _AMOUNT.search(text) and not _AT_PRICE.search(text) and not _PAID_FOR.search(text)
         names = one.is_event and plan.operation in ("min", "max") and not amount
         if names and noun is not None:
             self._check_kind(one, noun)
@@ -377,8 +445,16 @@ class _Maker:
         asks_place = re.match(r"(?:where|in (?:what|which))\b", text, re.IGNORECASE)
         if role is not None and asks_place and not self._is_place(role):
             raise NoPlan("the place of such an event is not computed")
-        if text.split()[-1].lower() in PREPOSITIONS and one.is_event:
-            word = text.split()[-1].lower()
+        range_ = self.ontology.properties[role or one.term].range if one.value is None else None
+        is_person = range_ is None or any(
+            self.ontology.is_a(range_, TG + kind) or self.ontology.is_a(TG + kind, range_)
+            for kind in ("Agent", "Person")
+        )
+        if re.match(r"who(?:m|se)?\b", text, re.IGNORECASE) and one.is_event and not is_person:
+            raise NoPlan("such an event has no person at its other end")
+        left = _LEFT.search(text)
+        if left is not None and one.is_event:
+            word = left[1].lower()
             if self.ontology.role(one.term, word) != role:
                 raise NoPlan("the question asks for another role of an event")
 
