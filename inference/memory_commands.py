@@ -137,10 +137,12 @@ def ask(
     wider = dataclasses.replace(settings, num_facts=MAX_FORMS * settings.num_facts)
     with MemoryGraph.open(db, embed, TurnExtractor(), read_only=read_only) as graph:
         planner = None if make_planner is None else make_planner(graph)
+        plans_by = None if computing is None else computing.make_planner
+        plans = None if plans_by is None else plans_by(graph)
         on_step = None if as_json else print_step
         for question in questions:
             if computing is not None and print_computed(
-                graph, question, computing, as_of=as_of, as_json=as_json
+                graph, question, computing, plans, as_of=as_of, as_json=as_json
             ):
                 continue
             if mode == "plan":

@@ -16,13 +16,15 @@ from turngraph.inference.memory_printing import (
     print_rows,
     remembered_line,
 )
+from turngraph.inference.model_options import PLANNERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from turngraph.data.cli import CommandParser
     from turngraph.data.memory_graph.graph import MemoryGraph
     from turngraph.data.memory_graph.memory_types import Extractor
+    from turngraph.data.memory_graph.ontology.compute import Planner
     from turngraph.data.memory_graph.ontology.ontology import Ontology
     from turngraph.data.memory_graph.record.store import Store
 
@@ -39,17 +41,42 @@ class Computing:
     Args:
         ontology: its terms.
         show_sparql: print also the queries that selected the facts.
+        make_planner: makes what plans questions that the rules cannot; None: nothing does.
     """
 
     ontology: Ontology
     show_sparql: bool = False
+    make_planner: Callable[[MemoryGraph], Planner] | None = None
 
 
 def computing(
-    compute: bool, show_sparql: bool, ontology: str | None, alone: bool
+    compute: bool,
+    show_sparql: bool,
+    ontology: str | None,
+    alone: bool,
+    planner: str | None,
+    model: Mapping[str, str | float | None],
 ) -> Computing | None:
-    """Return the options of computed answers; None: nothing is computed."""
-    return Computing(chosen_ontology(ontology, alone), show_sparql) if compute else None
+    """Return the options of computed answers; None: nothing is computed.
+
+    Args:
+        compute, show_sparql, ontology, alone: the options.
+        planner: ``rules``, ``lm`` or ``endpoint``; None: not given.
+        model: options of the language model.
+
+    Raises:
+        ValueError: one is given without those that it needs, or is wrong.
+    """
+    if not compute:
+        if show_sparql or ontology is not None or alone or planner is not None:
+            raise ValueError("--show_sparql, --ontology, --alone and --compute_by need --compute")
+        return None
+    make = None
+    if planner in ("lm", "endpoint"):
+        from turngraph.inference.plan_models import plans_maker
+
+        make = plans_maker(planner, model)
+    return Computing(chosen_ontology(ontology, alone), show_sparql, make)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,6 +166,11 @@ def add_computing(added: argparse.ArgumentParser) -> None:
         "--compute", action="store_true", help="compute the answer where a plan can: counts, times"
     )
     added.add_argument("--show_sparql", action="store_true", help="with --compute: also the SPARQL")
+    added.add_argument(
+        "--compute_by",
+        choices=PLANNERS,
+        help="with --compute: what plans questions that the rules cannot; default: nothing",
+    )
     add_ontology_options(added)
 
 
@@ -333,6 +365,7 @@ def print_computed(
     graph: MemoryGraph,
     question: str,
     options: Computing,
+    planner: Planner | None = None,
     *,
     as_of: str | None,
     as_json: bool,
@@ -343,6 +376,7 @@ def print_computed(
         graph: an open memory graph.
         question: text of the question.
         options: the ontology, and what else is printed.
+        planner: plans what the rules cannot; None: nothing does.
         as_of: ISO time; None: now.
         as_json: print one JSON object.
     """
@@ -352,7 +386,7 @@ def print_computed(
 
     lens = Lens(graph.store, options.ontology)
     try:
-        found = compute(lens, question, as_of)
+        found = compute(lens, question, as_of, planner)
     except NoPlan as reason:
         if not as_json:
             print_line(f"not computed: {reason}")

@@ -118,9 +118,7 @@ def _operation(
         yield _question(life, operation, kind, next(turns[kind]), rng)
 
 
-def _question(
-    life: Life, operation: str, kind: str, wording: str, rng: random.Random
-) -> Question:
+def _question(life: Life, operation: str, kind: str, wording: str, rng: random.Random) -> Question:
     make = _CASES[operation, kind]
     for _ in range(1000):
         values, answer_kind, gold, facts = make(life, rng)

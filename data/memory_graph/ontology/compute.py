@@ -6,7 +6,7 @@ earliest and the latest, and an answer that differs is given as bounds ("17 to 2
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -24,7 +24,7 @@ from turngraph.data.memory_graph.ontology.aggregate import (
     unit_of,
 )
 from turngraph.data.memory_graph.ontology.lens import Lens, amount_digits
-from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG
+from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG, Ontology
 from turngraph.data.memory_graph.ontology.question_plan import make_plans
 from turngraph.data.memory_graph.ontology.rdf import moment_of
 from turngraph.data.memory_graph.ontology.selected_facts import (
@@ -43,6 +43,7 @@ from turngraph.data.memory_graph.ontology.selected_facts import (
     some,
 )
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan, Plan, Selection, sparql_of
+from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import end, now, parse_time, start
 
 with extra("rdf", "typed memory graphs need"):
@@ -70,24 +71,44 @@ class Computed:
     revision: int
 
 
-def compute(lens: Lens, question: str, as_of: str | None = None) -> Computed:
+Planner = Callable[[str, Store, Ontology, str | None], list[Plan]]
+"""Returns the plans of a question, or raises NoPlan."""
+
+
+def compute(
+    lens: Lens,
+    question: str,
+    as_of: str | None = None,
+    planner: Planner | None = None,
+    by_rules: bool = True,
+) -> Computed:
     """Answer a question by a plan.
 
     Args:
         lens: of the record, which is refreshed.
         question: in English.
         as_of: ISO time at whose end facts hold; None: now.
+        planner: plans what the rules cannot, such as ``ModelPlans``; None: nothing does.
+        by_rules: let the rules plan first.
 
     Raises:
         NoPlan: there is no plan or no fact, or the facts do not tell; says which.
     """
     with lens.store.reading():
         revision = lens.refresh()
-        plans = make_plans(question, lens.store, lens.ontology, as_of or now()[:10])
+        asked = question, lens.store, lens.ontology, as_of or now()[:10]
+        try:
+            plans = make_plans(*asked) if by_rules or planner is None else planner(*asked)
+        except NoPlan:
+            if planner is None or not by_rules:
+                raise
+            plans = planner(*asked)
         found = [_selected(lens, plan, moment_of(as_of)) for plan in plans]
     told = [one for one in found if all(one.selected)]
     if len(told) != 1:
-        raise NoPlan("a verb of the question means several things" if told else "no fact tells of it")
+        raise NoPlan(
+            "a verb of the question means several things" if told else "no fact tells of it"
+        )
     plan, queries, selected = told[0].plan, told[0].queries, told[0].selected
     answer, items, note = _COMPUTE.get(plan.operation, _compare)(plan, selected, moment_of(as_of))
     return Computed(plan.operation, answer, tuple(items), note, queries, revision)

@@ -20,7 +20,6 @@ _WH = (
     r"(?:how|what|which|who|whom|whose|where|when|"
     r"(?:in|on|at|to|for|from|by|with|since|until|as of) (?:what|which|whom|how|when)\b)"
 )
-_UNITS = r"(?:day|week|month|year)"
 _TEXT_STEPS: tuple[tuple[str, str], ...] = (
     # contractions
     (r"\b(what|where|who|when|how|which|that|there|it)['’]s\b", r"\1 is"),
@@ -63,9 +62,9 @@ _PLAIN_WORDS: tuple[tuple[str, str], ...] = (
     (r"\b(?:the )?(?:past|previous|last) (?=year\b|month\b|week\b)", "last "),
     (r"\b(?:in|on|during) (?=(?:last|this) )", ""),
     (r"\bthe (month|year|week) before$", r"last \1"),
-    (rf"\b(?:as of|from|since) when(?: on)?\b", "since when"),
+    (r"\b(?:as of|from|since) when(?: on)?\b", "since when"),
     (r"\bfrom (.+?) on(?:wards?)?$", r"since \1"),
-    (rf"\b(?:monthly|yearly|weekly|daily) number of\b", "number of"),
+    (r"\b(?:monthly|yearly|weekly|daily) number of\b", "number of"),
     (r"\bbeen (?:to|in)\b", "visited"),
     (r"^(?:was|were|had) (i|we|he|she|they|[A-Z]\w+)(?: been)? in (?=[A-Z]\w+ (?:before|after)\b)",
      r"did \1 visit "),
@@ -84,18 +83,20 @@ _FRONTED = re.compile(
 _ASKS = re.compile(rf"(?:{_WH}|{_AUX}\b|list\b|since when)", re.IGNORECASE)
 _IN_PLACE = re.compile(
     r"\b((?:in |on |at |to |for |from |by |with )?"
-    r"(?:how (?:many \w+|often|long|much(?: money| time)?)|which \w+|what \w+|where|when|whom?|what))\b",
+    r"(?:how (?:many \w+|often|long|much(?: money| time)?)|which \w+|what(?: \w+)?|where|when|"
+    r"whom?))\b",
     re.IGNORECASE,
 )
 
 
-def plain_question(question: str, as_of: str | None = None) -> str:
+def plain_question(question: str, as_of: str | None = None, at_moment: bool = False) -> str:
     """Return the plain form of a question.
 
     Args:
         question: in English.
         as_of: ISO time at which it is asked, of which "last year" is told; None: relative dates
             stay as they are.
+        at_moment: "two years ago" is the month two years before, not any time of that year.
     """
     text = " ".join(question.split()).strip(" ?!.")
     for _ in range(2):  # "could you please tell me whether"
@@ -103,7 +104,7 @@ def plain_question(question: str, as_of: str | None = None) -> str:
             text = step.sub(plain, text)
     for step, plain in _WORDS:
         text = step.sub(plain, text)
-    text = _absolute(text, as_of)
+    text = _absolute(text, as_of, at_moment)
     text = _unfronted(text)
     if not _ASKS.match(text) and (found := _IN_PLACE.search(text)):
         rest = f"{text[: found.start()].rstrip()} {text[found.end() :].lstrip()}"
@@ -131,13 +132,15 @@ def _lowered(text: str) -> str:
     return text if is_month else text[:1].lower() + text[1:]
 
 
-def _absolute(text: str, as_of: str | None) -> str:
+def _absolute(text: str, as_of: str | None, at_moment: bool) -> str:
     """Return a question with relative dates replaced: "in 2022" for "last year"."""
     if as_of is None:
         return text
     told = {(date.start, date.stop) for date in find_dates(text, None)}
     for date in reversed(find_dates(text, as_of)):
         if (date.start, date.stop) not in told and date.is_exact:
-            text = f"{text[: date.start]}in {date.first} {text[date.stop :]}".strip()
+            then = date.first
+            if at_moment and len(then) == 4 and text[: date.stop].endswith("ago"):
+                then += as_of[4:7]
+            text = f"{text[: date.start]}in {then} {text[date.stop :]}".strip()
     return " ".join(text.split())
-

@@ -28,9 +28,8 @@ SAYS_NOTHING = FUNCTION_WORDS | PREPOSITIONS | FIRST_PERSON | PRONOUNS | frozens
 """Words of questions that may stand beside what is linked."""
 SAYS_AMOUNT = frozenset(
     "little money amount amounts price prices cost costs cheap cheapest expensive least lowest "
-    "peak top highest greatest largest smallest biggest average mean maximum minimum altogether overall sum "
-    "euros "
-    "dollars pounds kroner paid pay spent spend spending".split()
+    "peak top highest greatest largest smallest biggest average mean maximum minimum altogether "
+    "overall sum euros dollars pounds kroner paid pay spent spend spending".split()
 )
 """Words that say nothing beside a measured term."""
 
@@ -51,8 +50,8 @@ _PAID = r"\b(?:pay|paid|spend|spent|costs?)\b"
 _WHICH = r"(?:which|what|who|whom|where)"
 _FORMS: tuple[tuple[str, Operation], ...] = (
     (rf"(?:how (?:long|much time|many {_UNIT}s?)|what (?:is |was )?(?:the )?"
-     rf"(?:length of |amount of |number of )?(?:time|interval|gap|distance|difference|days|weeks|months|years)) "
-     r"(?:[a-z]+ ){0,3}between (?P<a>.+?) and (?P<b>.+)", "difference"),
+     r"(?:length of |amount of |number of )?(?:time|interval|gap|distance|difference|days|weeks|"
+     r"months|years)) (?:[a-z]+ ){0,3}between (?P<a>.+?) and (?P<b>.+)", "difference"),
     (rf"(?:by )?how (?:far|long|much time|many {_UNIT}s?)(?: apart)? (?:is|are|was|were|lie|lay) "
      r"(?P<a>.+?) and (?P<b>.+?)(?: (?:apart|separated|from each other))*", "difference"),
     (rf"how (?:long|many {_UNIT}s?) (?:before|after) (?P<a>.+?) (?P<b>(?:did|was|were) .+)",
@@ -95,8 +94,11 @@ _FORMS: tuple[tuple[str, Operation], ...] = (
     (r".*\bfirst\b.*", "first"),
     (r"(?:list|name) .+|(?:what|which) (?:are |were )?(?:all |the )?(?:all|\w+s) .+", "list"),
     (r"(?:do|does|did|is|are|was|were|has|have|had) .+", "exists"),
-    (r"(?:who|whom|whose|where|what|which|(?:in|to|for|at|by|with|from) (?:what|which|whom)) .+", "value"),
+    (r"(?:who|whom|whose|where|what|which|(?:in|to|for|at|by|with|from) (?:what|which|whom)) .+",
+     "value"),
 )  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Form:
     """Form of a question.
@@ -125,8 +127,7 @@ def forms_of(text: str) -> list[Form]:
     Raises:
         NoPlan: it is of no known form, or it asks for what is not, may be or should be.
     """
-    if unsaid := _UNSAID.search(text):
-        raise NoPlan(f"a word of the question is not computed: {unsaid[0]!r}")
+    check_said(text)
     found = []
     for pattern, operation in _FORMS:
         match = re.fullmatch(pattern, text, re.IGNORECASE)
@@ -147,3 +148,13 @@ def forms_of(text: str) -> list[Form]:
     if not found:
         raise NoPlan("the question is of no known form")
     return found
+
+
+def check_said(text: str) -> None:
+    """Check that a question asks for what was, and not for what was not or might be.
+
+    Raises:
+        NoPlan: it does not; names the word.
+    """
+    if unsaid := _UNSAID.search(text):
+        raise NoPlan(f"a word of the question is not computed: {unsaid[0]!r}")

@@ -34,7 +34,7 @@ from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import start
 from turngraph.data.memory_graph.turns import USER
 
-_WORD = re.compile(r"#\d+|[\w'’-]+")
+WORD = re.compile(r"#\d+|[\w'’-]+")
 MAX_NAME_WORDS = 5
 _NOUNS = re.compile(
     r"(?=\b(?:how many|number of(?: my)?|(?:what|which|who) (?:are|were|is|was)|which|what|who|"
@@ -49,7 +49,9 @@ _LEFT = re.compile(
     re.IGNORECASE,
 )
 """Preposition at the end of a question, which says the role that is asked for."""
-_PAID_FOR = re.compile(r"\b(?:for|on)(?: (?:in|on|during|since) .+)?$|^what costs?\b", re.IGNORECASE)
+_PAID_FOR = re.compile(
+    r"\b(?:for|on)(?: (?:in|on|during|since) .+)?$|^what costs?\b", re.IGNORECASE
+)
 _AT_PRICE = re.compile(r"\bfor the (?:lowest|highest) ", re.IGNORECASE)
 
 
@@ -98,7 +100,7 @@ def _plan_of(
     """Return the plan in one sense of the verbs, and how many senses they have."""
     text = plain_question(question, as_of)
     for form in forms_of(text):
-        maker = _Maker(store, ontology, form.operation, sense)
+        maker = PlanMaker(store, ontology, form.operation, sense)
         try:
             if form.operation == "before":
                 plan = maker.before(form)
@@ -106,16 +108,20 @@ def _plan_of(
                     continue
                 return plan, maker.num_senses
             selections = maker.selections(form.clauses)
-            window = _window(form.text) if len(selections) == 1 else None
-            plan = Plan(form.operation, selections, window, form.unit)
-            return maker.refined(plan, form.text), maker.num_senses
+            window = window_of(form.text) if len(selections) == 1 else None
+            plan = maker.refined(Plan(form.operation, selections, window, form.unit), form.text)
+            if plan.operation == "value" and not selections[0].is_event:  # a state held then
+                plan = replace(
+                    plan, window=window_of(plain_question(question, as_of, at_moment=True))
+                )
+            return plan, maker.num_senses
         except NoPlan as reason:
             raise _Unplanned(reason, maker.num_senses) from None
     raise NoPlan("the question is of no known form")
 
 
 @dataclass(frozen=True, slots=True)
-class _Name:
+class LinkedName:
     """Linked name of a question: its place in the words, and the object."""
 
     first: int
@@ -133,7 +139,7 @@ class _Term:
     is_event: bool
 
 
-class _Maker:
+class PlanMaker:
     """Reads the clauses of one question."""
 
     def __init__(
@@ -152,7 +158,7 @@ class _Maker:
     def before(self, form: Form) -> Plan | None:
         """Return the plan of "Did A before B?"; None where B is no event but a date."""
         last = form.clauses[-1]
-        if self._find_term(_WORD.findall(last), last) is None and find_dates(last, None):
+        if self._find_term(WORD.findall(last), last) is None and find_dates(last, None):
             return None
         operation: Operation = "before" if form.how == "before" else "after"
         self.operation = operation
@@ -163,7 +169,7 @@ class _Maker:
         found: list[Selection] = []
         frame = ""
         for clause in clauses:
-            words = _WORD.findall(clause)
+            words = WORD.findall(clause)
             term = self._find_term(words, clause) if len(clauses) > 1 else None
             if found and term is None:  # "did I visit Rome before Paris"
                 clause = f"{frame} to {clause}"
@@ -173,10 +179,10 @@ class _Maker:
             found.append(one)
         first = found[0]
         if first.subject is None and first.value is None:
-            said = {word.lower() for word in _WORD.findall(clauses[0])}
+            said = {word.lower() for word in WORD.findall(clauses[0])}
             if PRONOUNS & said or not first.is_event:
                 raise NoPlan("the question names nothing known")
-            found[0] = replace(first, subject=self._speaker())  # "how many flights were there"
+            found[0] = replace(first, subject=self.speaker())  # "how many flights were there"
         return tuple(found)
 
     def _selection(self, clause: str, before: int | None) -> Selection:
@@ -186,7 +192,7 @@ class _Maker:
             clause: "my trip to Rome", "did Anna live in Oslo".
             before: the subject of the clause before, which "she" means, or no subject at all.
         """
-        words = _WORD.findall(clause)
+        words = WORD.findall(clause)
         lower = [word.lower() for word in words]
         age = TG + "birthDate"
         if self.operation == "age":
@@ -203,12 +209,12 @@ class _Maker:
         names = self._names(words, clause, term)
         self._check_rest(words, clause, term, names)
         subject = before if PRONOUNS & set(lower) else None
-        subject = self._speaker() if FIRST_PERSON & set(lower) else subject
+        subject = self.speaker() if FIRST_PERSON & set(lower) else subject
         has_subject = before is not None or any(name.first < term.first for name in names)
         has_name = any(not words[name.first].islower() for name in names)
         is_gerund = term.is_event and lower[term.first].endswith("ing")
         if is_gerund and subject is None and all(name.first >= term.stop for name in names):
-            subject = self._speaker() if before is None else before  # "visiting Rome"
+            subject = self.speaker() if before is None else before  # "visiting Rome"
         value = None
         for name in names:
             word = lower[name.first - 1] if name.first > 0 else ""
@@ -226,7 +232,7 @@ class _Maker:
         return Selection(term.iri, term.is_event, subject, value, clause.strip())
 
     def _check_rest(
-        self, words: Sequence[str], clause: str, term: _Term, names: Sequence[_Name]
+        self, words: Sequence[str], clause: str, term: _Term, names: Sequence[LinkedName]
     ) -> None:
         """Check that every word is linked or says nothing, so that none is left out silently."""
         spans = [(term.first, term.stop), *((name.first, name.stop) for name in names)]
@@ -239,7 +245,8 @@ class _Maker:
                 continue
             if term.is_event and any(
                 self.ontology.is_a(term.iri, iri) or self.ontology.is_a(iri, term.iri)
-                for iri, is_event, _ in self._terms([word], False) if is_event
+                for iri, is_event, _ in self._terms([word], False)
+                if is_event
             ):  # "pay per purchase"
                 continue
             behind = [one.lower() for one in words[place + 1 : place + 2]]
@@ -310,11 +317,24 @@ class _Maker:
         kind = self.ontology.properties[iri].range or ""
         return any(self.ontology.is_a(kind, TG + one) for one in ("Place", "Organization"))
 
-    def _names(self, words: Sequence[str], clause: str, term: _Term) -> list[_Name]:
-        """Return the objects that words name, the longest names first found."""
+    def _names(self, words: Sequence[str], clause: str, term: _Term) -> list[LinkedName]:
+        """Return the objects that words beside a term name."""
         taken = set(range(term.first, term.stop)) if self.operation != "age" else set()
+        return self.linked(words, clause, taken)
+
+    def linked(self, words: Sequence[str], clause: str, taken: set[int]) -> list[LinkedName]:
+        """Return the objects that words name, the longest names first found.
+
+        Args:
+            words: of the clause.
+            clause: of a question.
+            taken: places of words that name nothing.
+
+        Raises:
+            NoPlan: several objects have one name.
+        """
         dates, nouns = _date_words(clause), self._nouns(clause)
-        found: list[_Name] = []
+        found: list[LinkedName] = []
         for size in range(min(MAX_NAME_WORDS, len(words)), 0, -1):
             for first in range(len(words) - size + 1):
                 places = set(range(first, first + size))
@@ -328,7 +348,7 @@ class _Maker:
                     raise NoPlan(f"{len(nodes)} objects have one name: {listed}")
                 if nodes:
                     taken |= places
-                    found.append(_Name(first, first + size, nodes[0]))
+                    found.append(LinkedName(first, first + size, nodes[0]))
         return sorted(found, key=lambda name: name.first)
 
     def _nouns(self, clause: str) -> set[str]:
@@ -366,7 +386,7 @@ class _Maker:
             found = self.store.objects(text.removesuffix("s"))
         return found
 
-    def _speaker(self) -> int:
+    def speaker(self) -> int:
         """Return the object of "I": the user, else the one speaker of all episodes."""
         found = self.store.objects(USER)
         if not found:
@@ -489,10 +509,10 @@ class _Maker:
 
 def _date_words(clause: str) -> set[str]:
     dates = find_dates(clause, None)
-    return {word for date in dates for word in _WORD.findall(clause[date.start : date.stop])}
+    return {word for date in dates for word in WORD.findall(clause[date.start : date.stop])}
 
 
-def _window(text: str) -> Window | None:
+def window_of(text: str) -> Window | None:
     """Return the time that a question limits itself to.
 
     Raises:

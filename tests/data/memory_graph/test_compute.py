@@ -12,7 +12,7 @@ from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.ontology.compute import Computed, compute
 from turngraph.data.memory_graph.ontology.lens import Lens
 from turngraph.data.memory_graph.ontology.ontology import load_ontology
-from turngraph.data.memory_graph.ontology.question_plan import make_plan
+from turngraph.data.memory_graph.ontology.question_plan import make_plans
 from turngraph.data.memory_graph.ontology.selected_facts import units_between
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan
 from turngraph.data.memory_graph.times import start
@@ -236,7 +236,7 @@ def test_corrections_and_merges_change_the_answer(tmp_path: Path) -> None:
 def test_i_am_the_one_speaker(tmp_path: Path) -> None:
     with MemoryGraph.open(tmp_path / "my.db") as graph:
         graph.remember("I moved to Bergen in June 2022.", time="2024-01-01", speaker="Anna")
-        plan = make_plan("Where do I live?", graph.store, load_ontology())
+        [plan] = make_plans("Where do I live?", graph.store, load_ontology())
         assert plan.selections[0].subject == graph.store.objects("Anna")[0]
         lens = Lens(graph.store, load_ontology())
         assert answer(lens, "How long have I lived in Bergen?").answer == "24 months"
