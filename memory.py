@@ -257,6 +257,8 @@ def ask(
     themes: bool,
     compute: bool,
     compute_by: str | None,
+    endpoint: str | None,
+    base: str | None,
     show_sparql: bool,
     ontology: str | None,
     alone: bool,
@@ -285,7 +287,7 @@ def ask(
         min_similarity=min_similarity,
     )
     computing = ontology_commands.computing(
-        compute, show_sparql, ontology, alone, compute_by, model
+        compute, show_sparql, ontology, alone, compute_by, model, endpoint, base
     )
     asked = memory_commands.read_questions() if question is None else [question]
     chosen: dict[str, Any] = {"computing": computing}

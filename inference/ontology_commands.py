@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from turngraph.data.memory_graph.graph import MemoryGraph
     from turngraph.data.memory_graph.memory_types import Extractor
     from turngraph.data.memory_graph.ontology.compute import Planner
+    from turngraph.data.memory_graph.ontology.endpoint_query import PushedGraph
     from turngraph.data.memory_graph.ontology.ontology import Ontology
     from turngraph.data.memory_graph.record.store import Store
 
@@ -42,11 +43,13 @@ class Computing:
         ontology: its terms.
         show_sparql: print also the queries that selected the facts.
         make_planner: makes what plans questions that the rules cannot; None: nothing does.
+        pushed: copy on a server that is asked; None: none is.
     """
 
     ontology: Ontology
     show_sparql: bool = False
     make_planner: Callable[[MemoryGraph], Planner] | None = None
+    pushed: PushedGraph | None = None
 
 
 def computing(
@@ -56,6 +59,8 @@ def computing(
     alone: bool,
     planner: str | None,
     model: Mapping[str, str | float | None],
+    endpoint: str | None,
+    base: str | None,
 ) -> Computing | None:
     """Return the options of computed answers; None: nothing is computed.
 
@@ -63,20 +68,25 @@ def computing(
         compute, show_sparql, ontology, alone: the options.
         planner: ``rules``, ``lm`` or ``endpoint``; None: not given.
         model: options of the language model.
+        endpoint, base: of the copy on a server; None: not given.
 
     Raises:
         ValueError: one is given without those that it needs, or is wrong.
     """
     if not compute:
-        if show_sparql or ontology is not None or alone or planner is not None:
-            raise ValueError("--show_sparql, --ontology, --alone and --compute_by need --compute")
+        if show_sparql or alone or any((ontology, planner, endpoint, base)):
+            raise ValueError(
+                "--show_sparql, --ontology, --alone, --compute_by, --endpoint and --base need "
+                "--compute"
+            )
         return None
     make = None
     if planner in ("lm", "endpoint"):
         from turngraph.inference.plan_models import plans_maker
 
         make = plans_maker(planner, model)
-    return Computing(chosen_ontology(ontology, alone), show_sparql, make)
+    pushed = pushed_graph(endpoint, base)
+    return Computing(chosen_ontology(ontology, alone), show_sparql, make, pushed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,6 +166,7 @@ def add_sparql(
     added.add_argument("query", metavar="QUERY", help="SELECT, ASK, CONSTRUCT or DESCRIBE")
     added.add_argument("--as_of", type=time, metavar="TIME", help="what held then; default: now")
     added.add_argument("--seconds", type=number, default=30, help="limit for the query")
+    add_endpoint(added)
     added.add_argument("--json", dest="as_json", action="store_true")
     add_ontology_options(added)
 
@@ -171,7 +182,35 @@ def add_computing(added: argparse.ArgumentParser) -> None:
         choices=PLANNERS,
         help="with --compute: what plans questions that the rules cannot; default: nothing",
     )
+    add_endpoint(added)
     add_ontology_options(added)
+
+
+def add_endpoint(added: argparse.ArgumentParser) -> None:
+    """Add the options of questions to the copy on a server."""
+    added.add_argument("--endpoint", metavar="URL", help="ask the copy that push has written there")
+    added.add_argument(
+        "--base", metavar="IRI", help="with --endpoint: the base that push was given"
+    )
+
+
+def pushed_graph(
+    endpoint: str | None, base: str | None, timeout: float | None = None
+) -> PushedGraph | None:
+    """Return the copy on a server that is asked; None: no copy is asked.
+
+    Raises:
+        ValueError: the URL is wrong, or a base is given without one.
+    """
+    if endpoint is None:
+        if base is not None:
+            raise ValueError("--base needs --endpoint")
+        return None
+    from turngraph.data.memory_graph.ontology.endpoint_query import PushedGraph
+    from turngraph.data.memory_graph.ontology.ontology import TG
+    from turngraph.data.memory_graph.ontology.push import TIMEOUT_SECONDS
+
+    return PushedGraph(endpoint, base or TG, timeout or TIMEOUT_SECONDS)
 
 
 def add_import(added: argparse.ArgumentParser) -> None:
@@ -240,15 +279,32 @@ def sparql(
     as_of: str | None,
     seconds: int,
     as_json: bool,
+    endpoint: str | None,
+    base: str | None,
     ontology: str | None,
     alone: bool,
 ) -> None:
-    """Print the rows of a SPARQL query, or its answer, or its triples."""
+    """Print the rows of a SPARQL query, or its answer, or its triples.
+
+    Raises:
+        ValueError: an option is wrong or not for an endpoint, or the query is refused.
+    """
     from turngraph.data.memory_graph.ontology.ontology import short
     from turngraph.data.memory_graph.ontology.rdf import ask_sparql
 
     chosen_ontology(ontology, alone)  # errors of the file before a process is begun
-    found = ask_sparql(db, query, as_of, ontology, alone, seconds)
+    pushed = pushed_graph(endpoint, base, seconds)
+    if pushed is None:
+        found = ask_sparql(db, query, as_of, ontology, alone, seconds)
+    else:
+        if as_of is not None or ontology is not None:
+            raise ValueError(
+                "--as_of and --ontology are not for --endpoint: it has what was pushed"
+            )
+        from turngraph.data.memory_graph.record.store import Store
+
+        with Store(db, read_only=True) as store:
+            found = pushed.ask(query, store.revision)
     if as_json:
         print_json(dataclasses.asdict(found))
     elif found.answer is not None:
@@ -386,7 +442,7 @@ def print_computed(
 
     lens = Lens(graph.store, options.ontology)
     try:
-        found = compute(lens, question, as_of, planner)
+        found = compute(lens, question, as_of, planner, pushed=options.pushed)
     except NoPlan as reason:
         if not as_json:
             print_line(f"not computed: {reason}")

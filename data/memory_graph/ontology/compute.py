@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from itertools import pairwise
 
 from turngraph.configs.extras import extra
@@ -23,6 +24,7 @@ from turngraph.data.memory_graph.ontology.aggregate import (
     total,
     unit_of,
 )
+from turngraph.data.memory_graph.ontology.endpoint_query import PushedGraph
 from turngraph.data.memory_graph.ontology.lens import Lens, amount_digits
 from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG, Ontology
 from turngraph.data.memory_graph.ontology.question_plan import make_plans
@@ -81,6 +83,7 @@ def compute(
     as_of: str | None = None,
     planner: Planner | None = None,
     by_rules: bool = True,
+    pushed: PushedGraph | None = None,
 ) -> Computed:
     """Answer a question by a plan.
 
@@ -90,12 +93,15 @@ def compute(
         as_of: ISO time at whose end facts hold; None: now.
         planner: plans what the rules cannot, such as ``ModelPlans``; None: nothing does.
         by_rules: let the rules plan first.
+        pushed: copy on a server which selects the facts; None: the lens does.
 
     Raises:
         NoPlan: there is no plan or no fact, or the facts do not tell; says which.
     """
     with lens.store.reading():
-        revision = lens.refresh()
+        if pushed is not None:  # nothing of the graph is loaded then
+            pushed.check(lens.store.revision)
+        revision = lens.store.revision if pushed is not None else lens.refresh()
         asked = question, lens.store, lens.ontology, as_of or now()[:10]
         try:
             plans = make_plans(*asked) if by_rules or planner is None else planner(*asked)
@@ -103,7 +109,7 @@ def compute(
             if planner is None or not by_rules:
                 raise
             plans = planner(*asked)
-        found = [_selected(lens, plan, moment_of(as_of)) for plan in plans]
+        found = [_selected(lens, plan, moment_of(as_of), pushed) for plan in plans]
     told = [one for one in found if all(one.selected)]
     if len(told) != 1:
         raise NoPlan(
@@ -123,30 +129,39 @@ class _Selected:
     selected: list[list[Item]]
 
 
-def _selected(lens: Lens, plan: Plan, moment: int) -> _Selected:
-    queries = tuple(sparql_of(one, lens.ontology, moment) for one in plan.selections)
+def _selected(lens: Lens, plan: Plan, moment: int, pushed: PushedGraph | None) -> _Selected:
+    places = (TG, None) if pushed is None else (pushed.base, pushed.record)
+    queries = tuple(sparql_of(one, lens.ontology, moment, *places) for one in plan.selections)
+    select = partial(_select, lens) if pushed is None else pushed.select
     selected = [
-        _items(lens, one, query) for one, query in zip(plan.selections, queries, strict=True)
+        _items(lens.store, one, select(query), places[0])
+        for one, query in zip(plan.selections, queries, strict=True)
     ]
     return _Selected(plan, queries, selected)
 
 
-def _items(lens: Lens, selection: Selection, query: str) -> list[Item]:
+def _select(lens: Lens, query: str) -> list[dict[str, str]]:
+    """Return the rows of a query, the value of each bound variable by its name."""
+    found = lens.rdf.query(query, prefixes=PREFIXES)
+    assert isinstance(found, QuerySolutions), "a selection is a SELECT"
+    names = [variable.value for variable in found.variables]
+    return [{name: row[name].value for name in names if row[name] is not None} for row in found]
+
+
+def _items(
+    store: Store, selection: Selection, rows: Sequence[dict[str, str]], base: str
+) -> list[Item]:
     names: dict[int, str] = {}
     told: dict[int, tuple[int, Decimal]] = {}
-    rows = lens.rdf.query(query, prefixes=PREFIXES)
-    assert isinstance(rows, QuerySolutions), "a selection is a SELECT"
     for row in rows:
-        key = _key(row["f"].value)
-        other = row["s" if selection.subject is None else "o"].value
-        names[key] = other.removeprefix(f"{TG}o") if other.startswith(f"{TG}o") else other
-        if selection.measures and row["n"] is not None:
-            amount = _key(row["a"].value), Decimal(row["n"].value)
+        key = _key(row["f"], base)
+        names[key] = row["s" if selection.subject is None else "o"].removeprefix(f"{base}o")
+        if "n" in row:
+            amount = _key(row["a"], base), Decimal(row["n"])
             if told.setdefault(key, amount) != amount:
                 raise NoPlan("one event has several amounts")
     facts = {
-        fact.key: fact
-        for fact in lens.store.facts(sorted({*names, *(a for a, _ in told.values())}))
+        fact.key: fact for fact in store.facts(sorted({*names, *(a for a, _ in told.values())}))
     }
     found = []
     for key in sorted(names):
@@ -158,8 +173,8 @@ def _items(lens: Lens, selection: Selection, query: str) -> list[Item]:
     return found
 
 
-def _key(iri: str) -> int:
-    return int(iri.removeprefix(f"{TG}f"))
+def _key(iri: str, base: str) -> int:
+    return int(iri.removeprefix(f"{base}f"))
 
 
 def _with_amount(item: Item, teller: Fact, number: Decimal) -> Item:
