@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from turngraph.data.memory_graph.extract.endpoint import ChatClient, EndpointSettings
 from turngraph.data.memory_graph.extract.local_lm import Generate, LmExtractor
-from turngraph.data.memory_graph.ontology.model_plan import ModelPlans
 from turngraph.data.memory_graph.plan.local_planner import MAX_CALLS, LocalPlanner
 from turngraph.data.memory_graph.plan.model_planner import ModelPlanner
 from turngraph.data.memory_graph.plan.model_replies import ModelReplies, ReplyCache
@@ -16,6 +15,7 @@ from turngraph.inference.model_options import LANGUAGE_MODEL, model_and_rest, se
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.graph import MemoryGraph
+    from turngraph.data.memory_graph.ontology.model_plan import ModelPlans
     from turngraph.inference.plan_reader import PlanReader
 
 MAX_NEW_TOKENS = 512
@@ -93,6 +93,8 @@ def plans_maker(
     Raises:
         ValueError: an option is missing or wrong.
     """
+    from turngraph.data.memory_graph.ontology.model_plan import ModelPlans
+
     model, server = model_and_rest(options)
     if planner == "lm":
         device = str(options["device"] or "cpu")
@@ -110,6 +112,7 @@ def load_plans(model: str, device: str, cache: ReplyCache | None = None) -> Mode
     Raises:
         ValueError: the model cannot be loaded.
     """
+    from turngraph.data.memory_graph.ontology.model_plan import ModelPlans
     from turngraph.model.constrained import ConstrainedLM
 
     lm = ConstrainedLM(model, device=device, max_new_tokens=MAX_PLAN_TOKENS)

@@ -48,6 +48,7 @@ from turngraph.data.memory_graph.ontology.compute import Computed, compute
 from turngraph.data.memory_graph.ontology.lens import Lens
 from turngraph.data.memory_graph.ontology.ontology import load_ontology
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan
+from turngraph.data.memory_graph.plan.model_replies import ReplyCache
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.model.checkpoint import commit
 
@@ -176,8 +177,8 @@ def measure_planner(seed: int, model: str, num_asked: int, show: bool) -> Json:
     for one in questions(life, "fresh_test", seed)[::2]:  # each wording once
         by_operation[one.operation].append(one)
     asked = [one for each in by_operation.values() for one in each[:num_asked]]
-    without = unanswerable("fresh_test")[: num_asked * 10]
-    plans = load_plans(model, "cpu")
+    without = unanswerable("fresh_test")[: num_asked * 5]
+    plans = load_plans(model, "cpu", ReplyCache())
     found: Json = {"model": model, "asked": len(asked)}
     with tempfile.TemporaryDirectory() as folder, fill_given(Path(folder) / "a.db", life) as graph:
         lens = Lens(graph.store, load_ontology())

@@ -7,9 +7,10 @@ by the rules; so no reply can hold anything else.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from turngraph.data.memory_graph.extract.model_extractor import Prompt
 from turngraph.data.memory_graph.extract.replies import list_schema, object_schema
@@ -22,23 +23,28 @@ from turngraph.data.memory_graph.record.store import Store
 
 Replies = Callable[[Sequence[Prompt]], Sequence[Any]]
 """Returns a value of each prompt's schema."""
-NONE = "none"
+NONE: Literal["none"] = "none"
 _TWO: tuple[Operation, ...] = ("before", "after", "difference")
 _UNITS = ("", "day", "week", "month", "year")
 _SUBJECT = "I"
 MAX_SELECTIONS = 3
-_PROMPT = """Write the plan that answers a question from a diary's facts, as JSON.
-operation: value (what holds), latest, first, list, exists (yes or no), count (how often, how many), sum, min, max, mean (of money or amounts), most (what most often), rate (how often per month), duration (how long), since (when), before, after, order (which came first), age, difference (time between two), none (facts do not answer it).
-facts: which facts are needed; two of before, after and difference, else one. term is their relation, subject who did it, object the other name or nothing.
-unit: of time that is asked for, or nothing.
+_EXAMPLES: tuple[tuple[str, Operation | Literal["none"], str, tuple[str, str, str]], ...] = (
+    ("What is Dag's shoe size?", NONE, "", ("like", "Dag", "")),
+    ("Since when does Dag live in Turin?", "since", "", ("live in", "Dag", "Turin")),
+    ("Who did I meet first?", "first", "", ("meet", "I", "")),
+    ("How many years did Dag work at Fiat?", "duration", "year", ("work at", "Dag", "Fiat")),
+    ("Did I read Emma?", "exists", "", ("read", "I", "Emma")),
+    ("How much did I spend on tea?", "sum", "", ("buy", "I", "tea")),
+    ("Where do I live?", "value", "", ("live in", "I", "")),
+    ("How many times did I visit Turin?", "count", "", ("trip", "I", "Turin")),
+    ("When did I last fly to Turin?", "latest", "", ("fly", "I", "Turin")),
+)
+_HEAD = """Write the plan that answers a question from the facts of a diary, as JSON.
+operation: value, latest, first, list, exists (yes or no), count, sum, min, max, mean, most, rate \
+(how often a month), duration, since, before, after, order, age, difference (time between), none.
+facts: two of before, after and difference, else one. term: {terms}.
 
-How many times did I visit Turin in 2001? {{"operation":"count","facts":[{{"term":"trip","subject":"I","object":"Turin"}}],"unit":""}}
-How many years did Dag live in Turin? {{"operation":"duration","facts":[{{"term":"lives in","subject":"Dag","object":"Turin"}}],"unit":"year"}}
-What is Dag's shoe size? {{"operation":"none","facts":[{{"term":"trip","subject":"Dag","object":""}}],"unit":""}}
-
-Terms: {terms}
-Names: {names}
-Question: {question}"""  # noqa: E501
+"""
 
 
 class ModelPlans:
@@ -114,9 +120,16 @@ def plan_schema(terms: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
 
 def plan_prompt(question: str, terms: Sequence[str], names: Sequence[str]) -> Prompt:
     """Return the prompt for the plan of a question."""
-    shown = {"terms": ", ".join(terms), "names": ", ".join(names) or NONE}
-    text = _PROMPT.format(question=" ".join(question.split()), **shown)
+    lines = [f"{asked}\n{_written(*plan)}" for asked, *plan in _EXAMPLES]
+    lines.append(f"Names: {', '.join(names) or NONE}\n{' '.join(question.split())}")
+    text = _HEAD.format(terms=", ".join(terms)) + "\n".join(lines)
     return Prompt(text, plan_schema(terms, names), "the plan of a question")
+
+
+def _written(operation: str, unit: str, fact: tuple[str, str, str]) -> str:
+    """Return a plan of one selection as a reply has it."""
+    facts = [dict(zip(("term", "subject", "object"), fact, strict=True))]
+    return json.dumps({"operation": operation, "facts": facts, "unit": unit}, separators=(",", ":"))
 
 
 def _plan(
