@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from turngraph.configs.words import plural
 from turngraph.inference.memory_printing import (
@@ -227,6 +227,9 @@ def add_export(added: argparse.ArgumentParser, kinds: argparse._MutuallyExclusiv
     kinds.add_argument("--shacl", metavar="FILE", help="shapes of the ontology")
     added.add_argument("--classes", action="store_true", help="with --html: colours by class")
     added.add_argument(
+        "--question", help="with --html: a computed answer with its facts, plan and SPARQL"
+    )
+    added.add_argument(
         "--base", metavar="IRI", help="with --trig: beginning of IRIs of this memory"
     )
     add_ontology_options(added)
@@ -369,14 +372,42 @@ def export_rdf(
         print_line(f"{plural(export_shacl(chosen, shacl), 'line')} written to {shacl}", shacl)
 
 
-def classes_of(store: Store, ontology: str | None, alone: bool) -> dict[int, str]:
-    """Return the class of each object that has one, by id."""
+def typed_page(
+    store: Store, classes: bool, question: str | None, ontology: str | None, alone: bool
+) -> dict[str, Any]:
+    """Return what the typed facts add to a page, as arguments of ``export_html``.
+
+    Args:
+        store: of an open graph.
+        classes: the class of each object that has one, by id.
+        question: whose computed answer is shown; None: none is.
+        ontology, alone: as in ``chosen_ontology``.
+
+    Raises:
+        ValueError: the question is not computed; says why.
+    """
+    if not classes and question is None:
+        return {}
+    from turngraph.data.memory_graph.ontology.compute import compute
     from turngraph.data.memory_graph.ontology.lens import Lens
     from turngraph.data.memory_graph.ontology.object_classes import object_classes
+    from turngraph.data.memory_graph.ontology.typed_plan import NoPlan
 
-    lens = Lens(store, chosen_ontology(ontology, alone))
-    lens.refresh()
-    return object_classes(lens)
+    lens, added = Lens(store, chosen_ontology(ontology, alone)), dict[str, Any]()
+    if question is not None:
+        try:
+            found = compute(lens, question)
+        except NoPlan as reason:
+            raise ValueError(f"--question: not computed: {reason}") from None
+        added["computed"] = {
+            "question": question, "answer": found.answer, "operation": found.operation,
+            "note": found.note, "plan": found.plan, "sparql": found.queries,
+            "facts": [fact.key for fact in found.facts],
+        }  # fmt: skip
+    if classes:
+        lens.refresh()
+        added["classes"] = object_classes(lens)
+    return added
 
 
 def import_rdf(*, db: str, path: str, ontology: str | None, alone: bool) -> None:
@@ -452,7 +483,7 @@ def print_computed(
             fact_json(fact) | {"name": item.name} for item in found.items for fact in item.facts
         ]
         computed = {"answer": found.answer, "operation": found.operation, "note": found.note}
-        queries = {"sparql": found.queries} if options.show_sparql else {}
+        queries = {"plan": found.plan, "sparql": found.queries} if options.show_sparql else {}
         asked = {"question": question, "as_of": as_of, "revision": found.revision}
         print_json(asked | {"computed": computed | queries, "facts": facts})
         return True

@@ -26,10 +26,11 @@ from turngraph.data.memory_graph.ontology.aggregate import (
 )
 from turngraph.data.memory_graph.ontology.endpoint_query import PushedGraph
 from turngraph.data.memory_graph.ontology.lens import Lens, amount_digits
-from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG, Ontology
+from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG, Ontology, short
 from turngraph.data.memory_graph.ontology.question_plan import make_plans
 from turngraph.data.memory_graph.ontology.rdf import moment_of
 from turngraph.data.memory_graph.ontology.selected_facts import (
+    EPOCH,
     Answer,
     Bounds,
     Item,
@@ -63,6 +64,7 @@ class Computed:
         note: what limits the answer; "" if nothing.
         queries: the SPARQL that selected.
         revision: of the record.
+        plan: in words, with the names of objects.
     """
 
     operation: str
@@ -71,6 +73,13 @@ class Computed:
     note: str
     queries: tuple[str, ...]
     revision: int
+    plan: str = ""
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """The facts that are counted or compared, each once."""
+        found = {fact.key: fact for item in self.items for fact in item.facts}
+        return tuple(found.values())
 
 
 Planner = Callable[[str, Store, Ontology, str | None], list[Plan]]
@@ -117,7 +126,30 @@ def compute(
         )
     plan, queries, selected = told[0].plan, told[0].queries, told[0].selected
     answer, items, note = _COMPUTE.get(plan.operation, _compare)(plan, selected, moment_of(as_of))
-    return Computed(plan.operation, answer, tuple(items), note, queries, revision)
+    words = plan_words(plan, lens.store)
+    return Computed(plan.operation, answer, tuple(items), note, queries, revision, words)
+
+
+def plan_words(plan: Plan, store: Store) -> str:
+    """Return a plan in words: "count of tg:Trip, subject #3 Anna, from 2023-01-01"."""
+    selections = []
+    for one in plan.selections:
+        ends = (("subject", one.subject), ("with", one.value))
+        names = [f"{end} #{node} {_label(store, node)}" for end, node in ends if node is not None]
+        measures = [short(iri) for iri in one.measures]
+        selections.append(", ".join([short(one.term), *names, *measures]))
+    since, until = plan.window or (None, None)
+    times = [
+        f"{word} {(EPOCH + timedelta(seconds=second)).date().isoformat()}"
+        for word, second in (("from", since), ("before", until)) if second is not None
+    ]  # fmt: skip
+    unit = [f"in {plan.unit}s"] if plan.unit else []
+    return "; ".join([f"{plan.operation} of {' and '.join(selections)}", *times, *unit])
+
+
+def _label(store: Store, node: int) -> str:
+    [name] = store.db.execute("SELECT text FROM nodes WHERE id = ?", (node,)).fetchone()
+    return str(name)
 
 
 @dataclass(frozen=True, slots=True)

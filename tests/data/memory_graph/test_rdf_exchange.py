@@ -139,7 +139,17 @@ def test_the_page_colours_objects_by_class(graph: MemoryGraph, tmp_path: Path) -
     assert known == {
         "Anna": "Agent", "Oslo": "Place", "Rex": "Pet", "Ole": "Agent", "tea": None, "dog": None,
     }  # fmt: skip
-    with pytest.raises(ValueError, match="--classes needs --html"):
+    main(["export", "--db", db, "--html", str(page), "--question", "How often did Anna move?"])
+    [data] = re.findall(r'id="data">(.*?)</script>', page.read_text(encoding="utf-8"), re.DOTALL)
+    read = json.loads(data)
+    computed = read["computed"]
+    assert (computed["operation"], computed["total"]) == ("count", len(computed["facts"]))
+    assert "tg:Move" in computed["plan"]
+    assert computed["sparql"][0].startswith("SELECT")
+    assert {read["edges"][index]["relation"] for index in computed["facts"]} == {"moved to"}
+    with pytest.raises(ValueError, match="--question: not computed: "):
+        main(["export", "--db", db, "--html", str(page), "--question", "Why did Anna move?"])
+    with pytest.raises(ValueError, match="--classes and --question need --html"):
         main(["export", "--db", db, "--jsonl", str(tmp_path / "a"), "--classes"])
 
 
