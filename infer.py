@@ -179,14 +179,15 @@ def add_chat_command(commands: Commands) -> None:
         help="ask --memory by a plan of steps, found by rules or a local LM; default: as trained; "
         "/plan shows it",
     )
-    chat.add_argument("--plan_model", metavar="NAME", help="the LM of --plan lm")
+    chat.add_argument("--plan_model", metavar="NAME", help="the LM of --plan lm and --compute lm")
     chat.add_argument(
         "--plan_reader", action="store_true", help="have the checkpoint answer the steps of --plan"
     )
     chat.add_argument(
         "--compute",
-        choices=("none", "rules"),
-        help="counts and times computed from --memory come first; default: as trained",
+        choices=("none", "rules", "lm"),
+        help="counts and times computed from --memory come first; lm: a local LM plans what the "
+        "rules cannot; default: as trained",
     )
     chat.add_argument(
         "--passages",
@@ -365,8 +366,8 @@ def chat_command(args: argparse.Namespace) -> None:
         raise ValueError("--plan needs --memory")
     if args.compute is not None and args.memory is None:
         raise ValueError("--compute needs --memory")
-    if args.plan_model is not None and args.plan != "lm":
-        raise ValueError("--plan_model needs --plan lm")
+    if args.plan_model is not None and "lm" not in (args.plan, args.compute):
+        raise ValueError("--plan_model needs --plan lm or --compute lm")
     if args.plan_reader and args.plan in (None, "none"):
         raise ValueError("--plan_reader needs --plan rules or lm")
     device_of(args.device)

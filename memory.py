@@ -256,6 +256,9 @@ def ask(
     as_json: bool,
     themes: bool,
     compute: bool,
+    compute_by: str | None,
+    endpoint: str | None,
+    base: str | None,
     show_sparql: bool,
     ontology: str | None,
     alone: bool,
@@ -268,13 +271,11 @@ def ask(
     """
     given = {"max_steps": steps, "max_clues": clues}
     limits: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if not compute and (show_sparql or ontology is not None or alone):
-        raise ValueError("--show_sparql, --ontology and --alone need --compute")
     mode = asked_mode(
         plan=plan, over=over, themes=themes, compute=compute, limits=limits,
         walks=mixture != MIXTURE, forbids=bool(forbidden), min_similarity=min_similarity,
     )  # fmt: skip
-    check_model_options(plan, model)
+    check_model_options(plan, model, compute_by)
     from turngraph.data.memory_graph.recall.recall import RecallSettings
     from turngraph.data.memory_graph.recall.traverse_settings import PPR, Traversal
 
@@ -285,8 +286,10 @@ def ask(
         num_facts=num_facts,
         min_similarity=min_similarity,
     )
+    computing = ontology_commands.computing(
+        compute, show_sparql, ontology, alone, compute_by, model, endpoint, base
+    )
     asked = memory_commands.read_questions() if question is None else [question]
-    computing = ontology_commands.computing(compute, show_sparql, ontology, alone)
     chosen: dict[str, Any] = {"computing": computing}
     if mode == "themes":
         chosen["themes"] = theme_commands.settings(min_similarity)

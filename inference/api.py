@@ -121,7 +121,7 @@ class QA:
         plan: Literal["none", "rules", "lm"] | None = None,
         plan_model: str | None = None,
         plan_reader: bool = False,
-        compute: Literal["none", "rules"] | None = None,
+        compute: Literal["none", "rules", "lm"] | None = None,
         max_new_tokens: int | None = None,
         proposals: str | None = None,
         num_proposals: int | None = None,
@@ -138,8 +138,8 @@ class QA:
                 (``none``); None: as trained.
             plan_model: name of that LM; None: the default.
             plan_reader: have this checkpoint answer the steps of plans.
-            compute: put answers computed from its typed facts first (``rules``) or not (``none``);
-                None: as trained.
+            compute: put answers computed from its typed facts first (``rules``; ``lm``: that LM
+                plans what the rules cannot) or not (``none``); None: as trained.
             max_new_tokens: longest answer in tokens; None: as training has set it.
             proposals: a checkpoint that answers from nodes, whose entities the LM chooses among.
             num_proposals: entities of a question; None: 20.

@@ -228,16 +228,18 @@ class TerminalChat:
             self.save(argument, overwrite=name == "/save!")
 
     def show_computed(self) -> None:
-        """Print what was computed for the last question, and each fact that it counts, if any."""
+        """Print what was computed for the last question, its facts, plan and SPARQL, if any."""
         computed: Computed | None = getattr(self.session.memory.graph, "computed", None)
         if computed is None:
             return
         self.say(f"computed: {computed.answer} ({computed.operation})")
         if computed.note:
             self.say(f"note: {computed.note}")
-        facts = {fact.key: fact for item in computed.items for fact in item.facts}
-        rows = [(str(fact.key), fact.text, fact.valid_from or "") for fact in facts.values()]
+        rows = [(str(fact.key), fact.text, fact.valid_from or "") for fact in computed.facts]
         show_table(self.console, ("fact", "text", "from"), rows)
+        self.say(f"plan: {computed.plan}")
+        for query in computed.queries:
+            self.say(query)
 
     def show_plan(self) -> None:
         """Print the steps of the last question to the memory graph.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from turngraph.data.memory_graph.conversation import ChatGraph
 
 Plan = Literal["none", "rules", "lm"] | None
-Compute = Literal["none", "rules"] | None
+Compute = Literal["none", "rules", "lm"] | None
 
 
 def open_memory(
@@ -37,14 +37,19 @@ def open_memory(
 
     config = builder.memory_graph or MemoryGraphConfig()
     asked = "rules" if plan == "lm" else plan  # the graph asks by plans, whoever makes them
-    config = replace(config, plan=asked or config.plan, compute=compute or config.compute)
+    computed = "rules" if compute == "lm" else compute  # by the rules first
+    config = replace(config, plan=asked or config.plan, compute=computed or config.compute)
     embed = builder.embed
     if embed is None and config.vectors == "encoder":
         embed = cached(sentence_encoder(builder.config.embedder, device))
     graph = ChatGraph(path, config, embed, read_only)
+    model = plan_model or LANGUAGE_MODEL
+    if compute == "lm":
+        from turngraph.inference.plan_models import load_plans
+
+        graph.plans = load_plans(model, device, graph.graph.replies)
     if plan == "lm":
         from turngraph.inference.plan_models import load_planner
 
-        model = plan_model or LANGUAGE_MODEL
         graph.planner = load_planner(model, device, graph.plan_settings, graph.graph.replies)
     return graph

@@ -30,10 +30,10 @@ from turngraph.inference.memory_printing import (
 )
 from turngraph.inference.ontology_commands import (
     Computing,
-    classes_of,
     export_rdf,
     import_rdf,
     print_computed,
+    typed_page,
 )
 
 if TYPE_CHECKING:
@@ -137,10 +137,12 @@ def ask(
     wider = dataclasses.replace(settings, num_facts=MAX_FORMS * settings.num_facts)
     with MemoryGraph.open(db, embed, TurnExtractor(), read_only=read_only) as graph:
         planner = None if make_planner is None else make_planner(graph)
+        plans_by = None if computing is None else computing.make_planner
+        plans = None if plans_by is None else plans_by(graph)
         on_step = None if as_json else print_step
         for question in questions:
             if computing is not None and print_computed(
-                graph, question, computing, as_of=as_of, as_json=as_json
+                graph, question, computing, plans, as_of=as_of, as_json=as_json
             ):
                 continue
             if mode == "plan":
@@ -367,6 +369,7 @@ def export(
     shacl: str | None,
     base: str | None,
     classes: bool,
+    question: str | None,
     ontology: str | None,
     alone: bool,
     damaged: str | None,
@@ -382,16 +385,17 @@ def export(
     if trig is not None or shacl is not None:
         export_rdf(db=db, trig=trig, shacl=shacl, base=base, ontology=ontology, alone=alone)
         return
-    if base is not None or (not classes and (ontology is not None or alone)):
+    typed = classes or question is not None
+    if base is not None or (not typed and (ontology is not None or alone)):
         raise ValueError("--base, --ontology and --alone need --trig or --shacl")
-    if classes and html is None:
-        raise ValueError("--classes needs --html")
+    if typed and html is None:
+        raise ValueError("--classes and --question need --html")
     with MemoryGraph.open(db, read_only=True) as graph:
         if html is not None:
             from turngraph.data.memory_graph.upkeep.html_page import export_html
 
-            kinds = classes_of(graph.store, ontology, alone) if classes else None
-            shown, total = export_html(graph.store, html, max_nodes, kinds)
+            added = typed_page(graph.store, classes, question, ontology, alone)
+            shown, total = export_html(graph.store, html, max_nodes, **added)
             print_line(f"{shown} of {plural(total, 'node')} written to {html}", html)
         elif themes is not None:
             from turngraph.data.memory_graph.upkeep.themes_page import export_themes_html

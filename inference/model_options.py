@@ -58,16 +58,25 @@ def add_plan_options(parser: argparse.ArgumentParser, positive: Callable[[str], 
     parser.add_argument("--reader", help="with --plan: a checkpoint that answers the steps")
 
 
-def check_model_options(plan: str | None, options: Mapping[str, str | float | None]) -> None:
+def check_model_options(
+    plan: str | None, options: Mapping[str, str | float | None], compute_by: str | None = None
+) -> None:
     """Check that every option of a model that is given goes with the planner.
+
+    Args:
+        plan: planner of steps; None: there are none.
+        options: those of models; None: not given.
+        compute_by: what plans computed answers; it has no reader.
 
     Raises:
         ValueError: one does not; the message names it.
     """
     for name, value in options.items():
-        if value is not None and name not in USED.get(plan or "", ()):
+        used = {*USED.get(plan or "", ()), *USED.get(compute_by or "", ())[1:]}
+        if value is not None and name not in used:
             plans = " or ".join(plan for plan, used in USED.items() if name in used)
-            raise ValueError(f"--{name} needs --plan {plans}")
+            by = "" if name == "reader" else f", or --compute_by {plans}"
+            raise ValueError(f"--{name} needs --plan {plans}{by}")
 
 
 def model_and_rest(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from turngraph.configs.words import plural
 from turngraph.inference.memory_printing import (
@@ -16,13 +16,16 @@ from turngraph.inference.memory_printing import (
     print_rows,
     remembered_line,
 )
+from turngraph.inference.model_options import PLANNERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from turngraph.data.cli import CommandParser
     from turngraph.data.memory_graph.graph import MemoryGraph
     from turngraph.data.memory_graph.memory_types import Extractor
+    from turngraph.data.memory_graph.ontology.compute import Planner
+    from turngraph.data.memory_graph.ontology.endpoint_query import PushedGraph
     from turngraph.data.memory_graph.ontology.ontology import Ontology
     from turngraph.data.memory_graph.record.store import Store
 
@@ -39,17 +42,51 @@ class Computing:
     Args:
         ontology: its terms.
         show_sparql: print also the queries that selected the facts.
+        make_planner: makes what plans questions that the rules cannot; None: nothing does.
+        pushed: copy on a server that is asked; None: none is.
     """
 
     ontology: Ontology
     show_sparql: bool = False
+    make_planner: Callable[[MemoryGraph], Planner] | None = None
+    pushed: PushedGraph | None = None
 
 
 def computing(
-    compute: bool, show_sparql: bool, ontology: str | None, alone: bool
+    compute: bool,
+    show_sparql: bool,
+    ontology: str | None,
+    alone: bool,
+    planner: str | None,
+    model: Mapping[str, str | float | None],
+    endpoint: str | None,
+    base: str | None,
 ) -> Computing | None:
-    """Return the options of computed answers; None: nothing is computed."""
-    return Computing(chosen_ontology(ontology, alone), show_sparql) if compute else None
+    """Return the options of computed answers; None: nothing is computed.
+
+    Args:
+        compute, show_sparql, ontology, alone: the options.
+        planner: ``rules``, ``lm`` or ``endpoint``; None: not given.
+        model: options of the language model.
+        endpoint, base: of the copy on a server; None: not given.
+
+    Raises:
+        ValueError: one is given without those that it needs, or is wrong.
+    """
+    if not compute:
+        if show_sparql or alone or any((ontology, planner, endpoint, base)):
+            raise ValueError(
+                "--show_sparql, --ontology, --alone, --compute_by, --endpoint and --base need "
+                "--compute"
+            )
+        return None
+    make = None
+    if planner in ("lm", "endpoint"):
+        from turngraph.inference.plan_models import plans_maker
+
+        make = plans_maker(planner, model)
+    pushed = pushed_graph(endpoint, base)
+    return Computing(chosen_ontology(ontology, alone), show_sparql, make, pushed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,6 +166,7 @@ def add_sparql(
     added.add_argument("query", metavar="QUERY", help="SELECT, ASK, CONSTRUCT or DESCRIBE")
     added.add_argument("--as_of", type=time, metavar="TIME", help="what held then; default: now")
     added.add_argument("--seconds", type=number, default=30, help="limit for the query")
+    add_endpoint(added)
     added.add_argument("--json", dest="as_json", action="store_true")
     add_ontology_options(added)
 
@@ -139,7 +177,40 @@ def add_computing(added: argparse.ArgumentParser) -> None:
         "--compute", action="store_true", help="compute the answer where a plan can: counts, times"
     )
     added.add_argument("--show_sparql", action="store_true", help="with --compute: also the SPARQL")
+    added.add_argument(
+        "--compute_by",
+        choices=PLANNERS,
+        help="with --compute: what plans questions that the rules cannot; default: nothing",
+    )
+    add_endpoint(added)
     add_ontology_options(added)
+
+
+def add_endpoint(added: argparse.ArgumentParser) -> None:
+    """Add the options of questions to the copy on a server."""
+    added.add_argument("--endpoint", metavar="URL", help="ask the copy that push has written there")
+    added.add_argument(
+        "--base", metavar="IRI", help="with --endpoint: the base that push was given"
+    )
+
+
+def pushed_graph(
+    endpoint: str | None, base: str | None, timeout: float | None = None
+) -> PushedGraph | None:
+    """Return the copy on a server that is asked; None: no copy is asked.
+
+    Raises:
+        ValueError: the URL is wrong, or a base is given without one.
+    """
+    if endpoint is None:
+        if base is not None:
+            raise ValueError("--base needs --endpoint")
+        return None
+    from turngraph.data.memory_graph.ontology.endpoint_query import PushedGraph
+    from turngraph.data.memory_graph.ontology.ontology import TG
+    from turngraph.data.memory_graph.ontology.push import TIMEOUT_SECONDS
+
+    return PushedGraph(endpoint, base or TG, timeout or TIMEOUT_SECONDS)
 
 
 def add_import(added: argparse.ArgumentParser) -> None:
@@ -155,6 +226,9 @@ def add_export(added: argparse.ArgumentParser, kinds: argparse._MutuallyExclusiv
     kinds.add_argument("--trig", metavar="FILE", help="typed facts, for other RDF tools")
     kinds.add_argument("--shacl", metavar="FILE", help="shapes of the ontology")
     added.add_argument("--classes", action="store_true", help="with --html: colours by class")
+    added.add_argument(
+        "--question", help="with --html: a computed answer with its facts, plan and SPARQL"
+    )
     added.add_argument(
         "--base", metavar="IRI", help="with --trig: beginning of IRIs of this memory"
     )
@@ -208,15 +282,32 @@ def sparql(
     as_of: str | None,
     seconds: int,
     as_json: bool,
+    endpoint: str | None,
+    base: str | None,
     ontology: str | None,
     alone: bool,
 ) -> None:
-    """Print the rows of a SPARQL query, or its answer, or its triples."""
+    """Print the rows of a SPARQL query, or its answer, or its triples.
+
+    Raises:
+        ValueError: an option is wrong or not for an endpoint, or the query is refused.
+    """
     from turngraph.data.memory_graph.ontology.ontology import short
     from turngraph.data.memory_graph.ontology.rdf import ask_sparql
 
     chosen_ontology(ontology, alone)  # errors of the file before a process is begun
-    found = ask_sparql(db, query, as_of, ontology, alone, seconds)
+    pushed = pushed_graph(endpoint, base, seconds)
+    if pushed is None:
+        found = ask_sparql(db, query, as_of, ontology, alone, seconds)
+    else:
+        if as_of is not None or ontology is not None:
+            raise ValueError(
+                "--as_of and --ontology are not for --endpoint: it has what was pushed"
+            )
+        from turngraph.data.memory_graph.record.store import Store
+
+        with Store(db, read_only=True) as store:
+            found = pushed.ask(query, store.revision)
     if as_json:
         print_json(dataclasses.asdict(found))
     elif found.answer is not None:
@@ -281,14 +372,42 @@ def export_rdf(
         print_line(f"{plural(export_shacl(chosen, shacl), 'line')} written to {shacl}", shacl)
 
 
-def classes_of(store: Store, ontology: str | None, alone: bool) -> dict[int, str]:
-    """Return the class of each object that has one, by id."""
+def typed_page(
+    store: Store, classes: bool, question: str | None, ontology: str | None, alone: bool
+) -> dict[str, Any]:
+    """Return what the typed facts add to a page, as arguments of ``export_html``.
+
+    Args:
+        store: of an open graph.
+        classes: the class of each object that has one, by id.
+        question: whose computed answer is shown; None: none is.
+        ontology, alone: as in ``chosen_ontology``.
+
+    Raises:
+        ValueError: the question is not computed; says why.
+    """
+    if not classes and question is None:
+        return {}
+    from turngraph.data.memory_graph.ontology.compute import compute
     from turngraph.data.memory_graph.ontology.lens import Lens
     from turngraph.data.memory_graph.ontology.object_classes import object_classes
+    from turngraph.data.memory_graph.ontology.typed_plan import NoPlan
 
-    lens = Lens(store, chosen_ontology(ontology, alone))
-    lens.refresh()
-    return object_classes(lens)
+    lens, added = Lens(store, chosen_ontology(ontology, alone)), dict[str, Any]()
+    if question is not None:
+        try:
+            found = compute(lens, question)
+        except NoPlan as reason:
+            raise ValueError(f"--question: not computed: {reason}") from None
+        added["computed"] = {
+            "question": question, "answer": found.answer, "operation": found.operation,
+            "note": found.note, "plan": found.plan, "sparql": found.queries,
+            "facts": [fact.key for fact in found.facts],
+        }  # fmt: skip
+    if classes:
+        lens.refresh()
+        added["classes"] = object_classes(lens)
+    return added
 
 
 def import_rdf(*, db: str, path: str, ontology: str | None, alone: bool) -> None:
@@ -333,6 +452,7 @@ def print_computed(
     graph: MemoryGraph,
     question: str,
     options: Computing,
+    planner: Planner | None = None,
     *,
     as_of: str | None,
     as_json: bool,
@@ -343,6 +463,7 @@ def print_computed(
         graph: an open memory graph.
         question: text of the question.
         options: the ontology, and what else is printed.
+        planner: plans what the rules cannot; None: nothing does.
         as_of: ISO time; None: now.
         as_json: print one JSON object.
     """
@@ -352,7 +473,7 @@ def print_computed(
 
     lens = Lens(graph.store, options.ontology)
     try:
-        found = compute(lens, question, as_of)
+        found = compute(lens, question, as_of, planner, pushed=options.pushed)
     except NoPlan as reason:
         if not as_json:
             print_line(f"not computed: {reason}")
@@ -362,7 +483,7 @@ def print_computed(
             fact_json(fact) | {"name": item.name} for item in found.items for fact in item.facts
         ]
         computed = {"answer": found.answer, "operation": found.operation, "note": found.note}
-        queries = {"sparql": found.queries} if options.show_sparql else {}
+        queries = {"plan": found.plan, "sparql": found.queries} if options.show_sparql else {}
         asked = {"question": question, "as_of": as_of, "revision": found.revision}
         print_json(asked | {"computed": computed | queries, "facts": facts})
         return True

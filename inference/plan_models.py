@@ -15,10 +15,13 @@ from turngraph.inference.model_options import LANGUAGE_MODEL, model_and_rest, se
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.graph import MemoryGraph
+    from turngraph.data.memory_graph.ontology.model_plan import ModelPlans
     from turngraph.inference.plan_reader import PlanReader
 
 MAX_NEW_TOKENS = 512
 """Longest reply of a local model, in tokens; the longest plan has fewer."""
+MAX_PLAN_TOKENS = 320
+"""Longest plan of a computed answer, in tokens."""
 MAX_TOKENS = 1024
 """Longest reply of a server, in tokens, unless another limit is given."""
 
@@ -78,6 +81,44 @@ def load_reader(checkpoint: str) -> PlanReader:
     return PlanReader(*load(read_checkpoint(find_checkpoint(checkpoint))))
 
 
+def plans_maker(
+    planner: str, options: Mapping[str, str | float | None]
+) -> Callable[[MemoryGraph], ModelPlans]:
+    """Return a function that makes the planner of computed answers for an open graph.
+
+    Args:
+        planner: ``lm`` or ``endpoint``.
+        options: as in ``chosen_models``.
+
+    Raises:
+        ValueError: an option is missing or wrong.
+    """
+    from turngraph.data.memory_graph.ontology.model_plan import ModelPlans
+
+    model, server = model_and_rest(options)
+    if planner == "lm":
+        device = str(options["device"] or "cpu")
+        return lambda graph: load_plans(model or LANGUAGE_MODEL, device, graph.replies)
+    settings = server_settings("--compute_by endpoint", model, server, {"max_tokens": MAX_TOKENS})
+    return lambda graph: ModelPlans(server_replies(settings, graph.replies))
+
+
+def load_plans(model: str, device: str, cache: ReplyCache | None = None) -> ModelPlans:
+    """Load a local LM that plans computed answers; imports torch.
+
+    Args:
+        model, device, cache: as in ``load_planner``.
+
+    Raises:
+        ValueError: the model cannot be loaded.
+    """
+    from turngraph.data.memory_graph.ontology.model_plan import ModelPlans
+    from turngraph.model.constrained import ConstrainedLM
+
+    lm = ConstrainedLM(model, device=device, max_new_tokens=MAX_PLAN_TOKENS)
+    return ModelPlans(local_replies(lm.generate, model, MAX_PLAN_TOKENS, cache))
+
+
 def load_planner(
     model: str, device: str, limits: PlanSettings, cache: ReplyCache | None = None
 ) -> LocalPlanner:
@@ -107,10 +148,26 @@ def local_planner(
         generate: the LM.
         model, limits, cache: as in ``load_planner``.
     """
-    decoding = f"greedy, at most {MAX_NEW_TOKENS} tokens"
+    return LocalPlanner(local_replies(generate, model, MAX_NEW_TOKENS, cache, MAX_CALLS), limits)
+
+
+def local_replies(
+    generate: Generate,
+    model: str,
+    max_tokens: int,
+    cache: ReplyCache | None,
+    max_calls: int | None = None,
+) -> ModelReplies:
+    """Return the replies of a local LM, which all have their schema.
+
+    Args:
+        generate, model, cache: as in ``local_planner``.
+        max_tokens: of a reply.
+        max_calls: of a question; None: any number.
+    """
+    decoding = f"greedy, at most {max_tokens} tokens"
     ask = LmExtractor(generate).ask
-    replies = ModelReplies(ask, model, decoding, cache, retries=0, max_calls=MAX_CALLS)
-    return LocalPlanner(replies, limits)
+    return ModelReplies(ask, model, decoding, cache, retries=0, max_calls=max_calls)
 
 
 def server_planner(
@@ -123,9 +180,14 @@ def server_planner(
         limits: settings of the plan.
         cache: keeps its replies.
     """
+    return ModelPlanner(server_replies(settings, cache), limits, name="endpoint")
+
+
+def server_replies(settings: EndpointSettings, cache: ReplyCache | None) -> ModelReplies:
+    """Return the replies of a server; see ``server_planner``."""
     client = ChatClient(settings)
     sent = (settings.temperature, settings.max_tokens, settings.response_format)
-    replies = ModelReplies(
+    return ModelReplies(
         client.ask,
         f"{settings.shown} {settings.model}",
         "temperature {}, at most {} tokens, format {}".format(*sent),
@@ -133,4 +195,3 @@ def server_planner(
         retries=0,
         count=lambda: client.budget.requests,
     )
-    return ModelPlanner(replies, limits, name="endpoint")

@@ -1,11 +1,14 @@
 """Questions about a synthetic life with their answers, computed from the life and not the graph.
 
 The wordings stand in ``life_wordings.json``: those of ``dev`` may be used to extend the rules,
-those of ``test`` were written at the same time and may not.
+those of ``test`` were written at the same time. ``life_wordings_fresh.json`` has wordings that were
+written later, without a look at the rules, in two halves by their hash: the rules were extended
+with ``fresh_dev``, and ``fresh_test`` was read by nobody while they were.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 from collections import Counter
@@ -22,6 +25,8 @@ from turngraph.data.normalise import MONTHS
 
 PER_OPERATION = 20
 WORDINGS = Path(__file__).with_name("life_wordings.json")
+FRESH = Path(__file__).with_name("life_wordings_fresh.json")
+WORDING_PARTS = ("dev", "test", "fresh_dev", "fresh_test")
 Kind = Literal["names", "number", "span", "dates", "yes", "order"]
 Evidence = frozenset[tuple[str, str | None]]
 
@@ -53,15 +58,24 @@ Case = tuple[dict[str, str], Kind, Any, Iterable[Told]]
 
 
 def questions(life: Life, part: str, seed: int) -> list[Question]:
-    """Return 20 questions of each operation.
+    """Return 20 questions of each operation, or of fresh wordings two of each wording.
 
     Args:
         life: asked about.
-        part: wordings: "dev" or "test".
+        part: wordings, of ``WORDING_PARTS``.
         seed: random seed.
     """
-    wordings = json.loads(WORDINGS.read_text(encoding="utf-8"))[part]
     rng = random.Random(seed)
+    if part.startswith("fresh"):
+        fresh: dict[str, dict[str, list[str]]] = _read(FRESH)["questions"]
+        return [
+            _question(life, operation, kind, wording, rng)
+            for operation, kinds in fresh.items()
+            for kind, texts in kinds.items()
+            for wording in _half(texts, part)
+            for _ in range(2)
+        ]
+    wordings = _read(WORDINGS)[part]
     return [
         one
         for operation, kinds in wordings.items()
@@ -78,10 +92,22 @@ def whole_units(first: str, second: str, unit: str) -> int:
     return months // (12 if unit == "year" else 1)
 
 
-def unanswerable() -> list[str]:
-    """Return questions that the life does not answer."""
-    found: list[str] = json.loads(WORDINGS.read_text(encoding="utf-8"))["unanswerable"]
+def unanswerable(part: str = "dev") -> list[str]:
+    """Return questions that the life does not answer: of a fresh half, or the old ones."""
+    if part.startswith("fresh"):
+        return _half(_read(FRESH)["unanswerable"], part)
+    found: list[str] = _read(WORDINGS)["unanswerable"]
     return found
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _half(texts: Iterable[str], part: str) -> list[str]:
+    """Return the texts of one half: a wording's half is the last bit of its SHA-256."""
+    bit = part == "fresh_test"
+    return [one for one in texts if hashlib.sha256(one.encode()).digest()[-1] % 2 == bit]
 
 
 def _operation(
@@ -89,15 +115,19 @@ def _operation(
 ) -> Iterator[Question]:
     turns = {kind: cycle(texts) for kind, texts in kinds.items()}
     for kind in cycle(kinds):
-        make = _CASES[operation, kind]
-        for _ in range(1000):
-            values, answer_kind, gold, facts = make(life, rng)
-            if gold:
-                break
-        as_of = values.pop("as_of", "2024-01-01")
-        evidence = frozenset((one.object, one.since) for one in facts)
-        text = next(turns[kind]).format(**values)
-        yield Question(operation, text, as_of, answer_kind, gold, evidence)
+        yield _question(life, operation, kind, next(turns[kind]), rng)
+
+
+def _question(life: Life, operation: str, kind: str, wording: str, rng: random.Random) -> Question:
+    make = _CASES[operation, kind]
+    for _ in range(1000):
+        values, answer_kind, gold, facts = make(life, rng)
+        if gold:
+            break
+    as_of = values.pop("as_of", "2024-01-01")
+    evidence = frozenset((one.object, one.since) for one in facts)
+    text = wording.format(**values)
+    return Question(operation, text[0].upper() + text[1:], as_of, answer_kind, gold, evidence)
 
 
 def _pick(*names: str) -> Callable[[random.Random], dict[str, str]]:
@@ -113,6 +143,15 @@ def _pick(*names: str) -> Callable[[random.Random], dict[str, str]]:
             values["iso"] = f"{rng.randrange(2014, 2024)}-{rng.randrange(1, 13):02d}"
             year, month = values["iso"].split("-")
             values["month"] = f"{MONTHS[int(month) - 1].capitalize()} {year}"
+        if "last_year" in names:
+            values["as_of"] = f"{int(values['year']) + 1}-06-15"
+        if "last_month" in names:
+            year, month = divmod(int(values["iso"][:4]) * 12 + int(values["iso"][5:]), 12)
+            values["as_of"] = f"{year}-{month + 1:02d}-15"
+        if "ago" in names:
+            years = rng.randrange(2, 5)
+            values["ago"] = ("two", "three", "four")[years - 2]
+            values["as_of"] = f"{int(values['iso'][:4]) + years}-{values['iso'][5:]}-15"
         if "once" in names:
             once = rng.sample(sl.ONCE, 3)
             values |= dict(zip(("once", "once2", "once3"), once, strict=True))
@@ -333,14 +372,17 @@ def _before(kinds: Sequence[str], after: bool = False) -> Maker:
     return make
 
 
-def _age(earlier: bool) -> Maker:
+def _age(earlier: bool, told: bool = False) -> Maker:
+    """Return a maker of ages: now, at an earlier time of asking, or on a day that is told."""
+
     def make(life: Life, rng: random.Random) -> Case:
         values = _pick("friend")(rng)
         [fact] = [one for one in life.facts["birth"] if one.subject == values["friend"]]
-        values["as_of"] = f"{rng.randrange(2011, 2023)}-07-15" if earlier else "2024-01-01"
+        then = f"{rng.randrange(2011, 2023)}-07-15" if earlier else "2024-01-01"
+        values |= {"day": f"15 July {then[:4]}"} if told else {"as_of": then}
         day, month, year = fact.object.split()
         born = date(int(year), MONTHS.index(month.lower()) + 1, int(day)).isoformat()
-        return values, "span", (born, values["as_of"]), [fact]
+        return values, "span", (born, then), [fact]
 
     return make
 
@@ -350,6 +392,8 @@ _CASES: dict[tuple[str, str], Maker] = {
     ("value", "home_at"): _state("home", "month"),
     ("value", "job_at"): _state("job", "month"),
     ("value", "friend_home"): _friend_home,
+    ("value", "home_ago"): _state("home", "month", "ago"),
+    ("value", "job_ago"): _state("job", "month", "ago"),
     ("latest", "last_city"): _some(_TRIPS, ["as_of"], _end(False, False)),
     ("latest", "last_met_date"): _some(
         "meeting", ["friend", "as_of"], _end(False, True), "friend"
@@ -366,6 +410,8 @@ _CASES: dict[tuple[str, str], Maker] = {
     ("list", "films"): _some("film", _YEAR, _all_names),
     ("list", "met"): _some("meeting", ["month"], _all_names),
     ("list", "bought"): _some("purchase", ["month"], _all_names),
+    ("list", "books_last_year"): _some("book", ["year", "last_year"], _all_names),
+    ("list", "met_last_month"): _some("meeting", ["month", "last_month"], _all_names),
     ("exists", "visited"): _some("visit", ["once"], _yes, "once"),
     ("exists", "read"): _some("book", ["book"], _yes, "book"),
     ("exists", "met_in"): _some("meeting", ["friend", "year"], _yes, "friend"),
@@ -376,6 +422,12 @@ _CASES: dict[tuple[str, str], Maker] = {
     ("count", "books"): _some("book", _YEAR, _number),
     ("count", "flights"): _some("flight", _YEAR, _number),
     ("count", "bought"): _some("purchase", ["thing"], _number, "thing"),
+    ("count", "books_last_year"): _some("book", ["year", "last_year"], _number),
+    ("how-often", "visits"): _some("visit", ["visited"], _number, "visited"),
+    ("how-often", "met_in"): _some("meeting", ["friend", "year"], _number, "friend"),
+    ("how-often", "flights"): _some("flight", _YEAR, _number),
+    ("how-often", "bought"): _some("purchase", ["thing"], _number, "thing"),
+    ("how-often", "flights_last_year"): _some("flight", ["year", "last_year"], _number),
     ("sum", "spent_in"): _amounts(sum, "year"),
     ("sum", "spent_month"): _amounts(sum, "month"),
     ("sum", "spent_on"): _amounts(sum, "thing"),
@@ -398,11 +450,15 @@ _CASES: dict[tuple[str, str], Maker] = {
     ("before", "trip_home"): _before(["visit", "home"]),
     ("before", "wedding_home"): _before(["wedding", "home"]),
     ("before", "trips"): _before(["visit", "visit"], after=True),
+    ("after", "trips"): _before(["visit", "visit"], after=True),
+    ("after", "trip_home"): _before(["visit", "home"], after=True),
+    ("after", "wedding_home"): _before(["wedding", "home"], after=True),
     ("order", "trips"): _several(["visit"] * 2, "order"),
     ("order", "trip_home"): _several(["visit", "home"], "order"),
     ("order", "three"): _several(["visit"] * 3, "order"),
     ("age", "now"): _age(False),
     ("age", "at"): _age(True),
+    ("age", "at_day"): _age(True, told=True),
     ("difference", "trips"): _several(["visit"] * 2, "span"),
     ("difference", "homes"): _several(["home"] * 2, "span"),
     ("difference", "wedding"): _several(["wedding", "home"], "span"),

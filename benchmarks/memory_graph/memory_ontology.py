@@ -6,7 +6,8 @@
 from sentences read by the rules, and the same after the dates were shuffled. ``quads`` measures
 loading and asking, rdflib beside it. ``locomo`` needs ``--data``: coverage with its permuted
 control, and exact match of computed answers. ``reader`` lets a local LM answer a few questions
-from recalled facts, with and without what is computed.
+from recalled facts, with and without what is computed. ``planner`` lets it plan the questions,
+alone and after the rules.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ import os
 import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from turngraph.benchmarks.memory_graph.life_questions import (
     PER_OPERATION,
+    WORDING_PARTS,
     Question,
     questions,
     unanswerable,
@@ -45,11 +48,12 @@ from turngraph.data.memory_graph.ontology.compute import Computed, compute
 from turngraph.data.memory_graph.ontology.lens import Lens
 from turngraph.data.memory_graph.ontology.ontology import load_ontology
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan
+from turngraph.data.memory_graph.plan.model_replies import ReplyCache
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.model.checkpoint import commit
 
 COMMAND = ["python", "-m", "turngraph.benchmarks.memory_graph", "ontology"]
-PARTS = ("life", "quads", "locomo", "reader")
+PARTS = ("life", "quads", "locomo", "reader", "planner")
 _NUMBER = re.compile(r"[\d.]+")
 
 
@@ -72,6 +76,8 @@ def main(argv: Sequence[str]) -> None:
         report["locomo"] = measure_locomo(Path(args.data), args.seed)
     if "reader" in args.parts:
         report["reader"] = measure_lm(args.seed, args.model, args.num_asked)
+    if "planner" in args.parts:
+        report["planner"] = measure_planner(args.seed, args.model, args.num_asked, args.show)
     if args.output:
         write_reports(args.output, [*COMMAND, *argv], [report])
 
@@ -81,11 +87,11 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = parser_of(COMMAND, __doc__)
     add = parser.add_argument
     add("--parts", nargs="+", choices=PARTS, default=["life", "quads"])
-    add("--wordings", nargs="+", choices=["dev", "test"], default=["dev", "test"])
+    add("--wordings", nargs="+", choices=WORDING_PARTS, default=list(WORDING_PARTS))
     add("--quads", nargs="+", type=int, default=[10_000, 100_000, 1_000_000])
     add("--data", help="folder with LoCoMo's file, at any depth")
-    add("--model", default="HuggingFaceTB/SmolLM2-135M-Instruct", help="LM of the part reader")
-    add("--num_asked", type=int, default=1, help="questions of each operation for the reader")
+    add("--model", default="HuggingFaceTB/SmolLM2-135M-Instruct", help="LM of reader and planner")
+    add("--num_asked", type=int, default=1, help="questions of each operation for the LM")
     add("--seed", type=int, default=0, help="random seed")
     add("--show", action="store_true", help="print each wrong answer")
     add("--output", help="JSON file")
@@ -137,9 +143,12 @@ def measure_life(seed: int, parts: Sequence[str], show: bool) -> Json:
             found[f"{part}, shuffled dates"] = changed
             print(f"shuffled dates: {changed['changed']} of {changed['answered']} answers of "
                   "operations on dates change\n", flush=True)  # fmt: skip
-        for name, graph in graphs.items():
-            found[f"unanswerable, {name}"] = silent = num_silent(graph, show)
-            print(f"unanswerable, {name}: {silent} of {len(unanswerable())} without an answer\n")
+            without = unanswerable(part)
+            for name, graph in graphs.items():
+                found[f"{part} unanswerable, {name}"] = silent = num_silent(graph, without, show)
+                print(
+                    f"{part} unanswerable, {name}: {silent} of {len(without)} without an answer\n"
+                )
         for graph in (*graphs.values(), other):
             graph.close()
     return found
@@ -157,6 +166,38 @@ def measure_lm(seed: int, model: str, num_asked: int) -> Json:
         graph.embed = word_vectors
         generate = ConstrainedLM(model, device="cpu").generate
         return measure_reader(graph, asked, generate) | {"model": model}
+
+
+def measure_planner(seed: int, model: str, num_asked: int, show: bool) -> Json:
+    """Let a local LM plan unseen questions alone, then those that the rules leave, and print it."""
+    from turngraph.inference.plan_models import load_plans
+
+    life = make_life(seed)
+    by_operation: dict[str, list[Question]] = defaultdict(list)
+    for one in questions(life, "fresh_test", seed)[::2]:  # each wording once
+        by_operation[one.operation].append(one)
+    asked = [one for each in by_operation.values() for one in each[:num_asked]]
+    without = unanswerable("fresh_test")[: num_asked * 5]
+    plans = load_plans(model, "cpu", ReplyCache())
+    found: Json = {"model": model, "asked": len(asked)}
+    with tempfile.TemporaryDirectory() as folder, fill_given(Path(folder) / "a.db", life) as graph:
+        lens = Lens(graph.store, load_ontology())
+        for name, by_rules, planner in (
+            ("rules", True, None), ("LM alone", False, plans), ("rules, then LM", True, plans)
+        ):  # fmt: skip
+            ask = partial(compute, lens, planner=planner, by_rules=by_rules)
+            every = total(ask_all(lens, asked, show, ask))
+            silent = num_silent(graph, without, show, ask)
+            found[name] = vars(every) | {"unanswerable": len(without), "without": silent}
+            print(f"{name}: {every.exact} of {every.asked} exact, {every.silent} not computed; "
+                  f"{silent} of {len(without)} unanswerable silent", flush=True)  # fmt: skip
+    return found
+
+
+def total(tallies: dict[str, Tally]) -> Tally:
+    """Return the counts of all operations."""
+    names = ("asked", "exact", "evidence", "silent")
+    return Tally(*(sum(getattr(one, name) for one in tallies.values()) for name in names))
 
 
 def fill_given(path: Path, life: Life) -> MemoryGraph:
@@ -184,14 +225,21 @@ def _with_two_annas(graph: MemoryGraph) -> MemoryGraph:
     return graph
 
 
-def ask_all(lens: Lens, asked: Iterable[Question], show: bool = False) -> dict[str, Tally]:
-    """Return the counts of each operation."""
+Ask = Callable[..., Computed]
+"""Computes the answer of a question at a time."""
+
+
+def ask_all(
+    lens: Lens, asked: Iterable[Question], show: bool = False, ask: Ask | None = None
+) -> dict[str, Tally]:
+    """Return the counts of each operation, asked by the rules or otherwise."""
+    ask = ask or partial(compute, lens)
     tallies: dict[str, Tally] = defaultdict(Tally)
     for one in asked:
         tally = tallies[one.operation]
         tally.asked += 1
         try:
-            found = compute(lens, one.text, one.as_of)
+            found = ask(one.text, one.as_of)
         except NoPlan as reason:
             tally.silent += 1
             if show:
@@ -223,7 +271,7 @@ def is_right(question: Question, found: Computed) -> bool:
     if question.kind == "order":
         places = [found.answer.find(name) for name in question.gold]
         return -1 not in places and places == sorted(places)
-    number = _NUMBER.match(found.answer)
+    number = _NUMBER.match(found.answer.replace(",", ""))
     if number is None or " to " in found.answer:
         return False
     if question.kind == "span":
@@ -257,12 +305,14 @@ def num_changed(graph: MemoryGraph, other: MemoryGraph, asked: Iterable[Question
     return {"answered": answered, "changed": changed}
 
 
-def num_silent(graph: MemoryGraph, show: bool = False) -> int:
+def num_silent(
+    graph: MemoryGraph, asked: Iterable[str], show: bool = False, ask: Ask | None = None
+) -> int:
     """Return how many of the unanswerable questions get no answer."""
-    lens, silent = Lens(graph.store, load_ontology()), 0
-    for text in unanswerable():
+    ask, silent = ask or partial(compute, Lens(graph.store, load_ontology())), 0
+    for text in asked:
         try:
-            found = compute(lens, text, "2024-01-01")
+            found = ask(text, "2024-01-01")
         except NoPlan:
             silent += 1
         else:
@@ -273,12 +323,14 @@ def num_silent(graph: MemoryGraph, show: bool = False) -> int:
 
 def table(title: str, tallies: dict[str, Tally]) -> str:
     """Return a Markdown table of the operations and of all."""
-    lines = [f"### {title}", "", "| operation | asked | exact | evidence exact | no answer |"]
-    lines.append("|---|---|---|---|---|")
-    every = Tally(*(sum(getattr(t, n) for t in tallies.values())
-                    for n in ("asked", "exact", "evidence", "silent")))  # fmt: skip
-    for name, one in [*tallies.items(), ("all", every)]:
-        shares = (one.exact, one.evidence, one.silent)
+    lines = [
+        f"### {title}",
+        "",
+        "| operation | asked | exact | evidence exact | wrong | no answer |",
+    ]
+    lines.append("|---|---|---|---|---|---|")
+    for name, one in [*tallies.items(), ("all", total(tallies))]:
+        shares = (one.exact, one.evidence, one.asked - one.exact - one.silent, one.silent)
         cells = " | ".join(f"{number / one.asked:.3f}" for number in shares)
         lines.append(f"| {name} | {one.asked} | {cells} |")
     return "\n".join(lines) + "\n"

@@ -36,6 +36,7 @@ from turngraph.data.types import Entity, Evidence, Interaction, Retrieved, query
 
 if TYPE_CHECKING:  # the extra rdf, which few need
     from turngraph.data.memory_graph.ontology.compute import Computed
+    from turngraph.data.memory_graph.ontology.compute import Planner as ComputePlanner
     from turngraph.data.memory_graph.ontology.lens import Lens
     from turngraph.data.memory_graph.plan.run_plan import OnStep
 
@@ -78,6 +79,8 @@ class ConversationGraph:
         self._lens: Lens | None = None
         self.planner: Planner | None = None
         """Decides the steps if questions are asked by plans; None: the rules."""
+        self.plans: ComputePlanner | None = None
+        """Plans computed answers that the rules cannot; None: nothing does."""
         self.read: Digester | None = None
         """Answers steps in place of the planner."""
         self.on_step: OnStep | None = None
@@ -226,7 +229,7 @@ class ConversationGraph:
         if self._lens is None:
             self._lens = Lens(self.graph.store, load_ontology())
         try:
-            self.computed = compute(self._lens, question)
+            self.computed = compute(self._lens, question, planner=self.plans)
         except NoPlan:  # the facts alone then stand for themselves
             return []
         first_turn = self._first_turn

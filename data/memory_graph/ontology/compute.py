@@ -6,10 +6,11 @@ earliest and the latest, and an answer that differs is given as bounds ("17 to 2
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from itertools import pairwise
 
 from turngraph.configs.extras import extra
@@ -23,11 +24,13 @@ from turngraph.data.memory_graph.ontology.aggregate import (
     total,
     unit_of,
 )
+from turngraph.data.memory_graph.ontology.endpoint_query import PushedGraph
 from turngraph.data.memory_graph.ontology.lens import Lens, amount_digits
-from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG
-from turngraph.data.memory_graph.ontology.question_plan import make_plan
+from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG, Ontology, short
+from turngraph.data.memory_graph.ontology.question_plan import make_plans
 from turngraph.data.memory_graph.ontology.rdf import moment_of
 from turngraph.data.memory_graph.ontology.selected_facts import (
+    EPOCH,
     Answer,
     Bounds,
     Item,
@@ -43,7 +46,8 @@ from turngraph.data.memory_graph.ontology.selected_facts import (
     some,
 )
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan, Plan, Selection, sparql_of
-from turngraph.data.memory_graph.times import end, parse_time, start
+from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.times import end, now, parse_time, start
 
 with extra("rdf", "typed memory graphs need"):
     from pyoxigraph import QuerySolutions
@@ -60,6 +64,7 @@ class Computed:
         note: what limits the answer; "" if nothing.
         queries: the SPARQL that selected.
         revision: of the record.
+        plan: in words, with the names of objects.
     """
 
     operation: str
@@ -68,49 +73,127 @@ class Computed:
     note: str
     queries: tuple[str, ...]
     revision: int
+    plan: str = ""
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """The facts that are counted or compared, each once."""
+        found = {fact.key: fact for item in self.items for fact in item.facts}
+        return tuple(found.values())
 
 
-def compute(lens: Lens, question: str, as_of: str | None = None) -> Computed:
+Planner = Callable[[str, Store, Ontology, str | None], list[Plan]]
+"""Returns the plans of a question, or raises NoPlan."""
+
+
+def compute(
+    lens: Lens,
+    question: str,
+    as_of: str | None = None,
+    planner: Planner | None = None,
+    by_rules: bool = True,
+    pushed: PushedGraph | None = None,
+) -> Computed:
     """Answer a question by a plan.
 
     Args:
         lens: of the record, which is refreshed.
         question: in English.
         as_of: ISO time at whose end facts hold; None: now.
+        planner: plans what the rules cannot, such as ``ModelPlans``; None: nothing does.
+        by_rules: let the rules plan first.
+        pushed: copy on a server which selects the facts; None: the lens does.
 
     Raises:
         NoPlan: there is no plan or no fact, or the facts do not tell; says which.
     """
     with lens.store.reading():
-        revision = lens.refresh()
-        plan = make_plan(question, lens.store, lens.ontology)
-        moment = moment_of(as_of)
-        queries = tuple(sparql_of(one, lens.ontology, moment) for one in plan.selections)
-        selected = [
-            _items(lens, one, query) for one, query in zip(plan.selections, queries, strict=True)
-        ]
-    if not all(selected):
-        raise NoPlan("no fact tells of it")
-    answer, items, note = _COMPUTE.get(plan.operation, _compare)(plan, selected, moment)
-    return Computed(plan.operation, answer, tuple(items), note, queries, revision)
+        if pushed is not None:  # nothing of the graph is loaded then
+            pushed.check(lens.store.revision)
+        revision = lens.store.revision if pushed is not None else lens.refresh()
+        asked = question, lens.store, lens.ontology, as_of or now()[:10]
+        try:
+            plans = make_plans(*asked) if by_rules or planner is None else planner(*asked)
+        except NoPlan:
+            if planner is None or not by_rules:
+                raise
+            plans = planner(*asked)
+        found = [_selected(lens, plan, moment_of(as_of), pushed) for plan in plans]
+    told = [one for one in found if all(one.selected)]
+    if len(told) != 1:
+        raise NoPlan(
+            "a verb of the question means several things" if told else "no fact tells of it"
+        )
+    plan, queries, selected = told[0].plan, told[0].queries, told[0].selected
+    answer, items, note = _COMPUTE.get(plan.operation, _compare)(plan, selected, moment_of(as_of))
+    words = plan_words(plan, lens.store)
+    return Computed(plan.operation, answer, tuple(items), note, queries, revision, words)
 
 
-def _items(lens: Lens, selection: Selection, query: str) -> list[Item]:
+def plan_words(plan: Plan, store: Store) -> str:
+    """Return a plan in words: "count of tg:Trip, subject #3 Anna, from 2023-01-01"."""
+    selections = []
+    for one in plan.selections:
+        ends = (("subject", one.subject), ("with", one.value))
+        names = [f"{end} #{node} {_label(store, node)}" for end, node in ends if node is not None]
+        measures = [short(iri) for iri in one.measures]
+        selections.append(", ".join([short(one.term), *names, *measures]))
+    since, until = plan.window or (None, None)
+    times = [
+        f"{word} {(EPOCH + timedelta(seconds=second)).date().isoformat()}"
+        for word, second in (("from", since), ("before", until)) if second is not None
+    ]  # fmt: skip
+    unit = [f"in {plan.unit}s"] if plan.unit else []
+    return "; ".join([f"{plan.operation} of {' and '.join(selections)}", *times, *unit])
+
+
+def _label(store: Store, node: int) -> str:
+    [name] = store.db.execute("SELECT text FROM nodes WHERE id = ?", (node,)).fetchone()
+    return str(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Selected:
+    """Plan with its queries and the facts that they select."""
+
+    plan: Plan
+    queries: tuple[str, ...]
+    selected: list[list[Item]]
+
+
+def _selected(lens: Lens, plan: Plan, moment: int, pushed: PushedGraph | None) -> _Selected:
+    places = (TG, None) if pushed is None else (pushed.base, pushed.record)
+    queries = tuple(sparql_of(one, lens.ontology, moment, *places) for one in plan.selections)
+    select = partial(_select, lens) if pushed is None else pushed.select
+    selected = [
+        _items(lens.store, one, select(query), places[0])
+        for one, query in zip(plan.selections, queries, strict=True)
+    ]
+    return _Selected(plan, queries, selected)
+
+
+def _select(lens: Lens, query: str) -> list[dict[str, str]]:
+    """Return the rows of a query, the value of each bound variable by its name."""
+    found = lens.rdf.query(query, prefixes=PREFIXES)
+    assert isinstance(found, QuerySolutions), "a selection is a SELECT"
+    names = [variable.value for variable in found.variables]
+    return [{name: row[name].value for name in names if row[name] is not None} for row in found]
+
+
+def _items(
+    store: Store, selection: Selection, rows: Sequence[dict[str, str]], base: str
+) -> list[Item]:
     names: dict[int, str] = {}
     told: dict[int, tuple[int, Decimal]] = {}
-    rows = lens.rdf.query(query, prefixes=PREFIXES)
-    assert isinstance(rows, QuerySolutions), "a selection is a SELECT"
     for row in rows:
-        key = _key(row["f"].value)
-        other = row["s" if selection.subject is None else "o"].value
-        names[key] = other.removeprefix(f"{TG}o") if other.startswith(f"{TG}o") else other
-        if selection.measures and row["n"] is not None:
-            amount = _key(row["a"].value), Decimal(row["n"].value)
+        key = _key(row["f"], base)
+        names[key] = row["s" if selection.subject is None else "o"].removeprefix(f"{base}o")
+        if "n" in row:
+            amount = _key(row["a"], base), Decimal(row["n"])
             if told.setdefault(key, amount) != amount:
                 raise NoPlan("one event has several amounts")
     facts = {
-        fact.key: fact
-        for fact in lens.store.facts(sorted({*names, *(a for a, _ in told.values())}))
+        fact.key: fact for fact in store.facts(sorted({*names, *(a for a, _ in told.values())}))
     }
     found = []
     for key in sorted(names):
@@ -122,8 +205,8 @@ def _items(lens: Lens, selection: Selection, query: str) -> list[Item]:
     return found
 
 
-def _key(iri: str) -> int:
-    return int(iri.removeprefix(f"{TG}f"))
+def _key(iri: str, base: str) -> int:
+    return int(iri.removeprefix(f"{base}f"))
 
 
 def _with_amount(item: Item, teller: Fact, number: Decimal) -> Item:
@@ -246,7 +329,11 @@ def _age(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
     except ValueError:
         raise NoPlan("the date of birth is no date") from None
     bounds = start(born), end(born) - 1
-    return difference_words(bounds, (moment, moment), plan.unit or "year"), [item], ""
+    since, until = plan.window or (None, None)
+    if (since is None) != (until is None):
+        raise NoPlan("an age is told at one time")
+    then = (moment, moment) if since is None or until is None else (since, until - 1)
+    return difference_words(bounds, then, plan.unit or "year"), [item], ""
 
 
 def _one(items: Sequence[Item]) -> tuple[Item, Bounds]:

@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from turngraph.configs.extras import extra
 from turngraph.data.memory_graph.extract.http_post import Failure, post
@@ -56,8 +56,7 @@ def push(
             nothing of the memory. Graphs that were replaced before stay replaced.
     """
     for one in filter(None, (url, update_url)):
-        if not _URL.fullmatch(one):
-            raise ValueError(f"endpoint: {_shown(one)!r} given, must be http(s), without a query")
+        check_url(one)
     update = update_url or re.sub(r"/query/?$", "/update", url)
     revision, quads = exported(store, ontology, base)
     known = _graphs(url, base, timeout)
@@ -76,6 +75,16 @@ def push(
     for chunk in _parts([*ordered, stamp], QUADS_PER_REQUEST):
         _send(update, _insertion(chunk), timeout)
     return len(quads), len(removed)
+
+
+def check_url(url: str) -> None:
+    """Check the URL of a server.
+
+    Raises:
+        ValueError: it is no URL of HTTP, or it has a query.
+    """
+    if not _URL.fullmatch(url):
+        raise ValueError(f"endpoint: {shown(url)!r} given, must be http(s), without a query")
 
 
 def pushed_revision(url: str, base: str = TG, timeout: float = TIMEOUT_SECONDS) -> int | None:
@@ -115,14 +124,26 @@ def _graphs(url: str, base: str, timeout: float) -> set[str]:
 
 
 def _ask(url: str, query: str, timeout: float) -> list[dict[str, dict[str, str]]]:
+    rows: list[dict[str, dict[str, str]]] = ask_server(url, query, timeout)["results"]["bindings"]
+    return rows
+
+
+def ask_server(url: str, query: str, timeout: float) -> dict[str, Any]:
+    """Return a server's reply to a SELECT or ASK, as SPARQL's JSON has it.
+
+    Raises:
+        ValueError: the server refuses or does not reply; the message holds nothing that was sent.
+    """
     headers = {"Content-Type": "application/sparql-query"}
     headers["Accept"] = "application/sparql-results+json"
     content = _post(url, query, headers, timeout)
     try:
-        rows: list[dict[str, dict[str, str]]] = json.loads(content)["results"]["bindings"]
+        reply: dict[str, Any] = json.loads(content)
+        if "boolean" not in reply:
+            reply["head"]["vars"], reply["results"]["bindings"]
     except (ValueError, KeyError, TypeError):
-        raise ValueError(f"{_shown(url)}: the reply is no SPARQL result in JSON") from None
-    return rows
+        raise ValueError(f"{shown(url)}: the reply is no SPARQL result in JSON") from None
+    return reply
 
 
 def _send(url: str, update: str, timeout: float) -> None:
@@ -133,13 +154,13 @@ def _post(url: str, body: str, headers: dict[str, str], timeout: float) -> bytes
     try:
         response = post(url, body.encode(), headers, timeout, _LARGEST_REPLY)
     except Failure as failure:
-        raise ValueError(f"{_shown(url)}: {failure}") from None
+        raise ValueError(f"{shown(url)}: {failure}") from None
     if not 200 <= response.status < 300:
-        raise ValueError(f"{_shown(url)}: status {response.status}")
+        raise ValueError(f"{shown(url)}: status {response.status}")
     return response.content
 
 
-def _shown(url: str) -> str:
+def shown(url: str) -> str:
     """Return a URL for messages, without user and password."""
     scheme, separator, rest = url.partition("://")
     host, slash, path = rest.partition("/")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from turngraph.data.memory_graph.extract.dates import find_dates
 from turngraph.data.memory_graph.ontology.ontology import TG, XSD, Ontology, base_words
+from turngraph.data.memory_graph.ontology.plain_question import plain_question
 from turngraph.data.memory_graph.ontology.question_forms import (
     EVENTS_FIRST,
     FIRST_PERSON,
@@ -33,7 +34,7 @@ from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import start
 from turngraph.data.memory_graph.turns import USER
 
-_WORD = re.compile(r"#\d+|[\w'’-]+")
+WORD = re.compile(r"#\d+|[\w'’-]+")
 MAX_NAME_WORDS = 5
 _NOUNS = re.compile(
     r"(?=\b(?:how many|number of(?: my)?|(?:what|which|who) (?:are|were|is|was)|which|what|who|"
@@ -42,36 +43,85 @@ _NOUNS = re.compile(
     re.IGNORECASE,
 )
 _AMOUNT = re.compile(r"\b(?:price|amount|much|least|most(?! exp)|weight)\b", re.IGNORECASE)
+_LEFT = re.compile(
+    rf"\b({'|'.join(sorted(PREPOSITIONS))})(?: the| in \d{{4}})*"
+    r"(?: (?:most|least|first|last|often|frequently|recently))*$",
+    re.IGNORECASE,
+)
+"""Preposition at the end of a question, which says the role that is asked for."""
+_PAID_FOR = re.compile(
+    r"\b(?:for|on)(?: (?:in|on|during|since) .+)?$|^what costs?\b", re.IGNORECASE
+)
 _AT_PRICE = re.compile(r"\bfor the (?:lowest|highest) ", re.IGNORECASE)
 
 
-def make_plan(question: str, store: Store, ontology: Ontology) -> Plan:
-    """Return the plan of a question.
+def make_plans(
+    question: str, store: Store, ontology: Ontology, as_of: str | None = None
+) -> list[Plan]:
+    """Return the plans of a question, one for each class of events that its verb may mean.
 
     Args:
         question: in English.
         store: whose objects are linked, exactly by name or "#id".
         ontology: its terms.
+        as_of: ISO time at which "last year" is said; None: relative dates are not read.
 
     Raises:
         NoPlan: the question is of no known form, has no term or subject, or an ambiguous name.
     """
-    for form in forms_of(question):
-        maker = _Maker(store, ontology, form.operation)
-        if form.operation == "before":
-            plan = maker.before(form)
-            if plan is None:
-                continue
-            return plan
-        selections = maker.selections(form.clauses)
-        window = _window(form.text) if len(selections) == 1 else None
-        plan = Plan(form.operation, selections, window, form.unit)
-        return maker.refined(plan, form.text)
+    plans: list[Plan] = []
+    reasons: list[NoPlan] = []
+    sense, num_senses = 0, 1
+    while sense < num_senses:
+        try:
+            plan, num_senses = _plan_of(question, store, ontology, as_of, sense)
+        except _Unplanned as error:
+            reasons.append(error.reason)
+            num_senses = error.num_senses
+        else:
+            plans.append(plan)
+        sense += 1
+    if not plans:
+        raise reasons[0]
+    return plans
+
+
+class _Unplanned(Exception):
+    """There is no plan in one sense of a verb; it may have others."""
+
+    def __init__(self, reason: NoPlan, num_senses: int) -> None:
+        super().__init__(str(reason))
+        self.reason, self.num_senses = reason, num_senses
+
+
+def _plan_of(
+    question: str, store: Store, ontology: Ontology, as_of: str | None, sense: int
+) -> tuple[Plan, int]:
+    """Return the plan in one sense of the verbs, and how many senses they have."""
+    text = plain_question(question, as_of)
+    for form in forms_of(text):
+        maker = PlanMaker(store, ontology, form.operation, sense)
+        try:
+            if form.operation == "before":
+                plan = maker.before(form)
+                if plan is None:
+                    continue
+                return plan, maker.num_senses
+            selections = maker.selections(form.clauses)
+            window = window_of(form.text) if len(selections) == 1 else None
+            plan = maker.refined(Plan(form.operation, selections, window, form.unit), form.text)
+            if plan.operation == "value" and not selections[0].is_event:  # a state held then
+                plan = replace(
+                    plan, window=window_of(plain_question(question, as_of, at_moment=True))
+                )
+            return plan, maker.num_senses
+        except NoPlan as reason:
+            raise _Unplanned(reason, maker.num_senses) from None
     raise NoPlan("the question is of no known form")
 
 
 @dataclass(frozen=True, slots=True)
-class _Name:
+class LinkedName:
     """Linked name of a question: its place in the words, and the object."""
 
     first: int
@@ -89,11 +139,14 @@ class _Term:
     is_event: bool
 
 
-class _Maker:
+class PlanMaker:
     """Reads the clauses of one question."""
 
-    def __init__(self, store: Store, ontology: Ontology, operation: Operation) -> None:
+    def __init__(
+        self, store: Store, ontology: Ontology, operation: Operation, sense: int = 0
+    ) -> None:
         self.store, self.ontology, self.operation = store, ontology, operation
+        self.sense, self.num_senses = sense, 1
         self.heads: dict[str, set[str]] = defaultdict(set)
         for word, iris in ontology.property_words.items():
             head, _, last = word.rpartition(" ")
@@ -105,7 +158,7 @@ class _Maker:
     def before(self, form: Form) -> Plan | None:
         """Return the plan of "Did A before B?"; None where B is no event but a date."""
         last = form.clauses[-1]
-        if self._find_term(_WORD.findall(last), last) is None and find_dates(last, None):
+        if self._find_term(WORD.findall(last), last) is None and find_dates(last, None):
             return None
         operation: Operation = "before" if form.how == "before" else "after"
         self.operation = operation
@@ -116,7 +169,7 @@ class _Maker:
         found: list[Selection] = []
         frame = ""
         for clause in clauses:
-            words = _WORD.findall(clause)
+            words = WORD.findall(clause)
             term = self._find_term(words, clause) if len(clauses) > 1 else None
             if found and term is None:  # "did I visit Rome before Paris"
                 clause = f"{frame} to {clause}"
@@ -126,10 +179,10 @@ class _Maker:
             found.append(one)
         first = found[0]
         if first.subject is None and first.value is None:
-            said = {word.lower() for word in _WORD.findall(clauses[0])}
+            said = {word.lower() for word in WORD.findall(clauses[0])}
             if PRONOUNS & said or not first.is_event:
                 raise NoPlan("the question names nothing known")
-            found[0] = replace(first, subject=self._speaker())  # "how many flights were there"
+            found[0] = replace(first, subject=self.speaker())  # "how many flights were there"
         return tuple(found)
 
     def _selection(self, clause: str, before: int | None) -> Selection:
@@ -139,7 +192,7 @@ class _Maker:
             clause: "my trip to Rome", "did Anna live in Oslo".
             before: the subject of the clause before, which "she" means, or no subject at all.
         """
-        words = _WORD.findall(clause)
+        words = WORD.findall(clause)
         lower = [word.lower() for word in words]
         age = TG + "birthDate"
         if self.operation == "age":
@@ -156,9 +209,12 @@ class _Maker:
         names = self._names(words, clause, term)
         self._check_rest(words, clause, term, names)
         subject = before if PRONOUNS & set(lower) else None
-        subject = self._speaker() if FIRST_PERSON & set(lower) else subject
+        subject = self.speaker() if FIRST_PERSON & set(lower) else subject
         has_subject = before is not None or any(name.first < term.first for name in names)
         has_name = any(not words[name.first].islower() for name in names)
+        is_gerund = term.is_event and lower[term.first].endswith("ing")
+        if is_gerund and subject is None and all(name.first >= term.stop for name in names):
+            subject = self.speaker() if before is None else before  # "visiting Rome"
         value = None
         for name in names:
             word = lower[name.first - 1] if name.first > 0 else ""
@@ -176,7 +232,7 @@ class _Maker:
         return Selection(term.iri, term.is_event, subject, value, clause.strip())
 
     def _check_rest(
-        self, words: Sequence[str], clause: str, term: _Term, names: Sequence[_Name]
+        self, words: Sequence[str], clause: str, term: _Term, names: Sequence[LinkedName]
     ) -> None:
         """Check that every word is linked or says nothing, so that none is left out silently."""
         spans = [(term.first, term.stop), *((name.first, name.stop) for name in names)]
@@ -187,6 +243,15 @@ class _Maker:
         for place, word in enumerate(words):
             if place in linked or word.lower() in plain:
                 continue
+            if term.is_event and any(
+                self.ontology.is_a(term.iri, iri) or self.ontology.is_a(iri, term.iri)
+                for iri, is_event, _ in self._terms([word], False)
+                if is_event
+            ):  # "pay per purchase"
+                continue
+            behind = [one.lower() for one in words[place + 1 : place + 2]]
+            if behind == ["of"] and self._fits(term.iri, term.is_event, self._kinds(word)):
+                continue  # "the city of residence"
             named = place + 1 in linked and place + 1 not in range(term.first, term.stop)
             kinds = self._kinds(word) if named else []  # "the book Dune"
             if not kinds or not self._fits(term.iri, term.is_event, kinds):
@@ -228,12 +293,22 @@ class _Maker:
             heads = [i for i in self.heads.get(one, ()) if not where or self._is_place(i)]
             heads = [i for i in heads if f"{one} {word}" in self.ontology.properties[i].words
                      ] or heads  # fmt: skip
-            terms = [(max(events, key=self._depth), True, False)] if events else []
+            terms = [(self._sense(events), True, False)] if events else []
             terms += [(iri, False, False) for iri in known]
             terms += [(iri, False, True) for iri in sorted(heads) if iri not in known]
             if terms:
                 return terms
         return []
+
+    def _sense(self, events: Sequence[str]) -> str:
+        """Return the class that a verb means: the deepest, or the next one in another sense."""
+        ranked = sorted(events, key=self._depth, reverse=True)
+        apart = [
+            one for index, one in enumerate(ranked)
+            if not any(self.ontology.is_a(deeper, one) for deeper in ranked[:index])
+        ]  # fmt: skip
+        self.num_senses = max(self.num_senses, len(apart))
+        return apart[min(self.sense, len(apart) - 1)]
 
     def _depth(self, iri: str) -> tuple[int, str]:
         return sum(self.ontology.is_a(iri, up) for up in self.ontology.classes), iri
@@ -242,11 +317,24 @@ class _Maker:
         kind = self.ontology.properties[iri].range or ""
         return any(self.ontology.is_a(kind, TG + one) for one in ("Place", "Organization"))
 
-    def _names(self, words: Sequence[str], clause: str, term: _Term) -> list[_Name]:
-        """Return the objects that words name, the longest names first found."""
+    def _names(self, words: Sequence[str], clause: str, term: _Term) -> list[LinkedName]:
+        """Return the objects that words beside a term name."""
         taken = set(range(term.first, term.stop)) if self.operation != "age" else set()
+        return self.linked(words, clause, taken)
+
+    def linked(self, words: Sequence[str], clause: str, taken: set[int]) -> list[LinkedName]:
+        """Return the objects that words name, the longest names first found.
+
+        Args:
+            words: of the clause.
+            clause: of a question.
+            taken: places of words that name nothing.
+
+        Raises:
+            NoPlan: several objects have one name.
+        """
         dates, nouns = _date_words(clause), self._nouns(clause)
-        found: list[_Name] = []
+        found: list[LinkedName] = []
         for size in range(min(MAX_NAME_WORDS, len(words)), 0, -1):
             for first in range(len(words) - size + 1):
                 places = set(range(first, first + size))
@@ -260,7 +348,7 @@ class _Maker:
                     raise NoPlan(f"{len(nodes)} objects have one name: {listed}")
                 if nodes:
                     taken |= places
-                    found.append(_Name(first, first + size, nodes[0]))
+                    found.append(LinkedName(first, first + size, nodes[0]))
         return sorted(found, key=lambda name: name.first)
 
     def _nouns(self, clause: str) -> set[str]:
@@ -298,7 +386,7 @@ class _Maker:
             found = self.store.objects(text.removesuffix("s"))
         return found
 
-    def _speaker(self) -> int:
+    def speaker(self) -> int:
         """Return the object of "I": the user, else the one speaker of all episodes."""
         found = self.store.objects(USER)
         if not found:
@@ -336,7 +424,7 @@ class _Maker:
         """Return the plan with the properties whose numbers are asked for."""
         one = plan.selections[0]
         noun = self._noun(text)
-        amount = _AMOUNT.search(text) and not _AT_PRICE.search(text)
+        amount = _AMOUNT.search(text) and not _AT_PRICE.search(text) and not _PAID_FOR.search(text)
         names = one.is_event and plan.operation in ("min", "max") and not amount
         if names and noun is not None:
             self._check_kind(one, noun)
@@ -377,8 +465,16 @@ class _Maker:
         asks_place = re.match(r"(?:where|in (?:what|which))\b", text, re.IGNORECASE)
         if role is not None and asks_place and not self._is_place(role):
             raise NoPlan("the place of such an event is not computed")
-        if text.split()[-1].lower() in PREPOSITIONS and one.is_event:
-            word = text.split()[-1].lower()
+        range_ = self.ontology.properties[role or one.term].range if one.value is None else None
+        is_person = range_ is None or any(
+            self.ontology.is_a(range_, TG + kind) or self.ontology.is_a(TG + kind, range_)
+            for kind in ("Agent", "Person")
+        )
+        if re.match(r"who(?:m|se)?\b", text, re.IGNORECASE) and one.is_event and not is_person:
+            raise NoPlan("such an event has no person at its other end")
+        left = _LEFT.search(text)
+        if left is not None and one.is_event:
+            word = left[1].lower()
             if self.ontology.role(one.term, word) != role:
                 raise NoPlan("the question asks for another role of an event")
 
@@ -413,10 +509,10 @@ class _Maker:
 
 def _date_words(clause: str) -> set[str]:
     dates = find_dates(clause, None)
-    return {word for date in dates for word in _WORD.findall(clause[date.start : date.stop])}
+    return {word for date in dates for word in WORD.findall(clause[date.start : date.stop])}
 
 
-def _window(text: str) -> Window | None:
+def window_of(text: str) -> Window | None:
     """Return the time that a question limits itself to.
 
     Raises:

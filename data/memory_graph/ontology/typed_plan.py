@@ -70,7 +70,13 @@ class Plan:
     distinct: bool = False
 
 
-def sparql_of(selection: Selection, ontology: Ontology, moment: int) -> str:
+def sparql_of(
+    selection: Selection,
+    ontology: Ontology,
+    moment: int,
+    base: str = TG,
+    record: str | None = None,
+) -> str:
     """Return the query of a selection: ``?f`` the fact, ``?s`` its subject, ``?o`` the other end.
 
     With measures also ``?n``, a number, and ``?a``, the fact that tells it; unbound: none does.
@@ -81,27 +87,32 @@ def sparql_of(selection: Selection, ontology: Ontology, moment: int) -> str:
         selection: of a plan.
         ontology: its terms.
         moment: seconds from 1970.
+        base: beginning of the IRIs of objects.
+        record: IRI of the graph with types and times; None: the default graph has them.
     """
     lines = [f"SELECT DISTINCT ?f ?s ?o{' ?a ?n' if selection.measures else ''} WHERE {{"]
     for name, node in (("?s", selection.subject), ("?v", selection.value)):
         if node is not None:
-            lines.append(f"  VALUES {name} {{ {NamedNode(f'{TG}o{node}')} }}")
-    lines += _of_events(selection) if selection.is_event else _of_property(selection, ontology)
-    lines += _told("?f", moment)
+            lines.append(f"  VALUES {name} {{ {NamedNode(f'{base}o{node}')} }}")
+    lines += (
+        _of_events(selection, record) if selection.is_event else _of_property(selection, ontology)
+    )
+    lines += _told("?f", moment, record)
     if selection.measures:
         terms = " ".join(str(NamedNode(iri)) for iri in selection.measures)
         owner = "?e" if selection.is_event else "?s"
         lines.append(f"  OPTIONAL {{ VALUES ?q {{ {terms} }}")
         lines.append(f"    GRAPH ?a {{ {owner} ?q ?n }} FILTER(isNumeric(?n))")
-        lines += ["    FILTER(?a = ?f)"] if not selection.is_event else _told("?a", moment)
+        lines += ["    FILTER(?a = ?f)"] if not selection.is_event else _told("?a", moment, record)
         lines.append("  }")
     return "\n".join([*lines, "} ORDER BY ?f ?o"])
 
 
-def _of_events(selection: Selection) -> list[str]:
+def _of_events(selection: Selection, record: str | None) -> list[str]:
     agent = NamedNode(TG + "agent")
     lines = [f"  GRAPH ?f {{ ?e {agent} ?s ; ?p ?o }}", f"  FILTER(?p != {agent})"]
-    lines.append(f"  ?e a/rdfs:subClassOf* {NamedNode(selection.term)} .")
+    is_a = f"?e a/rdfs:subClassOf* {NamedNode(selection.term)}"
+    lines.append(f"  {_inside(is_a, record)} .")
     if selection.value is not None:
         lines += ["  GRAPH ?g { ?e ?role ?v }", f"  FILTER(?role != {agent})"]
     return lines
@@ -113,12 +124,17 @@ def _of_property(selection: Selection, ontology: Ontology) -> list[str]:
     return [*lines, "  FILTER(?o = ?v)"] if selection.value is not None else lines
 
 
-def _told(fact: str, moment: int) -> list[str]:
+def _inside(pattern: str, record: str | None) -> str:
+    return pattern if record is None else f"GRAPH {NamedNode(record)} {{ {pattern} }}"
+
+
+def _told(fact: str, moment: int, record: str | None) -> list[str]:
     """Return the lines that leave out hypotheses, corrected facts and those of the future."""
     begins, ends = f"{fact}begins", f"{fact}ends"
     return [
-        f"  OPTIONAL {{ {fact} tg:begins {begins} }} OPTIONAL {{ {fact} tg:ends {ends} }}",
-        f"  FILTER NOT EXISTS {{ {fact} tg:hypothesis true }}",
+        f"  OPTIONAL {{ {_inside(f'{fact} tg:begins {begins}', record)} }}",
+        f"  OPTIONAL {{ {_inside(f'{fact} tg:ends {ends}', record)} }}",
+        f"  FILTER NOT EXISTS {{ {_inside(f'{fact} tg:hypothesis true', record)} }}",
         f"  FILTER(!BOUND({begins}) || {begins} <= {moment})",
         f"  FILTER(!BOUND({begins}) || !BOUND({ends}) || {begins} < {ends})",
     ]

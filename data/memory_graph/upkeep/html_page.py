@@ -41,6 +41,7 @@ def export_html(
     path: str | Path,
     max_nodes: int = MAX_NODES,
     classes: Mapping[int, str] | None = None,
+    computed: Json | None = None,
 ) -> tuple[int, int]:
     """Write the graph, as of its last commit, as one page.
 
@@ -49,6 +50,8 @@ def export_html(
         path: of the HTML file.
         max_nodes: limit; of a larger graph the page shows the nodes with the most edges.
         classes: class of objects by id, which colours them; None: they have one colour.
+        computed: a computed answer: question, answer, operation, note, plan, sparql, and facts by
+            their keys; None: the page has none.
 
     Returns:
         The number of nodes on the page and in the graph.
@@ -57,7 +60,7 @@ def export_html(
         ValueError: the file cannot be written; no partial file is left.
     """
     with store.reading(), whole_file(path, True, noting(store)) as file:
-        graph = page_data(store.db, store.path.name, max_nodes, classes or {})
+        graph = page_data(store.db, store.path.name, max_nodes, classes or {}, computed)
         file.write(page(graph))
     return len(graph["nodes"]), graph["total"]
 
@@ -92,6 +95,7 @@ def page_data(
     title: str,
     max_nodes: int = MAX_NODES,
     classes: Mapping[int, str] | None = None,
+    computed: Json | None = None,
 ) -> Json:
     """Return the data of a page: nodes with positions, edges, and the episodes that say facts.
 
@@ -123,7 +127,13 @@ def page_data(
         nodes[id_].setdefault("aliases", []).append(alias)
     facts = {node_key(i): n for i, n in nodes.items()} | {edge_key(i): e for i, e in edges.items()}
     episodes = _add_provenance(db, facts, indices)
+    keys = {edge_key(id_): index for index, id_ in enumerate(edges)}
+    told = computed and computed | {
+        "facts": [keys[key] for key in computed["facts"] if key in keys],
+        "total": len(computed["facts"]),
+    }
     return {
+        **({"computed": told} if told else {}),
         "title": title,
         "total": total,
         "nodes": list(nodes.values()),

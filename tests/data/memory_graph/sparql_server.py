@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from pyoxigraph import QueryResultsFormat, QuerySolutions, Store
+from pyoxigraph import QueryBoolean, QueryResultsFormat, QuerySolutions, Store
 
 
 class SparqlServer:
@@ -32,7 +32,7 @@ class SparqlServer:
         if self.is_odd:
             return b"[]"
         found = self.store.query(body)
-        assert isinstance(found, QuerySolutions)
+        assert isinstance(found, QuerySolutions | QueryBoolean)
         return found.serialize(format=QueryResultsFormat.JSON) or b""
 
 

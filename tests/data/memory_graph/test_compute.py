@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from turngraph.data.memory_graph.extract.model_extractor import Prompt
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.ontology.compute import Computed, compute
 from turngraph.data.memory_graph.ontology.lens import Lens
+from turngraph.data.memory_graph.ontology.model_plan import ModelPlans
 from turngraph.data.memory_graph.ontology.ontology import load_ontology
-from turngraph.data.memory_graph.ontology.question_plan import make_plan
+from turngraph.data.memory_graph.ontology.plain_question import plain_question
+from turngraph.data.memory_graph.ontology.question_plan import make_plans
 from turngraph.data.memory_graph.ontology.selected_facts import units_between
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan
 from turngraph.data.memory_graph.times import start
 from turngraph.memory import main
+from turngraph.tests.data.memory_graph.chat_server import Answer, chat_server
 from turngraph.tests.data.memory_graph.test_lens import BUYS, LIVES, MOVES, remember, says
 
 TRIPS = [
@@ -236,7 +241,7 @@ def test_corrections_and_merges_change_the_answer(tmp_path: Path) -> None:
 def test_i_am_the_one_speaker(tmp_path: Path) -> None:
     with MemoryGraph.open(tmp_path / "my.db") as graph:
         graph.remember("I moved to Bergen in June 2022.", time="2024-01-01", speaker="Anna")
-        plan = make_plan("Where do I live?", graph.store, load_ontology())
+        [plan] = make_plans("Where do I live?", graph.store, load_ontology())
         assert plan.selections[0].subject == graph.store.objects("Anna")[0]
         lens = Lens(graph.store, load_ontology())
         assert answer(lens, "How long have I lived in Bergen?").answer == "24 months"
@@ -255,6 +260,92 @@ def test_i_am_the_one_speaker(tmp_path: Path) -> None:
 )
 def test_whole_units(first: str, second: str, unit: str, units: int) -> None:
     assert units_between(start(first), start(second), unit) == units
+
+
+@pytest.mark.parametrize(
+    ("question", "plain"),
+    [
+        ("Could you please tell me where I'd lived in 2019?", "where I had lived in 2019"),
+        ("Do you know whether I've met Ole?", "did I have met Ole"),
+        ("I've met Ole, haven't I?", "did I have met Ole"),
+        ("In 2019, what's the first book I read?", "what is the first book I read in 2019"),
+        ("On average, how much did I pay?", "how much did I pay on average"),
+        ("After visiting Rome, did I move?", "did I move after visiting Rome"),
+        ("Last year I read how many books?", "how many books I read in 2023"),
+        ("Who did I work for two years ago?", "Who did I work for in 2022"),
+        ("May I ask who I met in May 2020?", "May I ask who I met in May 2020"),
+        ("Give me all the trips of 2020.", "list all the trips of 2020"),
+        ("Count my trips to Rome.", "what is the number of my trips to Rome"),
+    ],
+)
+def test_one_form_of_many_wordings(question: str, plain: str) -> None:
+    assert plain_question(question, "2024-06-01") == plain
+
+
+class Model:
+    """Language model with one reply to every prompt."""
+
+    def __init__(self, operation: str, *facts: tuple[str, str, str]) -> None:
+        ends = ("term", "subject", "object")
+        facts_of = [dict(zip(ends, fact, strict=True)) for fact in facts]
+        self.value = {"operation": operation, "facts": facts_of, "unit": ""}
+        self.prompts: list[Prompt] = []
+
+    def __call__(self, prompts: Sequence[Prompt]) -> list[Any]:
+        self.prompts += prompts
+        return [self.value for _ in prompts]
+
+
+ODD = "Tally up Anna's outings to Rome"
+
+
+def test_a_language_model_plans_what_the_rules_cannot(lens: Lens) -> None:
+    with pytest.raises(NoPlan):
+        compute(lens, ODD, "2024-06")
+    model = Model("count", ("trip", "Anna's", "Rome"))
+    found = compute(lens, ODD, "2024-06", ModelPlans(model))
+    assert (found.answer, found.operation) == ("1", "count")
+    [prompt] = model.prompts
+    schema = prompt.schema["properties"]["facts"]["items"]["properties"]
+    assert schema["subject"]["enum"] == ["", "Anna's", "Rome"]
+    assert {"trip", "fly", "live in"} < set(schema["term"]["enum"])
+    compute(lens, "How often did Anna visit Rome?", "2024-06", ModelPlans(model))
+    assert len(model.prompts) == 1  # the rules have a plan
+
+
+@pytest.mark.parametrize(
+    ("question", "model", "reason"),
+    [
+        (ODD, Model("none", ("trip", "", "")), "the language model finds no plan"),
+        (ODD, Model("count", ("trip", "Anna's", "")), "leaves out a name"),
+        (ODD, Model("before", ("trip", "Anna's", "Rome")), "has not the selections"),
+        ("Tally up outings", Model("count", ("trip", "", "")), "selects by no name"),
+        ("Tally up what Anna would like", Model("list", ("trip", "Anna", "")), "not computed"),
+    ],
+)
+def test_a_plan_that_does_not_fit_the_question_is_none(
+    lens: Lens, question: str, model: Model, reason: str
+) -> None:
+    with pytest.raises(NoPlan, match=reason):
+        compute(lens, question, "2024-06", ModelPlans(model))
+
+
+def test_the_command_asks_a_server_for_a_plan(
+    lens: Lens, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask = ["ask", "--db", str(lens.store.path), "--no_embed", "--compute", ODD]
+    plan = Model("count", ("trip", "Anna's", "Rome")).value
+    with chat_server(lambda *_: Answer(plan)) as server:
+        at = ["--compute_by", "endpoint", "--model", "any", "--base_url", server.url]
+        main([*ask, *at])
+    assert capsys.readouterr().out.startswith("computed: 1 (count)")
+    assert "enum" in json.dumps(server.requests[0]["response_format"])
+    with pytest.raises(ValueError, match="--compute_by endpoint needs --base_url"):
+        main([*ask, "--compute_by", "endpoint", "--model", "any"])
+    with pytest.raises(ValueError, match="--model needs --plan lm or endpoint, or --compute_by"):
+        main([*ask, "--model", "any"])
+    with pytest.raises(ValueError, match="--reader needs --plan"):
+        main([*ask, "--compute_by", "lm", "--reader", "any"])
 
 
 def test_the_command_computes_or_marks_the_facts(

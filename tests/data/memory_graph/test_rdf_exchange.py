@@ -139,7 +139,17 @@ def test_the_page_colours_objects_by_class(graph: MemoryGraph, tmp_path: Path) -
     assert known == {
         "Anna": "Agent", "Oslo": "Place", "Rex": "Pet", "Ole": "Agent", "tea": None, "dog": None,
     }  # fmt: skip
-    with pytest.raises(ValueError, match="--classes needs --html"):
+    main(["export", "--db", db, "--html", str(page), "--question", "How often did Anna move?"])
+    [data] = re.findall(r'id="data">(.*?)</script>', page.read_text(encoding="utf-8"), re.DOTALL)
+    read = json.loads(data)
+    computed = read["computed"]
+    assert (computed["operation"], computed["total"]) == ("count", len(computed["facts"]))
+    assert "tg:Move" in computed["plan"]
+    assert computed["sparql"][0].startswith("SELECT")
+    assert {read["edges"][index]["relation"] for index in computed["facts"]} == {"moved to"}
+    with pytest.raises(ValueError, match="--question: not computed: "):
+        main(["export", "--db", db, "--html", str(page), "--question", "Why did Anna move?"])
+    with pytest.raises(ValueError, match="--classes and --question need --html"):
         main(["export", "--db", db, "--jsonl", str(tmp_path / "a"), "--classes"])
 
 
@@ -164,6 +174,44 @@ def test_a_copy_on_a_server_shows_the_newest_revision_and_nothing_forgotten(
         assert not server.store.query(ask)
         assert server.store.query(f"ASK {{ GRAPH {strange} {{ ?s ?p ?o }} }}")
         assert pushed_revision(server.url, "urn:another:") is None
+
+
+def test_questions_are_answered_by_the_copy_if_it_has_the_newest_revision(
+    graph: MemoryGraph, capsys: pytest.CaptureFixture[str]
+) -> None:
+    db, question = str(graph.store.path), "How much did Anna spend in total?"
+    at = ["--base", "urn:my:"]
+    with serving(SparqlServer()) as server:
+        there = ["--endpoint", server.url]
+
+        def printed(*argv: str) -> str:
+            main([*argv])
+            return capsys.readouterr().out
+
+        ask = ("ask", "--db", db, "--no_embed", "--compute", question)
+        sparql = ("sparql", "--db", db)
+        with pytest.raises(ValueError, match=r"has nothing complete of urn:turngraph:"):
+            main([*ask, *there])
+        printed("push", "--db", db, *there, *at)
+        here = printed(*ask)
+        assert "(sum)" in here
+        assert printed(*ask, *there, *at) == here
+        rows = 'SELECT ?n { GRAPH <urn:my:record> { ?o rdfs:label ?n } FILTER(?n = "Bergen") }'
+        assert "Bergen" in printed(*sparql, *there, *at, rows)
+        assert printed(*sparql, *there, *at, "ASK { GRAPH ?f { ?e tg:agent ?a } }") == "yes\n"
+        with pytest.raises(ValueError, match="CONSTRUCT given, must be SELECT or ASK"):
+            main([*sparql, *there, *at, "CONSTRUCT WHERE { ?s ?p ?o }"])
+        with pytest.raises(ValueError, match="query:1:1: UPDATE is refused"):
+            main([*sparql, *there, *at, "DROP ALL"])
+        remember(graph, [says("Rex", "is a", "dog")])
+        newer = r"has revision \d+ of urn:my:, the memory graph is at revision \d+: push it again"
+        for argv in ((*ask, *there, *at), (*sparql, *there, *at, rows)):
+            with pytest.raises(ValueError, match=newer):
+                main(list(argv))
+    with pytest.raises(ValueError, match="are not for --endpoint"):
+        main([*sparql, "--endpoint", "http://localhost/query", "--as_of", "2020", rows])
+    with pytest.raises(ValueError, match="--base needs --endpoint"):
+        main([*sparql, *at, rows])
 
 
 def test_errors_of_a_server_hold_no_remembered_text(graph: MemoryGraph) -> None:
@@ -211,5 +259,5 @@ def test_coverage_counts_unknown_relations_and_broken_shapes(
     ask = ["ask", "--db", db, "--no_embed", "Who yodels at Ole?"]
     main([*ask, "--compute", "--ontology", str(mine)])
     assert capsys.readouterr().out.startswith("computed: Anna (value)\n")
-    with pytest.raises(ValueError, match="--ontology and --alone need --compute"):
+    with pytest.raises(ValueError, match="--base need --compute"):
         main([*ask, "--ontology", str(mine)])

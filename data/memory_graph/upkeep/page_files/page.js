@@ -36,7 +36,8 @@ const colourName = (node) => (CLASSES.includes(node.class) ? `class${CLASSES.ind
 const shown = new Set([0, 1, 2, 3]);
 let moment = null; // seconds since 1970; null: any time
 let selected = null;
-let near = new Set(); // indices of the selected node and its neighbours
+let near = new Set(); // indices of the selected node and its neighbours, or of a computed answer's ends
+let counted = null; // indices of the edges that the shown answer counts; null: no answer is shown
 let colours = {};
 let drawing = null;
 
@@ -83,19 +84,22 @@ function validity(item) {
 
 const font = () => getComputedStyle(document.body).fontFamily;
 
+const chosen = () => selected !== null || counted !== null;
+
 /** Colours and labels of nodes and edges; null: hidden. */
 const look = {
   node(index) {
     if (!visible(nodes[index])) return null;
-    return selected === null || near.has(index) ? colours[colourName(nodes[index])] : colours.dim;
+    return !chosen() || near.has(index) ? colours[colourName(nodes[index])] : colours.dim;
   },
   edge(index) {
     const edge = edges[index];
     if (!holds(edge)) return null;
-    if (selected === null) return colours.edge;
+    if (!chosen()) return colours.edge;
+    if (counted) return counted.has(index) ? colours.accent : colours.dim;
     return edge.source === selected || edge.target === selected ? colours.accent : colours.dim;
   },
-  labelled: (index) => (selected === null ? !nodes[index].quiet : near.has(index)),
+  labelled: (index) => (!chosen() ? !nodes[index].quiet : near.has(index)),
   edgeLabels: () =>
     near.size > 25 ? [] : (edgesOf[selected] ?? []).filter((index) => look.edge(index)),
   chosen: () => selected,
@@ -132,6 +136,7 @@ const showAll = () => drawing.fit(pace());
 
 function select(index, center = false) {
   selected = index;
+  counted = null;
   near = new Set(index === null ? [] : [index]);
   for (const edge of index === null ? [] : edgesOf[index]) {
     near.add(edges[edge].source);
@@ -147,15 +152,41 @@ function select(index, center = false) {
   if (center && index !== null) drawing.lookAt(index, pace());
 }
 
+/** Show the computed answer: what was computed, from which facts, by which plan and queries. */
+function showComputed() {
+  const { computed } = data;
+  selected = null;
+  counted = new Set(computed.facts);
+  near = new Set(computed.facts.flatMap((index) => [edges[index].source, edges[index].target]));
+  const panel = byId("panel");
+  const title = make("h2", computed.question);
+  title.dir = "auto";
+  panel.replaceChildren(closer(), title, make("div", `${computed.answer} (${computed.operation})`, "answer"));
+  if (computed.note) panel.append(make("div", computed.note, "faint"));
+  panel.append(make("h3", `Facts (${computed.total})`), list(computed.facts));
+  const cut = computed.total - computed.facts.length;
+  if (cut) panel.append(make("div", `${cut} more are not on this page`, "faint"));
+  panel.append(make("h3", "Plan"), make("div", computed.plan), make("h3", "SPARQL"));
+  panel.append(...computed.sparql.map((query) => make("pre", query)));
+  panel.hidden = false;
+  panel.scrollTop = 0;
+  document.querySelector("main").classList.add("open");
+  redraw();
+}
+
+function closer() {
+  const close = make("button", "×", "close");
+  close.setAttribute("aria-label", "Close");
+  close.addEventListener("click", () => select(null));
+  return close;
+}
+
 function fillPanel() {
   const panel = byId("panel");
   panel.replaceChildren();
   if (selected === null) return;
   const node = nodes[selected];
-  const close = make("button", "×", "close");
-  close.setAttribute("aria-label", "Close");
-  close.addEventListener("click", () => select(null));
-  panel.append(close, heading(node), ...lines(node));
+  panel.append(closer(), heading(node), ...lines(node));
   if (node.quotes?.length) panel.append(make("h3", `Quotations (${node.quotes.length})`), quotations(node.quotes));
   SECTIONS.forEach((name, type) => {
     const indices = edgesOf[selected].filter((index) => edges[index].type === type);
@@ -438,6 +469,7 @@ const KEYS = {
   "=": () => zoom(1.5),
   "-": () => zoom(1 / 1.5),
   0: showAll,
+  c: () => data.computed && showComputed(),
   d: toggleTheme,
   e: () => walkEdges(1),
   E: () => walkEdges(-1),
@@ -484,6 +516,9 @@ function begin() {
   byId("all").addEventListener("click", showAll);
   byId("theme").addEventListener("click", toggleTheme);
   byId("help").addEventListener("click", KEYS["?"]);
+  byId("computed").addEventListener("click", KEYS.c);
+  byId("computed").hidden = !data.computed;
+  if (data.computed) showComputed();
 }
 
 begin();

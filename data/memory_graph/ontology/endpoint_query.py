@@ -1,0 +1,89 @@
+"""Queries at the server to which a memory graph was pushed, if it shows the newest revision."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG
+from turngraph.data.memory_graph.ontology.push import (
+    RECORD,
+    TIMEOUT_SECONDS,
+    ask_server,
+    check_url,
+    pushed_revision,
+    shown,
+)
+from turngraph.data.memory_graph.ontology.rdf import Found, check_query
+
+_READS = re.compile(r"\b(SELECT|ASK|CONSTRUCT|DESCRIBE)\b", re.IGNORECASE)
+_HEAD = "".join(f"PREFIX {prefix}: <{iri}> " for prefix, iri in PREFIXES.items())
+"""Prefixes of every query, on its first line, so that errors count lines as the user does."""
+
+
+@dataclass(frozen=True, slots=True)
+class PushedGraph:
+    """Copy of a memory graph on a SPARQL 1.1 server.
+
+    Args:
+        url: of queries.
+        base: beginning of its IRIs, as in ``push``.
+        timeout: of each request, in seconds.
+
+    Raises:
+        ValueError: the URL is wrong.
+    """
+
+    url: str
+    base: str = TG
+    timeout: float = TIMEOUT_SECONDS
+
+    def __post_init__(self) -> None:
+        check_url(self.url)
+
+    @property
+    def record(self) -> str:
+        """IRI of the graph with names, types and times of facts."""
+        return self.base + RECORD
+
+    def check(self, revision: int) -> None:
+        """Check that the server shows a revision.
+
+        Raises:
+            ValueError: it shows another one, or none completely, or does not reply.
+        """
+        pushed = pushed_revision(self.url, self.base, self.timeout)
+        if pushed != revision:
+            has = "nothing complete" if pushed is None else f"revision {pushed}"
+            raise ValueError(
+                f"{shown(self.url)}: has {has} of {self.base}, the memory graph is at revision "
+                f"{revision}: push it again"
+            )
+
+    def select(self, query: str) -> list[dict[str, str]]:
+        """Return the rows of a SELECT, the value of each bound variable by its name."""
+        bindings = ask_server(self.url, _HEAD + query, self.timeout)["results"]["bindings"]
+        return [{name: term["value"] for name, term in row.items()} for row in bindings]
+
+    def ask(self, query: str, revision: int) -> Found:
+        """Ask a user's query, SELECT or ASK.
+
+        Args:
+            query: with the prefixes of ``PREFIXES``. Facts are in ``GRAPH ?f``, the rest is in
+                ``record``.
+            revision: of the memory graph.
+
+        Raises:
+            ValueError: the query is refused, or the server shows another revision or refuses.
+        """
+        check_query(query)
+        kind = _READS.search(query)
+        if kind is not None and kind[1].upper() in ("CONSTRUCT", "DESCRIBE"):
+            raise ValueError(f"--endpoint: {kind[1].upper()} given, must be SELECT or ASK")
+        self.check(revision)
+        reply = ask_server(self.url, _HEAD + query, self.timeout)
+        if "boolean" in reply:
+            return Found((), (), bool(reply["boolean"]), "", revision)
+        names = tuple(reply["head"]["vars"])
+        rows = tuple(tuple(row.get(name) for name in names) for row in reply["results"]["bindings"])
+        return Found(names, rows, None, "", revision)
