@@ -147,9 +147,9 @@ def test_of_equal_evaluations_the_later_is_the_best(
             for i, (one, five) in enumerate(both)
         ]
         monkeypatch.setattr(train, "answer_tune", lambda *_, records=records: records)
-        monkeypatch.setattr(train, "tune_loss", lambda _, loss=loss: loss)
+        monkeypatch.setattr(train, "tune_loss", lambda *_, loss=loss: loss)
         run.progress.step = step
-        train.evaluate(run)
+        train.evaluate(run, StopRequest())
     assert saved == [0, 1, 3]
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
-import random
+import hashlib
+import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -41,11 +43,22 @@ def is_product(path: str) -> bool:
 
 
 def draw(copy: Path, num: int, seed: int, under: str) -> list[Fault]:
-    """Draw a random sample of all possible faults in the product's functions."""
+    """Draw a random sample of all possible faults in the product's functions.
+
+    A fault's rank depends on the seed, its file and its texts alone, so that a change of the
+    product elsewhere leaves a draw as it is.
+    """
     names = sorted(path.relative_to(copy).as_posix() for path in copy.rglob("*.py"))
     product = [name for name in names if is_product(name) and name.startswith(under)]
-    faults = [fault for name in product for fault in faults_of(name, (copy / name).read_text())]
-    return random.Random(seed).sample(faults, min(num, len(faults)))
+    ranked: list[tuple[str, Fault]] = []
+    for name in product:
+        uses: Counter[tuple[str, str]] = Counter()
+        for fault in faults_of(name, (copy / name).read_text(encoding="utf-8")):
+            texts = (fault.old, fault.new)
+            uses[texts] += 1
+            text = json.dumps([seed, name, *texts, uses[texts]])
+            ranked.append((hashlib.sha256(text.encode()).hexdigest(), fault))
+    return [fault for _, fault in sorted(ranked)[:num]]
 
 
 def faults_of(path: str, text: str) -> Iterator[Fault]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -40,6 +41,9 @@ RUN_LIMIT = 60.0
 """CPU seconds for one run; after that the tests run without the fault, to compare."""
 ENDLESS = 3
 """Times that a run takes longer with an endless fault than without it, at least."""
+
+FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/[^\s\[]+)", re.MULTILINE)
+"""A test in pytest's summary, without parameters, which may have any characters."""
 
 
 class Outcome(NamedTuple):
@@ -222,9 +226,8 @@ class Judge:
         if run.code in (0, NO_TESTS):
             self.kept.add(fault, test_file, None)
             return False
-        named = [s for s in run.printed.splitlines() if s.startswith(("FAILED ", "ERROR "))]
-        test = named[0].split()[1] if named and run.code is not None else ""
-        failed = [test] if test.startswith("tests/") else list(tests)
+        named = FAILED.search(run.printed) if run.code is not None else None
+        failed = [named[1]] if named else list(tests)
         seconds = self.seconds_without(failed)
         if seconds is None or (run.code is None and seconds * ENDLESS > RUN_LIMIT):
             self.unsure[fault].append(test_file)  # they fail or take as long without the fault

@@ -67,6 +67,9 @@ def test_draws_are_the_same_for_one_seed(tmp_path: Path) -> None:
     assert drawn == draw(tmp_path, 8, 1, "") != draw(tmp_path, 8, 2, "")
     assert {fault.path for fault in draw(tmp_path, 100, 0, "")} == {"data/a.py", "model/b.py"}
     assert {fault.path for fault in draw(tmp_path, 100, 0, "model/")} == {"model/b.py"}
+    (tmp_path / "data" / "c.py").write_text("def f():\n    return 1 + 2\n", encoding="utf-8")
+    kept = {fault for fault in draw(tmp_path, 8, 1, "") if fault.path != "data/c.py"}
+    assert kept <= set(drawn)  # a change elsewhere makes room for itself only
 
 
 CALCULATING = """
