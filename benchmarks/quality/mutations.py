@@ -37,6 +37,8 @@ from turngraph.data.cli import run_cli
 ROOT = Path(__file__).resolve().parents[2]
 NUM_NEAR = 4
 """Test files that run whole on a fault first; for most, one of them fails."""
+NEAR_LIMIT = 15.0
+"""CPU seconds for each of these runs; of a longer file, the tests that reach the fault run later."""
 RUN_LIMIT = 60.0
 """CPU seconds for one run; after that the tests run without the fault, to compare."""
 ENDLESS = 3
@@ -183,7 +185,11 @@ class Judge:
         waiting = []
         for fault in self.faults:
             near = self.reaching.files(fault)[:NUM_NEAR]
-            if any(self.detects(test, [test], fault) for test in near if self._is_new(fault, test)):
+            if any(
+                self.detects(test, [test], fault, NEAR_LIMIT)
+                for test in near
+                if self._is_new(fault, test)
+            ):
                 yield fault, Outcome(True, self.kept.failure(fault) or "")
             elif failed := self.kept.failure(fault):
                 yield fault, Outcome(True, failed)
@@ -213,16 +219,20 @@ class Judge:
     def _is_new(self, fault: Fault, test_file: str) -> bool:
         return not (self.kept.failure(fault) or self.kept.has_passed(fault, test_file))
 
-    def detects(self, test_file: str, tests: Sequence[str], fault: Fault) -> bool:
+    def detects(
+        self, test_file: str, tests: Sequence[str], fault: Fault, limit: float = RUN_LIMIT
+    ) -> bool:
         """Tell whether tests of a file detect a fault, and keep what came of it."""
         path = self.pytest.copy / fault.path
         sound = path.read_bytes()
         path.write_bytes(fault.made_in(sound))
         try:
-            run = self.pytest.run(tests, "-x", limit=RUN_LIMIT)
+            run = self.pytest.run(tests, "-x", limit=limit)
         finally:
             path.write_bytes(sound)
         self.seconds = run.seconds
+        if run.code is None and limit < RUN_LIMIT:
+            return False
         if run.code in (0, NO_TESTS):
             self.kept.add(fault, test_file, None)
             return False
