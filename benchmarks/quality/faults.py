@@ -1,4 +1,4 @@
-"""Small faults of a program: which can be made, a random draw, and marks that tell who reaches them."""
+"""Small faults of a program: which can be made, a random draw, and marks where they are."""
 
 from __future__ import annotations
 

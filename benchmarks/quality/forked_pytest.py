@@ -25,7 +25,7 @@ PYTEST = ("-q", "-m", "not slow", "-p", "no:cacheprovider", "--tb=no")
 
 
 WALL_SHARE = 1 / 40
-"""Least share of a core that a run gets: it ends as well when it takes so long without computing."""
+"""Least share of a core that a run gets: it also ends when it waits for so long."""
 
 
 class PytestRun(NamedTuple):

@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NUM_NEAR = 4
 """Test files that run whole on a fault first; for most, one of them fails."""
 NEAR_LIMIT = 15.0
-"""CPU seconds for each of these runs; of a longer file, the tests that reach the fault run later."""
+"""CPU seconds for each of these; of a longer file, the tests that reach the fault run later."""
 RUN_LIMIT = 60.0
 """CPU seconds for one run; after that the tests run without the fault, to compare."""
 ENDLESS = 3

@@ -23,7 +23,7 @@ NO_TESTS = 5
 """pytest's exit code where every test is deselected."""
 
 
-MARKING = '''
+MARKING = """
 import builtins, os
 
 written = set()
@@ -38,7 +38,7 @@ def mark(number):
 
 
 builtins.MARK = mark
-'''
+"""
 """Python imports it at the start of every process, also of those that tests start."""
 
 
@@ -112,7 +112,9 @@ class ReachingTests:
             with whole_file(record) as file:
                 json.dump(reached, file)
         places = json.loads(record.read_text(encoding="utf-8"))[self.faults.index(fault)]
-        tests = sorted(place.removesuffix(" (call)") for place in places if place.endswith("(call)"))
+        tests = sorted(
+            place.removesuffix(" (call)") for place in places if place.endswith("(call)")
+        )
         return [*tests, test_file] if len(tests) < len(places) else tests
 
     def _reached(self, test_file: str) -> list[list[str]]:

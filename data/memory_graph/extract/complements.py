@@ -46,8 +46,8 @@ _GIVES = frozenset("pay cost charge lend give send owe offer award teach show te
 _COMES_FROM = frozenset(
     "move come travel buy return receive graduate borrow get steal order resign retire relocate "
     "emigrate immigrate escape date range descend hear learn fly drive change take be purchase "
-    "release remove separate translate migrate withdraw rent bear fall rise raise gain regain inherit "
-    "import obtain acquire recover".split()
+    "release remove separate translate migrate withdraw rent bear fall rise raise gain regain "
+    "inherit import obtain acquire recover".split()
 )
 """Verbs that say where something comes from; after others "from Graz" belongs to the noun."""
 _PLACED = frozenset("in at near".split())
@@ -67,8 +67,8 @@ _MANNERS = {
     "by": frozenset("mistake accident chance hand surprise law default".split()),
     "at": frozenset("moment random last once first".split()),
     "in": frozenset(
-        "fact general total particular practice principle advance detail person vain public private "
-        "full part turn addition time".split()
+        "fact general total particular practice principle advance detail person vain public "
+        "private full part turn addition time".split()
     ),
     "on": frozenset("purpose time".split()),
     "for": frozenset("now sure example instance free good fun".split()),
@@ -105,14 +105,12 @@ def read_complements(
         preposition = ""
         if words[index].lower in PREPOSITIONS and not _is_range(words, index):
             preposition, index = words[index].lower, index + 1
-            if (preposition == "to" and receiver) or _is_days(words, index):
-                break
         elif complements and is_copula and is_participial(words, index):
             preposition = f"{words[index].lower} {words[index + 1].lower}"
             index += 2
-        if (not preposition and (complements or index > at)) or _is_apart(
-            preposition, complements, base
-        ):
+        is_over = not preposition and bool(complements or index > at)
+        is_other = (preposition == "to" and receiver is not None) or _is_days(words, index)
+        if is_over or is_other or _is_apart(preposition, complements, base):
             break
         stop = _complement_end(words, index, is_copula)
         if base in _GIVES and not preposition:

@@ -106,7 +106,7 @@ class Noun:
 
     @property
     def head(self) -> str:
-        """Its text, of a described thing without the phrase that follows: "zoo" of "zoo in Rome"."""
+        """Its text; of a described thing without the phrase after it: "zoo" of "zoo in Rome"."""
         words = self.text.split() if self.is_common else []
         places = (i for i, word in enumerate(words) if i and word in PREPOSITIONS - {"of"})
         stop = next(places, None)

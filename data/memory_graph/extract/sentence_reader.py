@@ -185,7 +185,12 @@ class SentenceReader:
         """Return subjects without what one of them is: "Leo, an engineer, and Nils founded"."""
         subjects: list[Noun] = []
         for noun in nouns:
-            if subjects and subjects[-1].is_name and not noun.is_name and noun.article in ("a", "an"):
+            if (
+                subjects
+                and subjects[-1].is_name
+                and not noun.is_name
+                and noun.article in ("a", "an")
+            ):
                 self.asides.append(Statement((subjects[-1],), _IS, (("", noun),)))
             else:
                 subjects.append(noun)

@@ -284,7 +284,9 @@ def _copula(be: str, complements: Sequence[tuple[str, Noun]]) -> list[tuple[str,
 def _continues(before: tuple[str, Noun], preposition: str) -> bool:
     """Return whether a preposition goes on with a phrase: "in the north of", "in love with"."""
     first, noun = before
-    return bool(first) and (preposition == "of" or noun.text in _WITH_WHOM and preposition == "with")
+    return bool(first) and (
+        preposition == "of" or (noun.text in _WITH_WHOM and preposition == "with")
+    )
 
 
 def _possession(subject: Noun, relation: str, noun: Noun) -> tuple[str, str]:
