@@ -22,7 +22,7 @@ import math
 import shlex
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options, config = parse_train_options(sys.argv[1:] if argv is None else argv)
     # a signal that arrives while data and model are loaded also stops the run; a dry run has
     # nothing to save, so that Ctrl-C ends it at once
-    stop = StopRequest(config.training.max_minutes, "after the step at hand")
+    stop = StopRequest(config.training.max_minutes, "after the step or evaluated batch at hand")
     with nullcontext() if options.dry_run else stop, process_group_ended():
         run_training(options, config, stop)
 
@@ -95,7 +95,7 @@ def run_training(options: Namespace, config: Config, stop: StopRequest) -> None:
             run.resume("", anyway=False)  # a trained run is not overwritten
         else:
             train(run, examples, stop, options.resume_anyway)
-        finish(run)
+        finish(run, stop)
 
 
 def load_train_and_tune(
@@ -165,7 +165,11 @@ def train(run: Run, examples: list[Example], stop: StopRequest, resume_anyway: b
         run.resume(fingerprint(examples), resume_anyway)
         if not run.progress.finished:
             run.open_log()
-            train_steps(run, examples, schedule, range(run.progress.step, schedule.num_steps), stop)
+            step, every = run.progress.step, run.config.training.eval_every
+            is_evaluated = not step or run.progress.metrics.get("step") == step
+            if run.tune and is_due(step, every) and not is_evaluated:  # a signal stopped it
+                evaluate(run, stop)
+            train_steps(run, examples, schedule, range(step, schedule.num_steps), stop)
             return
     logger.info("%s: already complete; --fresh trains again", run.output)
 
@@ -243,7 +247,7 @@ def train_steps(
                 run.log(values)
                 bar.set_postfix(postfix(values), refresh=False)  # drawn with the next step
             if run.tune and is_due(run.progress.step, settings.eval_every):
-                evaluate(run)
+                evaluate(run, stop)
             if stops:
                 run.stop(stop)
             is_last = run.progress.step >= schedule.num_steps
@@ -262,19 +266,26 @@ def postfix(values: dict[str, float]) -> dict[str, str]:
     }
 
 
-def evaluate(run: Run) -> None:
+def evaluate(run: Run, stop: StopRequest) -> None:
     """Answer the tuning questions with all processes; keep the best checkpoint.
 
     The best one has the highest H@1, then the highest H@5, then the lowest loss; of several equal
     ones, the latest is kept.
 
+    Args:
+        run: a run whose log is open.
+        stop: checked after every batch for a signal. The time limit does not stop an evaluation,
+            which starts over when the run resumes.
+
     Raises:
         ValueError: a question does not fit into the model or the memory.
+        SystemExit: a signal requested a stop.
     """
     done = run.progress
     run.model.eval()
+    after_batch = partial(run.stop_if_signalled, stop)
     try:
-        records = answer_tune(run, run.tune)
+        records = answer_tune(run, run.tune, after_batch)
     except ValueError as error:
         fields = "training.eval_batch_size and training.max_new_tokens"
         raise ValueError(f"while evaluating: {error}; here the fields are {fields}") from error
@@ -283,7 +294,7 @@ def evaluate(run: Run) -> None:
         name: sum(float(record[name]) for record in records) / num
         for name in ("hit_at_1", "hit_at_5")
     }
-    values = hits | {"loss": tune_loss(run)}
+    values = hits | {"loss": tune_loss(run, after_batch)}
     calibration = calibrate(records)
     known = None if calibration is None else calibration.to_json()
     done.metrics = {"step": done.step, "questions": len(records), **values, "confidence": known}
@@ -294,7 +305,9 @@ def evaluate(run: Run) -> None:
         run.save_best()
 
 
-def answer_tune(run: Run, examples: Sequence[Example]) -> list[Json]:
+def answer_tune(
+    run: Run, examples: Sequence[Example], after_batch: Callable[[], None] | None = None
+) -> list[Json]:
     """Return the prediction records of tuning examples."""
     settings = run.config.training
     return answer_together(
@@ -304,17 +317,24 @@ def answer_tune(run: Run, examples: Sequence[Example]) -> list[Json]:
         batch_size=settings.eval_batch_size,
         max_new_tokens=settings.max_new_tokens or MAX_NEW_TOKENS,
         desc="evaluate",
+        after_batch=after_batch,
     )
 
 
-def finish(run: Run) -> None:
-    """Evaluate unless the last step was evaluated, and save ``last``."""
+def finish(run: Run, stop: StopRequest) -> None:
+    """Evaluate unless the last step was evaluated, and save ``last``.
+
+    Raises:
+        SystemExit: a signal requested a stop.
+    """
     done = run.progress
+    if run.config.training.loop == "trl":
+        stop = StopRequest()  # it cannot resume, so that no signal stops its evaluation
     if not done.finished:
         run.open_log()
         if run.tune and done.metrics.get("step") != done.step:
             run.save_last()  # the evaluation may fail
-            evaluate(run)
+            evaluate(run, stop)
         if done.best is None:
             run.save_best()
         done.finished = True

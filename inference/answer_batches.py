@@ -95,11 +95,12 @@ def answer_together(
     max_new_tokens: int = MAX_NEW_TOKENS,
     batch_tokens: int | None = None,
     desc: str = "",
+    after_batch: Callable[[], None] | None = None,
 ) -> list[Json]:
     """Return the prediction records of examples, in their order; the processes share the work.
 
     All processes must call it with the same examples; each gets all records. ``desc`` names a
-    progress bar; without one there is none.
+    progress bar; without one there is none. All processes call ``after_batch`` after every batch.
 
     Raises:
         ValueError: a prompt is too long for the model, or a batch too large for the memory.
@@ -113,6 +114,8 @@ def answer_together(
         for found in answer_batches(model, prompt, examples, batching):
             records |= found
             bar.update(len(found))
+            if after_batch is not None:
+                after_batch()
     return [records[index] for index in range(len(examples))]
 
 

@@ -107,6 +107,7 @@ def test_configs_are_listed_with_what_they_are_for(capsys: pytest.CaptureFixture
     assert {"demo", "sqa/graph_memory", "convmix/text"} <= found.keys()
     assert all(found.values())
     assert all(f"{name} " in out for name in found)
+    assert "train one with: turngraph train --config " in out.splitlines()[-1]
     with pytest.raises(SystemExit) as refused:
         run("configs", ["demo"])
     assert refused.value.code == 2

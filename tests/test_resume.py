@@ -24,6 +24,7 @@ from safetensors.torch import load_file
 from turngraph import train
 from turngraph.data.cli import EXIT_GO_ON, StopRequest
 from turngraph.data.jsonlines import write_conversations
+from turngraph.inference import answer_batches
 from turngraph.model.checkpoint import check_manifest, load_checkpoint
 from turngraph.tests.processes import Command
 from turngraph.tests.runs import ROOT, lines, losses, options
@@ -164,9 +165,19 @@ def test_twenty_kills_change_nothing(
     assert sum(hit.startswith("inside a save") for hit in hits) >= 5, hits
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("number", "during", "num_batches", "at_step"),
+    [
+        (signal.SIGTERM, "memory_advice", 5, 3),  # the first batch of the third step
+        (signal.SIGINT, "memory_advice", 5, 3),
+        (signal.SIGUSR1, "answer_safely", 1, 5),  # the first batch of the first evaluation
+    ],
+)
 def test_a_signal_stops_with_a_checkpoint_and_the_same_command_goes_on(
     number: signal.Signals,
+    during: str,
+    num_batches: int,
+    at_step: int,
     undisturbed: Path,
     tiny_data: Path,
     tiny_folder: str,
@@ -175,27 +186,30 @@ def test_a_signal_stops_with_a_checkpoint_and_the_same_command_goes_on(
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    arguments, output = argv(tiny_folder, tiny_data, tmp_path / "run"), tmp_path / "run"
+    output = tmp_path / "run"
+    arguments = argv(tiny_folder, tiny_data, output)
     batches: list[int] = []
-    advice = train.memory_advice
+    module = train if during == "memory_advice" else answer_batches
+    function = getattr(module, during)
 
     def signalled(*given: Any) -> Any:
         batches.append(len(batches))
-        if len(batches) == 5:  # the first of the third step
+        if len(batches) == num_batches:
             os.kill(os.getpid(), number)
-        return advice(*given)
+        return function(*given)
 
     before = signal.getsignal(number)
     with monkeypatch.context() as patch:
-        patch.setattr(train, "memory_advice", signalled)
+        patch.setattr(module, during, signalled)
         with pytest.raises(SystemExit) as stopped:
             train.main(arguments)
     assert stopped.value.code == EXIT_GO_ON
+    assert during == "memory_advice" or len(batches) == 1
     assert signal.getsignal(number) is before
     assert ("Ctrl-C" if number == signal.SIGINT else number.name) in caplog.text
     step = json.loads((output / "last" / "trainer_state" / "progress.json").read_text())["step"]
-    assert step == 3
-    said = "stopping after the step at hand, with all work saved"
+    assert step == at_step
+    said = "stopping after the step or evaluated batch at hand, with all work saved"
     assert (said in capfd.readouterr().err) == (number == signal.SIGINT)
     train.main(arguments)
     same_run(output, undisturbed)

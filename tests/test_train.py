@@ -34,6 +34,7 @@ from turngraph.tests.tables import pool as table_pool
 from turngraph.tests.tiny import LORA, stir, tiny_builder, tiny_conversation, tiny_examples
 from turngraph.tests.waiting import PATIENCE
 from turngraph.training.evaluation import tune_line, tune_loss
+from turngraph.training.launcher import log_environment
 from turngraph.training.optimizer import make_optimizer, rate_factor
 from turngraph.training.run import Run
 
@@ -131,6 +132,17 @@ def test_the_longest_answer_leaves_room_above_the_longest_gold_answer(
     assert f"the longest has {max(lengths)} tokens" in caplog.text
 
 
+def test_the_log_says_what_a_run_can_be_repeated_with(
+    tmp_path: Path, tiny_folder: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = quiet_run(tmp_path, tiny_folder)
+    with caplog.at_level("INFO"):
+        log_environment(run.config, run.accelerator)
+    assert caplog.messages[-1].startswith("commit ")
+    assert f", torch {torch.__version__}, 1 process on cpu" in caplog.messages[-1]
+    assert f"  output: {tmp_path / 'run'}" in "\n".join(caplog.messages)
+
+
 def test_of_equal_evaluations_the_later_is_the_best(
     tmp_path: Path, tiny_folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,9 +159,9 @@ def test_of_equal_evaluations_the_later_is_the_best(
             for i, (one, five) in enumerate(both)
         ]
         monkeypatch.setattr(train, "answer_tune", lambda *_, records=records: records)
-        monkeypatch.setattr(train, "tune_loss", lambda _, loss=loss: loss)
+        monkeypatch.setattr(train, "tune_loss", lambda *_, loss=loss: loss)
         run.progress.step = step
-        train.evaluate(run)
+        train.evaluate(run, StopRequest())
     assert saved == [0, 1, 3]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -22,8 +22,11 @@ def evaluation_key(metrics: dict[str, float]) -> tuple[float, float, float]:
 
 
 @torch.no_grad()
-def tune_loss(run: Run) -> float:
-    """Return the mean loss per answer token of the tuning questions, shared among processes."""
+def tune_loss(run: Run, after_batch: Callable[[], None] = lambda: None) -> float:
+    """Return the mean loss per answer token of the tuning questions, shared among processes.
+
+    All processes call ``after_batch`` after every batch.
+    """
     accelerator, size = run.accelerator, run.config.training.eval_batch_size
     batches = [run.tune[start : start + size] for start in range(0, len(run.tune), size)]
     total = torch.zeros((), device=accelerator.device)
@@ -37,6 +40,7 @@ def tune_loss(run: Run) -> float:
             batch = collate(share[index or 0], "right", True).to(accelerator.device)
             loss = run.model(batch).total  # not run.wrapped: DDP would wait for the others
             total += loss if index is not None else 0
+        after_batch()
     num_tokens = sum(len(example.target_ids) for example in run.tune)
     return float(accelerator.reduce(total, "sum")) / max(num_tokens, 1)
 

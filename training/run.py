@@ -151,6 +151,16 @@ class Run:
             self.output, self.model, self.optimizer, self.config, self.progress, self.accelerator
         )
 
+    def stop_if_signalled(self, request: StopRequest) -> None:
+        """Stop if a signal reached any process; every process must call it.
+
+        Raises:
+            SystemExit: as ``stop`` does.
+        """
+        signalled = torch.tensor(float(request.reason is not None), device=self.accelerator.device)
+        if float(self.accelerator.reduce(signalled, "sum")):
+            self.stop(request)
+
     def stop(self, request: StopRequest) -> None:
         """Write ``last``, log how to resume, and exit.
 

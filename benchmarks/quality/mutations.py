@@ -3,62 +3,49 @@
     python -m turngraph.benchmarks.quality.mutations --num_faults 60 --seed 0
 
 A fault is one changed operator, condition or number, or one call left out, in any function of the
-product. Each is made in a copy of the last commit. The test files called like the fault's file run
-first; then, file after file, those that name its function, the nearer by imports first, the tests
-that reach the fault's line, until one fails. Prints one line per fault and the share that no test
-sees. ``--kept`` holds which lines each test file reaches, measured when first needed, and which
-faults were seen, so that the same command resumes, and tests only the rest once tests were added.
-The suite is to pass before.
+product. Each is made in a copy of the last commit. The nearest four test files run first, whole:
+those called like the fault's file, then those that name its function, then by imports. Where none
+fails, the tests of further files follow that reach the fault, file after file. A test that fails
+without the fault too, as a busy machine makes some, tells nothing; one that takes three times as
+long and does not end fails. Time is CPU time. Prints two lines per fault and the share that no test
+detects. ``--kept`` holds what came of each run, so that the same command resumes, and runs only the
+rest once tests were added.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import hashlib
 import json
-import random
+import re
+import signal
 import subprocess
 import sys
 import tempfile
-import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tqdm import tqdm
 
+from turngraph.benchmarks.quality.faults import Fault, draw
 from turngraph.benchmarks.quality.forked_pytest import ForkedPytest
-from turngraph.benchmarks.quality.reached_lines import (
-    NO_TESTS,
-    ReachedLines,
-    is_named_like,
-    is_product,
-)
+from turngraph.benchmarks.quality.reaching_tests import NO_TESTS, ReachingTests
 from turngraph.data.cli import run_cli
 
 ROOT = Path(__file__).resolve().parents[2]
-OPERATORS: dict[type[ast.AST], ast.AST] = {
-    ast.Lt: ast.LtE(), ast.LtE: ast.Lt(), ast.Gt: ast.GtE(), ast.GtE: ast.Gt(),
-    ast.Eq: ast.NotEq(), ast.NotEq: ast.Eq(), ast.In: ast.NotIn(), ast.NotIn: ast.In(),
-    ast.Is: ast.IsNot(), ast.IsNot: ast.Is(), ast.And: ast.Or(), ast.Or: ast.And(),
-    ast.Add: ast.Sub(), ast.Sub: ast.Add(), ast.Mult: ast.Div(), ast.Div: ast.Mult(),
-    ast.FloorDiv: ast.Mult(), ast.Mod: ast.FloorDiv(),
-    ast.BitOr: ast.BitAnd(), ast.BitAnd: ast.BitOr(),
-}  # fmt: skip
 NUM_NEAR = 4
-"""Test files that run whole on a fault, as long as they are not measured."""
+"""Test files that run whole on a fault first; for most, one of them fails."""
+NEAR_LIMIT = 15.0
+"""CPU seconds for each of these; of a longer file, the tests that reach the fault run later."""
+RUN_LIMIT = 60.0
+"""CPU seconds for one run; after that the tests run without the fault, to compare."""
+ENDLESS = 3
+"""Times that a run takes longer with an endless fault than without it, at least."""
 
-
-class Fault(NamedTuple):
-    """A change of one expression or statement: its file, line, old text and new text."""
-
-    path: str
-    line: int
-    start: int
-    end: int
-    old: str
-    new: str
+FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/[^\s\[]+)", re.MULTILINE)
+"""A test in pytest's summary, without parameters, which may have any characters."""
 
 
 class Outcome(NamedTuple):
@@ -71,17 +58,15 @@ class Outcome(NamedTuple):
 def main(argv: Sequence[str] | None = None) -> None:
     """Draw faults, run the tests on each and print which survive."""
     args = parse(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the children
     survivors = 0
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "turngraph"
         commit = checkout(copy)
+        drawn = draw(copy, args.num_faults, args.seed, args.under)
         with ForkedPytest(copy) as pytest:
-            reached = ReachedLines(pytest, Path(args.kept) / "lines")
-            seen = SeenFaults(Path(args.kept) / "seen.jsonl", reached.blobs)
-            drawn = draw(copy, args.num_faults, args.seed, args.under)
-            for fault in tqdm(drawn, unit="fault"):
-                outcome = seen.find(fault) or judge(pytest, fault, reached, args.limit)
-                seen.add(fault, outcome)
+            judge = Judge(pytest, drawn, Path(args.kept))
+            for fault, outcome in tqdm(judge.outcomes(args.limit), total=len(drawn), unit="fault"):
                 survivors += not outcome.seen
                 tqdm.write(described(fault, outcome), file=sys.stdout)
                 sys.stdout.flush()
@@ -112,7 +97,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--limit",
         type=float,
         default=600,
-        help="seconds for the tests of one fault; one that they do not decide counts as a survivor",
+        help="CPU seconds for the tests of a fault; if they do not decide, it counts as a survivor",
     )
     return parser.parse_args(argv)
 
@@ -124,159 +109,150 @@ def checkout(copy: Path) -> str:
     return subprocess.run(head, cwd=copy, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def draw(copy: Path, num: int, seed: int, under: str) -> list[Fault]:
-    """Draw a random sample of all possible faults in the product's functions."""
-    names = sorted(path.relative_to(copy).as_posix() for path in copy.rglob("*.py"))
-    product = [name for name in names if is_product(name) and name.startswith(under)]
-    faults = [fault for name in product for fault in faults_of(name, (copy / name).read_text())]
-    return random.Random(seed).sample(faults, min(num, len(faults)))
+class KeptRuns:
+    """What came of each run of a test file on a fault, in a file.
 
-
-def faults_of(path: str, text: str) -> Iterator[Fault]:
-    """Yield every fault that can be made inside a function of a file."""
-    offsets = [0]
-    for line in text.encode().splitlines(keepends=True):
-        offsets.append(offsets[-1] + len(line))
-    found = set()
-    for node in _in_functions(ast.parse(text)):
-        if not isinstance(node, ast.expr | ast.stmt) or node.end_lineno is None:
-            continue
-        start = offsets[node.lineno - 1] + node.col_offset
-        end = offsets[node.end_lineno - 1] + (node.end_col_offset or 0)
-        old = text.encode()[start:end].decode()
-        for new in changes(node, old):
-            found.add(Fault(path, node.lineno, start, end, old, new))
-    yield from sorted(found)
-
-
-def _in_functions(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield the nodes inside the functions of a file, without signatures and types."""
-    waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
-    while waiting:
-        node, inside = waiting.pop()
-        if inside:
-            yield node
-        inside = inside or isinstance(node, ast.FunctionDef)
-        skipped = {id(getattr(node, name, None)) for name in ("args", "annotation", "returns")}
-        if not isinstance(node, ast.FunctionDef | ast.AnnAssign):
-            skipped = set()
-        waiting += [(n, inside) for n in ast.iter_child_nodes(node) if id(n) not in skipped]
-
-
-def changes(node: ast.AST, old: str) -> Iterator[str]:
-    """Yield the replacements of a node's text that are faults."""
-    match node:
-        case ast.Compare(ops=[operator]) if type(operator) in OPERATORS:
-            yield _with(node, "ops", [OPERATORS[type(operator)]])
-        case ast.BoolOp(op=operator) | ast.BinOp(op=operator) | ast.AugAssign(op=operator):
-            if type(operator) in OPERATORS and not _is_text(node):
-                yield _with(node, "op", OPERATORS[type(operator)])
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield f"({ast.unparse(operand)})"
-        case ast.Constant(value=bool(value)):
-            yield str(not value)
-        case ast.Constant(value=int(value) | float(value)):
-            yield f"{value + 1}"
-        case ast.IfExp(test=test):
-            yield _with(node, "test", ast.UnaryOp(op=ast.Not(), operand=test))
-        case ast.Expr(value=ast.Call()):
-            yield "pass"
-
-
-def _with(node: ast.AST, field: str, value: object) -> str:
-    changed = ast.parse(ast.unparse(node)).body[0]
-    inner = changed.value if isinstance(changed, ast.Expr) else changed
-    setattr(inner, field, value)
-    text = ast.unparse(ast.fix_missing_locations(changed))
-    return text if isinstance(node, ast.stmt) else f"({text})"
-
-
-def _is_text(node: ast.AST) -> bool:
-    """Tell whether a node contains a string, for which most operators are undefined."""
-    return any(
-        isinstance(part, ast.JoinedStr) or isinstance(getattr(part, "value", None), str | bytes)
-        for part in ast.walk(node)
-    )
-
-
-class SeenFaults:
-    """The faults that a test failed on, kept in a file.
-
-    A fault counts as seen as long as its file and the test file are the same.
+    A failure counts as long as the faulty file and the test file are the same, a run without one as
+    long as all that the test file depends on is.
 
     Args:
         path: JSON Lines file, made if it is missing.
-        blobs: hash of every file of the commit.
+        reaching: has hashes of every file of the commit, and of what each test file depends on.
     """
 
-    def __init__(self, path: Path, blobs: dict[str, str]) -> None:
-        self.path, self.blobs = path, blobs
+    def __init__(self, path: Path, reaching: ReachingTests) -> None:
+        self.path, self.reaching = path, reaching
+        self.failed: dict[str, str] = {}
+        self.passed: set[tuple[str, str]] = set()
+        blobs, digests = reaching.blobs, {test: reaching.digest(test) for test in reaching.steps}
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        self.found: dict[str, Outcome] = {}
         for record in map(json.loads, lines):
-            if blobs.get(record["test_file"]) == record["test_blob"]:
-                self.found[record["fault"]] = Outcome(True, record["reason"])
+            fault, test_file = record["fault"], record["test_file"]
+            if record["failed"] and blobs.get(test_file) == record["test_blob"]:
+                self.failed[fault] = record["failed"]
+            elif digests.get(test_file) == record["depends_on"]:
+                self.passed.add((fault, test_file))
 
-    def find(self, fault: Fault) -> Outcome | None:
-        """Return the outcome of a fault that was seen; None if it is not known."""
-        return self.found.get(self._key(fault))
-
-    def add(self, fault: Fault, outcome: Outcome) -> None:
-        """Keep an outcome, if the fault was seen."""
+    def add(self, fault: Fault, test_file: str, failed: str | None) -> None:
+        """Keep what a test file says of a fault: the test that failed, or None."""
         key = self._key(fault)
-        if not outcome.seen or key in self.found:
-            return
-        self.found[key] = outcome
-        test_file = outcome.reason.partition("::")[0]
-        record = {"fault": key, "test_file": test_file, "test_blob": self.blobs[test_file]}
+        if failed:
+            self.failed[key] = failed
+        else:
+            self.passed.add((key, test_file))
+        hashes = (self.reaching.blobs[test_file], self.reaching.digest(test_file))
+        record = {"fault": key, "test_file": test_file, "failed": failed}
+        record |= dict(zip(("test_blob", "depends_on"), hashes, strict=True))
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record | {"reason": outcome.reason}) + "\n")
+            file.write(json.dumps(record) + "\n")
+
+    def failure(self, fault: Fault) -> str | None:
+        """Return the test that failed on a fault; None if none is known."""
+        return self.failed.get(self._key(fault))
+
+    def has_passed(self, fault: Fault, test_file: str) -> bool:
+        """Tell whether a test file is known not to detect a fault."""
+        return (self._key(fault), test_file) in self.passed
 
     def _key(self, fault: Fault) -> str:
-        return hashlib.sha256(json.dumps([self.blobs[fault.path], *fault]).encode()).hexdigest()
+        blob = self.reaching.blobs[fault.path]
+        return hashlib.sha256(json.dumps([blob, *fault]).encode()).hexdigest()
 
 
-def judge(pytest: ForkedPytest, fault: Fault, reached: ReachedLines, limit: float) -> Outcome:
-    """Run the tests that reach a fault, file after file, until one fails."""
-    end = time.monotonic() + limit
-    ran: list[str] = []
-    for number, test_file in enumerate(files := reached.files(fault.path, fault.line)):
-        # The nearest run whole: they decide most faults sooner than a measurement would.
-        near = number < NUM_NEAR and not reached.is_measured(test_file)
-        whole = near or is_named_like(test_file, fault.path)
-        tests = [test_file] if whole else reached.tests(test_file, fault.path, fault.line)
-        left = end - time.monotonic()
-        if tests and left > 0:
-            ran.append(test_file)
-            if outcome := failing(pytest, fault, tests, left):
-                return outcome
-        if time.monotonic() > end:
-            names = ", ".join(ran) or "none"
-            return Outcome(
-                False,
-                f"not decided in {limit:g} s, {len(files) - number - 1} of {len(files)} test files "
-                f"left; ran without a failure, or until then: {names}; a larger --limit decides",
-            )
-    return Outcome(False, f"passed: {', '.join(ran)}" if ran else "no test reaches the line")
+class Judge:
+    """Runs tests on faults until one fails that passes without the fault.
 
+    Args:
+        pytest: of a clone of the repository.
+        faults: those to judge.
+        kept: folder for what was found.
+    """
 
-def failing(
-    pytest: ForkedPytest, fault: Fault, tests: Sequence[str], timeout: float
-) -> Outcome | None:
-    """Run tests with a fault in the copy, then repair it; None if none fails in the time."""
-    path = pytest.copy / fault.path
-    sound = path.read_bytes()
-    path.write_bytes(sound[: fault.start] + fault.new.encode() + sound[fault.end :])
-    try:
-        code, said = pytest.run(tests, "-x", timeout=timeout)
-    finally:
-        path.write_bytes(sound)
-    if code in (None, 0, NO_TESTS):
-        return None
-    named = [line for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    test = named[0].split()[1] if named else tests[0]
-    return Outcome(True, test if test.startswith("tests/") else tests[0])
+    def __init__(self, pytest: ForkedPytest, faults: Sequence[Fault], kept: Path) -> None:
+        self.pytest, self.faults = pytest, faults
+        self.reaching = ReachingTests(pytest, faults, kept / "reached")
+        self.kept = KeptRuns(kept / "runs.jsonl", self.reaching)
+        self.sound: dict[str, float | None] = {}  # CPU seconds of tests without a fault
+        self.unsure: dict[Fault, list[str]] = defaultdict(list)
+
+    def outcomes(self, limit: float) -> Iterator[tuple[Fault, Outcome]]:
+        """Yield each fault with its outcome: first those that the nearest test files detect.
+
+        Args:
+            limit: CPU seconds for the further tests of a fault.
+        """
+        waiting = []
+        for fault in self.faults:
+            near = self.reaching.files(fault)[:NUM_NEAR]
+            if any(
+                self.detects(test, [test], fault, NEAR_LIMIT)
+                for test in near
+                if self._is_new(fault, test)
+            ):
+                yield fault, Outcome(True, self.kept.failure(fault) or "")
+            elif failed := self.kept.failure(fault):
+                yield fault, Outcome(True, failed)
+            else:
+                waiting.append(fault)
+        for fault in waiting:
+            yield fault, self.further(fault, limit)
+
+    def further(self, fault: Fault, limit: float) -> Outcome:
+        """Run the tests that reach a fault, file after file, until one fails."""
+        used, self.unsure[fault] = 0.0, []
+        for test_file in (files := self.reaching.files(fault)):
+            if not self._is_new(fault, test_file):
+                continue
+            if used > limit:
+                self.unsure[fault].append(test_file)
+            elif not (tests := self.reaching.tests(test_file, fault)):
+                self.kept.add(fault, test_file, None)
+            elif self.detects(test_file, tests, fault):
+                return Outcome(True, self.kept.failure(fault) or "")
+            used += self.seconds
+        if unsure := self.unsure[fault]:
+            left = f"{len(unsure)} of {len(files)} test files left"
+            return Outcome(False, f"not decided in {limit:g} CPU s, {left}: {', '.join(unsure)}")
+        return Outcome(False, f"passed: {len(files)} test files" if files else "nothing reaches it")
+
+    def _is_new(self, fault: Fault, test_file: str) -> bool:
+        return not (self.kept.failure(fault) or self.kept.has_passed(fault, test_file))
+
+    def detects(
+        self, test_file: str, tests: Sequence[str], fault: Fault, limit: float = RUN_LIMIT
+    ) -> bool:
+        """Tell whether tests of a file detect a fault, and keep what came of it."""
+        path = self.pytest.copy / fault.path
+        sound = path.read_bytes()
+        path.write_bytes(fault.made_in(sound))
+        try:
+            run = self.pytest.run(tests, "-x", limit=limit)
+        finally:
+            path.write_bytes(sound)
+        self.seconds = run.seconds
+        if run.code is None and limit < RUN_LIMIT:
+            return False
+        if run.code in (0, NO_TESTS):
+            self.kept.add(fault, test_file, None)
+            return False
+        named = FAILED.search(run.printed) if run.code is not None else None
+        failed = [named[1]] if named else list(tests)
+        seconds = self.seconds_without(failed)
+        if seconds is None or (run.code is None and seconds * ENDLESS > RUN_LIMIT):
+            self.unsure[fault].append(test_file)  # they fail or take as long without the fault
+            return False
+        ends = "" if run.code is not None else " does not end"
+        self.kept.add(fault, test_file, failed[0] + ends)
+        return True
+
+    def seconds_without(self, tests: Sequence[str]) -> float | None:
+        """Return the CPU seconds of tests on the product as it is; None if they fail."""
+        key = " ".join(tests)
+        if key not in self.sound:
+            run = self.pytest.run(tests, limit=RUN_LIMIT)
+            self.sound[key] = run.seconds if run.code == 0 else None
+        return self.sound[key]
 
 
 def _short(text: str) -> str:

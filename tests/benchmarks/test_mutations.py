@@ -7,19 +7,15 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-from turngraph.benchmarks.quality import reached_lines
+from turngraph.benchmarks.quality import mutations
+from turngraph.benchmarks.quality.faults import Fault, draw, faults_of, marked
 from turngraph.benchmarks.quality.forked_pytest import ForkedPytest
-from turngraph.benchmarks.quality.mutations import (
-    Fault,
-    Outcome,
-    SeenFaults,
-    draw,
-    faults_of,
-    judge,
-)
-from turngraph.benchmarks.quality.reached_lines import ReachedLines
+from turngraph.benchmarks.quality.mutations import Judge, Outcome
+from turngraph.benchmarks.quality.reaching_tests import ReachingTests
+from turngraph.tests.waiting import wait_until
 
 SOURCE = '''
 LIMIT = 3
@@ -71,6 +67,9 @@ def test_draws_are_the_same_for_one_seed(tmp_path: Path) -> None:
     assert drawn == draw(tmp_path, 8, 1, "") != draw(tmp_path, 8, 2, "")
     assert {fault.path for fault in draw(tmp_path, 100, 0, "")} == {"data/a.py", "model/b.py"}
     assert {fault.path for fault in draw(tmp_path, 100, 0, "model/")} == {"model/b.py"}
+    (tmp_path / "data" / "c.py").write_text("def f():\n    return 1 + 2\n", encoding="utf-8")
+    kept = {fault for fault in draw(tmp_path, 8, 1, "") if fault.path != "data/c.py"}
+    assert kept <= set(drawn)  # a change elsewhere makes room for itself only
 
 
 CALCULATING = """
@@ -145,9 +144,8 @@ def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedPytest]:
 
 
 @pytest.fixture
-def reached(forked: ForkedPytest, tmp_path_factory: pytest.TempPathFactory) -> ReachedLines:
-    kept = tmp_path_factory.getbasetemp() / "kept"
-    return ReachedLines(forked, kept)
+def judge(forked: ForkedPytest, tmp_path: Path) -> Judge:
+    return Judge(forked, FAULTS, tmp_path / "kept")
 
 
 def fault(old: str, new: str) -> Fault:
@@ -157,89 +155,106 @@ def fault(old: str, new: str) -> Fault:
     return Fault("data/calculating.py", line, start, start + len(old), old, new)
 
 
-def test_the_nearest_tests_come_first(reached: ReachedLines) -> None:
+FAULTS = [
+    fault("a + b", "a - b"),
+    fault("a + b", "b + a"),
+    fault("2 * a", "3 * a"),
+    fault("a - 1", "a - 2"),
+    fault("return a + b", "while True: pass"),
+]
+
+
+def test_the_nearest_tests_come_first(judge: Judge) -> None:
     """By name, by the imports between, by folder; then those that start processes."""
-    assert reached.files("data/calculating.py", 3) == [
+    assert judge.reaching.files(FAULTS[0]) == [
         "tests/data/test_calculating.py",
         "tests/data/test_doubling.py",
         "tests/test_command.py",
     ]
-    assert reached.files("data/doubling.py", 1)[0] == "tests/data/test_doubling.py"
+    doubling = Fault("data/doubling.py", 1, 0, 0, "", "")
+    assert judge.reaching.files(doubling)[0] == "tests/data/test_doubling.py"
+
+
+def test_marks_are_where_the_faults_are() -> None:
+    """Nested places are marked each; patterns cannot be, and their numbers come back."""
+    text = """
+def f(x):
+    x += 1
+    print(x)
+    match x:
+        case 3: pass
+    return x + 1 < 4
+"""
+    faults = dict(enumerate(faults_of("a.py", text)))
+    seen: list[int] = []
+    with_marks, unmarked = marked(text.encode(), faults)
+    namespace = {"MARK": seen.append, "print": lambda *_: None}
+    exec(with_marks, namespace)
+    assert namespace["f"](1) is True
+    assert [faults[number].old for number in unmarked] == ["3"]
+    assert sorted(set(seen)) == [number for number in faults if number not in unmarked]
 
 
 @pytest.mark.slow
-def test_what_reaches_a_line_is_measured_once(
-    reached: ReachedLines, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Tests by name; the whole file after them where a fixture or a child process is there."""
-    path, test = "data/calculating.py", "tests/data/test_doubling.py"
-    assert reached.tests("tests/data/test_calculating.py", path, 3) == [
+def test_what_reaches_a_fault_is_found_once(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests by name; the whole file after them where a fixture is there; child processes count."""
+    tests, (plus, _, double, minus, _) = judge.reaching.tests, FAULTS
+    assert tests("tests/data/test_calculating.py", plus) == [
         "tests/data/test_calculating.py::test_sum"
     ]
-    assert reached.tests(test, path, 7) == [test]
-    assert reached.tests(test, path, 11) == []
-    assert reached.tests("tests/test_command.py", path, 7) == ["tests/test_command.py"]
-    assert reached.tests("tests/test_nothing.py", path, 7) == []
-    monkeypatch.setattr(reached_lines, "measure", lambda *_: pytest.fail("measured again"))
-    again = ReachedLines(reached.pytest, reached.kept)
-    assert again.tests(test, path, 7) == [test]
-    again.blobs[path] = "another"  # the product has changed
+    test = "tests/data/test_doubling.py"
+    assert tests(test, double) == [test]
+    assert tests(test, minus) == []
+    assert tests("tests/test_command.py", double) == ["tests/test_command.py::test_in_a_process"]
+    assert tests("tests/test_nothing.py", double) == []
+    assert (judge.pytest.copy / plus.path).read_text(encoding="utf-8") == CALCULATING
+    monkeypatch.setattr(ReachingTests, "_reached", lambda *_: pytest.fail("runs again"))
+    again = ReachingTests(judge.pytest, FAULTS, judge.reaching.kept)
+    assert again.tests(test, double) == [test]
+    again.blobs[plus.path] = "another"  # the product has changed
     with pytest.raises(pytest.fail.Exception):
-        again.tests(test, path, 7)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "seen", "reason"),
-    [
-        ("a + b", "a - b", True, "tests/data/test_calculating.py::test_sum"),
-        ("a + b", "b + a", False, "passed: tests/data/test_calculating.py"),
-        ("2 * a", "3 * a", True, "tests/data/test_doubling.py::test_is_double"),
-        ("a - 1", "a - 2", False, "passed: tests/data/test_calculating.py"),
-    ],
-)
-@pytest.mark.slow
-def test_a_fault_is_seen_if_a_test_fails(
-    old: str, new: str, seen: bool, reason: str, forked: ForkedPytest, reached: ReachedLines
-) -> None:
-    outcome = judge(forked, fault(old, new), reached, limit=600)
-    assert outcome.seen == seen
-    assert outcome.reason.startswith(reason)
-    assert (forked.copy / "data/calculating.py").read_text(encoding="utf-8") == CALCULATING
+        again.tests(test, double)
 
 
 @pytest.mark.slow
-def test_what_the_time_does_not_suffice_for_is_said(
-    forked: ForkedPytest, reached: ReachedLines
-) -> None:
-    endless = fault("return a + b", "while True: pass")
-    outcome = judge(forked, endless, reached, limit=3)
-    assert not outcome.seen
-    assert outcome.reason.startswith("not decided in 3 s, 2 of 3 test files left")
-    assert "until then: tests/data/test_calculating.py;" in outcome.reason
-    assert forked.run(["tests/data/test_calculating.py"])[0] == 0  # the next run is as before
+def test_a_fault_is_seen_if_a_test_fails(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the nearest files or in those that reach it; an endless fault too; and it is kept."""
+    monkeypatch.setattr(mutations, "NUM_NEAR", 1)
+    monkeypatch.setattr(mutations, "RUN_LIMIT", 4.0)
+    outcomes = dict(judge.outcomes(limit=600))
+    assert [outcomes[one] for one in FAULTS] == [
+        Outcome(True, "tests/data/test_calculating.py::test_sum"),
+        Outcome(False, "passed: 3 test files"),
+        Outcome(True, "tests/data/test_doubling.py::test_is_double"),
+        Outcome(False, "passed: 3 test files"),
+        Outcome(True, "tests/data/test_calculating.py does not end"),
+    ]
+    assert (judge.pytest.copy / FAULTS[0].path).read_text(encoding="utf-8") == CALCULATING
+    monkeypatch.setattr(ForkedPytest, "run", lambda *_, **__: pytest.fail("runs again"))
+    again = Judge(judge.pytest, FAULTS, judge.kept.path.parent)
+    assert dict(again.outcomes(limit=600)) == outcomes
 
 
 @pytest.mark.slow
-def test_a_test_that_fails_without_a_fault_is_an_error(
-    forked: ForkedPytest, reached: ReachedLines
-) -> None:
-    failing = forked.copy / "tests" / "test_nothing.py"
+def test_a_test_that_fails_without_the_fault_tells_nothing(judge: Judge) -> None:
+    failing = judge.pytest.copy / "tests" / "data" / "test_calculating.py"
     sound = failing.read_text(encoding="utf-8")
-    failing.write_text("def test_nothing():\n    assert 1 == 2\n", encoding="utf-8")
+    failing.write_text("def test_sum():\n    assert 1 == 2\n", encoding="utf-8")
     try:
-        with pytest.raises(ValueError, match=r"tests/test_nothing\.py: fails without a fault"):
-            reached_lines.measure(forked, "tests/test_nothing.py")
+        outcome = dict(judge.outcomes(limit=600))[FAULTS[0]]
     finally:
         failing.write_text(sound, encoding="utf-8")
+    left = "1 of 3 test files left: tests/data/test_calculating.py"
+    assert outcome == Outcome(False, f"not decided in 600 CPU s, {left}")
 
 
-def test_a_fault_that_was_seen_is_kept_until_a_file_changes(tmp_path: Path) -> None:
-    path, blobs = tmp_path / "kept" / "seen.jsonl", {"data/calculating.py": "1", "tests/a.py": "2"}
-    one, other = fault("a + b", "a - b"), fault("2 * a", "3 * a")
-    kept = SeenFaults(path, blobs)
-    kept.add(one, outcome := Outcome(True, "tests/a.py::test"))
-    kept.add(other, Outcome(False, "passed: tests/a.py"))
-    again = SeenFaults(path, blobs)
-    assert (again.find(one), again.find(other)) == (outcome, None)
-    for changed in blobs:
-        assert SeenFaults(path, blobs | {changed: "3"}).find(one) is None
+@pytest.mark.slow
+def test_nothing_runs_on_when_it_ends(forked: ForkedPytest, tmp_path: Path) -> None:
+    """Also where the end comes in the middle of a run, as by SIGTERM."""
+    with ForkedPytest(forked.copy, libraries=False) as other:
+        other._send([str(tmp_path / "printed"), None, "tests/test_nothing.py"])
+        server = psutil.Process(other._server.pid)
+        wait_until(lambda: bool(server.children()))
+        started = [server, *server.children()]
+    assert len(started) == 2
+    assert not any(process.is_running() for process in started)

@@ -278,6 +278,16 @@ def test_settings_of_the_graph_arrive(prompt: Prompt) -> None:
     assert edges(max_entity_share=0.0).num_entity_edges == 0
 
 
+def test_a_question_beside_the_evidence_leaves_its_entity_edges(prompt: Prompt) -> None:
+    """The question's own spans give edges of another kind."""
+    peru = (Entity("Q419", "Peru"),)
+    passages = [Evidence(str(i), f"passage {i} of Peru", "text", peru) for i in (2, 3)]
+    passages = [*(Evidence(str(i), "x", "text") for i in (0, 1)), *passages]
+    alone = builder_of(prompt).graph(passages)
+    beside = builder_of(prompt).graph(passages, "Where is Peru?")
+    assert alone.num_entity_edges == beside.num_entity_edges == 2
+
+
 def test_spans_are_those_of_the_text_that_the_model_reads(prompt: Prompt) -> None:
     """A broken-up marker moves what stands behind it."""
     peru = Entity("Q419", "Peru")

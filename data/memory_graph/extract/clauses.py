@@ -19,6 +19,11 @@ from turngraph.data.memory_graph.extract.word_lists import (
 )
 
 _GOES_BY = frozenset("live stand stop walk pass sit drop come go run start begin end grow".split())
+_CAUSES = frozenset(
+    "require ask allow help want force order urge persuade enable invite advise encourage teach "
+    "expect cause permit need".split()
+)
+"""Verbs whose object does the verb after "to"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,8 @@ def is_unaccounted(statement: Statement) -> bool:
     for (_, noun), more in zip(statement.complements, following, strict=True):
         if more in ("by", True) and _is_number(noun.text.rpartition(" ")[2]):
             return True
+    if statement.predicate.base in _CAUSES and _has_infinitive(statement):
+        return True
     if not rest or statement.predicate.is_negated:
         return bool(rest)
     may_be_left = rest[0].lower in PREPOSITIONS | {"instead", "rather"} or is_manner(rest[0])
@@ -63,6 +70,16 @@ def is_unaccounted(statement: Statement) -> bool:
         return True
     kinds = {VERB_FORMS.get(w.lower, ("", ""))[1] for w in rest if w.kind == "word"}
     return not kinds.isdisjoint(("past", "third"))
+
+
+def _has_infinitive(statement: Statement) -> bool:
+    """Return whether a verb after "to" follows an object: "requires her to wear", "to rest"."""
+    rest = statement.rest
+    if len(rest) > 1 and rest[0].lower == "to":
+        return VERB_FORMS.get(rest[1].lower, ("", ""))[1] == "base"
+    preposition, noun = statement.complements[-1]
+    is_bare = noun.text.islower() and not noun.article and " " not in noun.text
+    return preposition == "to" and is_bare and len(statement.complements) > 1
 
 
 def _is_number(word: str) -> bool:
@@ -103,6 +120,23 @@ def is_agent_only(predicate: Predicate, complements: Sequence[tuple[str, Noun]])
         return False
     is_active = predicate.doubtful or predicate.time == "present" or " " in predicate.text
     return not is_active and predicate.base not in _GOES_BY
+
+
+def without_makers(
+    predicate: Predicate, complements: Sequence[tuple[str, Noun]]
+) -> list[tuple[str, Noun]]:
+    """Return complements without what belongs to an object: "contains a painting by Hals"."""
+    is_active = not predicate.text.startswith(("is ", "was ", "can be ", "used to be "))
+    for index, (preposition, noun) in enumerate(complements):
+        is_maker = preposition == "by" and index and not complements[index - 1][0]
+        if (
+            is_maker
+            and is_active
+            and not predicate.is_copula
+            and not any(map(str.isdigit, noun.text))
+        ):
+            return list(complements[:index])
+    return list(complements)
 
 
 def is_prospect(words: Sequence[Token], complements: Sequence[tuple[str, Noun]]) -> bool:

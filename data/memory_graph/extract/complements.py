@@ -17,6 +17,7 @@ from turngraph.data.memory_graph.extract.sentence_mentions import Token
 from turngraph.data.memory_graph.extract.verbs import agrees, begins_predicate
 from turngraph.data.memory_graph.extract.word_lists import (
     ADVERBS,
+    NUMBER_WORDS,
     PARTICIPLES,
     PAST,
     VERB_FORMS,
@@ -28,7 +29,9 @@ MAX_COMPLEMENTS = 3
 Complement = tuple[str, Noun]
 """A preposition or "", and the noun phrase after it."""
 
-PARTICIPLE_FORMS = frozenset(PARTICIPLES.values()) | frozenset(PAST.values())
+PARTICIPLE_FORMS = frozenset(PARTICIPLES.values()) | frozenset(
+    past for base, past in PAST.items() if base not in PARTICIPLES
+)
 SCHEDULED = frozenset(
     "be bear take start begin end open close expire leave postpone move delay reschedule adjourn "
     "defer schedule shift push meet".split()
@@ -43,7 +46,8 @@ _GIVES = frozenset("pay cost charge lend give send owe offer award teach show te
 _COMES_FROM = frozenset(
     "move come travel buy return receive graduate borrow get steal order resign retire relocate "
     "emigrate immigrate escape date range descend hear learn fly drive change take be purchase "
-    "release remove separate translate migrate withdraw rent bear fall rise".split()
+    "release remove separate translate migrate withdraw rent bear fall rise raise gain regain "
+    "inherit import obtain acquire recover".split()
 )
 """Verbs that say where something comes from; after others "from Graz" belongs to the noun."""
 _PLACED = frozenset("in at near".split())
@@ -59,6 +63,20 @@ _OPEN_PASSIVES = frozenset("named called known considered used said".split())
 _SELVES = frozenset("myself himself herself itself".split())
 _PARTS = frozenset("spring summer autumn winter morning afternoon evening".split())
 _STOPS = frozenset("instead rather".split())
+_MANNERS = {
+    "by": frozenset("mistake accident chance hand surprise law default".split()),
+    "at": frozenset("moment random last once first".split()),
+    "in": frozenset(
+        "fact general total particular practice principle advance detail person vain public "
+        "private full part turn addition time".split()
+    ),
+    "on": frozenset("purpose time".split()),
+    "for": frozenset("now sure example instance free good fun".split()),
+    "without": frozenset("warning success".split()),
+}
+"""Nouns that say with their preposition how something is done, not to what."""
+_RECEIVED = frozenset("give send lend offer award owe sell pay".split())
+"""Verbs of giving whose receiver is one "to" whom."""
 _DATED = frozenset("to for until till".split())
 
 
@@ -75,6 +93,7 @@ def read_complements(
     """
     complements: list[Complement] = []
     is_copula = base == "be"
+    receiver: Noun | None = None
     index = end = _after_places(words, start)
     if base in _GIVES and index < len(words) - 1 and words[index].lower in _SELVES:
         index += 1
@@ -89,13 +108,16 @@ def read_complements(
         elif complements and is_copula and is_participial(words, index):
             preposition = f"{words[index].lower} {words[index + 1].lower}"
             index += 2
-        if (not preposition and (complements or index > at)) or _is_apart(
-            preposition, complements, base
-        ):
+        is_over = not preposition and bool(complements or index > at)
+        is_other = (preposition == "to" and receiver is not None) or _is_days(words, index)
+        if is_over or is_other or _is_apart(preposition, complements, base):
             break
         stop = _complement_end(words, index, is_copula)
         if base in _GIVES and not preposition:
+            first = index
             index, stop = _given(words, index, stop)
+            if index > first and base in _RECEIVED:
+                receiver = read_noun(words[first:index], who)
         noun = (
             None
             if _is_clause(words, index, preposition)
@@ -106,6 +128,8 @@ def read_complements(
         index = end = stop
         if not _is_left_out((preposition, noun), complements, base):
             complements.append((preposition, noun))
+            if receiver is not None and receiver.is_name:
+                complements.insert(-1, ("to", receiver))
     return complements, words[_after_times(words, end) :]
 
 
@@ -118,9 +142,12 @@ def _noun(words: Sequence[Token], who: Speakers, preposition: str) -> Noun | Non
 
 def _is_left_out(found: Complement, complements: Sequence[Complement], base: str) -> bool:
     """Return whether a phrase is left out: a weekday, "a shelter in Rome", "accounts for 2024"."""
+    preposition, noun = found
+    if noun.text in _MANNERS.get(preposition, ()) and base != "be":
+        return True
     if not complements:
         return False
-    (preposition, noun), (before, last) = found, complements[-1]
+    before, last = complements[-1]
     if preposition == "on" and noun.text.lower().removesuffix("s") in WEEKDAYS:
         return base not in SCHEDULED
     if preposition == "for" and noun.is_value and not noun.is_name and noun.text[-4:].isdigit():
@@ -170,6 +197,8 @@ def _time_length(words: Sequence[Token], index: int) -> int:
         return at + 1 - index if is_part else 0
     if word.lower in _WHICH and following.removesuffix("s") in _UNITS:
         return 2
+    if word.lower == "every" and following in NUMBER_WORDS and index + 2 < len(words):
+        return 3  # "every two hours"
     return _frequency_length(words, index)
 
 
@@ -263,6 +292,13 @@ def _is_range(words: Sequence[Token], index: int) -> bool:
     if words[index].lower != "between" or index + 3 >= len(words):
         return False
     return words[index + 1].kind == words[index + 3].kind == "number"
+
+
+def _is_days(words: Sequence[Token], index: int) -> bool:
+    """Return whether "3 to 12 November" is here."""
+    if index + 2 >= len(words) or words[index].kind != "number":
+        return False
+    return words[index + 1].lower in ("to", "until") and words[index + 2].kind == "date"
 
 
 def is_participial(words: Sequence[Token], index: int) -> bool:

@@ -10,7 +10,10 @@ from datetime import MAXYEAR, MINYEAR, date, timedelta
 from turngraph.data.memory_graph.extract.word_lists import NUMBER_WORDS, WEEKDAYS
 from turngraph.data.normalise import MONTHS, parse_date
 
-_MONTH = "|".join(rf"{name[:3]}(?:t\.|t|\.)?(?:{name[3:]})?" for name in MONTHS)
+_ABBREVIATED = r"t?\.(?=[\s,]*\w)|t"  # a full stop at the end is the sentence's
+_MONTH = "|".join(
+    rf"{name[:3]}(?:{name[3:]}|{_ABBREVIATED})?" if name[3:] else name for name in MONTHS
+)
 _NUMBER = "|".join(["an?", r"\d{1,3}", *NUMBER_WORDS])
 _DATE = re.compile(
     rf"""(?<![\w.,:/-])(?=[\dadefjlmnopstyz])(?:

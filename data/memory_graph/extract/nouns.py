@@ -26,7 +26,7 @@ PHRASES = frozenset(
 PREPOSITIONS = frozenset(
     "in at of for with from to on by near into onto as about under over through around across "
     "against between among during like behind via within without towards toward beneath "
-    "above below beside outside inside opposite throughout per".split()
+    "above below beside outside inside opposite throughout per after".split()
 ) | {" ".join(words) for words in PHRASES}
 ARTICLES = frozenset("a an the".split())
 _NOT_OBJECTS = frozenset(
@@ -39,14 +39,19 @@ _FINITE = frozenset(
     "how why when where whether because".split()
 )
 """Words that are in no noun phrase: a clause begins there."""
-_NO_DESCRIPTION = PREPOSITIONS | frozenset(PAST.values()) | _FINITE
+_REGIONS = frozenset(
+    "northern southern eastern western central upper lower inner outer mainland rural".split()
+)
+"""Adjectives that make another place of a place: "northern Laos"."""
+_NO_DESCRIPTION = PREPOSITIONS | frozenset(PAST.values()) | _FINITE | _REGIONS
 _NO = frozenset("no none nobody nothing neither nor not few hardly scarcely without".split())
 _NO_SUBJECT = _NO | PREPOSITIONS
 _NOT_ONE = PREPOSITIONS | {"more", "day", "thing", "time", "another"}
 _COUNTED_PLACES = frozenset(
     "room gate platform flat building unit hall seat bus line route road flight level".split()
 )
-_NO_ENDS = frozenset("any more anymore last".split())
+_NO_ENDS = frozenset("any more anymore last though tho btw lol haha tbh imo imho xx".split())
+"""Words after a noun phrase that are no part of it."""
 _IMPRECISE = frozenset("more over about under almost nearly between".split())
 """Words before a number that do not make it another one: "about 300", "more than 80"."""
 _VAGUE = frozenset("man woman person people thing way fact truth same other others one".split())
@@ -98,6 +103,14 @@ class Noun:
     role: tuple[str, str] | None = None
     is_value: bool = False
     is_common: bool = False
+
+    @property
+    def head(self) -> str:
+        """Its text; of a described thing without the phrase after it: "zoo" of "zoo in Rome"."""
+        words = self.text.split() if self.is_common else []
+        places = (i for i, word in enumerate(words) if i and word in PREPOSITIONS - {"of"})
+        stop = next(places, None)
+        return self.text if stop is None else " ".join(words[:stop])
 
     @property
     def is_described(self) -> bool:
@@ -242,7 +255,9 @@ def _begins_phrase(words: Sequence[Token]) -> bool:
 def _is_amount(words: Sequence[Token]) -> bool:
     """Return whether "about 300" or "more than 80" is first."""
     is_imprecise = words[0].lower in _IMPRECISE
-    return is_imprecise and any(word.kind == "number" for word in words[1:3])
+    return is_imprecise and any(
+        word.kind == "number" or word.lower in NUMBER_WORDS for word in words[1:3]
+    )
 
 
 def _without_adverbs(words: Sequence[Token]) -> list[Token]:
@@ -317,6 +332,8 @@ def _several(words: Sequence[Token], article: str) -> Noun | None:
     """Read a name after its description ("the physicist Marie Curie"), or all as one phrase."""
     if words[-1].kind == "name" and _describe(words[:-1]) and not _is_label(words):
         return Noun(words[-1].text, True, article, is_value=True)
+    if words[-1].kind == "name" and len(words) == 2 and words[0].lower in _REGIONS:
+        return Noun(f"{words[0].text} {words[1].text}", True, article, is_value=True)
     first = _is_amount(words) or (words[0].lower == "one" and words[1].lower not in _NOT_ONE)
     for word in words[first:]:
         if word.lower in _NO_PART and word.kind == "word":

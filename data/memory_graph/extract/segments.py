@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
+from turngraph.data.memory_graph.extract.word_lists import NUMBER_WORDS
 
 _ENDS = frozenset(", ; : — – ( ) . ! ? / … । 。".split())
 _JOINS = frozenset(
     "and but or so yet because while although though when whenever where whereas who which that "
-    "after before unless if since than whose whom nor plus except until then such including".split()
+    "after before unless if since than whose whom nor plus except until then such including "
+    "despite".split()
 )
+_AFTER_WHOM = frozenset("named modelled modeled".split())
+"""Verbs that "after" belongs to, as it begins no clause: "named after Ida"."""
 _QUANTITIES = frozenset("less more fewer".split())
 
 
@@ -35,9 +39,15 @@ def split_segments(words: Sequence[Token]) -> list[tuple[str, list[Token]]]:
 
 def _is_inside(words: Sequence[Token], index: int) -> bool:
     """Return whether a conjunction joins nothing: "less than 80", "between 1 and 3", "not yet"."""
+    before = words[index - 1].lower if index else ""
     if words[index].lower == "yet":
-        return index > 0 and words[index - 1].lower == "not"
-    if not 0 < index < len(words) - 1 or words[index + 1].kind != "number":
+        return before == "not"
+    if words[index].lower == "after":
+        return before in _AFTER_WHOM
+    if not 0 < index < len(words) - 1:
+        return False
+    following = words[index + 1]
+    if following.kind != "number" and following.lower not in NUMBER_WORDS:
         return False
     if words[index].lower == "than":
         return words[index - 1].lower in _QUANTITIES

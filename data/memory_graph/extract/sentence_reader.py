@@ -22,6 +22,7 @@ from turngraph.data.memory_graph.extract.clauses import (
     is_unaccounted,
     participial,
     participle,
+    without_makers,
 )
 from turngraph.data.memory_graph.extract.complements import (
     PARTICIPLE_FORMS,
@@ -61,10 +62,15 @@ _AFTER_VERB = PREPOSITIONS | ARTICLES | OWNERS
 _PHRASE_ENDS = ("word", "number", "date")
 _SEASONS = frozenset("spring summer autumn fall winter end beginning start".split())
 _TELLS = frozenset("tell ask remind".split())
+_AT_PLACE = frozenset("in at near".split())
+_KIN = frozenset(
+    "son daughter child youngest eldest oldest grandson granddaughter nephew niece brother sister "
+    "widow heir".split()
+)
 _LIMITS = frozenset("after before unless until when if while since except".split())
 _LISTS = frozenset(["", ",", "and", "&"])
 _MAX_SUBJECT = 9  # tokens of the longest subject
-_MEASURES = frozenset("cost weigh last take contain measure require need hold".split())
+_MEASURES = frozenset("cost weigh last take contain measure require need hold seat".split())
 """Verbs that say what is so of anything of a kind: "a ticket costs"."""
 
 
@@ -157,7 +163,7 @@ class SentenceReader:
             found, self._list = None, None  # "never drinks coffee after noon"
         elif found is not None:
             is_list = join == "and" and not self.statements
-            shared = self._list or [] if is_list else []
+            shared = self._without_roles(self._list or []) if is_list else []
             dates = (*self._waiting, *found.dates)
             subjects = (*shared, *found.subjects)
             if shared or self._waiting:
@@ -174,6 +180,21 @@ class SentenceReader:
         elif not self._read_aside(join, segment, when, following):
             self._read_noun(join, segment, when)
         self._follows = found is not None
+
+    def _without_roles(self, nouns: Sequence[Noun]) -> list[Noun]:
+        """Return subjects without what one of them is: "Leo, an engineer, and Nils founded"."""
+        subjects: list[Noun] = []
+        for noun in nouns:
+            if (
+                subjects
+                and subjects[-1].is_name
+                and not noun.is_name
+                and noun.article in ("a", "an")
+            ):
+                self.asides.append(Statement((subjects[-1],), _IS, (("", noun),)))
+            else:
+                subjects.append(noun)
+        return subjects
 
     def _remember(self, statement: Statement) -> None:
         """Remember the referents of "she" and "it" in the rest of the sentence."""
@@ -237,7 +258,11 @@ class SentenceReader:
             if following in ("and", "or") or not (self._follows or self._apposed):
                 return False
             self._apposed = segment
-            self._aside(last.complements[-1][1], segment, _IS, 0)
+            preposition, noun = last.complements[-1]
+            is_kin = not _KIN.isdisjoint([word.lower for word in segment[1:4]])
+            if preposition in _AT_PLACE and is_kin:  # "born in Oslo, the son of a baker"
+                noun = last.subjects[0]
+            self._aside(noun, segment, _IS, 0)
             return True
         if self._apposed and segment[0].lower in PREPOSITIONS:
             more, _ = read_complements(segment, 0, self._who, last.predicate.base)
@@ -284,6 +309,8 @@ class SentenceReader:
             cut = segment[stop].lower if stop < len(segment) else ""
             segment = segment[:stop]
         noun = read_noun(segment, replace(self._who, them=owner))
+        if noun is None and join == "," and segment[0].lower in OWNERS and self._is_one_name():
+            return  # "Victor, our new intern, comes": whose is not known
         if noun is None:
             self._list = None
             self._is_lost = not join and all(word.kind == "word" for word in segment)
@@ -297,6 +324,9 @@ class SentenceReader:
             self._list = []
         elif not self.statements:
             self._waiting += when
+
+    def _is_one_name(self) -> bool:
+        return not self.statements and [noun.is_name for noun in self._list or ()] == [True]
 
     def _is_new_clause(self, words: Sequence[Token]) -> bool:
         """Return whether a list ends here: "and ended on Monday", ", starring Ida Falk"."""
@@ -344,7 +374,7 @@ class SentenceReader:
         first = subjects[0]
         if first.is_common and first.article != "the" and predicate.base not in _MEASURES:
             return None
-        own = first.text if len(subjects) == 1 and not first.owner else None
+        own = first.head if len(subjects) == 1 and not first.owner else None
         who = Speakers(self._who.me, own, own, self._who.topic) if own else self._who
         complements, rest = read_complements(words, predicate.stop, who, predicate.base)
         is_unread = is_agent_only(predicate, complements) and start > 0
@@ -352,6 +382,7 @@ class SentenceReader:
             return None
         if has_no and predicate.base != "have":  # "showed no interest in" is not "did not show in"
             complements = complements[:1]
+        complements = without_makers(predicate, complements)
         complements, when = place_dates(words, predicate, first, complements, when)
         if first.is_common and not (complements and is_telling(predicate, complements[0])):
             return None
@@ -417,6 +448,12 @@ class SentenceReader:
             return []
         if len(self._list) == 2:  # "Anna, a nurse, lives"
             return [self._appose(*self._list)]
+        if len(self._list) == 3 and self._before == "and" and _is_two_roles(*self._list):
+            first, role, other = self._list  # "Anna, a nurse and poet, lives"
+            article = "an" if other.text[0] in "aeiou" else "a"
+            roles = (role, replace(other, article=article))
+            self.asides += [Statement((first,), _IS, (("", one),)) for one in roles]
+            return [first]
         return [] if reduced else self._list[:1]
 
     def _appose(self, first: Noun, second: Noun) -> Noun:
@@ -438,6 +475,12 @@ class SentenceReader:
         [(preposition, noun)] = self.statements[-1].complements[-1:]
         is_near = join == "who" or not preposition or preposition in _OF_WHICH
         return [noun] if noun.is_name and is_near else []
+
+
+def _is_two_roles(first: Noun, role: Noun, other: Noun) -> bool:
+    """Return whether two noun phrases say what the name before them is: "a nurse and poet"."""
+    is_plain = not (role.is_name or other.is_name)
+    return is_plain and is_named(first) and role.article in ("a", "an") and other.article != "the"
 
 
 def _is_counted(statement: Statement) -> bool:

@@ -49,6 +49,8 @@ _RECIPROCAL = frozenset("marry meet divorce".split())
 """Verbs that two subjects without an object do to each other."""
 _COUPLED = {"married": "to", "engaged": "to", "divorced": "from", "separated": "from"}
 """States that two subjects are in with each other, and their preposition."""
+_WITH_WHOM = frozenset("love touch contact line talks conflict".split())
+"""Nouns of states with somebody: "is in love with"."""
 _LIGHT = frozenset("have get take make give start begin lose quit leave find accept".split())
 
 
@@ -265,9 +267,26 @@ def _copula(be: str, complements: Sequence[tuple[str, Noun]]) -> list[tuple[str,
             relations.append((preposition, noun))
         elif role and preposition == complements[1][0] and (noun.is_value or is_adjective):
             relations.append((f"{role} {preposition}", noun))
+        elif index and not role and _continues(complements[index - 1], preposition):
+            before, place = complements[index - 1]  # "is in the north of", "is in charge of"
+            if relations and relations[-1][1] is place:
+                relations.pop()
+            if place.article and preposition == "of":
+                whole = replace(place, text=f"{place.text} of {noun.text}")
+                relations.append((f"{be} {before}", whole))
+            else:
+                relations.append((f"{be} {before} {place.text} {preposition}", noun))
         elif not role:
             relations.append((f"{be} {preposition}", noun))
     return relations
+
+
+def _continues(before: tuple[str, Noun], preposition: str) -> bool:
+    """Return whether a preposition goes on with a phrase: "in the north of", "in love with"."""
+    first, noun = before
+    return bool(first) and (
+        preposition == "of" or (noun.text in _WITH_WHOM and preposition == "with")
+    )
 
 
 def _possession(subject: Noun, relation: str, noun: Noun) -> tuple[str, str]:

@@ -83,7 +83,8 @@ UNITS = frozenset(
     "euro euros dollar dollars pound pounds franc francs kronor crowns yen cent cents percent "
     "km kilometre kilometres kilometer kilometers metre metres meter meters mile miles feet "
     "kilo kilos kg gram grams hour hours minute minutes second seconds day days week weeks "
-    "month months year years people times".split()
+    "month months year years people times hundred thousand million billion trillion shares votes "
+    "points goals tonnes tons litres hectares acres".split()
 )
 """Words that a number counts, so that it is no part of the name before it."""
 
@@ -124,7 +125,10 @@ _IRREGULAR = (  # base, past, participle where it differs
     "flee fled|lie lay lain|split split|dig dug|sink sank sunk|spread spread|swear swore sworn|"
     "tear tore torn|wake woke woken|bite bit bitten|blow blew blown|shake shook shaken|breed bred|"
     "win won|write wrote written|wed wed|set set|shoot shot|beat beat beaten|hit hit|"
-    "bear bore borne"
+    "bear bore borne|bend bent|bind bound|burn burnt|cast cast|forbid forbade forbidden|lay laid|"
+    "let let|oversee oversaw overseen|overtake overtook overtaken|rebuild rebuilt|"
+    "rewrite rewrote rewritten|ring rang rung|sew sewed sewn|shine shone|shrink shrank shrunk|"
+    "spin spun|sweep swept|undertake undertook undertaken|weave wove woven|withstand withstood"
 )
 _REGULAR = (
     "live work move reside relocate settle stay marry divorce separate retire join found "
@@ -153,7 +157,15 @@ _REGULAR = (
     "investigate migrate obtain occur oppose persist predict prepare prevent prohibit propose "
     "refuse relate rely require resemble resign specialise specialize steer stretch surrender "
     "tackle vary wander erupt enable calculate illustrate memorise memorize subscribe unlock "
-    "vibrate sentence dream melt orbit overlook".split()
+    "vibrate sentence dream melt orbit overlook abandon absorb accept accompany accuse achieve "
+    "administer admire admit advise affect allow announce approve argue arrange assess assign "
+    "attain attract avoid bury commemorate comprise conclude construct contribute criticise "
+    "cultivate define depict deploy detain determine diagnose discuss dismiss displace divide "
+    "drain eliminate enclose encounter endorse enlist evacuate exceed exclude execute explain express "
+    "gain gather impose impress infect inhabit invest involve modify neglect originate outlive "
+    "permit pollinate populate possess predate preside provide punish qualify recommend recover "
+    "recruit reduce refer regain relaunch remember reopen repaint retain secure seize submit "
+    "supervise survive suspend topple unite".split()
 )
 _NAMED_BY_NOUNS = (
     "head boil charge deal last fuel light rank stock pilot author captain farm fish land lease "
@@ -161,6 +173,8 @@ _NAMED_BY_NOUNS = (
     "double export finance flood guard import issue load monitor notice pass rescue smoke "
     "surround swap test upgrade wash delay block chair claim clean cycle decrease escape exchange "
     "guide hunt increase influence kiss lack lecture lock mark master murder pull push quote "
+    "arrest ban campaign control cure embrace experience estimate exhibit face flank harvest "
+    "praise recall reign seat shape span trigger "
     "regret report request retreat review reward ruin sail schedule shelter speed stage store "
     "struggle supply taste tie total touch track trade transfer transport treat vote warm welcome "
     "witness worry yield pair display print scan bill refund deposit fund link label audit"
@@ -182,7 +196,10 @@ def _past(base: str) -> str:
     return f"{_doubled(base)}ed"
 
 
-_DOUBLING = frozenset("prefer refer transfer occur commit admit cancel travel model enrol".split())
+_DOUBLING = frozenset(
+    "prefer refer transfer occur commit admit cancel travel model enrol submit permit control "
+    "regret".split()
+)
 
 
 def _doubled(base: str) -> str:

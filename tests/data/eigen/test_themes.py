@@ -208,6 +208,9 @@ def test_too_many_themes_are_lowered(caplog: pytest.LogCaptureFixture) -> None:
         found = source_themes(vectors, settings=ThemeSettings(num_themes=50))
     assert "lowered to 10" in caplog.text
     assert len(found.themes) <= 10
+    caplog.clear()
+    source_themes(vectors, settings=ThemeSettings(num_themes=10))
+    assert "lowered" not in caplog.text
 
 
 def test_residuals_are_checked() -> None:

@@ -175,6 +175,19 @@ def test_questions_are_searched_too(tmp_path: Path) -> None:
         assert text[best] < 0.7
 
 
+def test_parts_of_a_long_text_are_compared_each_by_its_own_words(tmp_path: Path) -> None:
+    with opened(tmp_path / "my.db") as graph:
+        long = " ".join(episode.text for episode in talk("a", 60))
+        graph.remember(long, "2020", "a")
+        graph.make_themes()
+        graph.ask_themes(QUESTION)
+        [query] = Hashing()([QUESTION]).astype(np.float16)
+        text, _ = graph._recall._themes._cosines(query)
+        spans = graph.store.db.execute("SELECT start, stop FROM chunks ORDER BY id").fetchall()
+        parts = Hashing()([long[start:stop] for start, stop in spans])
+        assert text == pytest.approx(parts @ query.astype(np.float32), abs=2e-3)
+
+
 def test_a_graph_that_is_changed_by_others_is_read_again(graph: MemoryGraph) -> None:
     graph.ask_themes(QUESTION)
     with opened(graph.store.path) as other:

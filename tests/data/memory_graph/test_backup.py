@@ -117,8 +117,10 @@ os._exit(0) if {killed} else graph.close()
 """
     subprocess.run([sys.executable, "-c", code], check=True)
     assert Path(f"{path}-wal").exists() == killed
-    mode = path.stat().st_mode
+    mode, derived = path.stat().st_mode, Path(f"{path}.derived")
+    assert any(derived.iterdir())
     main(["restore", "--db", str(path), "--backup", str(tmp_path / "copy.db")])
+    assert not derived.exists()
     assert content(path, tmp_path) == before
     assert path.stat().st_mode == mode
     assert sorted(p.name for p in tmp_path.iterdir() if ".partial" in p.name) == []

@@ -8,6 +8,7 @@ import os
 import sqlite3
 import tracemalloc
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -265,6 +266,18 @@ def test_a_record_is_no_longer_than_its_file(tmp_path: Path) -> None:
     leaf[249:253] = (2).to_bytes(4, "big")
     path.write_bytes(bytes(leaf) + (2).to_bytes(4, "big") + bytes(size - 4))
     assert list(pages.rows(path)) == []
+
+
+def test_a_page_that_is_cut_off_is_not_read(tmp_path: Path) -> None:
+    """A whole page is, as its file's last one."""
+    path = tmp_path / "memory.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE texts (text TEXT)")
+        db.execute("INSERT INTO texts VALUES ('on the last page')")
+        db.commit()
+    assert (1, ["on the last page"]) in pages.rows(path)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert (1, ["on the last page"]) not in pages.rows(path)
 
 
 def varint(number: int) -> bytes:

@@ -149,6 +149,19 @@ def test_a_date_is_put_into_the_thesis() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "thesis"),
+    [
+        ("The pool is closed until May.", "The pool is closed until May (May 2023)."),
+        ("The pool is closed until Dec.", "The pool is closed until Dec (December 2022)."),
+        ("It opened on 3 Sept. and shut.", "It opened on 3 Sept. (3 September 2023) and shut."),
+    ],
+)
+def test_a_full_stop_after_a_date_is_the_sentences(text: str, thesis: str) -> None:
+    """Unless it abbreviates, and the sentence goes on."""
+    assert extract(text, time=SAID).theses[0].text == thesis
+
+
+@pytest.mark.parametrize(
     ("text", "entities"),
     [
         ("The University of St. Gallen is old.", ["University of St. Gallen"]),

@@ -46,6 +46,7 @@ def test_quotations_lead_to_their_passages(page: Path) -> None:
     assert len(themes) >= 8
     assert len(passages) == 98  # hostile texts are of sources with one text each
     assert data["total"] == len(data["nodes"])
+    assert {passage["members"] for passage in passages} == {1}
     assert sum(theme["members"] for theme in themes) == len(passages)
     assert sum(group["members"] for group in groups) == len(passages)
     for theme in themes:

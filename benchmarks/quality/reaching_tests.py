@@ -1,4 +1,4 @@
-"""Tells which tests reach a line: each test file is measured once, alone, and the result kept."""
+"""Tells which tests reach a fault: each test file runs once with marks, and the result is kept."""
 
 from __future__ import annotations
 
@@ -11,15 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from coverage import CoverageData
-
+from turngraph.benchmarks.quality.faults import Fault, is_product, marked
 from turngraph.benchmarks.quality.forked_pytest import ForkedPytest
-from turngraph.data.json_fields import Json
 from turngraph.data.outputs import whole_file
 
 PACKAGE = "turngraph"
-OUTSIDE = ("tests/", "benchmarks/", ".ci/", "build/")
-MEASURED = ("--cov", "--cov-context=test", "--cov-report=")
 UNSEEN_IMPORTS = re.compile(r"import_module|subprocess|multiprocessing|os\.fork")
 """Code that may run files which its imports do not name."""
 WORD = re.compile(r"\w+")
@@ -27,16 +23,37 @@ NO_TESTS = 5
 """pytest's exit code where every test is deselected."""
 
 
-class ReachedLines:
-    """The tests of a copy of the repository that reach a line, the most direct first.
+MARKING = """
+import builtins, os
+
+written = set()
+
+
+def mark(number):
+    line = f"{number} {os.environ.get('PYTEST_CURRENT_TEST', '')}\\n"
+    if line not in written:
+        written.add(line)
+        with open(NAME, "a", encoding="utf-8") as file:
+            file.write(line)
+
+
+builtins.MARK = mark
+"""
+"""Python imports it at the start of every process, also of those that tests start."""
+
+
+class ReachingTests:
+    """The tests of a copy of the repository that reach a fault, the most direct first.
 
     Args:
         pytest: of a clone of the repository.
-        kept: folder for the measured lines. A test file is measured again when it or a file that
-            it imports has changed, or the product where imports do not tell what it runs.
+        faults: all that is asked for, so that a test file runs once for all of them.
+        kept: folder for what was found. A test file runs again when it or a file that it imports
+            has changed, or the product where imports do not tell what it runs.
     """
 
-    def __init__(self, pytest: ForkedPytest, kept: Path) -> None:
+    def __init__(self, pytest: ForkedPytest, faults: Sequence[Fault], kept: Path) -> None:
+        self.faults = faults
         self.pytest, self.kept, copy = pytest, kept, pytest.copy
         self.blobs = _blobs(copy)
         self.imports = _imports(copy, sorted(self.blobs))
@@ -46,13 +63,14 @@ class ReachedLines:
         unseen = {path for path, text in self.texts.items() if UNSEEN_IMPORTS.search(text)}
         self.runs_more = {test for test, steps in self.steps.items() if unseen & steps.keys()}
 
-    def files(self, path: str, line: int) -> list[str]:
-        """Return the test files that may reach a line.
+    def files(self, fault: Fault) -> list[str]:
+        """Return the test files that may reach a fault.
 
         Those called like its file come first, then those that name the function or class it is in,
-        then the nearer by imports and folders between, of these the ones that were measured. A test
-        file that imports the file nowhere, and starts no process, cannot reach it.
+        then the nearer by imports and folders between. A test file that imports the file nowhere,
+        and starts no process, cannot reach it.
         """
+        path, line = fault.path, fault.line
         names = _names_around(self.texts[path], line)
         importers: dict[str, set[str]] = defaultdict(set)
         for importer, imported in self.imports.items():
@@ -61,49 +79,69 @@ class ReachedLines:
         steps = _steps(path, importers)
         beside = ("tests", *Path(path).parent.parts)
 
-        def distance(test: str) -> tuple[bool, int, int, bool, str]:
+        def distance(test: str) -> tuple[bool, int, int, str]:
             folders = Path(test).parent.parts
             shared = sum(one == other for one, other in zip(folders, beside, strict=False))
             far = steps.get(test, len(self.blobs)) + len(folders) - 2 * shared
             unnamed = len(names - set(WORD.findall(self.texts[test])))
-            return not is_named_like(test, path), unnamed, far, not self.is_measured(test), test
+            return not is_named_like(test, path), unnamed, far, test
 
         tests = (t for t in self.test_files if path in self.steps[t] or t in self.runs_more)
         return sorted(tests, key=distance)
 
-    def is_measured(self, test_file: str) -> bool:
-        """Tell whether the lines that a test file reaches are known."""
-        return self._record(test_file).exists()
-
-    def _record(self, test_file: str) -> Path:
-        """Return the file that keeps the lines of a test file, named by what they depend on."""
+    def digest(self, test_file: str) -> str:
+        """Return a hash of all that a test file's result depends on."""
         needed = {p for p in self.blobs if Path(p).name == "conftest.py"}
         needed |= self.steps[test_file].keys()
         if test_file in self.runs_more:
             needed |= {p for p in self.blobs if is_product(p)}
-        digest = hashlib.sha256("".join(self.blobs[path] for path in sorted(needed)).encode())
-        return self.kept / f"{Path(test_file).stem}-{digest.hexdigest()[:12]}.json"
+        return hashlib.sha256("".join(self.blobs[p] for p in sorted(needed)).encode()).hexdigest()
 
-    def tests(self, test_file: str, path: str, line: int) -> list[str]:
-        """Return what pytest is to run of a test file for a line; nothing if it is not reached.
+    def tests(self, test_file: str, fault: Fault) -> list[str]:
+        """Return what pytest is to run of a test file for a fault; nothing if it is not reached.
 
-        Tests that reach it come first. What a fixture or a child process runs may be looked at by
-        any test of the file: then all of the file follows.
+        Tests that reach it come first. What a fixture or an import runs may be looked at by any
+        test of the file: then all of the file follows.
         """
-        record = self._record(test_file)
+        names = hashlib.sha256(json.dumps(self.faults).encode()).hexdigest()[:8]
+        digest = self.digest(test_file)[:12]
+        record = self.kept / f"{Path(test_file).stem}-{digest}-{names}.json"
         if not record.exists():
-            measured = measure(self.pytest, test_file)
+            reached = self._reached(test_file)
             record.parent.mkdir(parents=True, exist_ok=True)
             with whole_file(record) as file:
-                json.dump(measured, file)
-        contexts = json.loads(record.read_text(encoding="utf-8")).get(path, {}).get(str(line), [])
-        tests = sorted(c.removesuffix("|run") for c in contexts if c.endswith("|run"))
-        return [*tests, test_file] if len(tests) < len(contexts) else tests
+                json.dump(reached, file)
+        places = json.loads(record.read_text(encoding="utf-8"))[self.faults.index(fault)]
+        tests = sorted(
+            place.removesuffix(" (call)") for place in places if place.endswith("(call)")
+        )
+        return [*tests, test_file] if len(tests) < len(places) else tests
 
-
-def is_product(path: str) -> bool:
-    """Tell whether a file is code that faults are made in."""
-    return path.endswith(".py") and not path.startswith(OUTSIDE)
+    def _reached(self, test_file: str) -> list[list[str]]:
+        """Run a test file with marks; return of each fault the tests, and their parts, there."""
+        copy, by_path = self.pytest.copy, defaultdict[str, dict[int, Fault]](dict)
+        for number, fault in enumerate(self.faults):
+            by_path[fault.path][number] = fault
+        found: list[set[str]] = [set() for _ in self.faults]
+        sound = {path: (copy / path).read_bytes() for path in by_path}
+        written = copy / "build" / "marks.txt"
+        written.write_text("")
+        marking = f"NAME = {str(written)!r}\n{MARKING}"
+        (copy.parent / "sitecustomize.py").write_text(marking, encoding="utf-8")
+        try:
+            for path, faults in by_path.items():
+                text, unmarked = marked(sound[path], faults)
+                (copy / path).write_bytes(text)
+                for number in unmarked:
+                    found[number].add("")
+            self.pytest.run([test_file], "-p", "sitecustomize")
+        finally:
+            for path, text in sound.items():
+                (copy / path).write_bytes(text)
+        for line in written.read_text(encoding="utf-8").splitlines():
+            number, _, place = line.partition(" ")
+            found[int(number)].add(place)
+        return [sorted(places) for places in found]
 
 
 def is_test(path: str) -> bool:
@@ -114,24 +152,6 @@ def is_test(path: str) -> bool:
 def is_named_like(test: str, path: str) -> bool:
     """Tell whether a test file has the name of a file of the product."""
     return Path(test).name == f"test_{Path(path).stem}.py"
-
-
-def measure(pytest: ForkedPytest, test_file: str) -> Json:
-    """Run a test file; return coverage's contexts, "test|run" or "test|setup", by file and line."""
-    folder = pytest.copy / "build" / "coverage"
-    folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.glob("data*"):
-        left.unlink()
-    code, said = pytest.run([test_file], *MEASURED)
-    if code not in (0, NO_TESTS):
-        raise ValueError(f"{test_file}: fails without a fault:\n{said[-2000:]}")
-    data = CoverageData(str(folder / "data"))
-    data.read()  # nothing where no line was run
-    found: Json = {}
-    for path in data.measured_files():
-        contexts = {line: c for line, c in data.contexts_by_lineno(path).items() if c}
-        found[Path(path).relative_to(pytest.copy.resolve()).as_posix()] = contexts
-    return found
 
 
 def _blobs(copy: Path) -> dict[str, str]:
