@@ -3,15 +3,14 @@
     turngraph memory remember --db my.db --input notes.txt
     turngraph memory ask --db my.db "Where does Anna live?"
 
-Here alone the memory graph meets a model: a local LM that extracts, a sentence encoder that ranks.
+Here and in what it calls the memory graph meets a model: an LM that extracts, an encoder that ranks.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,7 +18,6 @@ from turngraph.data.cli import CommandParser, run_cli
 from turngraph.inference import memory_commands, ontology_commands, theme_commands
 from turngraph.inference.memory_options import (
     asked_mode,
-    extractor_option,
     positive,
     row_id,
     time_option,
@@ -27,16 +25,18 @@ from turngraph.inference.memory_options import (
 from turngraph.inference.model_options import (
     EMBEDDER,
     LANGUAGE_MODEL,
-    SERVER_OPTIONS,
     add_plan_options,
     check_model_options,
-    local_extractor,
-    server_extractor,
+)
+from turngraph.inference.remember_commands import (
+    add_model_options,
+    add_remember_options,
+    remember,
+    remember_all,
 )
 
 if TYPE_CHECKING:  # loaded where they are used, so that --help answers at once
     from turngraph.data.embedding import Embed
-    from turngraph.data.memory_graph.memory_types import Episode, Extractor
     from turngraph.data.memory_graph.recall.recall import NodeLetter
 
     Subparsers = argparse._SubParsersAction[CommandParser]
@@ -51,7 +51,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     description = (__doc__ or "").partition("\n")[0]
     parser = CommandParser(prog="turngraph memory", description=description)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    add_remember(commands)
+    added = add_command(commands, "remember", "remember the texts of files", remember)
+    added.add_argument(
+        "--max_minutes", type=float, help="stop after so many minutes; the same command resumes"
+    )
+    add_remember_options(added)
+    add_remember_all(commands)
     add_ask(commands)
     add_themes(commands)
     add_inspection(commands)
@@ -95,109 +100,23 @@ def add_command(
     return added
 
 
-# Remembering
-
-
-def add_remember(commands: Subparsers) -> None:
-    """Add ``remember`` and the options of every extractor."""
-    added = add_command(commands, "remember", "remember the texts of files", remember)
+def add_remember_all(commands: Subparsers) -> None:
+    """Add ``remember_all``."""
+    purpose = "remember files, each in a memory graph of its own"
+    added = commands.add_parser("remember_all", help=purpose, description=purpose)
+    added.set_defaults(run=remember_all)
     added.add_argument(
-        "--input",
-        dest="inputs",
-        nargs="+",
-        required=True,
-        metavar="FILE",
-        help="plain text, one episode a paragraph; .html, .csv, .pdf, .docx; or .jsonl: texts or "
-        "conversations",
+        "--db_dir", required=True, metavar="DIR", help="folder of the graphs: anna.jsonl in anna.db"
     )
     added.add_argument(
-        "--extractor",
-        type=extractor_option,
-        default="rules",
-        metavar="NAME",
-        help="rules (reads English, no model), lm (a local model), endpoint (a server), given "
-        "(.jsonl with triplets), or spacy:PIPELINE, such as spacy:pl_core_news_sm",
+        "--ray",
+        metavar="ADDRESS",
+        help="work on a Ray cluster whose nodes see the same folders; local: on this machine",
     )
-    added.add_argument("--source", help="what the texts belong to; default: the file's name")
-    added.add_argument("--time", type=time_option, help="time of the texts that have none")
-    added.add_argument("--speaker", help="speaker of the texts that name none")
-    added.add_argument("--batch", type=positive, help="episodes in a commit; 200, with models 8")
     added.add_argument(
         "--max_minutes", type=float, help="stop after so many minutes; the same command resumes"
     )
-    ontology_commands.add_typed(added)
-    add_model_options(added)
-
-
-def add_model_options(added: CommandParser) -> None:
-    """Add the options of language models, local and on a server."""
-    added.add_argument("--model", help=f"for lm (default {LANGUAGE_MODEL}) and endpoint")
-    added.add_argument("--device", help="for lm (default cpu)")
-    for name, (type_, help) in SERVER_OPTIONS.items():
-        added.add_argument(f"--{name}", help=f"for endpoint: {help}", type=type_)
-
-
-def remember(
-    *,
-    db: str,
-    inputs: Sequence[str],
-    extractor: str,
-    source: str | None,
-    time: str | None,
-    speaker: str | None,
-    batch: int | None,
-    max_minutes: float | None,
-    typed: bool,
-    ontology: str | None,
-    alone: bool,
-    model: str | None,
-    device: str | None,
-    **server: str | float | None,
-) -> None:
-    """Remember files with one of the extractors."""
-    from turngraph.data.memory_graph.inputs import read_episodes
-
-    terms = ontology_commands.typed_terms(typed, ontology, alone)
-    relations = () if terms is None else terms.relations
-    read: Callable[[str], Iterable[Episode]] = read_episodes
-    chosen: Extractor
-    if extractor == "given":
-        from turngraph.data.memory_graph.extract.given import GivenExtractor
-
-        chosen = given = GivenExtractor()
-        read = given.read
-    elif extractor == "lm":
-        chosen = local_extractor(model or LANGUAGE_MODEL, device or "cpu", relations)
-    elif extractor == "endpoint":
-        chosen = server_extractor(model, server, relations)
-    elif extractor.startswith("spacy:"):
-        from turngraph.data.memory_graph.extract.spacy_extractor import (
-            SpacyExtractor,
-            load_pipeline,
-        )
-
-        chosen = SpacyExtractor(load_pipeline(extractor.removeprefix("spacy:")), extractor)
-    else:
-        from turngraph.data.memory_graph.turns import TurnExtractor
-
-        chosen = TurnExtractor()
-    episodes = (
-        dataclasses.replace(
-            episode,
-            source=source or episode.source,
-            time=episode.time or time,
-            speaker=episode.speaker or speaker,
-        )
-        for path in inputs
-        for episode in read(path)
-    )
-    memory_commands.remember(
-        db,
-        episodes,
-        extractor=chosen if terms is None else terms.wrap(chosen),
-        batch=batch or (8 if extractor in ("lm", "endpoint") else 200),
-        max_minutes=max_minutes,
-    )
+    add_remember_options(added)
 
 
 # Asking

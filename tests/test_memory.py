@@ -23,6 +23,7 @@ from turngraph.data.memory_graph.inputs import read_episodes
 from turngraph.data.types import Answer, Conversation, Turn
 from turngraph.inference.memory_printing import clean_line
 from turngraph.memory import main
+from turngraph.tests.stand_in_ray import StandIn
 from turngraph.tests.waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -454,3 +455,25 @@ def test_a_reader_that_has_seen_enough_ends_it_without_a_word(capsys: Any, folde
     process.stdout.close()
     assert process.stderr.read() == b""
     assert process.wait() == 128 + signal.SIGPIPE
+
+
+@pytest.mark.parametrize("options", [(), ("--ray", "local")])
+def test_each_file_is_remembered_in_a_graph_of_its_own(
+    options: tuple[str, ...], ray: StandIn, folder: Path, capsys: Any
+) -> None:
+    inputs = [str(folder / name) for name in ("story.txt", "letters.jsonl")]
+    argv = ["remember_all", "--db_dir", str(folder / "dbs"), "--input", *inputs, *options]
+    with pytest.raises(SystemExit) as stopped:
+        main([*argv, "--max_minutes", "1e-9"])
+    assert stopped.value.code == 75
+    assert "letters" not in capsys.readouterr().out
+    main(argv)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{inputs[0]}: 0 episodes")
+    assert second.startswith(f"{inputs[1]}: 1 episode: ")
+    assert bool(ray.most_waiting) == bool(options)
+    for name, count in (("story", 3), ("letters", 1)):
+        with MemoryGraph.open(folder / "dbs" / f"{name}.db", read_only=True) as graph:
+            assert graph.stats().nodes["episode"] == count
+    with pytest.raises(ValueError, match=r"would both be remembered in story\.db"):
+        main([*argv, "--input", inputs[0], str(folder / "other" / "story.md")])
