@@ -474,6 +474,6 @@ def test_each_file_is_remembered_in_a_graph_of_its_own(
     assert bool(ray.most_waiting) == bool(options)
     for name, count in (("story", 3), ("letters", 1)):
         with MemoryGraph.open(folder / "dbs" / f"{name}.db", read_only=True) as graph:
-            assert graph.stats().nodes["episodes"] == count
+            assert graph.stats().nodes["episodic"] == count
     with pytest.raises(ValueError, match=r"would both be remembered in story\.db"):
         main([*argv, "--input", inputs[0], str(folder / "other" / "story.md")])
