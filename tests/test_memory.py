@@ -472,7 +472,7 @@ def test_each_file_is_remembered_in_a_graph_of_its_own(
     assert first.startswith(f"{inputs[0]}: 0 episodes")
     assert second.startswith(f"{inputs[1]}: 1 episode: ")
     assert bool(ray.most_waiting) == bool(options)
-    for name, count in (("story", 3), ("letters", 1)):
+    for name, count in (("story", 2), ("letters", 1)):
         with MemoryGraph.open(folder / "dbs" / f"{name}.db", read_only=True) as graph:
             assert graph.stats().nodes["episodic"] == count
     with pytest.raises(ValueError, match=r"would both be remembered in story\.db"):
