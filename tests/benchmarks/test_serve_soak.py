@@ -63,6 +63,7 @@ class Forked:
     def start(self) -> None:
         self.command = Command("-m", "turngraph", "serve", *self.options)
         wait_until(self.is_ready)
+        self.process = psutil.Process(self.command.pid)
 
     def is_ready(self) -> bool:
         assert self.command.returncode is None, self.command.communicate()
