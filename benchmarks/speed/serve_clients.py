@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
@@ -90,7 +91,7 @@ class Person:
         self.headers = {"Authorization": f"Bearer {world.tokens[name]}"}
         world.people.append(self)
 
-    async def call(self, method: str, path: str, *, ok: int = 200, **body: object) -> Json:
+    async def call(self, method: str, path: str, *, ok: int = 200, **body: Any) -> Json:
         """Send a request; return its answer, {} if it has none.
 
         Raises:
@@ -351,7 +352,7 @@ class Liar(Person):
         own = f"/api/conversations/{await self.begin()}"
         chat, wrong = "/v1/chat/completions", (400, 404, 405, 413, 422)
         hello = {"role": "user", "content": "Hello?"}
-        for method, path, codes, body in (
+        lies: list[tuple[str, str, tuple[int, ...], Json]] = [
             *((m, f"{one}{p}", (404,), {}) for m, p in
               (("GET", ""), ("DELETE", ""), ("GET", "/why"), ("POST", "/undo"))),
             ("POST", f"{one}/ask", (404,), {"json": {"question": "Who?"}}),
@@ -374,7 +375,8 @@ class Liar(Person):
             ("PUT", "/api/documents/a.jsonl", wrong, {"content": b"{" * 99}),
             ("POST", "/api/memory/forget", (404, 422), {"json": {"entity": name}}),
             ("POST", "/api/memory/forget", (404, 422), {"json": {"episodes": [1, 2, 3]}}),
-        ):  # fmt: skip
+        ]  # fmt: skip
+        for method, path, codes, body in lies:
             await self.lie(method, path, codes, {"headers": self.headers, **body})
         await self.delete(own.rpartition("/")[2])
 

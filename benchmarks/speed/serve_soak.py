@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import random
 import subprocess
 import sys
@@ -48,6 +49,7 @@ from turngraph.inference.serve.service import MAX_OPEN
 from turngraph.inference.serve.users import add_user
 from turngraph.model.checkpoint import commit
 
+logger = logging.getLogger("benchmarks")
 KINDS: dict[type[Person], int] = {
     Reader: 6, Teller: 2, Uploader: 2, Vanisher: 3, Staller: 3, Liar: 1,
 }  # fmt: skip
@@ -193,6 +195,7 @@ async def killing(server: Server, world: World, num: int) -> None:
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.start)
         world.counts["kills"] += 1
+        logger.info("%d kills, wrong: %d", world.counts["kills"], len(world.wrong))
     if num:
         world.end = min(world.end, time.monotonic() + 5)
 

@@ -160,7 +160,7 @@ def beside(args: argparse.Namespace) -> Iterator[tuple[str, psutil.Process]]:
     """Run the other server until the end of the block."""
     host, port = free_address()
     command = shlex.split(args.beside.format(host=host, port=port))
-    with serving(command, f"http://{host}:{port}/v1/models") as process:
+    with serving(command, f"http://{host}:{port}/health") as process:
         yield f"http://{host}:{port}", process
 
 

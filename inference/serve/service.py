@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("serve")
 Found = TypeVar("Found")
-MAX_OPEN = 256
-"""Conversations that are kept open; the one that was asked longest ago is closed."""
+MAX_OPEN = 128
+"""Conversations that are kept open; the one that was asked longest ago is closed. Each has about
+five files of a memory graph open, and a process may often have 1,024."""
 
 
 class Gone(Exception):

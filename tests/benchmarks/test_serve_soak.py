@@ -63,6 +63,7 @@ class Forked:
     def start(self) -> None:
         self.command = Command("-m", "turngraph", "serve", *self.options)
         wait_until(self.is_ready)
+        self.process = psutil.Process(self.command.pid)
 
     def is_ready(self) -> bool:
         assert self.command.returncode is None, self.command.communicate()
@@ -107,7 +108,7 @@ def check(world: World, *done: str) -> None:
 def test_nothing_is_lost_or_mixed_up_among_mixed_clients(
     here: Here, tokens: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    monkeypatch.setattr("turngraph.inference.serve.limits.BODY_SECONDS", 0.2)
+    monkeypatch.setattr("turngraph.inference.serve.limits.BODY_SECONDS", 2.0)
     monkeypatch.setattr(serve_soak, "MAX_OPEN", 1)
     world = World(here.url, tokens, (), stall_seconds=0.1)
     asyncio.run(soak(here, world, [CONVERSATION], argparse.Namespace(minutes=0.1, kills=0)))
@@ -126,14 +127,13 @@ def test_no_kill_loses_a_finished_turn(
         "--memory_dir", str(tmp_path / "users"), "--max_new_tokens", "4",
     )  # fmt: skip
     world = World(server.url, tokens, (), stall_seconds=0.1)
-    kills = int(os.environ.get("KILLS", "3"))
+    kills = 3
     try:
         asyncio.run(
             soak(server, world, [CONVERSATION], argparse.Namespace(minutes=60, kills=kills))
         )
     finally:
         server.kill()
-    print(dict(world.counts), world.wrong)
     check(world, "broken off", "conversations read")
     assert world.counts["kills"] == kills
 

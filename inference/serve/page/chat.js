@@ -351,7 +351,10 @@ async function recallByPlan(query) {
     if (kind === "answer") found = data;
   }
   if (!found) throw new Error("the connection was lost");
-  if (found.plan?.answer) $("steps").append(element("li", {}, `Answer: ${found.plan.answer}`));
+  const answer = found.plan?.answer;
+  if (answer && !$("steps").textContent.endsWith(`→ ${answer}`)) {
+    $("steps").append(element("li", {}, `Answer: ${answer}`));
+  }
   return found;
 }
 
