@@ -9,8 +9,8 @@ sub-questions with their answers, these, filled in: a ceiling, as no planner kno
 number of fillings is chosen on one half of the questions and reported on the other, both ways. Over
 ``ask_episodes``, themes and the reciprocal-rank fusions of the three ways are rows, too; the best
 fusion and the best single way are each chosen on the other half and compared. Intervals are 95 % by
-paired bootstrap. ``--benchmarks planted`` asks about invented things (``planted_hops.py``), and gives
-the recall of each kind of question, too.
+paired bootstrap. ``--benchmarks planted`` asks about invented things (``planted_hops.py``), and
+gives the recall of each kind of question, too.
 
 Prints Markdown tables; ``--output`` writes JSON. Times include the vectors of the question's texts,
 unless an earlier run has left them in the user's cache folder; ``--fresh`` computes them.

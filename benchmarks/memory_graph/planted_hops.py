@@ -29,7 +29,7 @@ BOOK_WORDS = (
     "Lantern Orchard Compass Harbour Meridian Archive Sparrow Causeway Almanac Threshold".split(),
 )
 NUM = {"person": 60, "town": 30, "country": 8, "company": 24, "book": 60}
-NUM_EACH = 4
+NUM_EACH = 2
 """Questions of each wording."""
 
 BRIDGES = {

@@ -75,7 +75,7 @@ def test_planted_questions_are_the_same_for_a_seed_and_their_passages_answer_the
     planted = planted_hops(1)
     assert planted == planted_hops(1) != planted_hops(2)
     texts = [episode.text for episode in planted.collection.episodes]
-    assert len(planted.kinds) == len(planted.collection.questions) == 7 * 4 * 4
+    assert len(planted.kinds) == len(planted.collection.questions) == 7 * 4 * 2
     for question, kind in zip(planted.collection.questions, planted.kinds, strict=True):
         gold = [texts[int(number)] for number in question.gold]
         titles = [text.partition("\n")[0] for text in gold]
