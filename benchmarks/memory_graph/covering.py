@@ -33,13 +33,11 @@ class Cover:
     """Settings of the ranking.
 
     Args:
-        thing: whether the question is reduced to the words that name the thing.
         others: factor of the score of turns of other speakers; 1: all count alike.
         again: factor of the score for each turn of the same session that was chosen before.
         feedback: weight of the closest turns' mean vector; 0: none.
     """
 
-    thing: bool = True
     others: float = 1.0
     again: float = 1.0
     feedback: float = 0.0
@@ -76,7 +74,7 @@ class CoverIndex:
         self.sessions = np.unique(np.array(sources), return_inverse=True)[1]
 
     def rank(self, question: str, settings: Cover) -> list[int]:
-        """Return turns, best first, at most ``NUM_TURNS``."""
+        """Return turns, best first, at most ``NUM_TURNS``; only the thing's words are searched."""
         asked = words(question)
         named = {speaker for speaker in self.speakers if set(words(speaker)) & set(asked)}
         left_out = STOPWORDS | ASKING | {word for name in named for word in words(name)}
