@@ -151,7 +151,8 @@ def _content(texts: Sequence[str]) -> np.ndarray:
     """Return how much each text says by its number of words, 0 to 1; 1 where all say too little."""
     counts = np.array([len(set(words(text)) - FUNCTION_WORDS) for text in texts])
     most = max(min(int(counts.max()), CONTENT_WORDS), 1)
-    return np.minimum(np.maximum(counts, 1) / most, 1.0)
+    shares: np.ndarray = np.minimum(np.maximum(counts, 1) / most, 1.0)
+    return shares
 
 
 def _most_central(
