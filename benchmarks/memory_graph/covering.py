@@ -6,7 +6,6 @@ garden over time?" asks for Ann's turns, about the garden, of all sessions.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -34,13 +33,11 @@ class Cover:
     """Settings of the ranking.
 
     Args:
-        thing: whether the question is reduced to the words that name the thing.
         others: factor of the score of turns of other speakers; 1: all count alike.
         again: factor of the score for each turn of the same session that was chosen before.
         feedback: weight of the closest turns' mean vector; 0: none.
     """
 
-    thing: bool = True
     others: float = 1.0
     again: float = 1.0
     feedback: float = 0.0
@@ -71,18 +68,18 @@ class CoverIndex:
         texts = [episode.text for episode in collection.episodes]
         self.embed, self.vectors = embed, embed(texts)
         self.words = EvidenceIndex([Evidence(str(i), t, "text") for i, t in enumerate(texts)])
+        self._known: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
         self.speakers = [episode.speaker or "" for episode in collection.episodes]
-        self.sessions = [episode.source for episode in collection.episodes]
+        sources = [episode.source or "" for episode in collection.episodes]
+        self.sessions = np.unique(np.array(sources), return_inverse=True)[1]
 
     def rank(self, question: str, settings: Cover) -> list[int]:
-        """Return turns, best first, at most ``NUM_TURNS``."""
+        """Return turns, best first, at most ``NUM_TURNS``; only the thing's words are searched."""
         asked = words(question)
         named = {speaker for speaker in self.speakers if set(words(speaker)) & set(asked)}
         left_out = STOPWORDS | ASKING | {word for name in named for word in words(name)}
         thing = " ".join(word for word in asked if word not in left_out) or question
-        sparse = np.argsort(-self.words.scores(thing), kind="stable")
-        vector = self.embed([thing])[0]
-        order = fuse([sparse, np.argsort(-(self.vectors @ vector), kind="stable")], len(sparse))
+        sparse, vector, order = self._fused(thing)
         if settings.feedback:
             vector = vector + settings.feedback * self.vectors[order[:FED_BACK]].mean(0)
             order = fuse([sparse, np.argsort(-(self.vectors @ vector), kind="stable")], len(sparse))
@@ -92,15 +89,23 @@ class CoverIndex:
             scores *= [1.0 if speaker in named else settings.others for speaker in self.speakers]
         return self._covering(scores, settings.again)
 
+    def _fused(self, thing: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the ranking by words, the vector, and the fusion with the ranking by vectors."""
+        if thing not in self._known:
+            sparse = np.argsort(-self.words.scores(thing), kind="stable")
+            vector = self.embed([thing])[0]
+            dense = np.argsort(-(self.vectors @ vector), kind="stable")
+            self._known[thing] = sparse, vector, fuse([sparse, dense], len(sparse))
+        return self._known[thing]
+
     def _covering(self, scores: np.ndarray, again: float) -> list[int]:
         """Choose turns one by one, each of a session that was chosen from counting less."""
-        candidates = np.argsort(-scores, kind="stable")[: 5 * NUM_TURNS].tolist()
-        taken: Counter[str | None] = Counter()
+        left = scores.copy()
         chosen: list[int] = []
-        while candidates and len(chosen) < NUM_TURNS:
-            gains = [scores[turn] * again ** taken[self.sessions[turn]] for turn in candidates]
-            chosen.append(candidates.pop(int(np.argmax(gains))))
-            taken[self.sessions[chosen[-1]]] += 1
+        for _ in range(min(NUM_TURNS, len(scores))):
+            chosen.append(int(left.argmax()))
+            left[self.sessions == self.sessions[chosen[-1]]] *= again
+            left[chosen[-1]] = -1
         return chosen
 
 

@@ -9,7 +9,8 @@ sub-questions with their answers, these, filled in: a ceiling, as no planner kno
 number of fillings is chosen on one half of the questions and reported on the other, both ways. Over
 ``ask_episodes``, themes and the reciprocal-rank fusions of the three ways are rows, too; the best
 fusion and the best single way are each chosen on the other half and compared. Intervals are 95 % by
-paired bootstrap.
+paired bootstrap. ``--benchmarks planted`` asks about invented things (``planted_hops.py``), and
+gives the recall of each kind of question, too.
 
 Prints Markdown tables; ``--output`` writes JSON. Times include the vectors of the question's texts,
 unless an earlier run has left them in the user's cache folder; ``--fresh`` computes them.
@@ -42,6 +43,7 @@ from turngraph.benchmarks.memory_graph.memory_retrieval import (
     parser_of,
     write_reports,
 )
+from turngraph.benchmarks.memory_graph.planted_hops import planted_hops
 from turngraph.benchmarks.memory_graph.retrieval_data import (
     Collection,
     Given,
@@ -68,7 +70,7 @@ Json = dict[str, Any]
 Over = Literal["facts", "episodes"]
 COMMAND = ("python", "-m", "turngraph.benchmarks.memory_graph", "plan")
 DEPTHS, DEPTH = (2, 5, 10), 5
-BENCHMARKS = ("musique", "hotpotqa")
+BENCHMARKS = ("musique", "hotpotqa", "planted")
 NUM_FILLINGS = (1, 3)
 SINGLE, FIXED, REVISED, THEMES, ORACLE = (
     "one question",
@@ -101,7 +103,8 @@ def main(argv: Sequence[str]) -> None:
     encoder = sentence_encoder(args.embedder)
     reports = []
     for name in args.benchmarks:
-        [collection] = read(name, Path(args.data))
+        planted = planted_hops(args.seed) if name == "planted" else None
+        [collection] = [planted.collection] if planted else read(name, Path(args.data))
         given = given_steps(Path(args.data)) if name == "musique" else None
         with tempfile.TemporaryDirectory() as folder:
             kept = args.graphs or folder
@@ -112,6 +115,8 @@ def main(argv: Sequence[str]) -> None:
                     graph._recall.embed = make_embed(args.embedder)
                 for over in args.over:
                     reports.append(measure(name, graph, collection, over, given, args.seed))
+                    if planted:
+                        reports[-1]["kinds"] = by_kind(reports[-1], planted.kinds)
                     print(markdown(reports[-1]), flush=True)
     if args.output:
         write_reports(args.output, [*COMMAND, *argv], reports)
@@ -122,7 +127,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = parser_of(COMMAND, __doc__)
     add = parser.add_argument
     add("--data", required=True, help="folder with the benchmarks' files, at any depth")
-    add("--benchmarks", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS))
+    add("--benchmarks", nargs="+", choices=BENCHMARKS, default=["musique", "hotpotqa"])
     add("--over", nargs="+", choices=("episodes", "facts"), default=["episodes", "facts"])
     add("--embedder", default=EMBEDDER, help="sentence encoder")
     add("--fresh", action="store_true", help="embed questions anew, for times")
@@ -130,6 +135,15 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--seed", type=int, default=0, help="random seed of the halves")
     add("--output", help="JSON file")
     return parser.parse_args(argv)
+
+
+def by_kind(report: Json, kinds: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Return the mean recall at ``DEPTH`` of each kind of question, for each row."""
+    named = np.array(kinds)
+    return {
+        row: {kind: float(np.array(values)[named == kind].mean()) for kind in dict.fromkeys(kinds)}
+        for row, values in report["each"].items()
+    }
 
 
 def open_graph(collection: Collection, path: Path, embed: Embed) -> MemoryGraph:
@@ -295,6 +309,8 @@ def score(rows: dict[str, Row], questions: Sequence[Question]) -> Json:
     table = np.concatenate([np.stack([*gains, over_fixed], 1), *each.values()], axis=1)
     estimates = bootstrap(table, [str(i) for i in range(len(questions))])
     report: Json = {"questions": len(questions), "rows": {}}
+    singles = (SINGLE, FIXED, REVISED)
+    report["each"] = {name: each[name][:, column].tolist() for name in singles}
     report["revised over fixed"] = list(estimates[len(rows)])
     for index, (name, row) in enumerate(rows.items()):
         first = len(rows) + 1 + len(DEPTHS) * index
@@ -364,6 +380,12 @@ def markdown(report: Json) -> str:
     if "best fusion over best single way" in report:
         gain = _interval(report["best fusion over best single way"], "+")
         lines.append(f"Best fusion minus best single way, each by the other half: {gain}.")
+    if "kinds" in report:
+        kinds = report["kinds"]
+        lines += ["", "| recall@5 | " + " | ".join(kinds) + " |", "|---" * (len(kinds) + 1) + "|"]
+        for kind in kinds[SINGLE]:
+            cells = " | ".join(f"{kinds[row][kind]:.3f}" for row in kinds)
+            lines.append(f"| {kind} | {cells} |")
     if "decomposition" in report:
         parts = [f"{name} {value:.2f}" for name, value in report["decomposition"].items()]
         lines.append(f"Plans against the given sub-questions: {', '.join(parts)}.")

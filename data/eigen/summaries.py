@@ -13,6 +13,7 @@ import numpy as np
 
 from turngraph.data.eigen.similarity_graph import unit_vectors
 from turngraph.data.eigen.themes import Theme
+from turngraph.data.eigen.utility_questions import FUNCTION_WORDS
 from turngraph.data.linearise import sentence_spans
 from turngraph.data.normalise import fold, words
 
@@ -23,6 +24,9 @@ MAX_WORDS = 100
 """Most words of a theme's quotations."""
 MMR = 0.7
 """Weight of centrality against novelty (maximal marginal relevance)."""
+CONTENT_WORDS = 6
+"""Different words, function words apart, with which a sentence counts in full: the most central
+sentence of a talk may be "Thanks, Anna!"."""
 NUM_MEMBERS = 32
 """Heaviest members whose sentences may be quoted."""
 MAX_STEPS = 200
@@ -100,7 +104,7 @@ def quotations(
     """Choose the sentences that stand for a theme: by centrality, then by MMR for novelty.
 
     Centrality is the leading eigenvector of the sentences' similarities, times the weight of each
-    sentence's chunk in the theme. Equal texts are quoted once.
+    sentence's chunk in the theme, and less for one of few words. Equal texts are quoted once.
 
     Args:
         theme: of level 1.
@@ -124,7 +128,7 @@ def quotations(
     unit = unit_vectors(vectors, "sentence").astype(np.float64)
     near = np.round((1 + unit @ unit.T) / 2, 6)
     weights = np.array([of_chunk[sentence.chunk] for sentence in sentences])
-    central = _centrality(near) * weights
+    central = _centrality(near) * weights * _content([sentence.text for sentence in sentences])
     central = np.round(central / central.max(), 6)
     chosen = _most_central(sentences, central, unit, max_words)
     return tuple(Quotation(sentences[i], i, float(central[i])) for i in chosen)
@@ -141,6 +145,14 @@ def _centrality(near: np.ndarray) -> np.ndarray:
             break
         central = following
     return central
+
+
+def _content(texts: Sequence[str]) -> np.ndarray:
+    """Return how much each text says by its number of words, 0 to 1; 1 where all say too little."""
+    counts = np.array([len(set(words(text)) - FUNCTION_WORDS) for text in texts])
+    most = max(min(int(counts.max()), CONTENT_WORDS), 1)
+    shares: np.ndarray = np.minimum(np.maximum(counts, 1) / most, 1.0)
+    return shares
 
 
 def _most_central(

@@ -9,6 +9,7 @@ import pytest
 
 from turngraph.benchmarks.memory_graph import memory_plan
 from turngraph.benchmarks.memory_graph.fused_ways import Row, choose, fused
+from turngraph.benchmarks.memory_graph.planted_hops import COMPARISONS, planted_hops
 from turngraph.benchmarks.memory_graph.retrieval_data import Question, given_steps
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 
@@ -68,6 +69,32 @@ def test_what_two_of_three_ways_have_in_front_comes_first() -> None:
     assert list(found) == ["RRF: a + b", "RRF: a + c", "RRF: b + c", "RRF: a + b + c"]
     assert found["RRF: a + b + c"].passages == [["1", "3", "2"]]
     assert found["RRF: a + b"].recalls == [3]
+
+
+def test_planted_questions_are_the_same_for_a_seed_and_their_passages_answer_them() -> None:
+    planted = planted_hops(1)
+    assert planted == planted_hops(1) != planted_hops(2)
+    texts = [episode.text for episode in planted.collection.episodes]
+    assert len(planted.kinds) == len(planted.collection.questions) == 7 * 4 * 2
+    for question, kind in zip(planted.collection.questions, planted.kinds, strict=True):
+        gold = [texts[int(number)] for number in question.gold]
+        titles = [text.partition("\n")[0] for text in gold]
+        asked = [title for title in titles if title in question.text]
+        assert len(asked) == (2 if kind in COMPARISONS else 1), question
+        found = asked  # each other passage is named by one that is found
+        while more := [t for t in titles if t not in found
+                       and any(t in text for text, title in zip(gold, titles, strict=True)
+                               if title in found)]:  # fmt: skip
+            found = [*found, *more]
+        assert sorted(found) == sorted(titles), question
+
+
+def test_the_recall_of_each_kind_is_told() -> None:
+    report = {"each": {"one question": [1, 0, 0.5], "fixed plan": [1, 1, 0]}}
+    assert memory_plan.by_kind(report, ["a", "b", "a"]) == {
+        "one question": {"a": 0.75, "b": 0.0},
+        "fixed plan": {"a": 0.5, "b": 1.0},
+    }
 
 
 def test_the_whole_benchmark_runs(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -26,6 +25,7 @@ from turngraph.data.memory_graph.recall.link_entities import (
 from turngraph.data.memory_graph.recall.pagerank import rank_episodes
 from turngraph.data.memory_graph.recall.question_view import QuestionView
 from turngraph.data.memory_graph.recall.recollection import Recollection
+from turngraph.data.memory_graph.recall.stage_clock import Clock
 from turngraph.data.memory_graph.recall.traverse import traverse
 from turngraph.data.memory_graph.recall.traverse_settings import (
     PASSAGES,
@@ -373,10 +373,10 @@ class Recall:
         as_of: str | None,
         settings: RecallSettings,
         begin: Sequence[QuestionEntity] | None = None,
-    ) -> Iterator[tuple[QuestionView, _Clock]]:
+    ) -> Iterator[tuple[QuestionView, Clock]]:
         """Yield the graph at its newest revision as the question sees it, and the clock."""
         second = second_of(as_of)
-        clock = _Clock()
+        clock = Clock()
         names = self.extractor.entities(question) if begin is None else []
         clock.lap("entities")
         vectors = self._vectors_of([question, *names])
@@ -442,16 +442,3 @@ class Recall:
             self.vectors.save()
             if "_themes" in self.__dict__:
                 self._themes.vectors.save()
-
-
-class _Clock:
-    """Stopwatch that records the milliseconds of each stage."""
-
-    def __init__(self) -> None:
-        self.milliseconds: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.milliseconds[name] = 1000 * (now - self._last)
-        self._last = now

@@ -45,6 +45,15 @@ def test_quotations_are_central_and_distinct() -> None:
     assert found == quoted()
 
 
+def test_what_says_little_is_not_quoted_first() -> None:
+    texts = ["Thanks, Anna!", "Thanks, Anna!!", "Anna plants red and yellow roses behind the shed."]
+    sentences = [Sentence(i, 0, len(text), text) for i, text in enumerate(texts)]
+    near = np.array([[1.0, 0.0], [1.0, 0.0], [0.8, 0.6]])
+    theme = Theme(1.0, np.arange(3), np.ones(3), np.ones(2))
+    assert quotations(theme, sentences, near)[0].sentence.text == texts[2]
+    assert quotations(theme, sentences[:2], near[:2])[0].sentence.text == texts[0]  # if all do
+
+
 def test_quotations_keep_within_the_words() -> None:
     assert sum(len(one.sentence.text.split()) for one in quoted(14)) <= 14
     assert len(quoted(1)) == 1
