@@ -23,13 +23,10 @@ from turngraph.inference.ontology_commands import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from turngraph.data.cli import CommandParser
     from turngraph.data.memory_graph.graph import MemoryGraph
     from turngraph.data.memory_graph.ontology.compute import Planner
     from turngraph.data.memory_graph.ontology.endpoint_query import PushedGraph
     from turngraph.data.memory_graph.ontology.ontology import Ontology
-
-    Subparsers = argparse._SubParsersAction[CommandParser]
 
 
 @dataclasses.dataclass(frozen=True)
