@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from turngraph.data.cli import CommandParser, run_cli
-from turngraph.inference import memory_commands, ontology_commands, theme_commands
+from turngraph.inference import (
+    computing_commands,
+    memory_commands,
+    ontology_commands,
+    theme_commands,
+)
 from turngraph.inference.memory_options import (
     asked_mode,
     positive,
@@ -153,7 +158,7 @@ def add_ask(commands: Subparsers) -> None:
         "--themes", action="store_true",
         help="ask by themes, for broad questions; `themes` makes them first",
     )  # fmt: skip
-    ontology_commands.add_computing(added)
+    computing_commands.add_computing(added)
     add_model_options(added)
 
 
@@ -205,7 +210,7 @@ def ask(
         num_facts=num_facts,
         min_similarity=min_similarity,
     )
-    computing = ontology_commands.computing(
+    computing = computing_commands.computing(
         compute, show_sparql, ontology, alone, compute_by, model, endpoint, base
     )
     asked = memory_commands.read_questions() if question is None else [question]

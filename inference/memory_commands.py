@@ -16,6 +16,7 @@ from turngraph.data.json_fields import Location, well_formed
 from turngraph.data.memory_graph.extract.english_rules import unread_line
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.turns import TurnExtractor
+from turngraph.inference.computing_commands import Computing, print_computed
 from turngraph.inference.memory_printing import (
     fact_json,
     print_facts,
@@ -29,10 +30,8 @@ from turngraph.inference.memory_printing import (
     remembered_line,
 )
 from turngraph.inference.ontology_commands import (
-    Computing,
     export_rdf,
     import_rdf,
-    print_computed,
     typed_page,
 )
 

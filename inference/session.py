@@ -65,8 +65,7 @@ class Session:
         generate: writes the answers; None: the model.
         confidence: how sure answers have to be; None: nothing says how sure they are.
         building: lock of a builder that conversations in several threads share; None: one thread.
-        compute: compute answers from its typed facts (``rules``; ``lm``: that LM plans what the
-            rules cannot) or not; None: as in the config.
+        compute: compute answers by ``rules``, then an LM (``lm``), or not; None: by the config.
 
     Raises:
         ValueError: the memory graph cannot be opened, or the LM cannot be loaded.

@@ -1,32 +1,21 @@
-"""Questions about a synthetic life with their answers, computed from the life and not the graph.
-
-The wordings stand in ``life_wordings.json``: those of ``dev`` may be used to extend the rules,
-those of ``test`` were written at the same time. ``life_wordings_fresh.json`` has wordings that were
-written later, without a look at the rules, in two halves by their hash: the rules were extended
-with ``fresh_dev``, and ``fresh_test`` was read by nobody while they were.
-"""
+"""Questions about a synthetic life with their answers, computed from the life and not the graph."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import cycle, islice
-from pathlib import Path
 from typing import Any, Literal
 
 from turngraph.benchmarks.memory_graph import synthetic_life as sl
+from turngraph.benchmarks.memory_graph.life_wordings import wordings_of
 from turngraph.benchmarks.memory_graph.synthetic_life import Life, Told
 from turngraph.data.normalise import MONTHS
 
 PER_OPERATION = 20
-WORDINGS = Path(__file__).with_name("life_wordings.json")
-FRESH = Path(__file__).with_name("life_wordings_fresh.json")
-WORDING_PARTS = ("dev", "test", "fresh_dev", "fresh_test")
 Kind = Literal["names", "number", "span", "dates", "yes", "order"]
 Evidence = frozenset[tuple[str, str | None]]
 
@@ -66,16 +55,15 @@ def questions(life: Life, part: str, seed: int) -> list[Question]:
         seed: random seed.
     """
     rng = random.Random(seed)
+    wordings = wordings_of(part)
     if part.startswith("fresh"):
-        fresh: dict[str, dict[str, list[str]]] = _read(FRESH)["questions"]
         return [
             _question(life, operation, kind, wording, rng)
-            for operation, kinds in fresh.items()
+            for operation, kinds in wordings.items()
             for kind, texts in kinds.items()
-            for wording in _half(texts, part)
+            for wording in texts
             for _ in range(2)
         ]
-    wordings = _read(WORDINGS)[part]
     return [
         one
         for operation, kinds in wordings.items()
@@ -90,24 +78,6 @@ def whole_units(first: str, second: str, unit: str) -> int:
         return (other - one).days // (7 if unit == "week" else 1)
     months = 12 * (other.year - one.year) + other.month - one.month - (other.day < one.day)
     return months // (12 if unit == "year" else 1)
-
-
-def unanswerable(part: str = "dev") -> list[str]:
-    """Return questions that the life does not answer: of a fresh half, or the old ones."""
-    if part.startswith("fresh"):
-        return _half(_read(FRESH)["unanswerable"], part)
-    found: list[str] = _read(WORDINGS)["unanswerable"]
-    return found
-
-
-def _read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def _half(texts: Iterable[str], part: str) -> list[str]:
-    """Return the texts of one half: a wording's half is the last bit of its SHA-256."""
-    bit = part == "fresh_test"
-    return [one for one in texts if hashlib.sha256(one.encode()).digest()[-1] % 2 == bit]
 
 
 def _operation(
@@ -146,8 +116,8 @@ def _pick(*names: str) -> Callable[[random.Random], dict[str, str]]:
         if "last_year" in names:
             values["as_of"] = f"{int(values['year']) + 1}-06-15"
         if "last_month" in names:
-            year, month = divmod(int(values["iso"][:4]) * 12 + int(values["iso"][5:]), 12)
-            values["as_of"] = f"{year}-{month + 1:02d}-15"
+            after = divmod(int(values["iso"][:4]) * 12 + int(values["iso"][5:]), 12)
+            values["as_of"] = f"{after[0]}-{after[1] + 1:02d}-15"
         if "ago" in names:
             years = rng.randrange(2, 5)
             values["ago"] = ("two", "three", "four")[years - 2]

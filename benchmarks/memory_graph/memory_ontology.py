@@ -25,12 +25,11 @@ from pathlib import Path
 
 from turngraph.benchmarks.memory_graph.life_questions import (
     PER_OPERATION,
-    WORDING_PARTS,
     Question,
     questions,
-    unanswerable,
     whole_units,
 )
+from turngraph.benchmarks.memory_graph.life_wordings import WORDING_PARTS, unanswerable
 from turngraph.benchmarks.memory_graph.memory_retrieval import parser_of, write_reports
 from turngraph.benchmarks.memory_graph.synthetic_life import (
     SAID,

@@ -12,10 +12,10 @@ from turngraph.benchmarks.memory_graph import life_questions, memory_ontology, q
 from turngraph.benchmarks.memory_graph.life_questions import (
     Question,
     questions,
-    unanswerable,
     whole_units,
 )
 from turngraph.benchmarks.memory_graph.life_reader import measure_reader, named
+from turngraph.benchmarks.memory_graph.life_wordings import unanswerable
 from turngraph.benchmarks.memory_graph.memory_ontology import fill_given, is_right, main
 from turngraph.benchmarks.memory_graph.synthetic_life import Life, given_lines, make_life
 from turngraph.data.memory_graph.ontology.compute import Computed
@@ -45,6 +45,17 @@ def test_twenty_questions_of_each_operation_with_an_answer_each() -> None:
     assert set(counts.values()) == {20}
     assert len(counts) == 18
     assert len(unanswerable()) == 40
+
+
+def test_the_fresh_wordings_are_split_into_two_halves() -> None:
+    life = make_life(0)
+    dev, test = (questions(life, f"fresh_{half}", 0) for half in ("dev", "test"))
+    assert (len(dev), len(test)) == (312, 304)
+    assert len({one.operation for one in dev}) == len({one.operation for one in test}) == 20
+    assert all(one.gold and one.evidence for one in (*dev, *test))
+    silent = [unanswerable(f"fresh_{half}") for half in ("dev", "test")]
+    assert [len(one) for one in silent] == [37, 33]
+    assert not set(silent[0]) & set(silent[1])
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ from turngraph.data.memory_graph.extract.model_extractor import Prompt
 from turngraph.data.memory_graph.extract.replies import list_schema, object_schema
 from turngraph.data.memory_graph.ontology.ontology import Ontology
 from turngraph.data.memory_graph.ontology.plain_question import plain_question
+from turngraph.data.memory_graph.ontology.plan_maker import WORD, PlanMaker
 from turngraph.data.memory_graph.ontology.question_forms import FIRST_PERSON, check_said
-from turngraph.data.memory_graph.ontology.question_plan import WORD, PlanMaker, window_of
+from turngraph.data.memory_graph.ontology.question_plan import window_of
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan, Operation, Plan, Selection
 from turngraph.data.memory_graph.record.store import Store
 
@@ -28,16 +29,16 @@ _TWO: tuple[Operation, ...] = ("before", "after", "difference")
 _UNITS = ("", "day", "week", "month", "year")
 _SUBJECT = "I"
 MAX_SELECTIONS = 3
-_EXAMPLES: tuple[tuple[str, Operation | Literal["none"], str, tuple[str, str, str]], ...] = (
-    ("What is Dag's shoe size?", NONE, "", ("like", "Dag", "")),
-    ("Since when does Dag live in Turin?", "since", "", ("live in", "Dag", "Turin")),
-    ("Who did I meet first?", "first", "", ("meet", "I", "")),
-    ("How many years did Dag work at Fiat?", "duration", "year", ("work at", "Dag", "Fiat")),
-    ("Did I read Emma?", "exists", "", ("read", "I", "Emma")),
-    ("How much did I spend on tea?", "sum", "", ("buy", "I", "tea")),
-    ("Where do I live?", "value", "", ("live in", "I", "")),
-    ("How many times did I visit Turin?", "count", "", ("trip", "I", "Turin")),
-    ("When did I last fly to Turin?", "latest", "", ("fly", "I", "Turin")),
+_EXAMPLES: tuple[tuple[str, tuple[str, str, tuple[str, str, str]]], ...] = (
+    ("What is Dag's shoe size?", (NONE, "", ("like", "Dag", ""))),
+    ("Since when does Dag live in Turin?", ("since", "", ("live in", "Dag", "Turin"))),
+    ("Who did I meet first?", ("first", "", ("meet", "I", ""))),
+    ("How many years did Dag work at Fiat?", ("duration", "year", ("work at", "Dag", "Fiat"))),
+    ("Did I read Emma?", ("exists", "", ("read", "I", "Emma"))),
+    ("How much did I spend on tea?", ("sum", "", ("buy", "I", "tea"))),
+    ("Where do I live?", ("value", "", ("live in", "I", ""))),
+    ("How many times did I visit Turin?", ("count", "", ("trip", "I", "Turin"))),
+    ("When did I last fly to Turin?", ("latest", "", ("fly", "I", "Turin"))),
 )
 _HEAD = """Write the plan that answers a question from the facts of a diary, as JSON.
 operation: value, latest, first, list, exists (yes or no), count, sum, min, max, mean, most, rate \
@@ -120,7 +121,7 @@ def plan_schema(terms: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
 
 def plan_prompt(question: str, terms: Sequence[str], names: Sequence[str]) -> Prompt:
     """Return the prompt for the plan of a question."""
-    lines = [f"{asked}\n{_written(*plan)}" for asked, *plan in _EXAMPLES]
+    lines = [f"{asked}\n{_written(*plan)}" for asked, plan in _EXAMPLES]
     lines.append(f"Names: {', '.join(names) or NONE}\n{' '.join(question.split())}")
     text = _HEAD.format(terms=", ".join(terms)) + "\n".join(lines)
     return Prompt(text, plan_schema(terms, names), "the plan of a question")

@@ -84,22 +84,22 @@ function validity(item) {
 
 const font = () => getComputedStyle(document.body).fontFamily;
 
-const chosen = () => selected !== null || counted !== null;
+const isFocused = () => selected !== null || counted !== null;
 
 /** Colours and labels of nodes and edges; null: hidden. */
 const look = {
   node(index) {
     if (!visible(nodes[index])) return null;
-    return !chosen() || near.has(index) ? colours[colourName(nodes[index])] : colours.dim;
+    return !isFocused() || near.has(index) ? colours[colourName(nodes[index])] : colours.dim;
   },
   edge(index) {
     const edge = edges[index];
     if (!holds(edge)) return null;
-    if (!chosen()) return colours.edge;
+    if (!isFocused()) return colours.edge;
     if (counted) return counted.has(index) ? colours.accent : colours.dim;
     return edge.source === selected || edge.target === selected ? colours.accent : colours.dim;
   },
-  labelled: (index) => (!chosen() ? !nodes[index].quiet : near.has(index)),
+  labelled: (index) => (!isFocused() ? !nodes[index].quiet : near.has(index)),
   edgeLabels: () =>
     near.size > 25 ? [] : (edgesOf[selected] ?? []).filter((index) => look.edge(index)),
   chosen: () => selected,

@@ -1,0 +1,53 @@
+"""Wordings of the questions about a synthetic life, by operation and kind.
+
+Those of ``dev`` may be used to extend the rules, those of ``test`` were written at the same time.
+``life_wordings_fresh.json`` has wordings that were written later, without a look at the rules, in
+two halves by their hash: the rules were extended with ``fresh_dev``, and ``fresh_test`` was asked
+once before and once after that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+WORDINGS = Path(__file__).with_name("life_wordings.json")
+FRESH = Path(__file__).with_name("life_wordings_fresh.json")
+WORDING_PARTS = ("dev", "test", "fresh_dev", "fresh_test")
+Wordings = dict[str, dict[str, list[str]]]
+
+
+def wordings_of(part: str) -> Wordings:
+    """Return the wordings of each operation by kind.
+
+    Args:
+        part: of ``WORDING_PARTS``.
+    """
+    if part.startswith("fresh"):
+        return {
+            operation: {kind: _half(texts, part) for kind, texts in kinds.items()}
+            for operation, kinds in _read(FRESH)["questions"].items()
+        }
+    found: Wordings = _read(WORDINGS)[part]
+    return found
+
+
+def unanswerable(part: str = "dev") -> list[str]:
+    """Return questions that the life does not answer: of a fresh half, or the old ones."""
+    if part.startswith("fresh"):
+        return _half(_read(FRESH)["unanswerable"], part)
+    found: list[str] = _read(WORDINGS)["unanswerable"]
+    return found
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _half(texts: Iterable[str], part: str) -> list[str]:
+    """Return the texts of one half: a wording's half is the last bit of its SHA-256."""
+    bit = part == "fresh_test"
+    return [one for one in texts if hashlib.sha256(one.encode()).digest()[-1] % 2 == bit]

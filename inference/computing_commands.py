@@ -1,0 +1,147 @@
+"""Computed answers of the memory graph on the command line: options and output."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from typing import TYPE_CHECKING
+
+from turngraph.inference.memory_printing import (
+    fact_json,
+    print_facts,
+    print_json,
+    print_line,
+)
+from turngraph.inference.model_options import PLANNERS
+from turngraph.inference.ontology_commands import (
+    add_endpoint,
+    add_ontology_options,
+    chosen_ontology,
+    pushed_graph,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from turngraph.data.memory_graph.graph import MemoryGraph
+    from turngraph.data.memory_graph.ontology.compute import Planner
+    from turngraph.data.memory_graph.ontology.endpoint_query import PushedGraph
+    from turngraph.data.memory_graph.ontology.ontology import Ontology
+
+
+@dataclasses.dataclass(frozen=True)
+class Computing:
+    """Options of computed answers.
+
+    Args:
+        ontology: its terms.
+        show_sparql: print also the queries that selected the facts.
+        make_planner: makes what plans questions that the rules cannot; None: nothing does.
+        pushed: copy on a server that is asked; None: none is.
+    """
+
+    ontology: Ontology
+    show_sparql: bool = False
+    make_planner: Callable[[MemoryGraph], Planner] | None = None
+    pushed: PushedGraph | None = None
+
+
+def computing(
+    compute: bool,
+    show_sparql: bool,
+    ontology: str | None,
+    alone: bool,
+    planner: str | None,
+    model: Mapping[str, str | float | None],
+    endpoint: str | None,
+    base: str | None,
+) -> Computing | None:
+    """Return the options of computed answers; None: nothing is computed.
+
+    Args:
+        compute, show_sparql, ontology, alone: the options.
+        planner: ``rules``, ``lm`` or ``endpoint``; None: not given.
+        model: options of the language model.
+        endpoint, base: of the copy on a server; None: not given.
+
+    Raises:
+        ValueError: one is given without those that it needs, or is wrong.
+    """
+    if not compute:
+        if show_sparql or alone or any((ontology, planner, endpoint, base)):
+            raise ValueError(
+                "--show_sparql, --ontology, --alone, --compute_by, --endpoint and --base need "
+                "--compute"
+            )
+        return None
+    make = None
+    if planner in ("lm", "endpoint"):
+        from turngraph.inference.plan_models import plans_maker
+
+        make = plans_maker(planner, model)
+    pushed = pushed_graph(endpoint, base)
+    return Computing(chosen_ontology(ontology, alone), show_sparql, make, pushed)
+
+
+def add_computing(added: argparse.ArgumentParser) -> None:
+    """Add the options of ``ask`` that compute."""
+    added.add_argument(
+        "--compute", action="store_true", help="compute the answer where a plan can: counts, times"
+    )
+    added.add_argument("--show_sparql", action="store_true", help="with --compute: also the SPARQL")
+    added.add_argument(
+        "--compute_by",
+        choices=PLANNERS,
+        help="with --compute: what plans questions that the rules cannot; default: nothing",
+    )
+    add_endpoint(added)
+    add_ontology_options(added)
+
+
+def print_computed(
+    graph: MemoryGraph,
+    question: str,
+    options: Computing,
+    planner: Planner | None = None,
+    *,
+    as_of: str | None,
+    as_json: bool,
+) -> bool:
+    """Print the computed answer of a question; return False, and say why, if there is none.
+
+    Args:
+        graph: an open memory graph.
+        question: text of the question.
+        options: the ontology, and what else is printed.
+        planner: plans what the rules cannot; None: nothing does.
+        as_of: ISO time; None: now.
+        as_json: print one JSON object.
+    """
+    from turngraph.data.memory_graph.ontology.compute import compute
+    from turngraph.data.memory_graph.ontology.lens import Lens
+    from turngraph.data.memory_graph.ontology.typed_plan import NoPlan
+
+    lens = Lens(graph.store, options.ontology)
+    try:
+        found = compute(lens, question, as_of, planner, pushed=options.pushed)
+    except NoPlan as reason:
+        if not as_json:
+            print_line(f"not computed: {reason}")
+        return False
+    if as_json:
+        facts = [
+            fact_json(fact) | {"name": item.name} for item in found.items for fact in item.facts
+        ]
+        computed = {"answer": found.answer, "operation": found.operation, "note": found.note}
+        queries = {"plan": found.plan, "sparql": found.queries} if options.show_sparql else {}
+        asked = {"question": question, "as_of": as_of, "revision": found.revision}
+        print_json(asked | {"computed": computed | queries, "facts": facts})
+        return True
+    print_line(f"computed: {found.answer} ({found.operation})")
+    if found.note:
+        print_line(f"note: {found.note}")
+    for query in found.queries if options.show_sparql else ():
+        for line in query.splitlines():
+            print_line(line)
+    print_facts([fact for item in found.items for fact in item.facts])
+    return True
