@@ -126,15 +126,12 @@ def without_makers(
     predicate: Predicate, complements: Sequence[tuple[str, Noun]]
 ) -> list[tuple[str, Noun]]:
     """Return complements without what belongs to an object: "contains a painting by Hals"."""
+    if predicate.is_copula:
+        return list(complements)
     is_active = not predicate.text.startswith(("is ", "was ", "can be ", "used to be "))
     for index, (preposition, noun) in enumerate(complements):
         is_maker = preposition == "by" and index and not complements[index - 1][0]
-        if (
-            is_maker
-            and is_active
-            and not predicate.is_copula
-            and not any(map(str.isdigit, noun.text))
-        ):
+        if is_maker and is_active and not any(map(str.isdigit, noun.text)):
             return list(complements[:index])
     return list(complements)
 

@@ -382,7 +382,8 @@ class SentenceReader:
             return None
         if has_no and predicate.base != "have":  # "showed no interest in" is not "did not show in"
             complements = complements[:1]
-        complements = without_makers(predicate, complements)
+        if len(complements) > 1:
+            complements = without_makers(predicate, complements)
         complements, when = place_dates(words, predicate, first, complements, when)
         if first.is_common and not (complements and is_telling(predicate, complements[0])):
             return None
