@@ -108,13 +108,6 @@ def bases() -> list[Any]:
 
 
 @pytest.mark.parametrize("lm", bases())
-def test_the_lead_of_a_token_is_that_over_the_next() -> None:
-    chosen, logprob, lead = likeliest(torch.tensor([[1.0, 4.0, 3.5], [0.0, -2.0, -9.0]]))
-    assert chosen.tolist() == [1, 0]
-    assert lead.tolist() == [0.5, 2.0]
-    assert torch.allclose(logprob[1], torch.tensor([0.0, -2.0, -9.0]).log_softmax(0)[0])
-
-
 def test_the_ids_are_those_of_transformers(lm: PreTrainedModel) -> None:
     for batch in (prompts(), prompts((7,)), prompts((8, 8, 8))):
         found, wanted = ours(lm, *batch), theirs(lm, *batch)
@@ -234,3 +227,10 @@ def test_bfloat16_decodes_too() -> None:
     assert generated.logprobs.dtype == torch.float32
     assert isinstance(model, GraphLM)
     assert (generated.logprobs < 0).all()
+
+
+def test_the_lead_of_a_token_is_that_over_the_next() -> None:
+    chosen, logprob, lead = likeliest(torch.tensor([[1.0, 4.0, 3.5], [0.0, -2.0, -9.0]]))
+    assert chosen.tolist() == [1, 0]
+    assert lead.tolist() == [0.5, 2.0]
+    assert torch.allclose(logprob[1], torch.tensor([0.0, -2.0, -9.0]).log_softmax(0)[0])
