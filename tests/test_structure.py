@@ -101,7 +101,7 @@ LIBRARIES = {
     "memory": "",
     "__init__": "",
     "__main__": "",
-    "benchmarks": "accelerate bm25s coverage datasets filelock huggingface_hub httpx2 "
+    "benchmarks": "accelerate bm25s datasets filelock huggingface_hub httpx2 "
     "matplotlib networkx numpy peft psutil pyoxigraph pytest rdflib rich safetensors tantivy "
     "tokenizers torch torch_geometric tqdm transformers trl yaml",
 }
@@ -134,11 +134,7 @@ EXTRAS = {
     "demo": {"data.sources.worldfacts", "configs.models"},
     "documents": {"data.sources.pdf", "data.sources.word"},
     "bench": {"benchmarks"},
-    "dev": {
-        "benchmarks.memory_graph.quads_speed",
-        "benchmarks.quality.forked_pytest",
-        "benchmarks.quality.reached_lines",
-    },
+    "dev": {"benchmarks.memory_graph.quads_speed", "benchmarks.quality.forked_pytest"},
     "wandb": {"training.run_log"},
     "spacy": {"data.memory_graph.extract.spacy_extractor"},
     "rdf": {"benchmarks.memory_graph.quads_speed", "data.memory_graph.ontology"},

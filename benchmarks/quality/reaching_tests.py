@@ -139,8 +139,8 @@ class ReachingTests:
             for path, text in sound.items():
                 (copy / path).write_bytes(text)
         for line in written.read_text(encoding="utf-8").splitlines():
-            number, _, place = line.partition(" ")
-            found[int(number)].add(place)
+            reached, _, place = line.partition(" ")
+            found[int(reached)].add(place)
         return [sorted(places) for places in found]
 
 

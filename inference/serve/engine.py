@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 
 from turngraph.data.batches.collate import Batch
-from turngraph.model.device_memory import is_out_of_memory
+from turngraph.model.device_memory import is_out_of_memory, release_freed_memory
 from turngraph.model.generation import Generated, Past
 from turngraph.model.graph_lm import GraphLM
 from turngraph.model.running_batch import Row, RunningBatch
 
 logger = logging.getLogger("serve")
+STEPS_PER_RELEASE = 200
+"""Steps of decoding after which freed memory goes back to the system."""
 
 
 class Busy(Exception):
@@ -113,6 +115,7 @@ class Engine:
         self.model, self.end_id = model, end_id
         self.max_tokens, self.max_rows, self.max_waiting = max_tokens, max_rows, max_waiting
         self.num_admitted, self.num_answered, self.num_tokens = 0, 0, 0
+        self._num_steps = 0
         self._seconds = 1.0  # that an answer took, a moving average
         self._running = RunningBatch(model, end_id)
         self._requests: list[_Request] = []
@@ -274,6 +277,9 @@ class Engine:
     def _step(self) -> None:
         if self._running.step():
             self._deliver(list(self._requests))
+        self._num_steps += 1
+        if self._num_steps % STEPS_PER_RELEASE == 0:
+            release_freed_memory(self.model.device)
 
     def _deliver(self, requests: list[_Request]) -> None:
         """Give the callers their new ids."""

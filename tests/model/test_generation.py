@@ -19,6 +19,7 @@ from turngraph.model.generation import (
     common_start,
     greedy,
     key_value_cache,
+    likeliest,
 )
 from turngraph.model.graph_lm import GraphLM
 from turngraph.tests.tiny import (
@@ -226,3 +227,10 @@ def test_bfloat16_decodes_too() -> None:
     assert generated.logprobs.dtype == torch.float32
     assert isinstance(model, GraphLM)
     assert (generated.logprobs < 0).all()
+
+
+def test_the_lead_of_a_token_is_that_over_the_next() -> None:
+    chosen, logprob, lead = likeliest(torch.tensor([[1.0, 4.0, 3.5], [0.0, -2.0, -9.0]]))
+    assert chosen.tolist() == [1, 0]
+    assert lead.tolist() == [0.5, 2.0]
+    assert torch.allclose(logprob[1], torch.tensor([0.0, -2.0, -9.0]).log_softmax(0)[0])

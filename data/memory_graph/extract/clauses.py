@@ -10,7 +10,7 @@ from turngraph.data.memory_graph.extract.complements import PARTICIPLE_FORMS, is
 from turngraph.data.memory_graph.extract.dates import Date
 from turngraph.data.memory_graph.extract.nouns import PREPOSITIONS, Noun
 from turngraph.data.memory_graph.extract.sentence_mentions import Token
-from turngraph.data.memory_graph.extract.verbs import Predicate
+from turngraph.data.memory_graph.extract.verbs import Predicate, begins_predicate
 from turngraph.data.memory_graph.extract.word_lists import (
     ADVERBS,
     LASTING,
@@ -18,12 +18,20 @@ from turngraph.data.memory_graph.extract.word_lists import (
     VERB_FORMS,
 )
 
+_AT_PLACE = frozenset("in at near".split())
+_KIN = frozenset(
+    "son daughter child youngest eldest oldest grandson granddaughter nephew niece brother sister "
+    "widow heir".split()
+)
+_SEASONS = frozenset("spring summer autumn fall winter end beginning start".split())
 _GOES_BY = frozenset("live stand stop walk pass sit drop come go run start begin end grow".split())
 _CAUSES = frozenset(
     "require ask allow help want force order urge persuade enable invite advise encourage teach "
     "expect cause permit need".split()
 )
 """Verbs whose object does the verb after "to"."""
+
+IS = Predicate("is", "be", "present", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +134,12 @@ def without_makers(
     predicate: Predicate, complements: Sequence[tuple[str, Noun]]
 ) -> list[tuple[str, Noun]]:
     """Return complements without what belongs to an object: "contains a painting by Hals"."""
+    if predicate.is_copula:
+        return list(complements)
     is_active = not predicate.text.startswith(("is ", "was ", "can be ", "used to be "))
     for index, (preposition, noun) in enumerate(complements):
         is_maker = preposition == "by" and index and not complements[index - 1][0]
-        if (
-            is_maker
-            and is_active
-            and not predicate.is_copula
-            and not any(map(str.isdigit, noun.text))
-        ):
+        if is_maker and is_active and not any(map(str.isdigit, noun.text)):
             return list(complements[:index])
     return list(complements)
 
@@ -171,3 +176,45 @@ def participle(predicate: Predicate) -> Noun | None:
     if predicate.is_copula or be.split(" ")[0] not in ("is", "was") or participle.endswith("ing"):
         return None
     return Noun(participle, False)
+
+
+def with_year(words: Sequence[Token]) -> Sequence[Token]:
+    """Return a segment with the year of a thing as a word: "The treaty of 1648 ended"."""
+    for index in (3, 2):
+        if index + 1 < len(words) and words[index].kind == "date":
+            year = words[index].text
+            is_of = words[index - 1].lower == "of" and words[index - 2].lower not in _SEASONS
+            if is_of and len(year) == 4 and begins_predicate(words, index + 1):
+                word = words[index]._replace(kind="word")
+                return [*words[:index], word, *words[index + 1 :]]
+    return words
+
+
+def split_roles(nouns: Sequence[Noun]) -> tuple[list[Noun], list[Statement]]:
+    """Return subjects, and what one of them is: "Leo, an engineer, and Nils founded"."""
+    subjects: list[Noun] = []
+    roles: list[Statement] = []
+    for noun in nouns:
+        if subjects and subjects[-1].is_name and not noun.is_name and noun.article in ("a", "an"):
+            roles.append(Statement((subjects[-1],), IS, (("", noun),)))
+        else:
+            subjects.append(noun)
+    return subjects, roles
+
+
+def is_two_roles(first: Noun, role: Noun, other: Noun) -> bool:
+    """Return whether two noun phrases say what the name before them is: "a nurse and poet"."""
+    is_plain = not (role.is_name or other.is_name)
+    return is_plain and is_named(first) and role.article in ("a", "an") and other.article != "the"
+
+
+def is_counted(statement: Statement) -> bool:
+    """Return whether a statement ends with things that are counted, whose names may follow."""
+    _, noun = statement.complements[-1]
+    return noun.is_value and not noun.is_name and not noun.text[-1].isdigit()
+
+
+def is_kin_of_subject(preposition: str, words: Sequence[Token]) -> bool:
+    """Return whether "the son of a baker" after a place is the subject: "born in Oslo, the ..."."""
+    is_kin = not _KIN.isdisjoint([word.lower for word in words[1:4]])
+    return preposition in _AT_PLACE and is_kin

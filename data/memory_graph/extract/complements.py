@@ -109,7 +109,8 @@ def read_complements(
             preposition = f"{words[index].lower} {words[index + 1].lower}"
             index += 2
         is_over = not preposition and bool(complements or index > at)
-        is_other = (preposition == "to" and receiver is not None) or _is_days(words, index)
+        is_other = preposition == "from" and _is_days(words, index)
+        is_other |= preposition == "to" and receiver is not None
         if is_over or is_other or _is_apart(preposition, complements, base):
             break
         stop = _complement_end(words, index, is_copula)

@@ -107,7 +107,9 @@ class Noun:
     @property
     def head(self) -> str:
         """Its text; of a described thing without the phrase after it: "zoo" of "zoo in Rome"."""
-        words = self.text.split() if self.is_common else []
+        if not self.is_common:
+            return self.text
+        words = self.text.split()
         places = (i for i, word in enumerate(words) if i and word in PREPOSITIONS - {"of"})
         stop = next(places, None)
         return self.text if stop is None else " ".join(words[:stop])

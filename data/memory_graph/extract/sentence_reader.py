@@ -10,18 +10,24 @@ from dataclasses import replace
 from itertools import pairwise
 
 from turngraph.data.memory_graph.extract.clauses import (
+    IS,
     Statement,
     doubted,
     is_agent_only,
+    is_counted,
     is_inverted,
+    is_kin_of_subject,
     is_manner,
     is_named,
     is_prospect,
     is_reduced,
     is_telling,
+    is_two_roles,
     is_unaccounted,
     participial,
     participle,
+    split_roles,
+    with_year,
     without_makers,
 )
 from turngraph.data.memory_graph.extract.complements import (
@@ -60,13 +66,7 @@ _BACKGROUND = frozenset("when while".split())
 _GOES_ON = frozenset(["and", "but", ",", ";", "then"])
 _AFTER_VERB = PREPOSITIONS | ARTICLES | OWNERS
 _PHRASE_ENDS = ("word", "number", "date")
-_SEASONS = frozenset("spring summer autumn fall winter end beginning start".split())
 _TELLS = frozenset("tell ask remind".split())
-_AT_PLACE = frozenset("in at near".split())
-_KIN = frozenset(
-    "son daughter child youngest eldest oldest grandson granddaughter nephew niece brother sister "
-    "widow heir".split()
-)
 _LIMITS = frozenset("after before unless until when if while since except".split())
 _LISTS = frozenset(["", ",", "and", "&"])
 _MAX_SUBJECT = 9  # tokens of the longest subject
@@ -108,7 +108,7 @@ class SentenceReader:
         self._look_ahead(segments)
         ends = pairwise([*segments, ("", [])])
         for ((join, segment), (following, _)), mood in zip(ends, moods(segments), strict=True):
-            segment = list(self._with_year(segment))
+            segment = list(with_year(segment))
             when = [self._dates[token.start] for token in segment if token.kind == "date"]
             while segment and (segment[0].kind == "date" or segment[0].lower in ADVERBS):
                 segment = segment[1:]
@@ -124,17 +124,6 @@ class SentenceReader:
             else:
                 self._attach(when)
             self._before = join
-
-    def _with_year(self, words: Sequence[Token]) -> Sequence[Token]:
-        """Return a segment with the year of a thing as a word: "The treaty of 1648 ended"."""
-        for index in (3, 2):
-            if index + 1 < len(words) and words[index].kind == "date":
-                year = words[index].text
-                is_of = words[index - 1].lower == "of" and words[index - 2].lower not in _SEASONS
-                if is_of and len(year) == 4 and begins_predicate(words, index + 1):
-                    word = words[index]._replace(kind="word")
-                    return [*words[:index], word, *words[index + 1 :]]
-        return words
 
     def _look_ahead(self, segments: Sequence[tuple[str, Sequence[Token]]]) -> None:
         """Let a pronoun in a first clause refer to the next one's name: "When she left, Ida"."""
@@ -163,7 +152,8 @@ class SentenceReader:
             found, self._list = None, None  # "never drinks coffee after noon"
         elif found is not None:
             is_list = join == "and" and not self.statements
-            shared = self._without_roles(self._list or []) if is_list else []
+            shared, roles = split_roles(self._list or []) if is_list else ([], [])
+            self.asides += roles
             dates = (*self._waiting, *found.dates)
             subjects = (*shared, *found.subjects)
             if shared or self._waiting:
@@ -180,21 +170,6 @@ class SentenceReader:
         elif not self._read_aside(join, segment, when, following):
             self._read_noun(join, segment, when)
         self._follows = found is not None
-
-    def _without_roles(self, nouns: Sequence[Noun]) -> list[Noun]:
-        """Return subjects without what one of them is: "Leo, an engineer, and Nils founded"."""
-        subjects: list[Noun] = []
-        for noun in nouns:
-            if (
-                subjects
-                and subjects[-1].is_name
-                and not noun.is_name
-                and noun.article in ("a", "an")
-            ):
-                self.asides.append(Statement((subjects[-1],), _IS, (("", noun),)))
-            else:
-                subjects.append(noun)
-        return subjects
 
     def _remember(self, statement: Statement) -> None:
         """Remember the referents of "she" and "it" in the rest of the sentence."""
@@ -259,10 +234,8 @@ class SentenceReader:
                 return False
             self._apposed = segment
             preposition, noun = last.complements[-1]
-            is_kin = not _KIN.isdisjoint([word.lower for word in segment[1:4]])
-            if preposition in _AT_PLACE and is_kin:  # "born in Oslo, the son of a baker"
-                noun = last.subjects[0]
-            self._aside(noun, segment, _IS, 0)
+            is_place = is_kin_of_subject(preposition, segment)
+            self._aside(last.subjects[0] if is_place else noun, segment, IS, 0)
             return True
         if self._apposed and segment[0].lower in PREPOSITIONS:
             more, _ = read_complements(segment, 0, self._who, last.predicate.base)
@@ -274,7 +247,7 @@ class SentenceReader:
     def _aside(self, noun: Noun, words: Sequence[Token], predicate: Predicate, start: int) -> None:
         complements, _ = read_complements(words, start, self._who, predicate.base)
         when = [self._dates[token.start] for token in words if token.kind == "date"]
-        if predicate is not _IS:
+        if predicate is not IS:
             complements, when = place_dates(words, predicate, noun, complements, when)
         if complements and is_named(noun):
             found = Statement((noun,), predicate, tuple(complements), tuple(when))
@@ -300,7 +273,7 @@ class SentenceReader:
         while len(segment) > 1 and segment[-1].kind == "date":
             segment = segment[:-1]
         cut = ""
-        if self.statements and segment[0].kind == "name" and _is_counted(self.statements[-1]):
+        if self.statements and segment[0].kind == "name" and is_counted(self.statements[-1]):
             self._list = None  # "got two cats, Biscuit and Gravy"
             return
         if self.statements:  # "parts and labour for two years"
@@ -309,7 +282,8 @@ class SentenceReader:
             cut = segment[stop].lower if stop < len(segment) else ""
             segment = segment[:stop]
         noun = read_noun(segment, replace(self._who, them=owner))
-        if noun is None and join == "," and segment[0].lower in OWNERS and self._is_one_name():
+        is_one_name = not self.statements and [n.is_name for n in self._list] == [True]
+        if noun is None and join == "," and segment[0].lower in OWNERS and is_one_name:
             return  # "Victor, our new intern, comes": whose is not known
         if noun is None:
             self._list = None
@@ -324,9 +298,6 @@ class SentenceReader:
             self._list = []
         elif not self.statements:
             self._waiting += when
-
-    def _is_one_name(self) -> bool:
-        return not self.statements and [noun.is_name for noun in self._list or ()] == [True]
 
     def _is_new_clause(self, words: Sequence[Token]) -> bool:
         """Return whether a list ends here: "and ended on Monday", ", starring Ida Falk"."""
@@ -382,7 +353,8 @@ class SentenceReader:
             return None
         if has_no and predicate.base != "have":  # "showed no interest in" is not "did not show in"
             complements = complements[:1]
-        complements = without_makers(predicate, complements)
+        if len(complements) > 1:
+            complements = without_makers(predicate, complements)
         complements, when = place_dates(words, predicate, first, complements, when)
         if first.is_common and not (complements and is_telling(predicate, complements[0])):
             return None
@@ -448,18 +420,18 @@ class SentenceReader:
             return []
         if len(self._list) == 2:  # "Anna, a nurse, lives"
             return [self._appose(*self._list)]
-        if len(self._list) == 3 and self._before == "and" and _is_two_roles(*self._list):
+        if len(self._list) == 3 and self._before == "and" and is_two_roles(*self._list):
             first, role, other = self._list  # "Anna, a nurse and poet, lives"
             article = "an" if other.text[0] in "aeiou" else "a"
             roles = (role, replace(other, article=article))
-            self.asides += [Statement((first,), _IS, (("", one),)) for one in roles]
+            self.asides += [Statement((first,), IS, (("", one),)) for one in roles]
             return [first]
         return [] if reduced else self._list[:1]
 
     def _appose(self, first: Noun, second: Noun) -> Noun:
         """Read an apposition, and return which of its two noun phrases is the name."""
         if first.is_name and self._apposed and self._apposed[0].lower in ARTICLES:
-            self._aside(first, self._apposed, _IS, 0)
+            self._aside(first, self._apposed, IS, 0)
         elif second.is_name and not first.is_name:
             if first.owner is not None:
                 self.roles.append((first.owner, f"has {first.thing}", second.text))
@@ -475,18 +447,3 @@ class SentenceReader:
         [(preposition, noun)] = self.statements[-1].complements[-1:]
         is_near = join == "who" or not preposition or preposition in _OF_WHICH
         return [noun] if noun.is_name and is_near else []
-
-
-def _is_two_roles(first: Noun, role: Noun, other: Noun) -> bool:
-    """Return whether two noun phrases say what the name before them is: "a nurse and poet"."""
-    is_plain = not (role.is_name or other.is_name)
-    return is_plain and is_named(first) and role.article in ("a", "an") and other.article != "the"
-
-
-def _is_counted(statement: Statement) -> bool:
-    """Return whether a statement ends with things that are counted, whose names may follow."""
-    _, noun = statement.complements[-1]
-    return noun.is_value and not noun.is_name and not noun.text[-1].isdigit()
-
-
-_IS = Predicate("is", "be", "present", 0)

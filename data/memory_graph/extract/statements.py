@@ -272,8 +272,8 @@ def _copula(be: str, complements: Sequence[tuple[str, Noun]]) -> list[tuple[str,
             if relations and relations[-1][1] is place:
                 relations.pop()
             if place.article and preposition == "of":
-                whole = replace(place, text=f"{place.text} of {noun.text}")
-                relations.append((f"{be} {before}", whole))
+                region = replace(place, text=f"{place.text} of {noun.text}")
+                relations.append((f"{be} {before}", region))
             else:
                 relations.append((f"{be} {before} {place.text} {preposition}", noun))
         elif not role:

@@ -161,8 +161,9 @@ _REGULAR = (
     "administer admire admit advise affect allow announce approve argue arrange assess assign "
     "attain attract avoid bury commemorate comprise conclude construct contribute criticise "
     "cultivate define depict deploy detain determine diagnose discuss dismiss displace divide "
-    "drain eliminate enclose encounter endorse enlist evacuate exceed exclude execute explain express "
-    "gain gather impose impress infect inhabit invest involve modify neglect originate outlive "
+    "drain eliminate enclose encounter endorse enlist evacuate exceed exclude execute explain "
+    "express gain gather impose impress infect inhabit invest "
+    "involve modify neglect originate outlive "
     "permit pollinate populate possess predate preside provide punish qualify recommend recover "
     "recruit reduce refer regain relaunch remember reopen repaint retain secure seize submit "
     "supervise survive suspend topple unite".split()

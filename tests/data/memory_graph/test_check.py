@@ -273,11 +273,11 @@ def test_a_page_that_is_cut_off_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE texts (text TEXT)")
-        db.execute("INSERT INTO texts VALUES ('on the last page')")
+        db.execute("INSERT INTO texts VALUES ('at its end'), ('on the last page')")
         db.commit()
-    assert (1, ["on the last page"]) in pages.rows(path)
+    assert (2, ["on the last page"]) in pages.rows(path)
     path.write_bytes(path.read_bytes()[:-1])
-    assert (1, ["on the last page"]) not in pages.rows(path)
+    assert (2, ["on the last page"]) not in pages.rows(path)
 
 
 def varint(number: int) -> bytes:
