@@ -3,7 +3,7 @@
     turngraph memory remember --db my.db --input notes.txt
     turngraph memory ask --db my.db "Where does Anna live?"
 
-Here and in what it calls the memory graph meets a model: an LM that extracts, an encoder that ranks.
+Here and in what it calls the memory graph meets models: LMs that extract, encoders that rank.
 """
 
 from __future__ import annotations

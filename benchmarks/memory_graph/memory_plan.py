@@ -384,8 +384,8 @@ def markdown(report: Json) -> str:
         kinds = report["kinds"]
         lines += ["", "| recall@5 | " + " | ".join(kinds) + " |", "|---" * (len(kinds) + 1) + "|"]
         for kind in kinds[SINGLE]:
-            cells = " | ".join(f"{kinds[row][kind]:.3f}" for row in kinds)
-            lines.append(f"| {kind} | {cells} |")
+            values = " | ".join(f"{kinds[row][kind]:.3f}" for row in kinds)
+            lines.append(f"| {kind} | {values} |")
     if "decomposition" in report:
         parts = [f"{name} {value:.2f}" for name, value in report["decomposition"].items()]
         lines.append(f"Plans against the given sub-questions: {', '.join(parts)}.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -138,7 +139,7 @@ def _world(draw: np.random.Generator) -> _World:
             found[make()] = None
         return list(found)
 
-    names = {kind: distinct(lambda k=kind: name(k), NUM[kind]) for kind in ("town", "country")}
+    names = {kind: distinct(partial(name, kind), NUM[kind]) for kind in ("town", "country")}
     names["company"] = distinct(lambda: name("company"), NUM["company"])
     names["person"] = distinct(lambda: f"{name('person')} {name('surname')}", NUM["person"])
     firsts, seconds = BOOK_WORDS

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -186,11 +187,20 @@ def eigen_rankings(
     rows = {"eigen": own, "eigen, by closeness": closest, "RRF of ask_episodes and eigen": fused}
     return {
         row: [
-            _ranking(graphs, collections, row, lambda g, q, f=find, s=one: (f(g, q, s), ()))
+            _ranking(graphs, collections, row, partial(_without_facts, find, one))
             for one in settings
         ]
         for row, find in rows.items()
     }
+
+
+def _without_facts(
+    find: Callable[[MemoryGraph, str, RecallSettings], list[int]],
+    settings: RecallSettings,
+    graph: MemoryGraph,
+    question: str,
+) -> tuple[list[int], Sequence[Fact]]:
+    return find(graph, question, settings), ()
 
 
 def episodes_ranking(
