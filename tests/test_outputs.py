@@ -52,12 +52,12 @@ NEW_ONLY = {
     "turngraph memory backup --output",
 }
 """Outputs whose name must be free."""
-FOLDERS = {"turngraph study --output"}
+FOLDERS = {"turngraph memory remember_all --db_dir", "turngraph study --output"}
 READ_OR_NAMED = set(
     "--add_user --address --api_key_variable --as_of --backup --base --base_model --base_url "
-    "--checkpoint --config --damaged --data --db --device --embedder --endpoint --entity "
+    "--checkpoint --config --corpus --damaged --data --db --device --embedder --endpoint --entity "
     "--evidence --input --memory --memory_dir --mixture --model --name --ontology "
-    "--plan_model --predictions --proposals --rdf --reader --response_format --rows --size "
+    "--plan_model --predictions --proposals --question --ray --rdf --reader --response_format --rows --size "
     "--source --speaker --token_limit --tokens --trust_remote_code --update".split()
 )
 """Options that name no output."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import threading
@@ -24,7 +25,8 @@ from turngraph.inference.serve.app import make_app
 from turngraph.inference.serve.engine import Busy, Engine, Late
 from turngraph.inference.serve.run_server import read_address, serve
 from turngraph.inference.serve.serve_options import ServeOptions
-from turngraph.inference.serve.service import Service
+from turngraph.inference.serve.service import Gone, Service
+from turngraph.inference.serve.streams import Streaming, failure
 from turngraph.inference.serve.users import Users, add_user
 from turngraph.inference.session import Session
 from turngraph.tests.chatting import CONVERSATION, QUESTIONS
@@ -439,3 +441,39 @@ def test_other_machines_are_served_with_tokens_only() -> None:
             read_address(wrong)
     with pytest.raises(ValueError, match="with --tokens only"):
         serve("x", None, ServeOptions(), None, "0.0.0.0:80")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("batch_tokens", 0), ("max_batch", -1), ("max_waiting", 0)),
+        *(("deadline", 0.0), ("deadline", float("inf")), ("abstain_below", 1.5)),
+    ],
+)
+def test_options_out_of_range_are_named(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{name}: {value} given"):
+        ServeOptions(**{name: value})  # type: ignore[arg-type]
+
+
+def test_a_client_that_leaves_while_it_waits_ends_its_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def leave() -> Streaming:
+        streaming: Streaming = Streaming()
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        waiting = asyncio.ensure_future(streaming.whole(answer))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert not answer.cancelled()
+        answer.set_exception(Gone())
+        with pytest.raises(Late, match="the client has left"):
+            await Streaming().whole(answer)
+        return streaming
+
+    assert asyncio.run(leave()).gone.is_set()
+    assert failure(ValueError("too\nlong")) == {"message": "too long"}
+    assert "an answer failed" not in caplog.text
+    assert failure(RuntimeError("secret")) == {"message": "the server could not answer"}
+    assert "an answer failed" in caplog.text

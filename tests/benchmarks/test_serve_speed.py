@@ -10,10 +10,12 @@ from turngraph.benchmarks.speed.serve_speed import Load, arrivals, cells, rate
 
 
 def test_a_load_in_numbers() -> None:
-    load = Load("8 clients", 10.0, [float(n) for n in range(20)], [2.0 * n for n in range(20)], 3)
+    firsts, lasts = [float(n) for n in range(20)], [2.0 * n for n in range(20)]
+    load = Load("8 clients", 10.0, firsts, lasts, [100, 101], [5, 6], num_refused=3)
     assert rate(load) == 2
-    assert cells(load) == ["2.00", "9.50", "18.95", "19.00", "37.90", "3", "0.00"]
-    assert cells(Load("nothing")) == ["0.00", *["0.00"] * 4, "0", "0.00"]
+    times = ["9.50", "18.95", "19.00", "37.90"]
+    assert cells(load) == ["2.00", *times, "100.5", "5.5", "3", "0.00"]
+    assert cells(Load("nothing")) == ["0.00", *["0.00"] * 4, "0.0", "0.0", "0", "0.00"]
 
 
 def test_questions_arrive_in_order_and_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:

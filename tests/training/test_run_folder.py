@@ -34,6 +34,7 @@ pytestmark = pytest.mark.usefixtures("fresh_accelerator")
 
 FREE_VALUES = {
     "data.num_workers": 3,
+    "data.ray": "local",
     "data.train": "moved.jsonl",
     "model.base_model": "elsewhere",
     "model.trust_remote_code": ("somebody/model",),
