@@ -13,6 +13,7 @@ import tempfile
 from multiprocessing import get_context
 from pathlib import Path
 
+import coverage
 import psutil
 
 from turngraph.tests.waiting import PATIENCE, wait_until
@@ -87,6 +88,17 @@ def _run(
     os.chdir(folder)
     if without:
         sys.modules[without] = None  # type: ignore[assignment]
+    measured = coverage.process_startup()  # None: nobody asks which lines it runs
+    try:
+        _start(arguments)
+    finally:
+        if measured is not None:  # a fork ends without doing so
+            measured.stop()
+            measured.save()
+
+
+def _start(arguments: list[str]) -> None:
+    """Run a script, or ``-m`` and a module."""
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -332,6 +332,7 @@ def test_saving_writes_over_nothing_unless_told(session: Session, tmp_path: Path
     assert len(session.turns) == 2
 
 
+@pytest.mark.slow
 def test_as_a_script_runs_it(graph_checkpoint: str, tmp_path: Path) -> None:
     """Bytes that are no UTF-8, no colour, no UTF-8 locale; and an exit code that says it."""
     command = [sys.executable, "infer.py", "chat", "--checkpoint", graph_checkpoint]

@@ -90,6 +90,7 @@ def test_a_missing_library_is_one_line(
     assert (ended.returncode, ended.stderr, ended.stdout) == (2, f"error: {message}\n", "")
 
 
+@pytest.mark.slow
 def test_without_memory_graphs_their_libraries_are_not_needed() -> None:
     code = (
         "import sys\nfor name in ('usearch', 'numkong', 'llguidance', 'matplotlib', 'wandb'):\n"

@@ -169,7 +169,7 @@ def test_twenty_kills_change_nothing(
     ("number", "during", "num_batches", "at_step"),
     [
         (signal.SIGTERM, "memory_advice", 5, 3),  # the first batch of the third step
-        (signal.SIGINT, "memory_advice", 5, 3),
+        pytest.param(signal.SIGINT, "memory_advice", 5, 3, marks=pytest.mark.slow),
         (signal.SIGUSR1, "answer_safely", 1, 5),  # the first batch of the first evaluation
     ],
 )

@@ -487,6 +487,7 @@ def test_gradients_are_clipped_together_and_forgotten_after_the_step(
     assert all(parameter.grad is None for parameter in trained)
 
 
+@pytest.mark.slow
 def test_as_a_user_runs_it(tiny_folder: str, tmp_path: Path) -> None:
     """Benchmark, training, answers, scores and chat, each by its own command."""
     data, run = tmp_path / "data", tmp_path / "run"

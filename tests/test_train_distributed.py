@@ -59,9 +59,8 @@ def launch(strategy: str, *arguments: object) -> str:
     return said
 
 
-@pytest.mark.parametrize(
-    "strategies", [("fsdp2",), pytest.param(("ddp", "fsdp2"), marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("strategies", [("fsdp2",), ("ddp", "fsdp2")])
 def test_a_run_goes_on_under_another_strategy_to_the_same_weights(
     strategies: tuple[str, ...], alone: Path, data: Path, tiny_folder: str, tmp_path: Path
 ) -> None:

@@ -167,6 +167,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     return found
 
 
+@pytest.mark.slow
 def test_from_rows_to_the_page(
     tiny_folder: str, small_data: Path, tmp_path: Path, calls: Calls, capsys: Any
 ) -> None:

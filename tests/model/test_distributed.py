@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -38,7 +39,7 @@ from turngraph.model.distributed import (
     sharding_wanted,
 )
 from turngraph.model.graph_lm import GraphLM
-from turngraph.tests.runs import command
+from turngraph.tests.processes import Command
 from turngraph.tests.tiny import (
     ARCHITECTURES,
     END_ID,
@@ -71,7 +72,6 @@ def test_the_process_group_ends_with_the_context(
 DTYPES = ("float32", "bfloat16")
 NUM_STEPS, MAX_COUNT = 4, 5
 SCORER = ScorerConfig(num_layers=2, width=16, heads=2, dropout=0.0)
-LAUNCH = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", 2)
 FSDP2 = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"}
 Json = dict[str, Any]
 
@@ -178,7 +178,18 @@ def one(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> Path:
 def two(tmp_path_factory: pytest.TempPathFactory, tiny_folder: str) -> Path:
     """What two processes with shards found and saved."""
     output = tmp_path_factory.mktemp("two")
-    command(*LAUNCH, "-m", "turngraph.tests.model.test_distributed", tiny_folder, output, **FSDP2)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    module = ("-m", "turngraph.tests.model.test_distributed", tiny_folder, output)
+    sizes = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    ranks = [
+        Command(*module, **FSDP2, **group, **sizes, RANK=str(rank), LOCAL_RANK=str(rank))
+        for rank in range(2)
+    ]
+    for rank in ranks:
+        said = rank.communicate()[1]
+        assert rank.returncode == 0, said[-3000:]
     return output
 
 
