@@ -88,7 +88,9 @@ def _run(
     os.chdir(folder)
     if without:
         sys.modules[without] = None  # type: ignore[assignment]
-    measured = coverage.process_startup()  # None: nobody asks which lines it runs
+    if (of_server := coverage.Coverage.current()) is not None:
+        of_server.stop()
+    measured = coverage.process_startup(force=True)  # None: nobody asks which lines it runs
     try:
         _start(arguments)
     finally:
