@@ -409,6 +409,7 @@ def kill_at_random(command: list[str], folder: Path, num_kills: int) -> None:
         assert code == -signal.SIGKILL, err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_kills", "history"),
     [

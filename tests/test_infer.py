@@ -278,6 +278,7 @@ def test_a_command_must_be_named(main: Any, capsys: pytest.CaptureFixture[str]) 
     assert "the following arguments are required: " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [

@@ -136,6 +136,7 @@ def killed_and_resumed(
     return trace
 
 
+@pytest.mark.slow
 def test_three_kills_change_nothing(
     undisturbed: Path,
     tiny_data: Path,

@@ -34,6 +34,7 @@ def test_in_float32_no_answer_differs(size: int) -> None:
     assert list(differences(model, EXAMPLES, alone, together)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [3, 5])  # some answers differ on most machines
 def test_in_bfloat16_answers_part_where_two_logits_are_nearly_equal(seed: int) -> None:
     model = model_of("bfloat16", seed)

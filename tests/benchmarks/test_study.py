@@ -633,6 +633,7 @@ def test_convmix_from_files_to_the_table(tmp_path: Path, calls: Calls) -> None:
     assert len(trained) == 2  # without memory the graph rows are one
 
 
+@pytest.mark.slow
 def test_convmix_with_its_real_questions_and_passages(
     convmix_folder: Path, tmp_path: Path, calls: Calls
 ) -> None:

@@ -74,6 +74,7 @@ def watched(system: peers.System) -> list[tuple[int, int]]:
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", train_table.SYSTEMS)
 def test_a_system_trains_lora_of_rank_8_on_the_batches_it_is_given(
     run: train_speed.Run, name: str

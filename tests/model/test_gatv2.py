@@ -223,6 +223,7 @@ class Largest(TorchDispatchMode):
         return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("concat", [True, False])
 def test_no_tensor_has_a_row_for_each_edge(concat: bool) -> None:
     nodes, heads, width = 50, 2, 16

@@ -215,6 +215,7 @@ def test_processes_that_cannot_share_a_step_are_an_error(
         schedule([1], world, batches_per_step=per_step)
 
 
+@pytest.mark.slow
 def test_padding_on_real_pages(sqa_folder: Path, smollm2_tokenizer: Any) -> None:
     questions = read_questions(sqa_folder / "train.tsv")
     tables = list(dict.fromkeys(question.table for question in questions))[:15]

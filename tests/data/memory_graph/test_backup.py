@@ -269,6 +269,7 @@ def test_a_note_waits_for_a_folder_that_is_not_there(tmp_path: Path) -> None:
     assert not partial.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["shutil.copymode", "os.replace", "shutil.rmtree"])
 def test_a_restoration_that_is_killed(tmp_path: Path, point: str) -> None:
     """The old graph, with what its -wal has, or the new one is there, never a mixture."""

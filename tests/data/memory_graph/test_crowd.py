@@ -59,6 +59,7 @@ def test_nobody_fails_where_others_forget(tmp_path: Path) -> None:
     check_what_is_left(path)
 
 
+@pytest.mark.slow
 def test_torn_derived_files_are_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "my.db"
     lines = play(path, {"forget": (1, 4), "ask": (2, 8), "foul": (1, 20)})
