@@ -9,13 +9,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from turngraph.data.memory_graph.extract.endpoint import EndpointSettings
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Fact
+from turngraph.data.memory_graph.ontology.model_plan import ModelPlans, plan_prompt
+from turngraph.data.memory_graph.ontology.typed_plan import Operation
 from turngraph.data.memory_graph.plan.steps import (
     Digest,
     Found,
@@ -25,7 +27,7 @@ from turngraph.data.memory_graph.plan.steps import (
     Searched,
 )
 from turngraph.data.memory_graph.recall.plan_trace import Clue, Step
-from turngraph.inference.plan_models import server_planner
+from turngraph.inference.plan_models import plans_maker, server_planner
 from turngraph.memory import main
 from turngraph.tests.data.memory_graph.chat_server import Answer, ChatServer, chat_server
 from turngraph.tests.tiny import save_tiny
@@ -272,3 +274,15 @@ def test_a_checkpoint_answers_the_steps_of_rules(
     assert ruled["steps"][0]["answers"][0] == "Norway"
     assert read["steps"][0]["answers"] != ruled["steps"][0]["answers"]
     assert len(read["steps"][0]["answers"]) <= 1
+
+
+def test_the_planner_of_computed_answers_is_made_by_name(tmp_path: Path) -> None:
+    """A random tiny model writes a plan that fits the schema, or that none was found."""
+    server = {"model": "m", "base_url": "http://localhost:1/v1", "device": None}
+    with MemoryGraph.open(tmp_path / "my.db") as graph:
+        assert isinstance(plans_maker("endpoint", server)(graph), ModelPlans)
+        local = plans_maker("lm", {"model": save_tiny(tmp_path / "lm"), "device": None})(graph)
+        prompt = plan_prompt("How often did Anna fly?", ("fly", "live in"), ("Anna",))
+        [value] = local.replies([prompt])
+    assert value["operation"] in (*get_args(Operation), "none")
+    assert {fact["term"] for fact in value["facts"]} <= {"fly", "live in"}

@@ -11,7 +11,7 @@ import hashlib
 import html
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -205,16 +205,3 @@ def _wiki_blocks(source: SourceFile) -> Iterator[Block]:
             raise location.error("text outside of <doc> and </doc>")
     if begin is not None:
         raise begin.error("<doc> without </doc>")
-
-
-def no_names_twice(names: Iterable[str]) -> None:
-    """Check that no name of a source is given twice.
-
-    Raises:
-        ValueError: one is.
-    """
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise ValueError(f"{name}: given twice")
-        seen.add(name)

@@ -288,6 +288,30 @@ def test_a_document_that_cannot_be_read_any_more_is_not_dropped(tmp_path: Path) 
     assert "town_0.txt" in read_version(folder).sources
 
 
+def test_what_is_no_source_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "in").mkdir()
+    with pytest.raises(ValueError, match="in: no file that can be read"):
+        find_sources([tmp_path / "in"])
+    (tmp_path / "in" / "image.png").write_bytes(b"x")
+    mixed = ['{"text": "Lima is old."}', '{"title": "Oslo", "text": "Oslo is cold."}']
+    (tmp_path / "in" / "a.jsonl").write_text("\n".join(mixed))
+    (tmp_path / "out.txt").write_text("Far away.")
+    (tmp_path / "in" / "link.txt").symlink_to(tmp_path / "out.txt")
+    sources, refused = find_sources([tmp_path / "in"])
+    assert [source.name for source in sources] == ["a.jsonl"]
+    assert [error.reason for error in refused] == ["a link that leads out of the folder"]
+    assert "files of other kinds not read: 1, first" in caplog.text
+    with pytest.raises(Unreadable, match="leads out of the folder"):
+        find_sources([tmp_path / "in"], strict=True)
+    corpus = build(tmp_path / "corpus", tmp_path / "in")
+    assert [passage.id for passage in corpus.passages] == ["a.jsonl#1", "a.jsonl:2#0"]
+    (tmp_path / "in" / "a.jsonl").unlink()
+    with pytest.raises(Unreadable, match=r"a\.jsonl: cannot be read: No such file"):
+        CorpusBuilder(tmp_path / "other").build(sources, strict=True)
+    with pytest.raises(Unreadable, match="cannot be read"):
+        CorpusBuilder(tmp_path / "other").build(sources)
+
+
 def test_wrong_inputs(tmp_path: Path, files: Path, corpus: Corpus) -> None:
     (tmp_path / "lakes.jsonl").write_text('{"text": "a"}\n')
     with pytest.raises(ValueError, match=r"two sources are called lakes\.jsonl"):

@@ -12,6 +12,7 @@ from turngraph.data.memory_graph.extract.aspects import find_replaced
 from turngraph.data.memory_graph.extract.dates import find_dates
 from turngraph.data.memory_graph.extract.rules import RulesExtractor
 from turngraph.data.memory_graph.extract.sentences import MAX_SENTENCE_CHARS, split_episode
+from turngraph.data.memory_graph.extract.statements import read_sentence
 from turngraph.data.memory_graph.memory_types import (
     Episode,
     Extraction,
@@ -366,3 +367,18 @@ def test_each_episode_is_read_alone() -> None:
     together = RULES.extract(episodes)
     assert together == [RULES.extract([episode])[0] for episode in episodes]
     assert together[1].triplets == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("The meeting is on 3 May 2019.", [("meeting", "is on", "3 May 2019")]),
+        ("The train leaves on Monday.", [("train", "leaves on", "Monday")]),
+        ("The attack happened at 9 am.", [("attack", "happened at", "9 am")]),
+        ("The king was crowned at noon.", [("king", "was crowned at", "noon")]),
+    ],
+)
+def test_what_is_planned_or_has_an_hour_tells_it(
+    text: str, told: list[tuple[str, str, str]]
+) -> None:
+    assert [(t.subject, t.relation, t.object) for t in read_sentence(text)] == told
