@@ -29,12 +29,14 @@ def best(scores: np.ndarray, top_k: int) -> list[int]:
         scores: [rows].
         top_k: maximum number of rows.
     """
+    rows = np.arange(len(scores))
     if 0 < top_k < len(scores) // 8:  # much faster than to sort all of a corpus
-        least = np.partition(scores, len(scores) - top_k)[len(scores) - top_k]
-        rows = np.flatnonzero(scores >= least)
-        order: list[int] = rows[np.argsort(-scores[rows], kind="stable")][:top_k].tolist()
-        return order
-    order = np.argsort(-scores, kind="stable")[:top_k].tolist()
+        above = np.flatnonzero(scores > scores.min())  # passages with a word of the query
+        if len(above) >= top_k:
+            rows = above
+        values = scores[rows]
+        rows = rows[values >= np.partition(values, len(rows) - top_k)[len(rows) - top_k]]
+    order: list[int] = rows[np.argsort(-scores[rows], kind="stable")][:top_k].tolist()
     return order
 
 
