@@ -49,7 +49,7 @@ from turngraph.data.types import (
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-    from turngraph.data.corpus.corpus import CorpusIndex
+    from turngraph.data.corpus.corpus import Corpus, CorpusIndex
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ class ExampleBuilder:
     counts: Counter[str] = field(default_factory=Counter)
     _indexes: dict[int, tuple[Any, Index]] = field(default_factory=dict)
     _tokens: dict[str, tuple[str, TokenisedPassage]] = field(default_factory=dict)
-    _corpus: CorpusIndex | None = None
+    _corpus: Corpus | None = None
 
     @property
     def needs_embed(self) -> bool:
@@ -208,9 +208,9 @@ class ExampleBuilder:
             q_t = cut_query(query(interaction, question), config.max_query_words)
         else:
             q_t = weighted_query(interaction, question, config.history_weight)
-        if self.corpus is None:
+        if (corpus := self.corpus) is None:
             return q_t, self._index(pool).rank(q_t, config.top_k, turn)
-        found = self.corpus.rank(q_t, config.top_k, turn)
+        found = corpus.rank(q_t, config.top_k, turn)
         if pool:
             of_pool = self._index(pool).rank(q_t, config.top_k, turn)
             found = fuse_retrieved([of_pool, found], config.top_k)
@@ -223,14 +223,15 @@ class ExampleBuilder:
         Raises:
             ValueError: the corpus cannot be opened, or its vectors are of another encoder.
         """
-        if self._corpus is None and self.config.corpus is not None:
+        config = self.config
+        if config.corpus is None:
+            return None
+        if self._corpus is None:
             from turngraph.data.corpus.corpus import Corpus  # few need it
 
-            assert self.config.retriever != "eigen", "the config is checked"
-            self._corpus = Corpus(self.config.corpus).index(
-                self.config.retriever, self.embed, self.config.embedder
-            )
-        return self._corpus
+            self._corpus = Corpus(config.corpus)
+        assert config.retriever != "eigen", "the config is checked"
+        return self._corpus.index(config.retriever, self.embed, config.embedder)
 
     def turn(
         self,

@@ -48,17 +48,10 @@ def _parser() -> CommandParser:
         command.set_defaults(run=run)
         return command
 
-    for name, run in (("build", build), ("add", add_sources)):
+    for name, run, option in (("build", build, "--output"), ("add", add_sources, "--corpus")):
         command = add(name, run)
         command.add_argument("--input", nargs="+", required=True, metavar="FILE_OR_FOLDER")
-        command.add_argument(
-            "--output" if name == "build" else "--corpus",
-            dest="corpus",
-            required=True,
-            metavar="DIR",
-        )
-        command.add_argument("--strict", action="store_true", help="stop at an unreadable document")
-        _add_keep(command)
+        command.add_argument(option, dest="corpus", required=True, metavar="DIR")
         if name == "build":
             command.add_argument(
                 "--vectors",
@@ -68,13 +61,15 @@ def _parser() -> CommandParser:
                 help=f"also make sentence vectors, by {EMBEDDER}, a model of yours, or words (no "
                 "model); for evidence.retriever dense and rrf",
             )
-            command.add_argument("--max_minutes", type=float, metavar="N", help="stop after N")
-            command.add_argument(
-                "--ray",
-                metavar="ADDRESS",
-                help="read sources in parallel on a Ray cluster whose nodes see the same folders; "
-                "local: on the cores of this machine",
-            )
+        command.add_argument("--strict", action="store_true", help="stop at an unreadable document")
+        command.add_argument("--max_minutes", type=float, metavar="N", help="stop after N")
+        command.add_argument(
+            "--ray",
+            metavar="ADDRESS",
+            help="read sources in parallel on a Ray cluster whose nodes see the same folders; "
+            "local: on the cores of this machine",
+        )
+        _add_keep(command)
     command = add("remove", remove)
     _add_corpus(command)
     command.add_argument("--source", nargs="+", required=True, metavar="NAME")
@@ -129,29 +124,35 @@ def embed_of(name: str) -> Embed:
 
 def build(args: argparse.Namespace) -> None:
     """Make a corpus of files, or bring it up to date with them."""
-    name = args.vectors
     folder = Path(args.corpus)
-    if name is None and (folder / CURRENT).is_file():
-        name = read_version(folder).embedder
-    sources, skipped = find_sources(args.input, args.strict)
-    for error in skipped:
-        logger.warning("skipped %s", error)
-    with StopRequest(args.max_minutes, "after the passages at hand") as stop:
-        on_ray = None if args.ray is None else OnRay(args.ray, partial(encoder_of, name))
-        builder = CorpusBuilder(folder, encoder_of(name), keep=args.keep, stop=stop, ray=on_ray)
-        _run(lambda: builder.build(sources, strict=args.strict), stop)
+    is_there = (folder / CURRENT).is_file()
+    name = args.vectors or (read_version(folder).embedder if is_there else None)
+    _update(args, name, mirror=True)
 
 
 def add_sources(args: argparse.Namespace) -> None:
     """Add files to a corpus, or replace those that changed."""
-    folder = Path(args.corpus)
+    _update(args, read_version(Path(args.corpus)).embedder, mirror=False)
+
+
+def _update(args: argparse.Namespace, embedder: str | None, mirror: bool) -> None:
+    """Read the inputs, make a version of them, and print what was done."""
+    began = time.monotonic()
     sources, skipped = find_sources(args.input, args.strict)
     for error in skipped:
         logger.warning("skipped %s", error)
-    with StopRequest(when="after the passages at hand") as stop:
-        encoder = encoder_of(read_version(folder).embedder)
-        builder = CorpusBuilder(folder, encoder, keep=args.keep, stop=stop)
-        _run(lambda: builder.build(sources, mirror=False, strict=args.strict), stop)
+    with StopRequest(args.max_minutes, "after the passages at hand") as stop:
+        on_ray = None if args.ray is None else OnRay(args.ray, partial(encoder_of, embedder))
+        builder = CorpusBuilder(
+            Path(args.corpus), encoder_of(embedder), keep=args.keep, stop=stop, ray=on_ray
+        )
+        try:
+            changes = builder.build(sources, mirror, args.strict)
+        except Stopped:
+            logger.info("stopped (%s); the same command goes on", stop.reason)
+            raise SystemExit(EXIT_GO_ON) from None
+    print(_said(changes))
+    logger.info("done in %.1f s", time.monotonic() - began)
 
 
 def remove(args: argparse.Namespace) -> None:
@@ -159,17 +160,6 @@ def remove(args: argparse.Namespace) -> None:
     folder = Path(args.corpus)
     encoder = encoder_of(read_version(folder).embedder)
     print(_said(CorpusBuilder(folder, encoder, keep=args.keep).remove(args.source)))
-
-
-def _run(work: Callable[[], Changes], stop: StopRequest) -> None:
-    began = time.monotonic()
-    try:
-        changes = work()
-    except Stopped:
-        logger.info("stopped (%s); the same command goes on", stop.reason)
-        raise SystemExit(EXIT_GO_ON) from None
-    print(_said(changes))
-    logger.info("done in %.1f s", time.monotonic() - began)
 
 
 def _said(changes: Changes) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -182,6 +183,10 @@ class Person:
         self.world.expect(not any(n in everything for n in others), f"{self.name} knows of others")
         self.world.counts["memories read"] += 1
 
+
+class BusyPerson(Person, ABC):
+    """A user who does one round of the same kind after the other."""
+
     async def live(self) -> None:
         """Do rounds until the end; where the server has broken off, look what is there first."""
         while self.world.goes_on:
@@ -193,12 +198,12 @@ class Person:
                 self.world.counts["broken off"] += 1
                 await asyncio.sleep(0.3)
 
+    @abstractmethod
     async def round(self) -> None:
         """Do what this kind of client does."""
-        raise NotImplementedError
 
 
-class Reader(Person):
+class Reader(BusyPerson):
     """Follows dialogues with known answers, in conversations and by OpenAI's API."""
 
     async def round(self) -> None:
@@ -232,7 +237,7 @@ class Reader(Person):
         self.world.expect(said == script[-1][1], f"OpenAI's API: {script[-1][0]!r}: {said!r}")
 
 
-class Teller(Person):
+class Teller(BusyPerson):
     """States facts, recalls and forgets them."""
 
     async def round(self) -> None:
@@ -255,7 +260,7 @@ class Teller(Person):
         await asyncio.sleep(0.5)
 
 
-class Uploader(Person):
+class Uploader(BusyPerson):
     """Uploads a document, asks about it, and removes it."""
 
     async def round(self) -> None:
@@ -276,7 +281,7 @@ class Uploader(Person):
         self.world.counts["documents"] += 1
 
 
-class Vanisher(Person):
+class Vanisher(BusyPerson):
     """Leaves in the middle of an answer."""
 
     async def round(self) -> None:
@@ -307,7 +312,7 @@ class Vanisher(Person):
                         return
 
 
-class Staller(Person):
+class Staller(BusyPerson):
     """Sends nothing, half a body, or reads no answer."""
 
     async def round(self) -> None:
@@ -340,7 +345,7 @@ class Staller(Person):
         self.world.counts[f"stalled: {kind}"] += 1
 
 
-class Liar(Person):
+class Liar(BusyPerson):
     """Asks for what is not the user's, and sends what is no request."""
 
     async def round(self) -> None:

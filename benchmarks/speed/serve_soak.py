@@ -30,6 +30,7 @@ import httpx2
 import psutil
 
 from turngraph.benchmarks.speed.serve_clients import (
+    BusyPerson,
     Liar,
     Person,
     Reader,
@@ -40,7 +41,13 @@ from turngraph.benchmarks.speed.serve_clients import (
     Vanisher,
     World,
 )
-from turngraph.benchmarks.speed.serving import free_address, growth, wait_until_ready, watch
+from turngraph.benchmarks.speed.serving import (
+    free_address,
+    growth,
+    server_parser,
+    wait_until_ready,
+    watch,
+)
 from turngraph.data.cli import run_cli
 from turngraph.data.jsonlines import join_pools, read_conversations, write_pool
 from turngraph.data.types import Conversation
@@ -50,7 +57,7 @@ from turngraph.inference.serve.users import add_user
 from turngraph.model.checkpoint import commit
 
 logger = logging.getLogger("benchmarks")
-KINDS: dict[type[Person], int] = {
+KINDS: dict[type[BusyPerson], int] = {
     Reader: 6, Teller: 2, Uploader: 2, Vanisher: 3, Staller: 3, Liar: 1,
 }  # fmt: skip
 """Clients of each kind."""
@@ -100,18 +107,11 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the options."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--checkpoint", required=True)
-    parser.add_argument("--input", required=True, help="conversations, JSON Lines")
+    parser = server_parser(__doc__ or "")
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--kills", type=int, default=0, help="at random moments of the load")
     parser.add_argument("--scripts", type=positive, default=16, help="dialogues that are followed")
     parser.add_argument("--max_new_tokens", type=positive, default=8)
-    parser.add_argument("--device")
     return parser.parse_args(argv)
 
 

@@ -38,7 +38,14 @@ from typing import TypeVar
 import httpx2
 import psutil
 
-from turngraph.benchmarks.speed.serving import free_address, growth, resident, serving, watch
+from turngraph.benchmarks.speed.serving import (
+    free_address,
+    growth,
+    resident,
+    server_parser,
+    serving,
+    watch,
+)
 from turngraph.data.cli import run_cli
 from turngraph.data.json_fields import Json
 from turngraph.data.jsonlines import join_pools, read_conversations, write_pool
@@ -120,17 +127,10 @@ def print_table(found: dict[str, list[Load]], args: argparse.Namespace) -> None:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the options."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--checkpoint", required=True)
-    parser.add_argument("--input", required=True, help="conversations, JSON Lines")
+    parser = server_parser(__doc__ or "")
     parser.add_argument("--clients", type=positive, nargs="+", default=[1, 8, 32, 128])
     parser.add_argument("--requests", type=positive, default=128, help="of each load")
     parser.add_argument("--max_new_tokens", type=positive, default=16)
-    parser.add_argument("--device")
     parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
     parser.add_argument("--closed", action="store_true", help="leave the open loop out")
     parser.add_argument("--beside", help="command of another server, with {host} and {port}")

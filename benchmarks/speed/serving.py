@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import math
 import signal
@@ -24,6 +25,19 @@ T_8 = 2.306
 """Quantile 0.975 of Student's t with ``BLOCKS - 2`` degrees of freedom."""
 LEVEL_KIB = 1.0
 """Growth below which memory is level, in KiB a request."""
+
+
+def server_parser(description: str) -> argparse.ArgumentParser:
+    """Return a parser of what is served and asked: checkpoint, input, device."""
+    parser = argparse.ArgumentParser(
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--checkpoint", required=True)
+    parser.add_argument("--input", required=True, help="conversations, JSON Lines")
+    parser.add_argument("--device")
+    return parser
 
 
 def free_address() -> tuple[str, int]:

@@ -22,6 +22,7 @@ from turngraph.data.corpus.files import only_writer
 from turngraph.data.corpus.segment_writer import (
     SEGMENT,
     Encoder,
+    NewSource,
     Pieces,
     SegmentWriter,
     Stopped,
@@ -46,8 +47,8 @@ MAX_SMALL = 8
 TASK_BYTES = 1 << 24
 """Bytes of sources, at least, that one process of a cluster reads at a time."""
 
-Read = tuple[SourceFile, str, Unreadable | None]
-"""A source, its hash, and why it cannot be read."""
+Read = tuple[NewSource, Unreadable | None]
+"""A source, and why it cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,8 @@ class CorpusBuilder:
         """Add sources to the result, and make it the current version."""
         new: dict[str, str] = {}
         skipped: list[Unreadable] = []
-        todo: list[tuple[SourceFile, str]] = []
+        todo: list[NewSource] = []
+        stored = stored_pieces(self.folder, self.embedder)
 
         def skip(source: SourceFile, error: Unreadable) -> None:
             if strict or source.name in old:  # it does not vanish because it cannot be read
@@ -169,11 +171,16 @@ class CorpusBuilder:
                 continue
             if source.name in old and old[source.name][0][1].digest == digest:
                 result[source.name] = old[source.name]
+                continue
+            done = stored.get((source.name, digest), [])
+            if done and done[-1][1].is_last:  # by a build that was interrupted
+                new[source.name] = digest
             else:
-                todo.append((source, digest))
+                first = sum(piece.num_blocks for _, piece in done)
+                todo.append(NewSource(source, digest, first))
         kept = list(result)
         with progress(len(todo), "reading sources", "sources", delay=2) as bar:
-            for source, digest, unread in self._read(todo):
+            for (source, digest, _), unread in self._read(todo):
                 if unread is None:
                     new[source.name] = digest
                 else:
@@ -190,7 +197,7 @@ class CorpusBuilder:
         replaced = [name for name in new if name in old]
         return Changes(read_version(self.folder), added, replaced, removed, kept, skipped)
 
-    def _read(self, todo: Sequence[tuple[SourceFile, str]]) -> Iterator[Read]:
+    def _read(self, todo: Sequence[NewSource]) -> Iterator[Read]:
         """Store the passages of sources in segments; yield each source when that is done."""
         if self.ray is None:
             writer = SegmentWriter(self.folder, self.encoder, self.segment, self.stop)
@@ -273,24 +280,23 @@ class CorpusBuilder:
         return joined
 
 
-def read_all(writer: SegmentWriter, todo: Sequence[tuple[SourceFile, str]]) -> Iterator[Read]:
+def read_all(writer: SegmentWriter, todo: Sequence[NewSource]) -> Iterator[Read]:
     """Store the passages of sources in segments; yield each source, the last ones at the end.
 
     Raises:
         ValueError: a line of a source is wrong; the sources before it are stored.
         Stopped: the stop was requested.
     """
-    stored = stored_pieces(writer.corpus, writer.embedder)
-    for source, digest in todo:
+    for new in todo:
         try:
-            writer.read(source, digest, stored.get((source.name, digest), []))
+            writer.read(new)
         except Unreadable as error:
-            yield source, digest, error
+            yield new, error
         except ValueError:
             writer.flush()
             raise
         else:
-            yield source, digest, None
+            yield new, None
     writer.flush()
 
 
@@ -300,17 +306,17 @@ def _make_writer(
     return SegmentWriter(corpus, make_encoder(), segment)
 
 
-def _read_task(writer: SegmentWriter, todo: Sequence[tuple[SourceFile, str]]) -> list[Read]:
+def _read_task(writer: SegmentWriter, todo: Sequence[NewSource]) -> list[Read]:
     return list(read_all(writer, todo))
 
 
-def _tasks(todo: Sequence[tuple[SourceFile, str]]) -> Iterator[list[tuple[SourceFile, str]]]:
+def _tasks(todo: Sequence[NewSource]) -> Iterator[list[NewSource]]:
     """Group sources so that a segment of a group is not too small."""
-    group: list[tuple[SourceFile, str]] = []
+    group: list[NewSource] = []
     size = 0
-    for source, digest in todo:
-        group.append((source, digest))
-        size += source.path.stat().st_size
+    for new in todo:
+        group.append(new)
+        size += new.source.path.stat().st_size
         if size >= TASK_BYTES:
             yield group
             group, size = [], 0

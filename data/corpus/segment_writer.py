@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,6 +41,20 @@ class Encoder:
 
     name: str
     embed: Embed
+
+
+class NewSource(NamedTuple):
+    """A source that is not stored, or not to its end.
+
+    Args:
+        source: the file.
+        digest: hash of its content.
+        first_block: number of its blocks that are stored.
+    """
+
+    source: SourceFile
+    digest: str
+    first_block: int
 
 
 def stored_pieces(
@@ -97,13 +112,8 @@ class SegmentWriter:
         """Name of the sentence encoder, if there is one."""
         return None if self.encoder is None else self.encoder.name
 
-    def read(self, source: SourceFile, digest: str, done: Pieces) -> None:
+    def read(self, new: NewSource) -> None:
         """Add the passages of a source that no segment has yet.
-
-        Args:
-            source: the file.
-            digest: hash of its content.
-            done: its pieces that are stored.
 
         Raises:
             ValueError: a line is wrong, or the file changed meanwhile. What waits of other sources
@@ -111,9 +121,7 @@ class SegmentWriter:
             Unreadable: nothing can be read from it.
             Stopped: the stop was requested; what was read is stored.
         """
-        if done and done[-1][1].is_last:
-            return
-        first = sum(piece.num_blocks for _, piece in done)
+        source, digest, first = new
         begin, start, end = first, len(self.passages), 0
         try:
             for number, block in enumerate(source.blocks()):
