@@ -175,6 +175,7 @@ class Judge:
         self.kept = KeptRuns(kept / "runs.jsonl", self.reaching)
         self.sound: dict[str, float | None] = {}  # CPU seconds of tests without a fault
         self.unsure: dict[Fault, list[str]] = defaultdict(list)
+        self.seconds = 0.0  # of the last run on a fault
 
     def outcomes(self, limit: float) -> Iterator[tuple[Fault, Outcome]]:
         """Yield each fault with its outcome: first those that the nearest test files detect.
@@ -210,7 +211,8 @@ class Judge:
                 self.kept.add(fault, test_file, None)
             elif self.detects(test_file, tests, fault):
                 return Outcome(True, self.kept.failure(fault) or "")
-            used += self.seconds
+            else:
+                used += self.seconds
         if unsure := self.unsure[fault]:
             left = f"{len(unsure)} of {len(files)} test files left"
             return Outcome(False, f"not decided in {limit:g} CPU s, {left}: {', '.join(unsure)}")
