@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +26,7 @@ from turngraph.data.memory_graph.recall.filter_facts import STOPWORDS
 from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.traverse import traverse
 from turngraph.data.memory_graph.recall.traverse_settings import PPR, Eigen, Restart, Traversal
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.normalise import words
 
 Filling = Literal["rules", "given", "given + rules"]
@@ -243,7 +243,7 @@ def _ranking(
     return ranking
 
 
-def _origins(db: sqlite3.Connection) -> dict[int, str]:
+def _origins(db: Database) -> dict[int, str]:
     return dict(db.execute("SELECT node, origin FROM episodes"))
 
 

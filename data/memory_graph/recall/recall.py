@@ -57,7 +57,7 @@ STATED = """SELECT DISTINCT fact FROM provenance WHERE episode IN (SELECT value 
 NUM_CACHED = 1000
 """Largest number of texts of questions whose vectors are cached."""
 NUM_LATEST = 1000
-SPOKEN = """SELECT avg(speaker IS NOT NULL) FROM
+SPOKEN = """SELECT avg(CASE WHEN speaker IS NULL THEN 0.0 ELSE 1.0 END) FROM
     (SELECT speaker FROM episodes ORDER BY node DESC LIMIT ?)"""
 """Selects the fraction of the latest episodes that have a speaker; NULL without episodes."""
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from json import JSONDecodeError
 from pathlib import Path
+from secrets import randbits
 from types import TracebackType
 
 from turngraph.data.memory_graph.memory_types import Fact
@@ -22,7 +23,10 @@ from turngraph.data.memory_graph.record.damage import (
     broken_record,
     damage,
 )
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.facts import load_facts
+from turngraph.data.memory_graph.record.meta import read_meta, write_meta
+from turngraph.data.memory_graph.record.sqlite_database import SqliteDatabase
 from turngraph.data.memory_graph.times import NoTime
 
 WAIT_SECONDS = 30.0
@@ -71,6 +75,15 @@ class Store:
             schema, or not readable.
     """
 
+    db: Database
+    sqlite: SqliteDatabase
+    """The same as ``db``, of a record in SQLite."""
+    path: Path
+    derived: Path
+    """Folder of the derived files."""
+    is_file = True
+    """Whether the record is a file, or in memory, from which what was deleted has to be purged."""
+
     def __init__(
         self, path: str | Path, read_only: bool = False, wait: float = WAIT_SECONDS
     ) -> None:
@@ -85,10 +98,23 @@ class Store:
             while not self._opened():
                 pass
 
+    def __str__(self) -> str:
+        """Return what messages call the graph."""
+        return str(self.path)
+
+    @property
+    def title(self) -> str:
+        """Name of the graph, for pages and for the derived folder."""
+        return self.path.name
+
+    def files(self) -> list[Path]:
+        """Return the files of the record, of which some may not be there."""
+        return [self.path, *(self.path.with_name(f"{self.path.name}{e}") for e in ("-wal", "-shm"))]
+
     def _opened(self) -> bool:
         """Open the file; return False if ``restore`` has replaced it while this waited for it."""
         self._file = None if self.in_memory else os.stat(self.absolute)
-        self.db = self._connect()
+        self.sqlite = self.db = self._connect()
         try:
             self._set_pragmas()
             self.db.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # waits
@@ -118,10 +144,12 @@ class Store:
         if self._is_replaced():
             raise ValueError(f"{self.path}: was replaced or moved while it was open; open it again")
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self) -> SqliteDatabase:
         uri = f"{self.absolute.as_uri()}?mode={'ro' if self.read_only else 'rw'}"
         uri = "file::memory:" if self.in_memory else uri
-        db = sqlite3.connect(uri, uri=True, timeout=self.wait, isolation_level=None)
+        db = sqlite3.connect(
+            uri, uri=True, timeout=self.wait, isolation_level=None, factory=SqliteDatabase
+        )
         db.text_factory = STRICT
         return db
 
@@ -136,7 +164,7 @@ class Store:
         try:
             application = self.db.execute("PRAGMA application_id").fetchone()[0]
             tables = self.db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-            version = schema.version(self.db)
+            version = schema.version(self.sqlite)
         finally:
             self.db.execute("ROLLBACK")
         if application != schema.APPLICATION_ID and (tables or application):
@@ -173,9 +201,9 @@ class Store:
         self.db.execute("BEGIN IMMEDIATE")
         try:
             if self.db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-                schema.migrate(self.db, schema.MIGRATIONS, schema.SCHEMA_VERSION)
+                schema.migrate(self.sqlite, schema.MIGRATIONS, schema.SCHEMA_VERSION)
             else:
-                schema.create(self.db)
+                schema.create(self.sqlite)
             self.db.execute("COMMIT")
         except ValueError as error:
             raise ValueError(f"{self.path}: {error}") from None
@@ -202,11 +230,10 @@ class Store:
     @property
     def revision(self) -> int:
         """Number of the last visible write."""
-        sql = "SELECT value FROM meta WHERE name = 'revision'"
-        row = self.db.execute(sql).fetchone()
-        if row is None or not isinstance(row[0], int):
-            raise Damaged(f"{self.path}: {UNREADABLE}")
-        return row[0]
+        found = read_meta(self.db, "revision")
+        if not isinstance(found, int):
+            raise Damaged(f"{self}: {UNREADABLE}")
+        return found
 
     @contextmanager
     def writing(self) -> Iterator[int]:
@@ -219,18 +246,18 @@ class Store:
                 or the file is damaged.
         """
         if self.read_only:
-            raise ValueError(f"{self.path}: opened for reading only")
+            raise ValueError(f"{self}: opened for reading only")
         assert not self.db.in_transaction, "a write inside of another"
         with self.clear_errors():
-            self._refuse_replaced()
-            self.db.execute("BEGIN IMMEDIATE")
+            self._begin(writing=True)
             try:
                 revision = self.revision + 1
                 self._refuse_replaced()
                 yield revision
-                self.db.execute("UPDATE meta SET value = ? WHERE name = 'revision'", (revision,))
-                self.db.execute("INSERT INTO stamps VALUES (?, random())", (revision,))
-                self.db.execute("COMMIT")
+                write_meta(self.db, "revision", revision)
+                sql = "INSERT INTO stamps (revision, stamp) VALUES (?, ?)"
+                self.db.execute(sql, (revision, randbits(63)))
+                self._commit()
             finally:
                 self._roll_back()
 
@@ -241,14 +268,20 @@ class Store:
             if self.db.in_transaction:
                 yield self.revision
                 return
-            self._refuse_replaced()
-            self.db.execute("BEGIN")
+            self._begin(writing=False)
             try:
                 revision = self.revision
                 self._refuse_replaced()  # from here on it is locked
                 yield revision
             finally:
-                self.db.execute("ROLLBACK")
+                self._roll_back()
+
+    def _begin(self, writing: bool) -> None:
+        self._refuse_replaced()
+        self.db.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+    def _commit(self) -> None:
+        self.db.execute("COMMIT")
 
     @contextmanager
     def clear_errors(self) -> Iterator[None]:
@@ -259,7 +292,7 @@ class Store:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code not in OUTSIDE:
                 # without a code it is an error of this program
-                found = broken_record(self.db) if code else None
+                found = broken_record(self.sqlite) if code else None
                 if found is None:
                     raise
                 raise Damaged(f"{self.path}: {found}") from None
@@ -267,21 +300,21 @@ class Store:
             kind = Damaged if code == sqlite3.SQLITE_CORRUPT else ValueError
             raise kind(f"{self.path}: {OUTSIDE[code]}{waited}") from error
         except UnicodeDecodeError:
-            found = damage(self.db) or BAD_INDEX
+            found = damage(self.sqlite) or BAD_INDEX
             raise Damaged(f"{self.path}: {found}") from None
         except UNEXPECTED:
-            if (found := broken_record(self.db)) is None:
+            if (found := broken_record(self.sqlite)) is None:
                 raise
             raise Damaged(f"{self.path}: {found}") from None
 
     @contextmanager
     def lenient(self) -> Iterator[None]:
         """Read damaged texts too, with U+FFFD for what is not UTF-8."""
-        self.db.text_factory = LENIENT
+        self.sqlite.text_factory = LENIENT
         try:
             yield
         finally:
-            self.db.text_factory = STRICT
+            self.sqlite.text_factory = STRICT
 
     def facts(self, keys: Iterable[int]) -> list[Fact]:
         """Return the facts of these keys in order.

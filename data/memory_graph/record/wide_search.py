@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import html
 import re
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import unquote
 
 from turngraph.data.memory_graph.memory_types import EPISODIC, EPISODIC_EDGE, SIMPLE, THESIS
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.normalise import fold
 
 SHORT = 4
@@ -57,7 +57,7 @@ class Mention:
 
 
 def wide_mentions(
-    db: sqlite3.Connection, node: int, names: Iterable[str], known: Iterable[int]
+    db: Database, node: int, names: Iterable[str], known: Iterable[int]
 ) -> list[Mention]:
     """Return the episodes that may mention an object, oldest first.
 

@@ -86,7 +86,7 @@ def _copy(store: Store, target: Path) -> None:
             bar.total = total
             bar.update(total - remaining - bar.n)
 
-        store.db.backup(copy, pages=STEP_PAGES, progress=show)
+        store.sqlite.backup(copy, pages=STEP_PAGES, progress=show)
         copy.execute("PRAGMA journal_mode = DELETE")  # no -wal beside it until it is opened
 
 

@@ -12,12 +12,11 @@ from turngraph.data.memory_graph.recall.link_entities import (
     RRF,
     candidates,
     link_entities,
-    match_any,
     objects_by_words,
-    quoted,
 )
 from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity
+from turngraph.data.memory_graph.record.sqlite_database import match_any, quoted
 from turngraph.data.normalise import words
 from turngraph.tests.data.memory_graph.hashing import Hashing
 from turngraph.tests.data.memory_graph.random_record import RandomRecord

@@ -1,0 +1,314 @@
+"""PostgreSQL as the database of a record: one tenant's rows, over a pool of connections."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from threading import Lock
+from typing import Any
+
+from turngraph.configs.extras import extra
+
+with extra("postgres", "memory graphs in PostgreSQL need"):
+    import psycopg
+    from psycopg import Connection, RawCursor, RawServerCursor
+    from psycopg.adapt import Dumper
+    from psycopg.types.numeric import FloatLoader
+    from psycopg.types.string import TextLoader
+    from psycopg_pool import ConnectionPool
+
+from turngraph.data.memory_graph.record.database import Recorded, Values, Words
+from turngraph.data.memory_graph.record.integrity import make_rules
+from turngraph.data.memory_graph.record.postgres_schema import COUNTERS, SCHEMA
+from turngraph.data.memory_graph.record.postgres_sql import translate, values_of
+from turngraph.data.memory_graph.record.postgres_words import PostgresWords
+
+POOL_SIZE = 16
+"""Most connections of a process to one database."""
+STATEMENT_TIMEOUT = "120s"
+"""Longest time of a statement, unless the URL's ``options`` say otherwise."""
+IDLE_TIMEOUT = "600s"
+"""After so long the server ends a transaction whose process does nothing."""
+SCANNED = 5000
+"""Rows that a scan reads at a time."""
+READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL ROLE {role}"
+WRITE = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL ROLE {role};"
+    " SET LOCAL lock_timeout = {wait};"
+    " SELECT 1 FROM meta WHERE name = 'revision' FOR UPDATE"
+)
+"""A writer locks the tenant's revision first, so that a tenant has one at a time; what it reads from
+then on, no other can change."""
+ONE = "BEGIN; SET LOCAL ROLE {role}"
+_RULES = make_rules(
+    "octet_length({})", "SELECT value FROM counters WHERE name = '{}'"
+)
+_LAST_IDS = COUNTERS[:7]
+
+
+class _Integer(Dumper):
+    oid = psycopg.adapters.types["int8"].oid
+
+    def dump(self, obj: Any) -> bytes:
+        """Return a number as PostgreSQL reads it: every one is a bigint."""
+        return str(int(obj)).encode()
+
+    def quote(self, obj: Any) -> bytes:
+        """Return a number as a part of a statement."""
+        return self.dump(obj)
+
+
+class _Flag(Dumper):
+    oid = psycopg.adapters.types["int2"].oid
+
+    def dump(self, obj: Any) -> bytes:
+        """Return 1 or 0, as the record has flags."""
+        return b"1" if obj else b"0"
+
+
+def connect(conninfo: str) -> Connection:
+    """Open a connection outside of the pool, in autocommit, that reads and writes as the record.
+
+    Raises:
+        psycopg.Error: the server does not reply, or refuses.
+    """
+    db = Connection.connect(conninfo, autocommit=True, cursor_factory=RawCursor)
+    _configure(db)
+    return db
+
+
+def _configure(db: Connection) -> None:
+    db.adapters.register_dumper(int, _Integer)
+    db.adapters.register_dumper(bool, _Flag)
+    db.adapters.register_loader("json", TextLoader)
+    db.adapters.register_loader("numeric", FloatLoader)
+
+
+_pools: dict[tuple[str, int, int], ConnectionPool] = {}
+_pools_lock = Lock()
+
+
+def pool_of(conninfo: str, size: int = POOL_SIZE) -> ConnectionPool:
+    """Return this process's pool of connections to a database; none is open before it is used."""
+    key = conninfo, size, os.getpid()
+    with _pools_lock:
+        if key not in _pools:
+            _pools[key] = ConnectionPool(
+                conninfo,
+                kwargs={"autocommit": True, "cursor_factory": RawCursor},
+                configure=_configure,
+                min_size=0,
+                max_size=size,
+                max_idle=60.0,
+                name="turngraph",
+                open=True,
+            )
+        return _pools[key]
+
+
+@atexit.register
+def close_pools() -> None:
+    """Close the connections of this process."""
+    with _pools_lock:
+        for (_, _, process), pool in _pools.items():
+            if process == os.getpid():
+                pool.close(timeout=1.0)
+        _pools.clear()
+
+
+class PostgresDatabase:
+    """The rows of one tenant. Between transactions it holds no connection.
+
+    Args:
+        pool: connections.
+        role: of the tenant, which each transaction takes.
+        wait: seconds to wait for a connection, and for another writer of the tenant.
+    """
+
+    duplicate: type[Exception] = psycopg.errors.UniqueViolation
+
+    def __init__(self, pool: ConnectionPool, role: str, wait: float) -> None:
+        self.pool, self.role, self.wait = pool, role, wait
+        self._connection: Connection | None = None
+        self._scans: list[RawServerCursor[Any]] = []
+        self._last: dict[str, int] = {}
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction has begun."""
+        return self._connection is not None
+
+    @property
+    def words(self) -> Words:
+        """The word indexes."""
+        return PostgresWords(self)
+
+    # Transactions
+
+    def begin(self, writing: bool) -> None:
+        """Begin a transaction on a connection of the pool.
+
+        A connection that was lost since its last use is replaced.
+        """
+        begin = (WRITE if writing else READ).format(role=self.role, wait=max(1, int(1000 * self.wait)))
+        for _ in range(self.pool.max_size + 1):
+            connection = self.pool.getconn(timeout=self.wait)
+            try:
+                connection.execute(begin)
+                self._connection = connection
+                return
+            except BaseException as error:
+                lost = connection.broken
+                with suppress(psycopg.Error):
+                    connection.execute("ROLLBACK")
+                self.pool.putconn(connection)
+                if not (lost and isinstance(error, psycopg.OperationalError)):
+                    raise
+        raise psycopg.OperationalError("every connection was lost")
+
+    def commit(self) -> None:
+        """Commit the transaction; it is on the server's disk when this returns."""
+        assert self._connection is not None, "no transaction"
+        self._close_scans()
+        self._connection.execute("COMMIT")
+        self._release()
+
+    def roll_back(self) -> None:
+        """End the transaction, if there is one, without its changes."""
+        if self._connection is None:
+            return
+        self._scans.clear()
+        with suppress(psycopg.Error):  # a lost connection
+            self._connection.execute("ROLLBACK")
+        self._release()
+
+    def _release(self) -> None:
+        connection, self._connection = self._connection, None
+        self._last = {}
+        if connection is not None:
+            self.pool.putconn(connection)
+
+    def _close_scans(self) -> None:
+        for scan in self._scans:
+            scan.close()
+        self._scans.clear()
+
+    def close(self) -> None:
+        """End the transaction, if there is one; the pool keeps its connections."""
+        self.roll_back()
+
+    # Statements
+
+    def execute(self, sql: str, parameters: Values = (), /) -> RawCursor[Any]:
+        """Run a statement of the record, in SQLite's SQL."""
+        statement = translate(sql)
+        return self.run(statement.sql, values_of(statement, parameters))
+
+    def run(self, sql: str, values: Sequence[Any]) -> RawCursor[Any]:
+        """Run a statement in PostgreSQL's SQL; outside of a transaction, in one of its own."""
+        if self._connection is not None:
+            return self._connection.execute(sql, values or None)  # type: ignore[return-value]
+        self.begin(writing=False) if sql.lstrip().startswith("SELECT") else self._begin_one()
+        try:
+            assert self._connection is not None, "begun"
+            found = self._connection.execute(sql, values or None)
+            self.commit()
+        finally:
+            self.roll_back()
+        return found  # type: ignore[return-value]
+
+    def _begin_one(self) -> None:
+        self.begin(writing=True)
+
+    def executemany(self, sql: str, parameters: Iterable[Values], /) -> RawCursor[Any] | None:
+        """Run a statement for each of many values, without waiting for each."""
+        assert self._connection is not None, "many values are written in a transaction"
+        statement = translate(sql)
+        rows = [values_of(statement, given) for given in parameters]
+        if not rows:
+            return None
+        cursor = self._connection.cursor()
+        cursor.executemany(statement.sql, rows)
+        return cursor  # type: ignore[return-value]
+
+    def scan(self, sql: str, parameters: Values = (), /) -> Any:
+        """Run a query of very many rows, which are read while they are used."""
+        if self._connection is None:
+            return self.execute(sql, parameters)
+        statement = translate(sql)
+        cursor: RawServerCursor[Any] = RawServerCursor(
+            self._connection, f"scan_{len(self._scans)}"
+        )
+        cursor.itersize = SCANNED
+        self._scans.append(cursor)
+        cursor.execute(statement.sql, values_of(statement, parameters) or None)
+        return cursor
+
+    # What is the database's own
+
+    def rules(self) -> Mapping[str, str]:
+        """Return the rules between the rows; columns have their types by themselves."""
+        return _RULES
+
+    def damages(self) -> list[str]:
+        """Return nothing: the server checks its files."""
+        return []
+
+    def version(self) -> int:
+        """Return the schema version."""
+        return int(self.execute("SELECT max(version) FROM versions").fetchone()[0])  # type: ignore[index]
+
+    def last_ids(self) -> dict[str, int]:
+        """Return the last id that each table gave."""
+        found = dict(self.run("SELECT name, value FROM counters", []).fetchall())
+        self._last = {table: found[table] for table in _LAST_IDS}
+        return dict(self._last)
+
+    def set_last_ids(self, last: Mapping[str, int]) -> None:
+        """Note ids that were given, after rows with ids were written."""
+        new = {table: id_ for table, id_ in last.items() if id_ != self._last.get(table)}
+        if new:
+            sql = """UPDATE counters c SET value = k.last
+                FROM unnest($1::text[], $2::bigint[]) AS k(name, last)
+                WHERE c.name = k.name AND c.value < k.last"""
+            self.run(sql, [list(new), list(new.values())])
+            self._last.update(new)
+
+    def reindex(self) -> None:
+        """Do nothing: the server's indexes do not differ from its tables."""
+
+    @contextmanager
+    def recording(
+        self, columns: Mapping[str, Sequence[str]]
+    ) -> Iterator[Callable[[], list[Recorded]]]:
+        """Record the changes of rows by the schema's triggers; see ``Database.recording``."""
+
+        def row(table: str, text: str | None) -> tuple[Any, ...] | None:
+            values = None if text is None else json.loads(text)
+            return None if values is None else tuple(values[name] for name in columns[table])
+
+        def changes() -> list[Recorded]:
+            found = self.run("SELECT name, before, after FROM changes ORDER BY place", [])
+            return [(name, row(name, before), row(name, after)) for name, before, after in found]
+
+        switch = "SELECT set_config('turngraph.recording', $1, true)"
+        self.run(switch, ["on"])
+        yield changes
+        self.run(switch, ["off"])
+        self.run("DELETE FROM changes", [])
+
+
+def with_settings(parameters: Mapping[str, Any]) -> str:
+    """Return the connection string of a database with the settings that the record needs."""
+    given = str(parameters.get("options") or "")
+    options = [f"-c search_path={SCHEMA},pg_catalog,pg_temp"]
+    if "statement_timeout" not in given:
+        options.append(f"-c statement_timeout={STATEMENT_TIMEOUT}")
+    options.append(f"-c idle_in_transaction_session_timeout={IDLE_TIMEOUT}")
+    return psycopg.conninfo.make_conninfo(
+        **{**parameters, "options": " ".join([*options, given]).strip(),
+           "application_name": parameters.get("application_name") or "turngraph"}
+    )  # fmt: skip
