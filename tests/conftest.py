@@ -19,6 +19,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from turngraph.configs.models import cache_folder, resolve_model
 from turngraph.data.jsonlines import write_conversations
+from turngraph.tests.postgres_server import Server, start_or_skip
 from turngraph.tests.runs import ROOT
 from turngraph.tests.stand_in_ray import LostError, StandIn, TaskError
 
@@ -73,6 +74,14 @@ def _unpack(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with tarfile.open(archive) as tar:
         tar.extractall(target, filter="data")
     return target / name
+
+
+@pytest.fixture(scope="session")
+def postgres(own_cache: None) -> Iterator[Server]:
+    """A PostgreSQL server for all tests of the run; without its packages they are skipped."""
+    server = start_or_skip()
+    yield server
+    server.close()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
@@ -11,6 +12,8 @@ from turngraph.data.memory_graph.record.store import WAIT_SECONDS, Store
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.record.postgres_store import PostgresStore
 
+_NO_PORT = re.compile(r":(?!\d+(?:[/,]|$))[^/,]*")
+"""What stands where a port belongs, and may be a password."""
 SCHEMES = ("postgresql://", "postgres://")
 
 
@@ -27,6 +30,7 @@ def shown(place: str | Path) -> str:
     tenant = dict(parse_qsl(urlsplit(str(place)).query)).get("tenant")
     # an address may hold "@" where a user forgot to quote one of the password
     host = rest.partition("?")[0].partition("#")[0].rpartition("@")[2]
+    host = _NO_PORT.sub("", host)
     return f"{scheme}://{host}{f'?tenant={quote(tenant)}' if tenant else ''}"
 
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 
 from turngraph.configs.extras import extra
 
@@ -22,7 +22,7 @@ with extra("postgres", "memory graphs in PostgreSQL need"):
 
 from turngraph.data.memory_graph.record.database import Recorded, Values, Words
 from turngraph.data.memory_graph.record.integrity import make_rules
-from turngraph.data.memory_graph.record.postgres_schema import COUNTERS, SCHEMA
+from turngraph.data.memory_graph.record.postgres_schema import SCHEMA, WITH_IDS
 from turngraph.data.memory_graph.record.postgres_sql import translate, values_of
 from turngraph.data.memory_graph.record.postgres_words import PostgresWords
 
@@ -34,19 +34,19 @@ IDLE_TIMEOUT = "600s"
 """After so long the server ends a transaction whose process does nothing."""
 SCANNED = 5000
 """Rows that a scan reads at a time."""
+Kind = Literal["read", "write", "plain"]
+"""A transaction that sees one revision, one that makes the next, one that sees each last commit."""
 READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL ROLE {role}"
 WRITE = (
     "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL ROLE {role};"
     " SET LOCAL lock_timeout = {wait};"
     " SELECT 1 FROM meta WHERE name = 'revision' FOR UPDATE"
 )
-"""A writer locks the tenant's revision first, so that a tenant has one at a time; what it reads from
-then on, no other can change."""
-ONE = "BEGIN; SET LOCAL ROLE {role}"
-_RULES = make_rules(
-    "octet_length({})", "SELECT value FROM counters WHERE name = '{}'"
-)
-_LAST_IDS = COUNTERS[:7]
+"""A writer locks the tenant's revision first, so that a tenant has one at a time; what it reads
+from then on, no other can change."""
+PLAIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL ROLE {role}"
+_BEGIN: Mapping[Kind, str] = {"read": READ, "write": WRITE, "plain": PLAIN}
+_RULES = make_rules("octet_length({})", "SELECT value FROM counters WHERE name = '{}'")
 
 
 class _Integer(Dumper):
@@ -148,12 +148,12 @@ class PostgresDatabase:
 
     # Transactions
 
-    def begin(self, writing: bool) -> None:
+    def begin(self, kind: Kind) -> None:
         """Begin a transaction on a connection of the pool.
 
         A connection that was lost since its last use is replaced.
         """
-        begin = (WRITE if writing else READ).format(role=self.role, wait=max(1, int(1000 * self.wait)))
+        begin = _BEGIN[kind].format(role=self.role, wait=max(1, int(1000 * self.wait)))
         for _ in range(self.pool.max_size + 1):
             connection = self.pool.getconn(timeout=self.wait)
             try:
@@ -211,7 +211,7 @@ class PostgresDatabase:
         """Run a statement in PostgreSQL's SQL; outside of a transaction, in one of its own."""
         if self._connection is not None:
             return self._connection.execute(sql, values or None)  # type: ignore[return-value]
-        self.begin(writing=False) if sql.lstrip().startswith("SELECT") else self._begin_one()
+        self.begin("plain")
         try:
             assert self._connection is not None, "begun"
             found = self._connection.execute(sql, values or None)
@@ -219,9 +219,6 @@ class PostgresDatabase:
         finally:
             self.roll_back()
         return found  # type: ignore[return-value]
-
-    def _begin_one(self) -> None:
-        self.begin(writing=True)
 
     def executemany(self, sql: str, parameters: Iterable[Values], /) -> RawCursor[Any] | None:
         """Run a statement for each of many values, without waiting for each."""
@@ -239,9 +236,7 @@ class PostgresDatabase:
         if self._connection is None:
             return self.execute(sql, parameters)
         statement = translate(sql)
-        cursor: RawServerCursor[Any] = RawServerCursor(
-            self._connection, f"scan_{len(self._scans)}"
-        )
+        cursor: RawServerCursor[Any] = RawServerCursor(self._connection, f"scan_{len(self._scans)}")
         cursor.itersize = SCANNED
         self._scans.append(cursor)
         cursor.execute(statement.sql, values_of(statement, parameters) or None)
@@ -264,7 +259,7 @@ class PostgresDatabase:
     def last_ids(self) -> dict[str, int]:
         """Return the last id that each table gave."""
         found = dict(self.run("SELECT name, value FROM counters", []).fetchall())
-        self._last = {table: found[table] for table in _LAST_IDS}
+        self._last = {table: found[table] for table in WITH_IDS}
         return dict(self._last)
 
     def set_last_ids(self, last: Mapping[str, int]) -> None:

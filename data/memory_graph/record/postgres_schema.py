@@ -1,9 +1,10 @@
 """Tables of memory graphs in PostgreSQL, tenants with their roles, and migrations up and down.
 
 All tenants share the tables of one schema. Every row has the number of its tenant, which begins
-every key, and row-level security shows a role the rows of its own tenant alone. A tenant's number is
-in the name of its role, so that the rule needs no table and no setting that a session could change.
-Names of roles are those of the whole server, so they begin with a random number of this schema.
+every key, and row-level security shows a role the rows of its own tenant alone. A tenant's number
+is in the name of its role, so that the rule needs no table and no setting that a session could
+change. Names of roles are those of the whole server, so they begin with a random number of the
+schema.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ SCHEMA = "turngraph"
 LOCK = 0x54474D47
 """Advisory lock of those that change the schema or the tenants."""
 TENANT = f"tenant integer NOT NULL DEFAULT {SCHEMA}.tenant()"
-COUNTERS = ("nodes", "edges", "aliases", "journal", "chunks", "questions", "themes",
-            "fact_words rows", "fact_words words", "name_words rows", "name_words words")  # fmt: skip
+WITH_IDS = ("nodes", "edges", "aliases", "journal", "chunks", "questions", "themes")
+COUNTERS = (*WITH_IDS, *(f"{t} {what}" for t in ("fact_words", "name_words")
+                         for what in ("rows", "words")))  # fmt: skip
 """Names of the numbers that each tenant counts: last ids, and sizes of the word indexes."""
 
 
@@ -34,18 +36,18 @@ TABLES: Mapping[str, str] = {
     "counters": "name text NOT NULL, value bigint NOT NULL, {tenant}, PRIMARY KEY (tenant, name)",
     "stamps": "revision bigint NOT NULL, stamp bigint NOT NULL, {tenant},"
     " PRIMARY KEY (tenant, revision)",
-    "nodes": f"{_id('nodes')}, type smallint NOT NULL, hash bigint, said text COLLATE \"C\","
+    "nodes": f'{_id("nodes")}, type smallint NOT NULL, hash bigint, said text COLLATE "C",'
     ' valid_from text COLLATE "C", valid_to text COLLATE "C", hypothesis smallint NOT NULL'
     ' DEFAULT 0, revision bigint NOT NULL, text text COLLATE "C" NOT NULL, {tenant},'
     " PRIMARY KEY (tenant, id)",
     "episodes": 'node bigint NOT NULL, source text COLLATE "C", origin text COLLATE "C",'
-    ' speaker text COLLATE "C", extractor text NOT NULL, properties json NOT NULL DEFAULT \'{{}}\','
+    " speaker text COLLATE \"C\", extractor text NOT NULL, properties json NOT NULL DEFAULT '{{}}',"
     " {tenant}, PRIMARY KEY (tenant, node), UNIQUE (tenant, origin)",
     "edges": f"{_id('edges')}, type smallint NOT NULL, source bigint NOT NULL, target bigint NOT"
     ' NULL, relation text COLLATE "C", said text COLLATE "C", valid_from text COLLATE "C",'
     ' valid_to text COLLATE "C", hypothesis smallint NOT NULL DEFAULT 0, revision bigint NOT NULL,'
     " {tenant}, PRIMARY KEY (tenant, id)",
-    "aliases": f"{_id('aliases')}, alias text COLLATE \"C\" NOT NULL, spelling text COLLATE \"C\""
+    "aliases": f'{_id("aliases")}, alias text COLLATE "C" NOT NULL, spelling text COLLATE "C"'
     " NOT NULL, node bigint NOT NULL, given smallint NOT NULL DEFAULT 0, {tenant},"
     " PRIMARY KEY (tenant, id), UNIQUE (tenant, alias, spelling, node)",
     "sightings": "alias bigint NOT NULL, episode bigint NOT NULL, {tenant},"
@@ -67,8 +69,8 @@ TABLES: Mapping[str, str] = {
     " length integer NOT NULL, {tenant}, PRIMARY KEY (tenant, word, alias) INCLUDE (count, length)",
 }
 """Columns of each table, in the order of SQLite's (``schema.TABLES``), and the tenant last.
-``fact_words`` and ``name_words`` have a row for each word of a fact or a name: how often it is there,
-and how many words there are. ``changes`` is filled while an edit runs (``record_change``)."""
+``fact_words`` and ``name_words`` have a row for each word of a fact or a name: how often it is
+there, and how many words there are. ``changes`` is filled while an edit runs."""
 INDEXES = (
     "CREATE INDEX nodes_by_hash ON {s}.nodes (tenant, hash) WHERE hash IS NOT NULL",
     "CREATE INDEX nodes_by_revision ON {s}.nodes (tenant, revision)",
@@ -113,8 +115,8 @@ THEME_INDEXES = (
 CONVERSATION_TABLES: Mapping[str, str] = {
     "conversations": "id text NOT NULL, began text NOT NULL, changed text NOT NULL, memory_began"
     " text, memory_key text, {tenant}, PRIMARY KEY (tenant, id)",
-    "turns": "conversation text NOT NULL, turn integer NOT NULL, record text NOT NULL,"
-    " passages text NOT NULL, {tenant}, PRIMARY KEY (tenant, conversation, turn),"
+    "turns": "conversation text NOT NULL, turn integer NOT NULL, record json NOT NULL,"
+    " passages json NOT NULL, {tenant}, PRIMARY KEY (tenant, conversation, turn),"
     " FOREIGN KEY (tenant, conversation) REFERENCES {s}.conversations (tenant, id)"
     " ON DELETE CASCADE",
 }

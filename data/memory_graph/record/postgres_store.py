@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from turngraph.configs.models import cache_folder
+from turngraph.data.memory_graph.names import printable
 from turngraph.data.memory_graph.record import postgres_schema
 from turngraph.data.memory_graph.record.place import shown
 from turngraph.data.memory_graph.record.postgres_database import (
@@ -21,8 +22,7 @@ from turngraph.data.memory_graph.record.postgres_database import (
     psycopg,
     with_settings,
 )
-from turngraph.data.memory_graph.record.store import WAIT_SECONDS, Store
-from turngraph.data.memory_graph.names import printable
+from turngraph.data.memory_graph.record.store import WAIT_SECONDS, Store, Undone
 
 LOST = "the connection to the server was lost"
 REASONS: Mapping[str, str] = {
@@ -39,12 +39,6 @@ REASONS: Mapping[str, str] = {
 """Errors of the server, by SQLSTATE."""
 AGAIN = {"40001": "two writes met", "40P01": "two writes waited for each other"}
 """Errors after which the same transaction may be tried again."""
-ATTEMPTS = 5
-"""How often a write is tried that another one undoes."""
-
-
-class Undone(ValueError):
-    """The server undid a write, which can be tried again as it was."""
 
 
 class PostgresStore(Store):
@@ -114,7 +108,7 @@ class PostgresStore(Store):
         self.db.close()
 
     def _begin(self, writing: bool) -> None:
-        self.postgres.begin(writing)
+        self.postgres.begin("write" if writing else "read")
 
     def _commit(self) -> None:
         try:

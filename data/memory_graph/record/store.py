@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import wraps
 from json import JSONDecodeError
 from pathlib import Path
 from secrets import randbits
 from types import TracebackType
+from typing import ParamSpec, TypeVar
 
 from turngraph.data.memory_graph.memory_types import Fact
 from turngraph.data.memory_graph.names import alias
@@ -55,6 +57,29 @@ UNEXPECTED = (
 )  # fmt: skip
 """Errors that a damaged record causes where code relies on what the program writes."""
 BAD_INDEX = "damaged: a text in an index; `check --rebuild` rebuilds it"
+
+
+ATTEMPTS = 5
+"""How often a write is tried that a server undoes."""
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+class Undone(ValueError):
+    """The server undid a write because of another one; it can be tried again as it was."""
+
+
+def tried_again(write: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Decorate a function that is one write: it is called again when the server undoes it."""
+
+    @wraps(write)
+    def attempts(*args: Parameters.args, **named: Parameters.kwargs) -> Result:
+        for _ in range(ATTEMPTS - 1):
+            with suppress(Undone):
+                return write(*args, **named)
+        return write(*args, **named)
+
+    return attempts
 
 
 class Store:

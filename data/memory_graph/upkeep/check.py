@@ -27,6 +27,7 @@ from turngraph.data.memory_graph.record.integrity import (
     rows_with_times,
     unreadable_times,
 )
+from turngraph.data.memory_graph.record.place import is_url, open_store
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import start
 from turngraph.data.memory_graph.upkeep import purge
@@ -64,7 +65,7 @@ def check_file(path: str | Path) -> list[Problem]:
         ValueError: the file is missing, or no memory graph of this version.
     """
     try:
-        with Store(path, read_only=True) as store:
+        with open_store(path, read_only=True) as store:
             problems = check(store)
     except ValueError as error:
         cause = error.__cause__
@@ -78,7 +79,7 @@ def check_file(path: str | Path) -> list[Problem]:
 
 
 def _to_be_saved(path: str | Path, problems: list[Problem]) -> list[Problem]:
-    damaged = any(problem.damage for problem in problems)
+    damaged = not is_url(path) and any(problem.damage for problem in problems)
     return [Problem(what_can_be_saved(path))] if damaged else []
 
 

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from turngraph.data.memory_graph.memory_types import EPISODIC_EDGE, HYPER, OBJECT, SIMPLE, edge_key
 from turngraph.data.memory_graph.names import alias, well_formed
 from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.lookup import find_object
+from turngraph.data.memory_graph.record.store import Store, tried_again
 from turngraph.data.memory_graph.times import start
 from turngraph.data.memory_graph.upkeep.journal import edit, simple_keys_at
-
-if TYPE_CHECKING:
-    from turngraph.data.memory_graph.record.store import Store
 
 Statements = dict[int, set[int]]
 """Episodes that say a fact, by fact key."""
 
 
+@tried_again
 def merge(store: Store, keep: str | int, other: str | int) -> int:
     """Merge two objects that are one thing, and return the id of the kept one.
 
@@ -114,6 +112,7 @@ def _move_aliases(db: Database, old: int, new: int) -> None:
         db.execute("DELETE FROM aliases WHERE id = ?", (alias_id,))
 
 
+@tried_again
 def rename(store: Store, entity: str | int, name: str) -> int:
     """Rename an object, and return its id; the old name stays an alias.
 
@@ -129,6 +128,7 @@ def rename(store: Store, entity: str | int, name: str) -> int:
     return node
 
 
+@tried_again
 def add_alias(store: Store, entity: str | int, name: str) -> int:
     """Add a name by which an object is found, and return its id.
 
@@ -186,7 +186,12 @@ def split(
         ValueError: the object is unknown or ambiguous, the new name is blank, an episode or fact
             is unrelated to the object, or nothing would be left of it.
     """
-    name, episodes, facts, db = _new_name(new_name), set(episodes), set(facts), store.db
+    return _split(store, entity, _new_name(new_name), set(episodes), set(facts))
+
+
+@tried_again
+def _split(store: Store, entity: str | int, name: str, episodes: set[int], facts: set[int]) -> int:
+    db = store.db
     with store.writing() as revision:
         old = find_object(db, entity)
         known = _statements(db, old)

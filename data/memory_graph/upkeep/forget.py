@@ -22,7 +22,7 @@ from turngraph.data.memory_graph.record.select_episodes import (
     episodes_of_source,
     own_names,
 )
-from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.record.store import Store, tried_again
 from turngraph.data.memory_graph.record.wide_search import Mention, wide_mentions
 from turngraph.data.memory_graph.upkeep.purge import finish, mark
 
@@ -120,6 +120,7 @@ def forget(
     return found
 
 
+@tried_again
 def _erase(
     store: Store,
     chosen: Callable[[], tuple[list[int], list[int]]],

@@ -9,14 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from turngraph.data.memory_graph.memory_types import HYPER, SIMPLE, edge_key, node_key
 from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.facts import index_facts, index_rows
-
-if TYPE_CHECKING:
-    from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.record.store import Store, tried_again
 
 KEYS = {
     "nodes": 1,
@@ -76,6 +74,7 @@ def edit(db: Database, revision: int, operation: str, keys: Iterable[int]) -> It
     db.execute("INSERT INTO journal (operation, undo) VALUES (?, ?)", (operation, entry))
 
 
+@tried_again
 def undo(store: Store) -> str:
     """Undo the last edit, and return its operation.
 

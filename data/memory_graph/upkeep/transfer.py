@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from turngraph.configs.progress import track
 from turngraph.data.json_fields import Location, iter_lines
@@ -23,12 +23,10 @@ from turngraph.data.memory_graph.names import text_hash, well_formed
 from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.facts import index_everything
 from turngraph.data.memory_graph.record.integrity import broken_rules
+from turngraph.data.memory_graph.record.store import Store, tried_again
 from turngraph.data.memory_graph.times import start
 from turngraph.data.memory_graph.upkeep.partial_files import noting
 from turngraph.data.outputs import whole_file
-
-if TYPE_CHECKING:
-    from turngraph.data.memory_graph.record.store import Store
 
 _JSON = {
     str: "a string", int: "a whole number", float: "a number", bool: "true or false",
@@ -113,7 +111,7 @@ def export_jsonl(store: Store, path: str | Path) -> int:
 
 def _lines(db: Database) -> Iterator[dict[str, Any]]:
     for name, kind in KINDS.items():
-        order = ", ".join(list(kind.columns)[: kind.required])
+        order = ", ".join([c for c, t in kind.columns.items() if t is int][: kind.required])
         columns = ", ".join(kind.columns)
         for row in db.scan(f"SELECT {columns} FROM {kind.table} ORDER BY {order}"):
             yield line_of(name, row)
@@ -133,6 +131,7 @@ def line_of(name: str, row: tuple[Any, ...]) -> dict[str, Any]:
     return line
 
 
+@tried_again
 def import_jsonl(store: Store, path: str | Path) -> int:
     """Fill an empty graph from a file of ``export_jsonl``, and return the number of lines.
 
