@@ -31,7 +31,8 @@ SELECT id, text FROM nodes WHERE type = {EPISODIC}
 UNION ALL SELECT node, source FROM episodes WHERE source IS NOT NULL
 UNION ALL SELECT node, origin FROM episodes WHERE origin IS NOT NULL
 UNION ALL SELECT node, speaker FROM episodes WHERE speaker IS NOT NULL
-UNION ALL SELECT node, properties FROM episodes WHERE properties != '{{}}'
+UNION ALL SELECT node, CAST(properties AS TEXT) FROM episodes
+    WHERE CAST(properties AS TEXT) != '{{}}'
 UNION ALL SELECT p.episode, n.text FROM nodes n JOIN provenance p ON p.fact = 2 * n.id
     WHERE n.type = {THESIS}
 UNION ALL SELECT p.episode, e.relation FROM edges e JOIN provenance p ON p.fact = 2 * e.id + 1
