@@ -5,9 +5,9 @@
 Makes tenants of some nodes each (one is filled with generated texts, the others are copies of its
 rows) and one large tenant, whose names begin with ``speed``; those that are there are used again.
 Then 1, 8 and 32 clients, a process each, ask and remember for some seconds: first all over the
-small tenants at random, then all in the large one. The vectors are those of words (no model), so that the
-times are the database's and the recall's. The first question of a process about a tenant, which
-reads the graph, is counted apart.
+small tenants at random, then all in the large one. The vectors are those of words (no model), so
+that the times are the database's and the recall's. The first question of a process about a tenant,
+which reads the graph, is counted apart.
 """
 
 from __future__ import annotations
@@ -94,9 +94,7 @@ def make_tenants(url: str, num: int, nodes: int, seed: int) -> None:
     fill(url, small(0), nodes, seed)
     with administering(url) as db:
         known = set(schema.tenants(db))
-        [first] = [
-            int(role.removeprefix(f"{group}_")) for role in [schema.find_tenant(db, small(0))]
-        ]  # type: ignore[union-attr]
+        first = _number(schema.find_tenant(db, small(0)))
         for number in tqdm(range(1, num), desc="copy tenants", unit="tenant"):
             if small(number) in known:
                 continue

@@ -113,13 +113,13 @@ def _order(scores: np.ndarray) -> np.ndarray:
     return np.argsort(-scores, kind="stable")
 
 
-def fill(collection: Collection, filling: Filling, path: Path, embed: Embed) -> MemoryGraph:
+def fill(collection: Collection, filling: Filling, path: str | Path, embed: Embed) -> MemoryGraph:
     """Fill a new memory graph with a collection, and compute its vectors.
 
     Args:
         collection: the collection to remember.
         filling: extraction by rules, as given, or as given with the theses of the rules.
-        path: path of the database.
+        path: path of the database, or URL of a tenant.
         embed: maps texts to unit vectors.
     """
     rules = RulesExtractor()

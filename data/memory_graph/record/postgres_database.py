@@ -11,20 +11,19 @@ from threading import Lock
 from typing import Any, Literal
 
 from turngraph.configs.extras import extra
-
-with extra("postgres", "memory graphs in PostgreSQL need"):
-    import psycopg
-    from psycopg import Connection, RawCursor, RawServerCursor
-    from psycopg.adapt import Dumper
-    from psycopg.types.numeric import FloatLoader
-    from psycopg.types.string import TextLoader
-    from psycopg_pool import ConnectionPool
-
 from turngraph.data.memory_graph.record.database import Recorded, Values, Words
 from turngraph.data.memory_graph.record.integrity import make_rules
 from turngraph.data.memory_graph.record.postgres_schema import SCHEMA, WITH_IDS
 from turngraph.data.memory_graph.record.postgres_sql import translate, values_of
 from turngraph.data.memory_graph.record.postgres_words import PostgresWords
+
+with extra("postgres", "memory graphs in PostgreSQL need"):
+    import psycopg
+    from psycopg import Connection, Cursor, RawCursor, RawServerCursor
+    from psycopg.adapt import Dumper
+    from psycopg.types.numeric import FloatLoader
+    from psycopg.types.string import TextLoader
+    from psycopg_pool import ConnectionPool
 
 POOL_SIZE = 16
 """Most connections of a process to one database."""
@@ -142,6 +141,12 @@ class PostgresDatabase:
         return self._connection is not None
 
     @property
+    def connection(self) -> Connection:
+        """The connection of the transaction."""
+        assert self._connection is not None, "no transaction"
+        return self._connection
+
+    @property
     def words(self) -> Words:
         """The word indexes."""
         return PostgresWords(self)
@@ -171,9 +176,8 @@ class PostgresDatabase:
 
     def commit(self) -> None:
         """Commit the transaction; it is on the server's disk when this returns."""
-        assert self._connection is not None, "no transaction"
         self._close_scans()
-        self._connection.execute("COMMIT")
+        self.connection.execute("COMMIT")
         self._release()
 
     def roll_back(self) -> None:
@@ -202,34 +206,32 @@ class PostgresDatabase:
 
     # Statements
 
-    def execute(self, sql: str, parameters: Values = (), /) -> RawCursor[Any]:
+    def execute(self, sql: str, parameters: Values = (), /) -> Cursor[Any]:
         """Run a statement of the record, in SQLite's SQL."""
         statement = translate(sql)
         return self.run(statement.sql, values_of(statement, parameters))
 
-    def run(self, sql: str, values: Sequence[Any]) -> RawCursor[Any]:
+    def run(self, sql: str, values: Sequence[Any]) -> Cursor[Any]:
         """Run a statement in PostgreSQL's SQL; outside of a transaction, in one of its own."""
-        if self._connection is not None:
-            return self._connection.execute(sql, values or None)  # type: ignore[return-value]
+        if self.in_transaction:
+            return self.connection.execute(sql, values or None)
         self.begin("plain")
         try:
-            assert self._connection is not None, "begun"
-            found = self._connection.execute(sql, values or None)
+            found = self.connection.execute(sql, values or None)
             self.commit()
         finally:
             self.roll_back()
-        return found  # type: ignore[return-value]
+        return found
 
-    def executemany(self, sql: str, parameters: Iterable[Values], /) -> RawCursor[Any] | None:
+    def executemany(self, sql: str, parameters: Iterable[Values], /) -> Cursor[Any] | None:
         """Run a statement for each of many values, without waiting for each."""
-        assert self._connection is not None, "many values are written in a transaction"
         statement = translate(sql)
         rows = [values_of(statement, given) for given in parameters]
         if not rows:
             return None
-        cursor = self._connection.cursor()
+        cursor = self.connection.cursor()
         cursor.executemany(statement.sql, rows)
-        return cursor  # type: ignore[return-value]
+        return cursor
 
     def scan(self, sql: str, parameters: Values = (), /) -> Any:
         """Run a query of very many rows, which are read while they are used."""
@@ -254,7 +256,8 @@ class PostgresDatabase:
 
     def version(self) -> int:
         """Return the schema version."""
-        return int(self.execute("SELECT max(version) FROM versions").fetchone()[0])  # type: ignore[index]
+        [[found]] = self.execute("SELECT max(version) FROM versions")
+        return int(found)
 
     def last_ids(self) -> dict[str, int]:
         """Return the last id that each table gave."""

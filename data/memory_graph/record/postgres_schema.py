@@ -12,7 +12,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -168,7 +168,7 @@ def _make(tables: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _drop(tables: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(f"DROP TABLE {{s}}.{table}" for table in reversed(tables))
+    return tuple(f"DROP TABLE {{s}}.{table}" for table in reversed(list(tables)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,19 +215,22 @@ MIGRATIONS: tuple[Migration, ...] = (
 VERSION = len(MIGRATIONS)
 
 
+def _value(db: Connection, sql: str, *values: object) -> Any:
+    """Return the one value that a query finds; None without a row."""
+    row = db.execute(sql, values or None).fetchone()
+    return None if row is None else row[0]
+
+
 def found_version(db: Connection) -> int:
     """Return the version of the schema; 0: it is not there."""
-    row = db.execute("SELECT to_regclass($1) IS NULL", (f"{SCHEMA}.versions",)).fetchone()
-    if row is None or row[0]:
+    if _value(db, "SELECT to_regclass($1) IS NULL", f"{SCHEMA}.versions"):
         return 0
-    [version] = db.execute(f"SELECT coalesce(max(version), 0) FROM {SCHEMA}.versions").fetchone()
-    return int(version)
+    return int(_value(db, f"SELECT coalesce(max(version), 0) FROM {SCHEMA}.versions"))
 
 
 def group_role(db: Connection) -> str:
     """Return the role of which all tenants' roles are members, and whose name begins theirs."""
-    [group] = db.execute(f"SELECT role FROM {SCHEMA}.versions WHERE version = 0").fetchone()
-    return str(group)
+    return str(_value(db, f"SELECT role FROM {SCHEMA}.versions WHERE version = 0"))
 
 
 def migrate(db: Connection, to: int = VERSION) -> int:
@@ -294,8 +297,8 @@ def _drop_roles(db: Connection) -> None:
 
 def find_tenant(db: Connection, name: str) -> str | None:
     """Return the role of a tenant; None: there is none of this name."""
-    row = db.execute(f"SELECT id FROM {SCHEMA}.tenants WHERE name = $1", (name,)).fetchone()
-    return None if row is None else f"{group_role(db)}_{row[0]}"
+    found = _value(db, f"SELECT id FROM {SCHEMA}.tenants WHERE name = $1", name)
+    return None if found is None else f"{group_role(db)}_{found}"
 
 
 def make_tenant(db: Connection, name: str) -> str:
@@ -311,7 +314,7 @@ def make_tenant(db: Connection, name: str) -> str:
         if found is not None:
             return found
         sql = f"INSERT INTO {SCHEMA}.tenants (name) VALUES ($1) RETURNING id"
-        [tenant] = db.execute(sql, (name,)).fetchone()
+        tenant = _value(db, sql, name)
         group = group_role(db)
         role = f"{group}_{tenant}"
         db.execute(f"CREATE ROLE {role} NOLOGIN IN ROLE {group}")

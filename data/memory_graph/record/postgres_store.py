@@ -9,20 +9,23 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
+from turngraph.configs.extras import extra
 from turngraph.configs.models import cache_folder
 from turngraph.data.memory_graph.names import printable
 from turngraph.data.memory_graph.record import postgres_schema
 from turngraph.data.memory_graph.record.place import shown
 from turngraph.data.memory_graph.record.postgres_database import (
     POOL_SIZE,
-    Connection,
     PostgresDatabase,
     connect,
     pool_of,
-    psycopg,
     with_settings,
 )
 from turngraph.data.memory_graph.record.store import WAIT_SECONDS, Store, Undone
+
+with extra("postgres", "memory graphs in PostgreSQL need"):
+    import psycopg
+    from psycopg import Connection
 
 LOST = "the connection to the server was lost"
 REASONS: Mapping[str, str] = {
