@@ -108,6 +108,11 @@ def pool_of(conninfo: str, size: int = POOL_SIZE) -> ConnectionPool:
         return _pools[key]
 
 
+def is_pooled(conninfo: str, size: int) -> bool:
+    """Return whether this process has a pool of connections to a database."""
+    return (conninfo, size, os.getpid()) in _pools
+
+
 @atexit.register
 def close_pools() -> None:
     """Close the connections of this process."""
@@ -305,7 +310,7 @@ def with_settings(parameters: Mapping[str, Any]) -> str:
     options = [f"-c search_path={SCHEMA},pg_catalog,pg_temp"]
     if "statement_timeout" not in given:
         options.append(f"-c statement_timeout={STATEMENT_TIMEOUT}")
-    options.append(f"-c idle_in_transaction_session_timeout={IDLE_TIMEOUT}")
+    options.append(f"-c idle_in_transaction_session_timeout={IDLE_TIMEOUT} -c jit=off")
     return psycopg.conninfo.make_conninfo(
         **{**parameters, "options": " ".join([*options, given]).strip(),
            "application_name": parameters.get("application_name") or "turngraph"}

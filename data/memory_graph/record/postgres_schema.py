@@ -301,6 +301,15 @@ def find_tenant(db: Connection, name: str) -> str | None:
     return None if found is None else f"{group_role(db)}_{found}"
 
 
+def find_current(db: Connection, name: str) -> str | None:
+    """Return the role of a tenant; None if there is none, or the schema has another version."""
+    sql = f"""SELECT g.role || '_' || t.id FROM {SCHEMA}.versions g, {SCHEMA}.tenants t
+        WHERE g.version = 0 AND t.name = $1
+        AND (SELECT max(version) FROM {SCHEMA}.versions) = $2"""
+    found: str | None = _value(db, sql, name, VERSION)
+    return found
+
+
 def make_tenant(db: Connection, name: str) -> str:
     """Make a tenant, if it is not there, and return its role.
 

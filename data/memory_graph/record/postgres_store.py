@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
@@ -18,6 +18,7 @@ from turngraph.data.memory_graph.record.postgres_database import (
     POOL_SIZE,
     PostgresDatabase,
     connect,
+    is_pooled,
     pool_of,
     with_settings,
 )
@@ -70,11 +71,20 @@ class PostgresStore(Store):
         conninfo, own = parse(url)
         self.tenant = own["tenant"]
         with self.clear_errors():
-            role = self._role(conninfo)
-            pool = pool_of(conninfo, int(own.get("pool_size", POOL_SIZE)))
+            size = int(own.get("pool_size", POOL_SIZE))
+            role = self._known_role(conninfo, size) or self._role(conninfo)
+            pool = pool_of(conninfo, size)
             self.postgres = self.db = PostgresDatabase(pool, role, wait)
         place = hashlib.sha256(f"{_address(conninfo)}\0{role}".encode()).hexdigest()[:32]
         self.derived = cache_folder() / "memories" / place
+
+    def _known_role(self, conninfo: str, size: int) -> str | None:
+        """Return the role of the tenant by a connection at hand; None without one."""
+        if not is_pooled(conninfo, size):
+            return None
+        with suppress(psycopg.Error), pool_of(conninfo, size).connection(self.wait) as db:
+            return postgres_schema.find_current(db, self.tenant)
+        return None
 
     def _role(self, conninfo: str) -> str:
         """Return the role of the tenant, which is made if need be."""

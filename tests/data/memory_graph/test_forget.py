@@ -42,11 +42,8 @@ def files_with(graph: MemoryGraph, *texts: str) -> list[tuple[str, str]]:
 
 
 def found_by_words(graph: MemoryGraph, word: str) -> int:
-    sql = "SELECT count(*) FROM {0} WHERE {0} MATCH ?"
-    tables = ("fact_words", "name_words")
-    return sum(
-        graph.store.db.execute(sql.format(table), (f'"{word}"',)).fetchone()[0] for table in tables
-    )
+    words = graph.store.db.words
+    return len(words.facts(word)) + len(words.best_names([word], 999))
 
 
 def episode_of(graph: MemoryGraph, text: str) -> int:
@@ -221,13 +218,13 @@ def test_facts_of_a_renamed_object_are_found_by_their_words(graph: MemoryGraph, 
     [rome] = [fact.key for fact in graph.history("Rome") if fact.ends]
     graph.forget(source="home")
     assert graph.show(anna).name == other
-    sql = "SELECT rowid FROM fact_words WHERE fact_words MATCH ?"
 
-    def found(words: str) -> bool:
-        return (rome,) in graph.store.db.execute(sql, (words,)).fetchall()
+    def found(word: str) -> bool:
+        return rome in graph.store.db.words.facts(word.lower())
 
-    assert found(f'"{other}" "Rome"')
-    assert found('"ANNA"') == (other == "Anna")
+    assert found(other)
+    assert found("Rome")
+    assert found("ANNA") == (other == "Anna")
     assert graph.check() == []
 
 
