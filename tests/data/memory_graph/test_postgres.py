@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from turngraph import memory
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.recall.recall import RecallSettings
@@ -447,3 +448,33 @@ def test_word_search_ranks_as_sqlites(both: tuple[MemoryGraph, MemoryGraph]) -> 
         for word in ("anna", "bergen", "nothing"):
             assert graph.words.frequency(word) == lite.words.frequency(word)
         assert graph.words.counts() == lite.words.counts()
+
+
+def test_the_commands_take_a_url(postgres: Server, tmp_path: Path, capsys: Any) -> None:
+    text, url = tmp_path / "a.txt", ["--url", postgres.url]
+    text.write_text("Anna lives in Oslo.")
+    place = ["--db", postgres.url, "--tenant", "told"]
+    with pytest.raises(ValueError, match="tenant=told: no such memory graph"):
+        memory.main(["merge", *place, "Anna", "Bo"])
+    for words, told in (
+        (["remember", *place, "--input", str(text)], "1"),
+        (["ask", *place, "--no_embed", "Where does Anna live?"], "Oslo"),
+        (["check", *place], "sound"),
+        (["export", *place, "--jsonl", str(tmp_path / "a.jsonl")], "a.jsonl"),
+        (["tenants", *url], "told\n"),
+        (["migrate", *url], "version 3, now 3"),
+        (["tenants", *url, "--drop", "told"], "told: deleted"),
+        (["import", *place, "--input", str(tmp_path / "a.jsonl")], "lines read"),
+    ):
+        memory.main(words)
+        assert told in capsys.readouterr().out
+    for words, message in (
+        (["backup", *place, "--output", str(tmp_path / "b")], "pg_dump"),
+        (["restore", *place, "--backup", str(text)], "only files are restored"),
+        (["migrate", *url, "--to", "0"], "below version 3"),
+        (["tenants", *url, "--drop", "nobody"], "no tenant 'nobody'"),
+        (["tenants", "--url", "my.db"], "must begin with postgresql://"),
+        (["show", "--db", postgres.url, "Anna"], "needs a tenant"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            memory.main(words)
