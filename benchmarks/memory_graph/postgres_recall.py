@@ -57,6 +57,7 @@ def main(argv: Sequence[str]) -> None:
     add("--benchmark", choices=sorted(FILES), default="musique")
     add("--questions", type=int, help="only the first ones of each collection")
     add("--collections", type=int, help="only the first ones")
+    add("--modes", nargs="+", choices=MIXTURES, default=list(MIXTURES), help="of ask")
     add("--embedder", default=EMBEDDER, help="sentence encoder")
     add("--output", help="JSON file")
     args = parser.parse_args(argv)
@@ -83,7 +84,9 @@ def measure(args: argparse.Namespace) -> Json:
                 url = of_tenant(args.url, f"recall {folder} {one.name}")
                 place = Path(folder) / f"{one.name}.db" if database == "SQLite" else url
                 graphs.append(fill(one, "rules", place, embed))
-            for row, ranking in rankings(graphs, collections, embed, database).items():
+            for row, ranking in rankings(
+                graphs, collections, embed, args.modes, served=database == "PostgreSQL"
+            ).items():
                 found.setdefault(row, {})[database] = recalls(ranking, collections)
             for graph in graphs:
                 graph.close()
@@ -91,21 +94,25 @@ def measure(args: argparse.Namespace) -> Json:
 
 
 def rankings(
-    graphs: Sequence[MemoryGraph], collections: Sequence[Collection], embed: Embed, database: str
+    graphs: Sequence[MemoryGraph],
+    collections: Sequence[Collection],
+    embed: Embed,
+    modes: Sequence[str],
+    served: bool,
 ) -> dict[str, Ranking]:
-    """Return the rankings of all rows in one database."""
-    found = {mode: mixture_ranking(graphs, collections, mode, embed) for mode in MIXTURES}
+    """Return the rankings of all rows in one database; ``served``: by its full-text search too."""
+    found = {mode: mixture_ranking(graphs, collections, mode, embed) for mode in modes}
     found["ask_episodes"] = episodes_ranking(graphs, collections, PPR(top_k=DEPTHS[-1]))
     found["words: BM25"] = by_words(graphs, collections, _bm25)
-    if database == "PostgreSQL":
+    if served:
         for rank in ("ts_rank", "ts_rank_cd"):
 
-            def served(graph: MemoryGraph, terms: Sequence[str], rank: str = rank) -> list[str]:
+            def full_text(graph: MemoryGraph, terms: Sequence[str], rank: str = rank) -> list[str]:
                 query = " | ".join(f"'{term.replace(chr(39), '')}'" for term in terms)
                 run = graph.store.db.run  # type: ignore[attr-defined]
                 return [origin for (origin,) in run(_RANKED.format(rank=rank), [query])]
 
-            found[f"words: {rank}"] = by_words(graphs, collections, served)
+            found[f"words: {rank}"] = by_words(graphs, collections, full_text)
     return found
 
 
