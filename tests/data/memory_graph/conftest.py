@@ -7,6 +7,7 @@ PostgreSQL server, named by the path. ``test_both_stores.py`` runs that.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +35,9 @@ def _store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     def init(self: PostgresStore, path: Any, *rest: Any, **named: Any) -> None:
         place = path if is_url(path) else of_tenant(server.url, str(path))
         begin(self, str(place), *rest, **named)
+        if not is_url(path):
+            self.path = Path(path)  # of which tests take names of other files and of the folder
+            self.derived = self.path.with_name(f"{self.path.name}.derived")
 
     monkeypatch.setattr(Store, "__new__", new)
     monkeypatch.setattr(PostgresStore, "__init__", init)

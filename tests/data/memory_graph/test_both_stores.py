@@ -13,8 +13,8 @@ import pytest
 from turngraph.tests.postgres_server import is_there
 
 BEHAVIOUR = (
-    "edit", "supersede", "given", "recall", "link_entities", "forget", "ingest", "contradictions",
-    "when_facts_hold", "question_view", "lens", "html_page", "transfer", "turns",
+    "edit", "supersede", "given", "recall", "link_entities", "forget", "contradictions",
+    "when_facts_hold", "question_view", "lens", "html_page", "transfer",
 )  # fmt: skip
 """Files of tests that are about what a graph does, not about the file that keeps it."""
 LEAST = 150

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Thesis, Triplet
+from turngraph.data.memory_graph.upkeep.journal import COLUMNS
 from turngraph.tests.data.memory_graph.scripted import Scripted
 from turngraph.tests.data.memory_graph.small_graphs import (
     TEXTS,
@@ -157,9 +158,7 @@ EDITS: dict[str, Callable[[MemoryGraph], object]] = {
 def as_rows(graph: MemoryGraph) -> dict[str, set[tuple]]:
     """Every table of the record, without revisions."""
     db, shown = graph.store.db, {}
-    for table in ("nodes", "edges", "aliases", "sightings", "provenance", "supersessions"):
-        names = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
-        names.remove("revision") if "revision" in names else None
+    for table, names in COLUMNS.items():
         shown[table] = set(db.execute(f"SELECT {', '.join(names)} FROM {table}"))
     return shown
 

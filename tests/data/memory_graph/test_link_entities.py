@@ -90,6 +90,7 @@ def test_an_object_without_a_vector_is_a_candidate_like_nothing(tmp_path: Path) 
     assert {c.node: c.similarity for c in found}[new] == 0
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize(
     "name", ['a" OR "b', "NEAR(a b)", "words:a*", "a AND NOT b", "(", "'; DROP TABLE nodes; --",
              "\0", "", "^a", "-", "Anna\0Berg", "𝔸nna", "安娜"],
