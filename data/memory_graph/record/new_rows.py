@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from turngraph.data.memory_graph.memory_types import Episode
@@ -96,7 +96,7 @@ class NewRows:
         """Index the words of a fact."""
         self._new["fact_words"].append((fact, index_words(text)))
 
-    def flush(self, tables: Iterable[str] = (*INSERTS, *WORDS)) -> None:
+    def flush(self, tables: Sequence[str] = (*INSERTS, *WORDS)) -> None:
         """Write the buffered rows of these tables."""
         for table in tables:
             if rows := self._new[table]:
@@ -105,4 +105,5 @@ class NewRows:
                 else:
                     self.db.executemany(INSERTS[table], rows)
                 rows.clear()
-        self.db.set_last_ids(self._last)
+        if set(WORDS) <= set(tables):  # the last flush, or one before ids are given elsewhere
+            self.db.set_last_ids(self._last)

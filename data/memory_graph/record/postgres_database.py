@@ -7,11 +7,12 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from threading import Lock
 from typing import Any, Literal
 
 from turngraph.configs.extras import extra
-from turngraph.data.memory_graph.record.database import Recorded, Values, Words
+from turngraph.data.memory_graph.record.database import Recorded, Rows, Values, Words
 from turngraph.data.memory_graph.record.integrity import make_rules
 from turngraph.data.memory_graph.record.postgres_schema import SCHEMA, WITH_IDS
 from turngraph.data.memory_graph.record.postgres_sql import translate, values_of
@@ -43,6 +44,8 @@ WRITE = (
 )
 """A writer locks the tenant's revision first, so that a tenant has one at a time; what it reads
 from then on, no other can change."""
+KEPT = ("SELECT value FROM meta", "SELECT stamp FROM stamps", "SELECT name, value FROM counters")
+"""What is asked again and again, and read once in a transaction that sees one revision."""
 PLAIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL ROLE {role}"
 _BEGIN: Mapping[Kind, str] = {"read": READ, "write": WRITE, "plain": PLAIN}
 _RULES = make_rules("octet_length({})", "SELECT value FROM counters WHERE name = '{}'")
@@ -123,6 +126,35 @@ def close_pools() -> None:
         _pools.clear()
 
 
+class Kept:
+    """Rows that were read before; see ``database.Rows``."""
+
+    rowcount = 0
+    description = None
+
+    def __init__(self, rows: Sequence[Any]) -> None:
+        self._left = iter(rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._left
+
+    def __next__(self) -> Any:
+        """Return the next row."""
+        return next(self._left)
+
+    def fetchone(self) -> Any:
+        """Return the next row; None after the last."""
+        return next(self._left, None)
+
+    def fetchall(self) -> list[Any]:
+        """Return the rows that are left."""
+        return list(self._left)
+
+    def fetchmany(self, size: int = 1, /) -> list[Any]:
+        """Return the next rows."""
+        return list(islice(self._left, size))
+
+
 class PostgresDatabase:
     """The rows of one tenant. Between transactions it holds no connection.
 
@@ -139,6 +171,8 @@ class PostgresDatabase:
         self._connection: Connection | None = None
         self._scans: list[RawServerCursor[Any]] = []
         self._last: dict[str, int] = {}
+        self._kind: Kind | None = None
+        self._kept: dict[tuple[Any, ...], list[Any]] = {}
 
     @property
     def in_transaction(self) -> bool:
@@ -168,7 +202,7 @@ class PostgresDatabase:
             connection = self.pool.getconn(timeout=self.wait)
             try:
                 connection.execute(begin)
-                self._connection = connection
+                self._connection, self._kind = connection, kind
                 return
             except BaseException as error:
                 lost = connection.broken
@@ -196,7 +230,8 @@ class PostgresDatabase:
 
     def _release(self) -> None:
         connection, self._connection = self._connection, None
-        self._last = {}
+        self._last, self._kind = {}, None
+        self._kept.clear()
         if connection is not None:
             self.pool.putconn(connection)
 
@@ -211,10 +246,20 @@ class PostgresDatabase:
 
     # Statements
 
-    def execute(self, sql: str, parameters: Values = (), /) -> Cursor[Any]:
+    def execute(self, sql: str, parameters: Values = (), /) -> Rows:
         """Run a statement of the record, in SQLite's SQL."""
         statement = translate(sql)
-        return self.run(statement.sql, values_of(statement, parameters))
+        values = values_of(statement, parameters)
+        if self._kind == "read" and statement.sql.startswith(KEPT):
+            return self._kept_rows(statement.sql, values)
+        return self.run(statement.sql, values)
+
+    def _kept_rows(self, sql: str, values: Sequence[Any]) -> Kept:
+        """Return the rows of a statement that reads often ask again in a revision."""
+        key = sql, *values
+        if key not in self._kept:
+            self._kept[key] = self.run(sql, values).fetchall()
+        return Kept(self._kept[key])
 
     def run(self, sql: str, values: Sequence[Any]) -> Cursor[Any]:
         """Run a statement in PostgreSQL's SQL; outside of a transaction, in one of its own."""

@@ -1,7 +1,7 @@
-"""Word indexes of a record in PostgreSQL: rows of words, ranked by BM25.
+"""Word indexes of a record in PostgreSQL: rows of words, ranked by BM25 as SQLite's FTS5 does.
 
-The server's full-text search is not used: it ranks without the frequency of a word among all texts,
-and under row-level security no index serves it, as its operators may leak (``LEAKPROOF``).
+The server's full-text search is not used: it ranks otherwise than a file does, and under row-level
+security no index serves it, as its operators may leak (``LEAKPROOF``).
 """
 
 from __future__ import annotations
