@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from turngraph.data.cli import CommandParser, run_cli
-from turngraph.data.memory_graph.record.place import is_url, of_tenant, open_store
+from turngraph.data.memory_graph.record.open_store import open_store
+from turngraph.data.memory_graph.record.place import is_url, of_tenant
 from turngraph.inference import (
     computing_commands,
     memory_commands,

@@ -311,7 +311,7 @@ def check(*, db: str, rebuild: bool) -> None:
     from turngraph.data.memory_graph.upkeep.check import check_file
 
     if rebuild:
-        from turngraph.data.memory_graph.record.place import open_store
+        from turngraph.data.memory_graph.record.open_store import open_store
         from turngraph.data.memory_graph.upkeep.check import rebuild as rebuild_derived
 
         with open_store(db) as store:

@@ -231,7 +231,7 @@ def sparql(
             raise ValueError(
                 "--as_of and --ontology are not for --endpoint: it has what was pushed"
             )
-        from turngraph.data.memory_graph.record.place import open_store
+        from turngraph.data.memory_graph.record.open_store import open_store
 
         with open_store(db, read_only=True) as store:
             found = pushed.ask(query, store.revision)
@@ -256,7 +256,7 @@ def coverage(*, part: str, db: str, ontology: str | None, alone: bool) -> None:
     from turngraph.data.memory_graph.ontology.lens import Lens
     from turngraph.data.memory_graph.ontology.rdf import moment_of
     from turngraph.data.memory_graph.ontology.shapes import shape_report
-    from turngraph.data.memory_graph.record.place import open_store
+    from turngraph.data.memory_graph.record.open_store import open_store
 
     with open_store(db, read_only=True) as store:
         lens = Lens(store, chosen_ontology(ontology, alone))
@@ -286,7 +286,7 @@ def export_rdf(
     """Write the graph as TriG, or the shapes of its ontology as SHACL."""
     from turngraph.data.memory_graph.ontology.ontology import TG
     from turngraph.data.memory_graph.ontology.rdf_export import export_shacl, export_trig
-    from turngraph.data.memory_graph.record.place import open_store
+    from turngraph.data.memory_graph.record.open_store import open_store
 
     chosen = chosen_ontology(ontology, alone)
     if trig is not None:
@@ -362,7 +362,7 @@ def push(
     """Replace the copy of the typed facts on a SPARQL 1.1 server."""
     from turngraph.data.memory_graph.ontology.ontology import TG
     from turngraph.data.memory_graph.ontology.push import push as push_quads
-    from turngraph.data.memory_graph.record.place import open_store
+    from turngraph.data.memory_graph.record.open_store import open_store
 
     if timeout <= 0:
         raise ValueError(f"--timeout: {timeout:g} given, must be above 0")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from turngraph.data.memory_graph.memory_types import Episode, Extractor, Fact
 from turngraph.data.memory_graph.record.ingest import BATCH, Remembered, remember_many
-from turngraph.data.memory_graph.record.place import open_store
+from turngraph.data.memory_graph.record.open_store import open_store
 from turngraph.data.memory_graph.record.store import WAIT_SECONDS, Store
 from turngraph.data.memory_graph.times import second_of
 from turngraph.data.memory_graph.upkeep import edit, journal
@@ -68,7 +68,7 @@ class MemoryGraph:
 
         Args:
             path: path of an SQLite file, or URL of a PostgreSQL database (extra ``postgres``):
-                ``postgresql://user:password@host/database``; see ``place.open_store``.
+                ``postgresql://user:password@host/database``; see ``open_store.open_store``.
             embed: sentence encoder; needed for asking only.
             extractor: extracts the statements of texts; None: the rules, which need no model and
                 read English.

@@ -15,7 +15,7 @@ from typing import Any
 from turngraph.configs.extras import extra
 from turngraph.data.memory_graph.ontology.lens import Lens
 from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG, load_ontology
-from turngraph.data.memory_graph.record.place import open_store
+from turngraph.data.memory_graph.record.open_store import open_store
 from turngraph.data.memory_graph.times import end, now, parse_time, start
 
 with extra("rdf", "typed memory graphs need"):

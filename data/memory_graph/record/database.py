@@ -112,9 +112,6 @@ class Database(Protocol):
     def rules(self) -> Mapping[str, str]:
         """Return the rules between the rows; see ``integrity.make_rules``."""
 
-    def damages(self) -> list[str]:
-        """Return what something other than this program changed in a file."""
-
     def version(self) -> int:
         """Return the schema version."""
 

@@ -300,10 +300,6 @@ class PostgresDatabase:
         """Return the rules between the rows; columns have their types by themselves."""
         return _RULES
 
-    def damages(self) -> list[str]:
-        """Return nothing: the server checks its files."""
-        return []
-
     def version(self) -> int:
         """Return the schema version."""
         [[found]] = self.execute("SELECT max(version) FROM versions")

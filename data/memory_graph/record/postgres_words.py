@@ -10,15 +10,13 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 
 from turngraph.data.memory_graph.memory_types import EPISODIC, THESIS
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.facts import FACT_WORDS, INDEXED, index_words
-
-if TYPE_CHECKING:
-    from turngraph.data.memory_graph.record.postgres_database import PostgresDatabase
 
 K1, B = 1.2, 0.75
 LONGEST = 200
@@ -44,6 +42,13 @@ _WITH_ALL = """SELECT fact FROM fact_words WHERE word = ANY($1::text[])
     GROUP BY fact HAVING count(*) = $2"""
 
 
+class Statements(Database, Protocol):
+    """The record's database, which also runs PostgreSQL's own SQL."""
+
+    def run(self, sql: str, values: Sequence[Any]) -> Any:
+        """Run a statement of PostgreSQL, with values for $1, $2, ..."""
+
+
 class PostgresWords:
     """The word indexes as tables; see ``database.Words``.
 
@@ -51,7 +56,7 @@ class PostgresWords:
         db: the record.
     """
 
-    def __init__(self, db: PostgresDatabase) -> None:
+    def __init__(self, db: Statements) -> None:
         self.db = db
 
     def add(self, table: str, rows: Sequence[tuple[int, str]]) -> None:

@@ -11,13 +11,10 @@ from typing import Any
 import numpy as np
 
 from turngraph.data.memory_graph.memory_types import EPISODIC, THESIS
-from turngraph.data.memory_graph.names import printable
 from turngraph.data.memory_graph.record.database import Recorded, Values, Words
 from turngraph.data.memory_graph.record.facts import INDEXED, index_words
 from turngraph.data.memory_graph.record.integrity import make_rules
 
-MAX_LISTED = 20
-"""Maximum damages that SQLite's own check lists."""
 MAX_TOKEN_BYTES = 32768
 """FTS5 truncates longer words."""
 _FUNCTION_NUMBERS = count()
@@ -82,16 +79,6 @@ class SqliteDatabase(sqlite3.Connection):
     def rules(self) -> Mapping[str, str]:
         """Return the rules between the rows; see ``integrity.make_rules``."""
         return RULES
-
-    def damages(self) -> list[str]:
-        """Return what something other than this program changed in the file."""
-        from turngraph.data.memory_graph.record.damage import damage
-
-        rows = [row for (row,) in self.execute(f"PRAGMA integrity_check({MAX_LISTED})")]
-        if rows != ["ok"]:
-            return [f"damaged file: {printable(row)}" for row in rows]
-        found = damage(self)
-        return [] if found is None else [found]
 
     def version(self) -> int:
         """Return the schema version."""

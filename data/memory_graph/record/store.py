@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from turngraph.data.memory_graph.memory_types import Fact
-from turngraph.data.memory_graph.names import alias
+from turngraph.data.memory_graph.names import alias, printable
 from turngraph.data.memory_graph.record import schema
 from turngraph.data.memory_graph.record.damage import (
     LENIENT,
@@ -32,6 +32,8 @@ from turngraph.data.memory_graph.record.sqlite_database import SqliteDatabase
 from turngraph.data.memory_graph.times import NoTime
 
 WAIT_SECONDS = 30.0
+MAX_LISTED = 20
+"""Maximum damages that SQLite's own check lists."""
 CACHE_KIB = 160 * 1024
 """Size of SQLite's page cache: it holds the 20,000 pages (80 MiB) that a batch changes in a graph
 of a million names, beside the pages that it reads."""
@@ -331,6 +333,14 @@ class Store:
             if (found := broken_record(self.sqlite)) is None:
                 raise
             raise Damaged(f"{self.path}: {found}") from None
+
+    def damages(self) -> list[str]:
+        """Return what something other than this program changed in the file; inside a read."""
+        rows = [row for (row,) in self.db.execute(f"PRAGMA integrity_check({MAX_LISTED})")]
+        if rows != ["ok"]:
+            return [f"damaged file: {printable(row)}" for row in rows]
+        found = damage(self.sqlite)
+        return [] if found is None else [found]
 
     @contextmanager
     def lenient(self) -> Iterator[None]:

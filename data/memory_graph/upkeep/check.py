@@ -27,7 +27,8 @@ from turngraph.data.memory_graph.record.integrity import (
     rows_with_times,
     unreadable_times,
 )
-from turngraph.data.memory_graph.record.place import is_url, open_store
+from turngraph.data.memory_graph.record.open_store import open_store
+from turngraph.data.memory_graph.record.place import is_url
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import start
 from turngraph.data.memory_graph.upkeep import purge
@@ -46,7 +47,7 @@ def check(store: Store) -> list[Problem]:
     the record.
     """
     with store.reading(), store.lenient():
-        problems = [Problem(what, damage=True) for what in store.db.damages()]
+        problems = [Problem(what, damage=True) for what in store.damages()]
         if not problems:  # a damaged file cannot be read further
             problems += broken_rules(store.db)
             problems += _changed_texts(store.db) + _wrong_times(store.db)

@@ -18,7 +18,8 @@ from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.traverse_settings import Traversal
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
-from turngraph.data.memory_graph.record.place import of_tenant, open_store, shown
+from turngraph.data.memory_graph.record.open_store import open_store
+from turngraph.data.memory_graph.record.place import of_tenant, shown
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.upkeep.transfer import export_jsonl, import_jsonl
 from turngraph.tests.postgres_server import Server
