@@ -84,17 +84,15 @@ def postgres(own_cache: None) -> Iterator[Server]:
     server.close()
 
 
-@pytest.fixture(autouse=True)
-def _store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use PostgreSQL for memory graphs if ``TURNGRAPH_TEST_STORE`` says so.
+@pytest.fixture(scope="session", autouse=True)
+def _store(request: pytest.FixtureRequest) -> None:
+    """Use PostgreSQL for memory graphs if ``TURNGRAPH_TEST_STORE`` says so, for the whole run.
 
     Then every graph that a test opens by a path is a tenant of a PostgreSQL server, named by the
     path; ``test_both_stores.py`` runs that.
     """
     if os.environ.get("TURNGRAPH_TEST_STORE") != "postgresql":
         return
-    if request.node.get_closest_marker("sqlite"):
-        pytest.skip("about SQLite's file")
     server = request.getfixturevalue("postgres")
     from turngraph.data.memory_graph.record.place import is_url, of_tenant
     from turngraph.data.memory_graph.record.postgres_store import PostgresStore
@@ -113,8 +111,16 @@ def _store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
             self.path = Path(path)  # of which tests take names of other files and of the folder
             self.derived = self.path.with_name(f"{self.path.name}.derived")
 
-    monkeypatch.setattr(Store, "__new__", new)
-    monkeypatch.setattr(PostgresStore, "__init__", init)
+    Store.__new__ = new  # type: ignore[method-assign, assignment]
+    PostgresStore.__init__ = init  # type: ignore[method-assign, assignment]
+
+
+@pytest.fixture(autouse=True)
+def _about_sqlite(request: pytest.FixtureRequest) -> None:
+    """Leave out what is about SQLite's file where PostgreSQL is used."""
+    is_left_out = request.node.get_closest_marker("sqlite") is not None
+    if is_left_out and os.environ.get("TURNGRAPH_TEST_STORE") == "postgresql":
+        pytest.skip("about SQLite's file")
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ SELECT spelling FROM aliases a WHERE node = ?1 AND NOT EXISTS
 
 def episodes_of_source(db: Database, source: str) -> list[int]:
     """Return the episodes of a source, oldest first; also where its index is damaged."""
-    for column in ("source", "+source"):  # by the index, and without it
+    for column in ("source", "source || ''"):  # by the index, and without it
         sql = f"SELECT node FROM episodes WHERE {column} = ? ORDER BY node"
         if found := [node for (node,) in db.execute(sql, (source,))]:
             return found
