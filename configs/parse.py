@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 
@@ -21,7 +21,6 @@ from turngraph.configs.kinds import FieldError, kind_of, options_of
 from turngraph.configs.schema import Config
 from turngraph.configs.shipped import with_shipped_configs
 
-Settings = TypeVar("Settings")
 MOST_SHOWN = 80
 """Characters of a value in an error."""
 QUICK: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -44,7 +43,8 @@ def load_config(argv: Sequence[str]) -> Config:
         _assign(values, field)
         places[field.name] = field.place
     try:
-        return _build(Config, values)
+        config: Config = _build(Config, values)
+        return config
     except FieldError as error:
         raise ValueError(_placed(error, places)) from None
 
@@ -133,7 +133,7 @@ def parse_train_options(argv: Sequence[str]) -> tuple[argparse.Namespace, Config
     return options, load_config(rest)
 
 
-def _build(class_: type[Settings], values: dict[str, Any]) -> Settings:
+def _build(class_: Any, values: dict[str, Any]) -> Any:
     """Build a dataclass from nested plain values of the right types."""
     built: dict[str, Any] = {}
     for name, hint in _hints(class_).items():
@@ -265,7 +265,7 @@ def deep_place(text: str) -> str:
     for event in yaml.parse(text, Loader=QUICK):  # not recursive
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEP:
+        if depth > DEEP and event.start_mark is not None:
             return f"line {event.start_mark.line + 1}: not YAML: too deep"
     return ""
 
