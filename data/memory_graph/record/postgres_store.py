@@ -27,6 +27,7 @@ from turngraph.data.memory_graph.record.store import WAIT_SECONDS, Store, Undone
 with extra("postgres", "memory graphs in PostgreSQL need"):
     import psycopg
     from psycopg import Connection
+    from psycopg_pool import PoolTimeout
 
 LOST = "the connection to the server was lost"
 REASONS: Mapping[str, str] = {
@@ -159,7 +160,8 @@ class PostgresStore(Store):
                 raise Undone(f"{self}: {AGAIN[state]}, and the server undid one") from None
             if (reason := _reason(error)) is None:
                 raise
-            waited = f"; waited {self.wait:g} s" if state == "55P03" else ""
+            is_late = state == "55P03" or isinstance(error, PoolTimeout)
+            waited = f"; waited {self.wait:g} s" if is_late else ""
             raise ValueError(f"{self}: {reason}{waited}") from None
 
 
@@ -173,6 +175,8 @@ def _reason(error: psycopg.Error) -> str | None:
         return REASONS[state]
     if isinstance(error, psycopg.DataError) and "NUL" in str(error):
         return "a text has a NUL character, which PostgreSQL cannot keep"
+    if isinstance(error, PoolTimeout):
+        return "no connection to the server was free, or could be made"
     return LOST if isinstance(error, psycopg.OperationalError) else None
 
 

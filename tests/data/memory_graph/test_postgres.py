@@ -358,6 +358,17 @@ def test_a_statement_has_a_time_limit(postgres: Server) -> None:
         assert store.revision == 0
 
 
+def test_a_full_pool_is_told(postgres: Server) -> None:
+    url = f"{postgres.url}&pool_size=1"
+    with (
+        open_store(url, tenant="few", wait=0.2) as one,
+        open_store(url, tenant="few", wait=0.2) as other,
+        one.reading(),
+        pytest.raises(ValueError, match=r"no connection to the server was free.*waited 0.2 s"),
+    ):
+        other.objects("Anna")
+
+
 def test_a_lost_connection_is_replaced(postgres: Server) -> None:
     import psycopg
 

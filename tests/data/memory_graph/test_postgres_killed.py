@@ -39,7 +39,8 @@ while True:
                 number += 1
     except ValueError as error:
         assert "Town" not in str(error), error
-        if not any(word in str(error) for word in ("lost", "no server", "refuses", "undo")):
+        known = ("lost", "no server", "no connection", "refuses", "undo")
+        if not any(word in str(error) for word in known):
             raise
 """
 """Remembers until it is killed, and notes what was acknowledged; goes on after the server's end."""
