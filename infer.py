@@ -169,7 +169,14 @@ def add_chat_command(commands: Commands) -> None:
         default=[],
         help="evidence pools (.jsonl), documents, or folders of documents",
     )
-    chat.add_argument("--memory", metavar="my.db", help="memory graph that keeps the conversation")
+    chat.add_argument(
+        "--memory",
+        metavar="my.db",
+        help="memory graph that keeps the conversation: a file, or postgresql://HOST/DATABASE",
+    )
+    chat.add_argument(
+        "--tenant", metavar="NAME", help="whose memory graph it is, in a PostgreSQL database"
+    )
     chat.add_argument(
         "--memory_read_only", action="store_true", help="recall from --memory, remember nothing"
     )
@@ -216,6 +223,11 @@ def add_serve_command(commands: Commands) -> None:
         metavar="DIR",
         help="keeps conversations, documents and a memory graph for each user; default: "
         "conversations last until the server stops",
+    )
+    serve.add_argument(
+        "--memory",
+        metavar="postgresql://HOST/DATABASE",
+        help="keeps conversations and a memory graph for each user, shared by several servers",
     )
     serve.add_argument(
         "--tokens", metavar="FILE", help="users and their tokens; default: one user, this machine"
@@ -357,6 +369,7 @@ def answer_command(args: argparse.Namespace) -> None:
 
 def chat_command(args: argparse.Namespace) -> None:
     """Chat about evidence."""
+    from turngraph.data.memory_graph.record.place import of_tenant, shown
     from turngraph.inference.api import load
     from turngraph.inference.chat import chat
     from turngraph.inference.evidence import read_evidence
@@ -370,11 +383,14 @@ def chat_command(args: argparse.Namespace) -> None:
         raise ValueError("--plan_model needs --plan lm or --compute lm")
     if args.plan_reader and args.plan in (None, "none"):
         raise ValueError("--plan_reader needs --plan rules or lm")
+    if args.tenant is not None and args.memory is None:
+        raise ValueError("--tenant needs --memory")
+    memory = None if args.memory is None else str(of_tenant(args.memory, args.tenant))
     device_of(args.device)
     qa = load(args.checkpoint, **asdict(loading(args)))
     session = qa.chat(
         read_evidence(map(Path, args.evidence)),
-        args.memory,
+        memory,
         memory_read_only=args.memory_read_only,
         plan=args.plan,
         compute=args.compute,
@@ -386,7 +402,7 @@ def chat_command(args: argparse.Namespace) -> None:
         proposal_weight=args.proposal_weight,
         abstain_below=args.abstain_below,
     )
-    chat(session, args.evidence, args.memory, args.passages)
+    chat(session, args.evidence, memory and shown(memory), args.passages)
 
 
 def serve_command(args: argparse.Namespace) -> None:

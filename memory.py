@@ -15,13 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from turngraph.data.cli import CommandParser, run_cli
+from turngraph.data.memory_graph.record.open_store import open_store
+from turngraph.data.memory_graph.record.place import is_url, of_tenant
 from turngraph.inference import (
     computing_commands,
     memory_commands,
     ontology_commands,
+    postgres_commands,
     theme_commands,
 )
 from turngraph.inference.memory_options import (
+    add_db,
     asked_mode,
     positive,
     row_id,
@@ -72,6 +76,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     ontology_commands.add_sparql(added, time_option, positive)
     added = add_command(commands, "push", "copy typed facts to a server", ontology_commands.push)
     ontology_commands.add_push(added)
+    help = "change the schema of a PostgreSQL database"
+    postgres_commands.add_migrate(commands.add_parser("migrate", help=help, description=help))
+    help = "list the tenants of a PostgreSQL database, or delete one"
+    postgres_commands.add_tenants(commands.add_parser("tenants", help=help, description=help))
     options = vars(parser.parse_args(argv))
     command, run = options.pop("command"), options.pop("run")
     check_paths(command, options)
@@ -79,12 +87,17 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def check_paths(command: str, options: dict[str, Any]) -> None:
-    """Check that the graph exists and that no output overwrites it.
+    """Check that the graph exists and that no output overwrites it; put its tenant into its URL.
 
     Raises:
         ValueError: a command that creates no graph names a missing one, or an output is the graph.
     """
     if "db" not in options:  # a command about a file, not about a graph
+        return
+    options["db"] = str(of_tenant(options["db"], options.pop("tenant")))
+    if is_url(options["db"]):
+        if command not in CREATING:
+            open_store(options["db"], read_only=True).close()
         return
     graph = Path(options["db"])
     if command not in CREATING and not graph.exists():
@@ -100,7 +113,7 @@ def add_command(
 ) -> CommandParser:
     """Add a command; ``run`` gets its options as keyword arguments."""
     added = commands.add_parser(name, help=help, description=help)
-    added.add_argument("--db", required=True, metavar="my.db", help="the memory graph")
+    add_db(added)
     added.set_defaults(run=run)
     return added
 

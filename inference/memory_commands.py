@@ -311,10 +311,10 @@ def check(*, db: str, rebuild: bool) -> None:
     from turngraph.data.memory_graph.upkeep.check import check_file
 
     if rebuild:
-        from turngraph.data.memory_graph.record.store import Store
+        from turngraph.data.memory_graph.record.open_store import open_store
         from turngraph.data.memory_graph.upkeep.check import rebuild as rebuild_derived
 
-        with Store(db) as store:
+        with open_store(db) as store:
             rebuild_derived(store)
     problems = check_file(db)
     for problem in problems:

@@ -87,3 +87,16 @@ def asked_mode(
     if over == "episodes" and min_similarity:
         raise ValueError("--over episodes: ranks by no cosine, so --min_similarity is not for it")
     return "episodes" if over == "episodes" else "facts"
+
+
+def add_db(added: argparse.ArgumentParser) -> None:
+    """Add ``--db`` and ``--tenant``, which say where a memory graph is."""
+    added.add_argument(
+        "--db",
+        required=True,
+        metavar="my.db",
+        help="the memory graph: a file, or a PostgreSQL database as postgresql://HOST/DATABASE",
+    )
+    added.add_argument(
+        "--tenant", metavar="NAME", help="whose memory graph it is, in a PostgreSQL database"
+    )

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from turngraph.configs.words import plural
+from turngraph.inference.memory_options import add_db
 from turngraph.inference.memory_printing import (
     print_json,
     print_line,
@@ -83,7 +84,7 @@ def add_ontology(commands: Subparsers) -> None:
     inner = group.add_subparsers(dest="part", required=True, metavar="check|coverage")
     help = "count the facts whose relation is known, and those that break a shape"
     added = inner.add_parser("coverage", help=help, description=help)
-    added.add_argument("--db", required=True, metavar="my.db", help="the memory graph")
+    add_db(added)
     add_ontology_options(added)
     added.set_defaults(run=coverage)
     help = "check a Turtle file of classes and properties"
@@ -230,9 +231,9 @@ def sparql(
             raise ValueError(
                 "--as_of and --ontology are not for --endpoint: it has what was pushed"
             )
-        from turngraph.data.memory_graph.record.store import Store
+        from turngraph.data.memory_graph.record.open_store import open_store
 
-        with Store(db, read_only=True) as store:
+        with open_store(db, read_only=True) as store:
             found = pushed.ask(query, store.revision)
     if as_json:
         print_json(dataclasses.asdict(found))
@@ -255,9 +256,9 @@ def coverage(*, part: str, db: str, ontology: str | None, alone: bool) -> None:
     from turngraph.data.memory_graph.ontology.lens import Lens
     from turngraph.data.memory_graph.ontology.rdf import moment_of
     from turngraph.data.memory_graph.ontology.shapes import shape_report
-    from turngraph.data.memory_graph.record.store import Store
+    from turngraph.data.memory_graph.record.open_store import open_store
 
-    with Store(db, read_only=True) as store:
+    with open_store(db, read_only=True) as store:
         lens = Lens(store, chosen_ontology(ontology, alone))
         lens.refresh()
         broken = Counter(one.kind for one in shape_report(lens, moment_of(None)))
@@ -285,11 +286,11 @@ def export_rdf(
     """Write the graph as TriG, or the shapes of its ontology as SHACL."""
     from turngraph.data.memory_graph.ontology.ontology import TG
     from turngraph.data.memory_graph.ontology.rdf_export import export_shacl, export_trig
-    from turngraph.data.memory_graph.record.store import Store
+    from turngraph.data.memory_graph.record.open_store import open_store
 
     chosen = chosen_ontology(ontology, alone)
     if trig is not None:
-        with Store(db, read_only=True) as store:
+        with open_store(db, read_only=True) as store:
             count = plural(export_trig(store, chosen, trig, base or TG), "quad")
         print_line(f"{count} written to {trig}", trig)
     if shacl is not None:
@@ -361,12 +362,12 @@ def push(
     """Replace the copy of the typed facts on a SPARQL 1.1 server."""
     from turngraph.data.memory_graph.ontology.ontology import TG
     from turngraph.data.memory_graph.ontology.push import push as push_quads
-    from turngraph.data.memory_graph.record.store import Store
+    from turngraph.data.memory_graph.record.open_store import open_store
 
     if timeout <= 0:
         raise ValueError(f"--timeout: {timeout:g} given, must be above 0")
     chosen = chosen_ontology(ontology, alone)
-    with Store(db, read_only=True) as store:
+    with open_store(db, read_only=True) as store:
         count, removed = push_quads(store, chosen, endpoint, update, base or TG, timeout)
     print_line(
         f"{plural(count, 'quad')} pushed, {plural(removed, 'graph')} of forgotten facts removed"

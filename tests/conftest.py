@@ -20,6 +20,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from turngraph.configs.models import cache_folder, resolve_model
 from turngraph.data.jsonlines import write_conversations
+from turngraph.tests.postgres_server import Server, start_or_skip
 from turngraph.tests.runs import ROOT
 from turngraph.tests.stand_in_ray import LostError, StandIn, TaskError
 
@@ -74,6 +75,53 @@ def _unpack(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with tarfile.open(archive) as tar:
         tar.extractall(target, filter="data")
     return target / name
+
+
+@pytest.fixture(scope="session")
+def postgres(own_cache: None) -> Iterator[Server]:
+    """A PostgreSQL server for all tests of the run; without its packages they are skipped."""
+    server = start_or_skip()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _store(request: pytest.FixtureRequest) -> None:
+    """Use PostgreSQL for memory graphs if ``TURNGRAPH_TEST_STORE`` says so, for the whole run.
+
+    Then every graph that a test opens by a path is a tenant of a PostgreSQL server, named by the
+    path; ``test_both_stores.py`` runs that.
+    """
+    if os.environ.get("TURNGRAPH_TEST_STORE") != "postgresql":
+        return
+    server = request.getfixturevalue("postgres")
+    from turngraph.data.memory_graph.record.place import is_url, of_tenant
+    from turngraph.data.memory_graph.record.postgres_store import PostgresStore
+    from turngraph.data.memory_graph.record.store import Store
+
+    begin = PostgresStore.__init__
+
+    def new(cls: type[Store], path: Any, *_: Any, **__: Any) -> Store:
+        is_file = cls is Store and str(path) != ":memory:"
+        return object.__new__(PostgresStore if is_file else cls)
+
+    def init(self: PostgresStore, path: Any, *rest: Any, **named: Any) -> None:
+        place = path if is_url(path) else of_tenant(server.url, str(path))
+        begin(self, str(place), *rest, **named)
+        if not is_url(path):
+            self.path = Path(path)  # of which tests take names of other files and of the folder
+            self.derived = self.path.with_name(f"{self.path.name}.derived")
+
+    Store.__new__ = new  # type: ignore[method-assign, assignment]
+    PostgresStore.__init__ = init  # type: ignore[method-assign, assignment]
+
+
+@pytest.fixture(autouse=True)
+def _about_sqlite(request: pytest.FixtureRequest) -> None:
+    """Leave out what is about SQLite's file where PostgreSQL is used."""
+    is_left_out = request.node.get_closest_marker("sqlite") is not None
+    if is_left_out and os.environ.get("TURNGRAPH_TEST_STORE") == "postgresql":
+        pytest.skip("about SQLite's file")
 
 
 @pytest.fixture

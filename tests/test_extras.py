@@ -58,6 +58,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "typed memory graphs need pyoxigraph: pip install 'turngraph[rdf]'",
         ),
         (
+            "psycopg",
+            RUN,
+            ("memory", "tenants", "--url", "postgresql://localhost/memories"),
+            "memory graphs in PostgreSQL need psycopg: pip install 'turngraph[postgres]'",
+        ),
+        (
             "spacy",
             RUN,
             (*REMEMBER, "spacy:pl_core_news_sm"),

@@ -88,6 +88,7 @@ LIBRARIES = {
     "data.memory_graph.extract": "httpx2 numpy rapidfuzz simplemma spacy",
     "data.memory_graph.ontology": "pyoxigraph",
     "data.memory_graph.recall": "bm25s numkong numpy usearch",
+    "data.memory_graph.record": "numpy psycopg psycopg_pool rapidfuzz",
     "data.retrieval": "bm25s numpy rank_bm25",
     "data.scoring": "jinja2 numpy rapidfuzz rich",
     "data.sources": "ahocorasick mammoth markdown_it pypdf resiliparse selectolax "
@@ -125,6 +126,8 @@ ONLY_IN = {
     "spacy": "data.memory_graph.extract.spacy_extractor",
     "pyoxigraph": "data.memory_graph.ontology",
     "llguidance": "model.constrained",
+    "psycopg": "data.memory_graph.record",
+    "psycopg_pool": "data.memory_graph.record",
     "ray": "data.ray_workers",
     "gguf": "configs.models",
     "wandb": "training.run_log",
@@ -141,6 +144,11 @@ EXTRAS = {
     "spacy": {"data.memory_graph.extract.spacy_extractor"},
     "rdf": {"benchmarks.memory_graph.quads_speed", "data.memory_graph.ontology"},
     "serve": {"inference.serve"},
+    "postgres": {
+        "data.memory_graph.record.postgres_database",
+        "data.memory_graph.record.postgres_schema",
+        "data.memory_graph.record.postgres_store",
+    },
     "ray": {"data.ray_workers"},
 }
 """Where an optional extra's libraries may be imported; everything else is a core dependency."""
@@ -155,6 +163,7 @@ DISTRIBUTIONS = {
     "markdown_it": "markdown-it-py",
     "prometheus_client": "prometheus-client",
     "py_mini_racer": "mini-racer",
+    "psycopg_pool": "psycopg-pool",
     "rank_bm25": "rank-bm25",
     "sentence_transformers": "sentence-transformers",
     "sklearn": "scikit-learn",

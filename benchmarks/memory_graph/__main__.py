@@ -7,6 +7,8 @@ python -m turngraph.benchmarks.memory_graph ontology [--parts life quads locomo]
 python -m turngraph.benchmarks.memory_graph speed [--nodes 100000 ...]
 python -m turngraph.benchmarks.memory_graph start [--rounds 5]
 python -m turngraph.benchmarks.memory_graph extraction --input FILE
+python -m turngraph.benchmarks.memory_graph postgres_recall --data FOLDER --url URL
+python -m turngraph.benchmarks.memory_graph postgres_speed --url URL [--tenants 1000]
 """
 
 import sys
@@ -49,10 +51,19 @@ def main() -> None:
         from turngraph.benchmarks.memory_graph import extraction
 
         extraction.main(argv)
+    elif command == "postgres_recall":
+        from turngraph.benchmarks.memory_graph import postgres_recall
+
+        postgres_recall.main(argv)
+    elif command == "postgres_speed":
+        from turngraph.benchmarks.memory_graph import postgres_speed
+
+        postgres_speed.main(argv)
     elif command in ("-h", "--help"):
         print(__doc__)
     else:
-        known = "retrieval, plan, themes, ontology, speed, start or extraction"
+        known = "retrieval, plan, themes, ontology, speed, start, extraction, postgres_recall or "
+        known += "postgres_speed"
         raise ValueError(f"{command!r} given, must be {known}")
 
 

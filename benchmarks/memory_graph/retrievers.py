@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +26,7 @@ from turngraph.data.memory_graph.recall.filter_facts import STOPWORDS
 from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.traverse import traverse
 from turngraph.data.memory_graph.recall.traverse_settings import PPR, Eigen, Restart, Traversal
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.normalise import words
 
 Filling = Literal["rules", "given", "given + rules"]
@@ -113,13 +113,13 @@ def _order(scores: np.ndarray) -> np.ndarray:
     return np.argsort(-scores, kind="stable")
 
 
-def fill(collection: Collection, filling: Filling, path: Path, embed: Embed) -> MemoryGraph:
+def fill(collection: Collection, filling: Filling, path: str | Path, embed: Embed) -> MemoryGraph:
     """Fill a new memory graph with a collection, and compute its vectors.
 
     Args:
         collection: the collection to remember.
         filling: extraction by rules, as given, or as given with the theses of the rules.
-        path: path of the database.
+        path: path of the database, or URL of a tenant.
         embed: maps texts to unit vectors.
     """
     rules = RulesExtractor()
@@ -243,7 +243,7 @@ def _ranking(
     return ranking
 
 
-def _origins(db: sqlite3.Connection) -> dict[int, str]:
+def _origins(db: Database) -> dict[int, str]:
     return dict(db.execute("SELECT node, origin FROM episodes"))
 
 

@@ -7,7 +7,6 @@ topic form a cluster, so that similarity to the question guides a walk, as in a 
 from __future__ import annotations
 
 import random
-import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from turngraph.data.memory_graph.names import alias, text_hash
 from turngraph.data.memory_graph.recall.derived_files import State, record_state
 from turngraph.data.memory_graph.recall.vector_matrix import Row, VectorMatrix
 from turngraph.data.memory_graph.recall.vectors import FACTS, NAMES, digest
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.fact_texts import changed_facts
 from turngraph.data.memory_graph.record.facts import index_words
 from turngraph.data.memory_graph.record.store import Store
@@ -173,7 +173,7 @@ class _Drawer:
         return np.where(rng.random(size) < self.hub_share, 1, found)
 
 
-def _write_objects(db: sqlite3.Connection, shape: Shape, names: Sequence[str]) -> None:
+def _write_objects(db: Database, shape: Shape, names: Sequence[str]) -> None:
     nodes = ((i, OBJECT, name) for i, name in enumerate(names, 1))
     db.executemany("INSERT INTO nodes (id, type, text, revision) VALUES (?, ?, ?, 1)", nodes)
     aliases = ((i, alias(name), name, i) for i, name in enumerate(names, 1))
@@ -183,7 +183,7 @@ def _write_objects(db: sqlite3.Connection, shape: Shape, names: Sequence[str]) -
 
 
 def _write_texts(
-    db: sqlite3.Connection,
+    db: Database,
     shape: Shape,
     names: Sequence[str],
     edges: np.ndarray,
@@ -221,9 +221,7 @@ def _write_texts(
     db.executemany(sql, ((i,) for i in episodes))
 
 
-def _put_texts(
-    db: sqlite3.Connection, sql: str, words: str, rows: Sequence[tuple[int, int, str]]
-) -> None:
+def _put_texts(db: Database, sql: str, words: str, rows: Sequence[tuple[int, int, str]]) -> None:
     hashes = ((i, kind, text, text_hash(kind, text)) for i, kind, text in rows)
     db.executemany(sql, hashes)
     db.executemany(words, ((2 * i, index_words(text)) for i, _, text in rows))
@@ -235,7 +233,7 @@ def _words(rng: random.Random, vocabulary: Sequence[str], count: int) -> str:
     return " ".join(vocabulary[int(size * rng.random() ** 3)] for _ in range(count))
 
 
-def _write_edges(db: sqlite3.Connection, edges: np.ndarray, rng: np.random.Generator) -> None:
+def _write_edges(db: Database, edges: np.ndarray, rng: np.random.Generator) -> None:
     years = rng.integers(1980, 2020, len(edges))
     timed = (edges[:, 0] == SIMPLE) & (rng.random(len(edges)) < TIMED)
 
@@ -254,7 +252,7 @@ def _write_edges(db: sqlite3.Connection, edges: np.ndarray, rng: np.random.Gener
         WHERE edges.type = {EPISODIC_EDGE} AND n.type = {THESIS} ORDER BY 1, 2""")
 
 
-def _index_simple(db: sqlite3.Connection, names: Sequence[str]) -> None:
+def _index_simple(db: Database, names: Sequence[str]) -> None:
     sql = f"SELECT id, source, relation, target FROM edges WHERE type = {SIMPLE}"
     rows = (
         (2 * edge + 1, index_words(f"{names[source - 1]} {relation} {names[target - 1]}"))
@@ -344,7 +342,7 @@ class Question:
 
 
 def make_questions(
-    db: sqlite3.Connection, shape: Shape, *, count: int, misspelt: float, hub: float
+    db: Database, shape: Shape, *, count: int, misspelt: float, hub: float
 ) -> list[Question]:
     """Make questions about one thesis each, which name up to three of its objects.
 

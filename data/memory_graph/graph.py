@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from turngraph.data.memory_graph.memory_types import Episode, Extractor, Fact
 from turngraph.data.memory_graph.record.ingest import BATCH, Remembered, remember_many
+from turngraph.data.memory_graph.record.open_store import open_store
 from turngraph.data.memory_graph.record.store import WAIT_SECONDS, Store
 from turngraph.data.memory_graph.times import second_of
 from turngraph.data.memory_graph.upkeep import edit, journal
@@ -45,7 +46,7 @@ class MemoryGraph:
     """An open memory graph, which is a context manager.
 
     Args:
-        store: the SQLite record.
+        store: the record.
         extractor: extracts the statements of texts.
         embed: sentence encoder; None: the graph cannot be asked.
     """
@@ -61,26 +62,29 @@ class MemoryGraph:
         extractor: Extractor | None = None,
         read_only: bool = False,
         wait: float = WAIT_SECONDS,
+        tenant: str | None = None,
     ) -> MemoryGraph:
         """Open a memory graph; a missing one is created unless ``read_only``.
 
         Args:
-            path: path of the database.
+            path: path of an SQLite file, or URL of a PostgreSQL database (extra ``postgres``):
+                ``postgresql://user:password@host/database``; see ``open_store.open_store``.
             embed: sentence encoder; needed for asking only.
             extractor: extracts the statements of texts; None: the rules, which need no model and
                 read English.
             read_only: allow inspecting and asking only, by any number of processes.
             wait: seconds to wait while another process writes.
+            tenant: whose graph it is, in a PostgreSQL database; a missing one is created.
 
         Raises:
             ValueError: the file is missing (``read_only``), is not a memory graph, is damaged, or
-                has a newer version.
+                has a newer version; or the server does not answer or refuses.
         """
         if extractor is None:
             from turngraph.data.memory_graph.extract.english_rules import EnglishRules
 
             extractor = EnglishRules()
-        store = Store(path, read_only=read_only, wait=wait)
+        store = open_store(path, read_only, wait, tenant)
         if not read_only:
             remove_left(store.derived)
             finish(store)
@@ -142,7 +146,7 @@ class MemoryGraph:
         from turngraph.data.memory_graph.recall.recall import Recall
 
         if self.embed is None:
-            raise ValueError(f"{self.store.path}: opened without an embedder, which asking needs")
+            raise ValueError(f"{self.store}: opened without an embedder, which asking needs")
         writable = not (self.store.read_only or self.store.in_memory)
         return Recall(self.store, self.embed, self.extractor, writable)
 
@@ -243,7 +247,7 @@ class MemoryGraph:
         from turngraph.data.memory_graph.upkeep.make_themes import make_themes
 
         if self.embed is None:
-            raise ValueError(f"{self.store.path}: opened without an embedder, which themes need")
+            raise ValueError(f"{self.store}: opened without an embedder, which themes need")
         return make_themes(self.store, self.embed, lm, stop)
 
     def themes(self, as_of: str | None = None) -> list[RecalledTheme]:

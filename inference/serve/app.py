@@ -18,6 +18,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from turngraph.data.json_fields import Json
 from turngraph.inference.serve.conversation_routes import conversations, documents
+from turngraph.inference.serve.conversation_store import Conflict
 from turngraph.inference.serve.engine import Busy, Late, Stopping
 from turngraph.inference.serve.limits import BodyLimit, refusal
 from turngraph.inference.serve.memory_routes import memory
@@ -84,6 +85,10 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(ValueError)
     async def bad_value(_: Request, error: ValueError) -> JSONResponse:
         return refusal(422, " ".join(str(error).split()))
+
+    @app.exception_handler(Conflict)
+    async def conflict(_: Request, error: Conflict) -> JSONResponse:
+        return refusal(409, str(error))
 
     @app.exception_handler(KeyError)
     async def not_found(_: Request, error: KeyError) -> JSONResponse:

@@ -12,6 +12,8 @@ from uuid import uuid4
 
 from turngraph.data.json_fields import Json, Location
 from turngraph.data.jsonlines import dump, parse_evidence, to_json
+from turngraph.data.memory_graph.record.database import Database
+from turngraph.data.memory_graph.record.sqlite_database import SqliteDatabase
 from turngraph.data.memory_graph.times import now
 from turngraph.data.types import Retrieved
 
@@ -27,6 +29,10 @@ CREATE TABLE IF NOT EXISTS turns (
 ) STRICT;
 """
 FORMAT = 1
+
+
+class Conflict(ValueError):
+    """Another server changed a conversation at the same time."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +65,10 @@ class ConversationStore:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.name = path, str(path)
         if not path.exists():
             path.touch(mode=0o600)
-        with self._open() as db:
+        with closing(self._connect()) as db, self._clear_errors():
             [known] = db.execute("PRAGMA user_version").fetchone()
             if known not in (0, FORMAT):
                 raise ValueError(f"{path}: conversations of another version of Turngraph")
@@ -70,16 +76,24 @@ class ConversationStore:
             db.executescript(f"{SCHEMA}PRAGMA user_version = {FORMAT};")
 
     @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
+    def _open(self) -> Iterator[Database]:
+        """Yield a connection in a transaction."""
+        with self._clear_errors(), closing(self._connect()) as db:
+            db.execute("PRAGMA foreign_keys = ON")
+            db.execute("PRAGMA secure_delete = ON")
+            db.execute("PRAGMA synchronous = FULL")
+            with db:
+                yield db
+
+    @contextmanager
+    def _clear_errors(self) -> Iterator[None]:
         try:
-            with closing(sqlite3.connect(self.path, timeout=30)) as db:
-                db.execute("PRAGMA foreign_keys = ON")
-                db.execute("PRAGMA secure_delete = ON")
-                db.execute("PRAGMA synchronous = FULL")
-                with db:
-                    yield db
+            yield
         except sqlite3.DatabaseError as error:
             raise ValueError(f"{self.path}: {error}") from None
+
+    def _connect(self) -> SqliteDatabase:
+        return sqlite3.connect(self.path, timeout=30, factory=SqliteDatabase)
 
     def create(self) -> str:
         """Begin a conversation; return its id."""
@@ -100,18 +114,25 @@ class ConversationStore:
         with self._open() as db:
             return [Listed(*row) for row in db.execute(statement)]
 
-    def has(self, id_: str) -> bool:
-        """Tell whether there is a conversation."""
+    def state(self, id_: str) -> str | None:
+        """Return what changes whenever another process changes a conversation.
+
+        None: there is no such conversation. A file has one process.
+        """
         with self._open() as db:
             found = db.execute("SELECT 1 FROM conversations WHERE id = ?", (id_,)).fetchone()
-        return found is not None
+        return None if found is None else ""
+
+    def has(self, id_: str) -> bool:
+        """Tell whether there is a conversation."""
+        return self.state(id_) is not None
 
     def turns(self, id_: str) -> list[tuple[Json, list[Retrieved]]]:
         """Return the record and the passages of each turn."""
         statement = "SELECT record, passages FROM turns WHERE conversation = ? ORDER BY turn"
         with self._open() as db:
             rows = db.execute(statement, (id_,)).fetchall()
-        return [(json.loads(record), _read(passages, self.path)) for record, passages in rows]
+        return [(json.loads(record), _read(passages, self.name)) for record, passages in rows]
 
     def add_turn(self, id_: str, turn: int, record: Json, passages: Sequence[Retrieved]) -> None:
         """Keep an answered turn."""
@@ -134,7 +155,10 @@ class ConversationStore:
         """Delete a conversation; nothing of its text is left in the file."""
         with self._open() as db:
             db.execute("DELETE FROM conversations WHERE id = ?", (id_,))
-        with closing(sqlite3.connect(self.path, timeout=30)) as db:
+        self._purge()
+
+    def _purge(self) -> None:
+        with closing(self._connect()) as db:
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def memory_of(self, id_: str) -> tuple[str, str] | None:
@@ -151,10 +175,10 @@ class ConversationStore:
             db.execute(statement, (began, key, id_))
 
 
-def _read(passages: str, path: Path) -> list[Retrieved]:
+def _read(passages: str, name: str) -> list[Retrieved]:
     found = []
     for index, item in enumerate(json.loads(passages)):
-        location = Location(str(path), index)
+        location = Location(name, index)
         evidence = parse_evidence(item["evidence"], location, str(index))
         found.append(Retrieved(evidence, float(item["score"]), int(item["from_turn"])))
     return found

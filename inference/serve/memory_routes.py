@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from turngraph.data.json_fields import Json
+from turngraph.data.memory_graph.record.place import is_url
 from turngraph.inference.memory_printing import fact_json, recollection_json
 from turngraph.inference.serve.auth import REFUSED, STREAMED, Served, User
 from turngraph.inference.serve.service import Service
@@ -39,16 +40,16 @@ class Forget(BaseModel):
     dry_run: bool = False
 
 
-def remembered(service: Service, user: str) -> Path:
-    """Return the path of a user's graph.
+def remembered(service: Service, user: str) -> str:
+    """Return the path or the URL of a user's graph.
 
     Raises:
         HTTPException: 404: nothing is remembered.
     """
-    path = service.memory_path(user)
-    if not service.remembers or not path.exists():
+    place = service.memory_place(user)
+    if not service.remembers or not (is_url(place) or Path(place).exists()):
         raise HTTPException(404, "nothing is remembered")
-    return path
+    return place
 
 
 @contextmanager

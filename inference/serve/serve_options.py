@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from turngraph.data.memory_graph.record.place import is_url
 from turngraph.inference.options import check_share
 
 
@@ -17,6 +18,8 @@ class ServeOptions:
         evidence: paths of evidence that all users share.
         memory_dir: folder of the users' conversations, documents and memory graphs; None: a
             conversation lasts until the server stops, and nothing is remembered.
+        memory: URL of a PostgreSQL database that keeps the users' conversations and memory graphs,
+            a tenant each, and that other servers may use too; None: they are in ``memory_dir``.
         max_new_tokens: longest answer in tokens; None: as training has set it.
         abstain_below: confidence below which "not in the evidence" is answered; None: never.
         plan: how memory graphs are asked; None: as trained.
@@ -31,6 +34,7 @@ class ServeOptions:
 
     evidence: tuple[str, ...] = ()
     memory_dir: str | None = None
+    memory: str | None = None
     max_new_tokens: int | None = None
     abstain_below: float | None = None
     plan: Literal["none", "rules"] | None = None
@@ -43,6 +47,8 @@ class ServeOptions:
         for name in ("batch_tokens", "max_batch", "max_waiting"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name}: {getattr(self, name)} given, must be at least 1")
+        if self.memory is not None and not is_url(self.memory):
+            raise ValueError("--memory: must begin with postgresql://; --memory_dir takes a folder")
         check_share("abstain_below", self.abstain_below)
         if not 0 < self.deadline < math.inf:
             raise ValueError(f"--deadline: {self.deadline} given, must be a number above 0")

@@ -19,6 +19,7 @@ from turngraph.configs.models import sentence_encoder
 from turngraph.configs.schema import MemoryGraphConfig
 from turngraph.data.embedding import cached
 from turngraph.data.json_fields import Json
+from turngraph.data.memory_graph.record.place import of_tenant
 from turngraph.data.types import Evidence
 from turngraph.inference.api import QA
 from turngraph.inference.calibrated import read_confidence
@@ -116,7 +117,7 @@ class Service:
     def __init__(self, qa: QA, options: ServeOptions, folder: Path) -> None:
         qa.checkpoint.check_writes()
         self.qa, self.options, self.folder = qa, options, folder
-        self.remembers = options.memory_dir is not None
+        self.remembers = options.memory is not None or options.memory_dir is not None
         shared = read_evidence(map(Path, options.evidence))
         self.documents = Documents(self.user_folder, shared)
         resolved = AnswerOptions(max_new_tokens=options.max_new_tokens).resolved(qa.config)
@@ -136,6 +137,7 @@ class Service:
             qa.builder.embed = cached(sentence_encoder(qa.config.evidence.embedder))
         self._open: OrderedDict[tuple[str, str], OpenConversation] = OrderedDict()
         self._stores: dict[str, ConversationStore] = {}
+        self._states: dict[tuple[str, str], str | None] = {}
         self._lock = Lock()
 
     # what a user has
@@ -150,13 +152,21 @@ class Service:
         """Return a user's conversations."""
         with self._lock:
             if user not in self._stores:
-                path = self.user_folder(user) / "conversations.db"
-                self._stores[user] = ConversationStore(path)
+                self._stores[user] = self._new_store(user)
             return self._stores[user]
 
-    def memory_path(self, user: str) -> Path:
-        """Return the path of a user's memory graph."""
-        return self.user_folder(user) / "memory.db"
+    def _new_store(self, user: str) -> ConversationStore:
+        if self.options.memory is None:
+            return ConversationStore(self.user_folder(user) / "conversations.db")
+        from turngraph.inference.serve.shared_conversations import SharedConversations
+
+        return SharedConversations(self.memory_place(user))
+
+    def memory_place(self, user: str) -> str:
+        """Return the path of a user's memory graph, or the URL of the tenant who is the user."""
+        if self.options.memory is None:
+            return str(self.user_folder(user) / "memory.db")
+        return str(of_tenant(self.options.memory, user))
 
     # conversations
 
@@ -166,15 +176,19 @@ class Service:
         Raises:
             KeyError: the user has no such conversation.
         """
-        if not self.store(user).has(id_):
+        state = self.store(user).state(id_)
+        if state is None:
             raise KeyError(id_)
         with self._lock:  # held until the work is handed over: an idle one may be closed
-            found = self._open.pop((user, id_), None)
+            found, closing = self._open.pop((user, id_), None), []
+            if found is not None and found.is_idle and self._states.get((user, id_)) != state:
+                closing.append(found)  # another server went on with it
+                found = None
             if found is None or found.has_failed:
                 found = OpenConversation(lambda: self._session(user, id_))
             self._open[user, id_] = found
             future = found.run(work)
-            closing = self._surplus()
+            closing += self._surplus()
         for conversation in closing:
             conversation.close()
         return future
@@ -188,7 +202,8 @@ class Service:
     def _session(self, user: str, id_: str) -> Session:
         """Open a conversation as it was left; in its own thread, as SQLite wants it."""
         store = self.store(user)
-        memory = str(self.memory_path(user)) if self.remembers else None
+        self._note_state(user, id_)
+        memory = self.memory_place(user) if self.remembers else None
         session = self._new_session(self.documents.pool(user), memory)
         graph = session.persistent
         if graph is not None:
@@ -196,10 +211,15 @@ class Service:
                 graph.go_on(*known)
             else:
                 store.set_memory(id_, *graph.identity)
+                self._note_state(user, id_)
         session.resume(store.turns(id_))
         if graph is not None:
             graph.num_turns = graph.num_remembered(len(session.turns))
         return session
+
+    def _note_state(self, user: str, id_: str) -> None:
+        """Note which state of a conversation this process has, before reading or after writing."""
+        self._states[user, id_] = self.store(user).state(id_)
 
     def _new_session(self, pool: tuple[Evidence, ...], memory: str | None) -> Session:
         return Session(
@@ -241,6 +261,7 @@ class Service:
             try:
                 passages = answer.evidence
                 self.store(user).add_turn(id_, len(session.turns) - 1, answer.record, passages)
+                self._note_state(user, id_)
             except Exception:
                 session.undo()
                 raise
@@ -305,6 +326,7 @@ class Service:
         def work(session: Session) -> str:
             question = session.undo()
             self.store(user).remove_turn(id_, len(session.turns))
+            self._note_state(user, id_)
             return question
 
         return self.run(user, id_, work)
@@ -319,6 +341,7 @@ class Service:
             raise KeyError(id_)
         with self._lock:
             found = self._open.pop((user, id_), None)
+            self._states.pop((user, id_), None)
         if found is not None:
             found.close()
         self.store(user).delete(id_)

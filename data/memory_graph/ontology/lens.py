@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from turngraph.data.memory_graph.ontology.ontology import (
     base_words,
 )
 from turngraph.data.memory_graph.recall.derived_files import State, record_state, shows
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import parse_time, start
 from turngraph.data.normalise import fold, parse_number
@@ -59,13 +59,14 @@ UNION SELECT 2 * e.id + 1 FROM nodes n JOIN edges e ON e.source = n.id AND e.typ
     WHERE n.revision > ?1 AND n.type = {OBJECT}
 UNION SELECT 2 * e.id + 1 FROM nodes n JOIN edges e ON e.target = n.id AND e.type = {SIMPLE}
     WHERE n.revision > ?1 AND n.type = {OBJECT}
-UNION SELECT p.fact FROM nodes n JOIN provenance p ON p.episode = n.id AND p.fact & 1
+UNION SELECT p.fact FROM nodes n JOIN provenance p ON p.episode = n.id AND p.fact % 2 = 1
     WHERE n.revision > ?1 AND n.type = {EPISODIC}
-UNION SELECT s.old FROM edges e JOIN supersessions s ON s.new = 2 * e.id + 1 AND s.old & 1
+UNION SELECT s.old FROM edges e JOIN supersessions s ON s.new = 2 * e.id + 1 AND s.old % 2 = 1
     WHERE e.revision > ?1"""
 _MATES = """
 SELECT DISTINCT q.fact FROM json_each(?) k
-JOIN provenance p ON p.fact = k.value JOIN provenance q ON q.episode = p.episode AND q.fact & 1"""
+JOIN provenance p ON p.fact = k.value
+JOIN provenance q ON q.episode = p.episode AND q.fact % 2 = 1"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +355,7 @@ def _second(iso: str | None) -> int | None:
 # From the record to rows
 
 
-def _affected(db: sqlite3.Connection, revision: int) -> list[int]:
+def _affected(db: Database, revision: int) -> list[int]:
     """Return the facts that changed after a revision, and those of the same events."""
     changed = [key for (key,) in db.execute(_CHANGED, (revision,))]
     mates = [key for (key,) in db.execute(_MATES, (json.dumps(changed),))]
@@ -364,16 +365,16 @@ def _affected(db: sqlite3.Connection, revision: int) -> list[int]:
     return sorted(found)
 
 
-def _first_episodes(db: sqlite3.Connection, keys: Iterable[int]) -> dict[int, int]:
+def _first_episodes(db: Database, keys: Iterable[int]) -> dict[int, int]:
     sql = """SELECT p.fact, min(p.episode) FROM json_each(?) k
         JOIN provenance p ON p.fact = k.value GROUP BY p.fact"""
     return dict(db.execute(sql, (json.dumps(list(keys)),)).fetchall())
 
 
-def _read(db: sqlite3.Connection, keys: Sequence[int] | None) -> Iterator[Row]:
+def _read(db: Database, keys: Sequence[int] | None) -> Iterator[Row]:
     """Yield the simple triplets of these keys, or all, in the order of their keys."""
     given = () if keys is None else (json.dumps(list(keys)),)
-    facts = "& 1" if keys is None else "IN (SELECT value FROM json_each(?))"
+    facts = "% 2 = 1" if keys is None else "IN (SELECT value FROM json_each(?))"
     edges = "" if keys is None else "AND e.id IN (SELECT value >> 1 FROM json_each(?))"
     spans = _grouped(
         db,
@@ -403,7 +404,7 @@ def _read(db: sqlite3.Connection, keys: Sequence[int] | None) -> Iterator[Row]:
 
 
 def _grouped(
-    db: sqlite3.Connection, sql: str, values: Sequence[object]
+    db: Database, sql: str, values: Sequence[object]
 ) -> Mapping[int, list[tuple[int, ...]]]:
     found: dict[int, list[tuple[int, ...]]] = defaultdict(list)
     for key, *rest in db.execute(sql, values):

@@ -15,7 +15,7 @@ from typing import Any
 from turngraph.configs.extras import extra
 from turngraph.data.memory_graph.ontology.lens import Lens
 from turngraph.data.memory_graph.ontology.ontology import PREFIXES, TG, load_ontology
-from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.record.open_store import open_store
 from turngraph.data.memory_graph.times import end, now, parse_time, start
 
 with extra("rdf", "typed memory graphs need"):
@@ -168,7 +168,7 @@ def answer_request(asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
         asked: the arguments of ``ask_sparql`` but the limit.
     """
     lens_ontology = load_ontology(asked["ontology"], asked["alone"])
-    with Store(asked["path"], read_only=True) as store:
+    with open_store(asked["path"], read_only=True) as store:
         lens = Lens(store, lens_ontology)
         revision = lens.refresh()
         rdf = lens.snapshot(moment_of(asked["as_of"]))

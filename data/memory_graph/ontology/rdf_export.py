@@ -88,9 +88,10 @@ def _provenance(store: Store) -> Iterator[Quad]:
                 is_node = isinstance(value, int)
                 term = NamedNode(f"{TG}o{value}") if is_node else Literal(value)
                 yield Quad(_fact(2 * edge + 1), name, term)
-    for fact, episode, first, stop in db.execute("SELECT * FROM provenance WHERE fact & 1"):
+    sql = "SELECT fact, episode, start, stop FROM provenance WHERE fact % 2 = 1"
+    for fact, episode, first, stop in db.execute(sql):
         yield Quad(_fact(fact), SPAN, Literal(f"ep{episode} {first}-{stop}"))
-    sql = "SELECT old, new, boundary FROM supersessions WHERE old & 1 AND boundary IS NOT NULL"
+    sql = "SELECT old, new, boundary FROM supersessions WHERE old % 2 = 1 AND boundary IS NOT NULL"
     for old, new, boundary in db.execute(sql):
         yield Quad(_fact(old), BOUNDARY, Literal(f"f{new} {boundary}"))
     sql = """SELECT e.node, e.speaker, e.source, n.text, n.said

@@ -7,7 +7,6 @@ the record's revision, and reads only what was written or removed in between.
 from __future__ import annotations
 
 import logging
-import sqlite3
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +37,7 @@ from turngraph.data.memory_graph.recall.derived_files import (
     write_arrays,
 )
 from turngraph.data.memory_graph.recall.hub_cache import Hub, HubCache
+from turngraph.data.memory_graph.record.database import Database
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Adjacency:
         writable: False keeps everything in memory.
     """
 
-    def __init__(self, db: sqlite3.Connection, folder: Path, writable: bool = True) -> None:
+    def __init__(self, db: Database, folder: Path, writable: bool = True) -> None:
         self.db, self.folder, self.writable = db, folder, writable
         self._state = State()
         self._hubs = HubCache()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 import numpy as np
 
 from turngraph.configs.progress import progress
 from turngraph.data.memory_graph.memory_types import SIMPLE, TIME
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.integrity import highest_possible
 from turngraph.data.memory_graph.times import start
 
@@ -49,7 +48,7 @@ def grow(columns: Columns, kinds: dict[str, tuple[str, int]], size: int) -> None
             columns[name] = new
 
 
-def read_columns(db: sqlite3.Connection) -> tuple[Columns, Columns]:
+def read_columns(db: Database) -> tuple[Columns, Columns]:
     """Read all nodes and edges of the record.
 
     An edge holds while it and the theses at its ends hold, so that no walk leads to a thesis that
@@ -73,20 +72,20 @@ def read_columns(db: sqlite3.Connection) -> tuple[Columns, Columns]:
     return nodes, edges
 
 
-def _highest(db: sqlite3.Connection, table: str) -> int:
+def _highest(db: Database, table: str) -> int:
     """Return the highest id of a table; 0 without rows.
 
     Raises:
         IndexError: it is one that no program gave, and would take as much memory.
     """
-    highest, count = db.execute(f"SELECT ifnull(max(id), 0), count(*) FROM {table}").fetchone()
+    highest, count = db.execute(f"SELECT coalesce(max(id), 0), count(*) FROM {table}").fetchone()
     if highest > highest_possible(count):
         raise IndexError(highest)
     return int(highest)
 
 
-def _read(db: sqlite3.Connection, table: str, names: tuple[str, ...], columns: Columns) -> None:
-    cursor = db.execute(f"SELECT id, {', '.join(names)} FROM {table}")
+def _read(db: Database, table: str, names: tuple[str, ...], columns: Columns) -> None:
+    cursor = db.scan(f"SELECT id, {', '.join(names)} FROM {table}")
     with progress(len(columns[names[0]]), f"arrays of {table}", "rows", delay=2) as bar:
         while rows := cursor.fetchmany(BATCH):
             ids, *values = np.array(rows, dtype=np.int64).T
@@ -95,10 +94,10 @@ def _read(db: sqlite3.Connection, table: str, names: tuple[str, ...], columns: C
             bar.update(len(rows))
 
 
-def _read_times(db: sqlite3.Connection, table: str, columns: Columns) -> None:
+def _read_times(db: Database, table: str, columns: Columns) -> None:
     sql = f"""SELECT id, valid_from, valid_to FROM {table}
         WHERE valid_from IS NOT NULL OR valid_to IS NOT NULL"""
-    cursor = db.execute(sql)
+    cursor = db.scan(sql)
     while rows := cursor.fetchmany(BATCH):
         ids = np.array([row[0] for row in rows])
         times = np.array([seconds(*row[1:]) for row in rows], dtype=np.int64)

@@ -13,7 +13,6 @@ import logging
 import os
 import re
 import shutil
-import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from turngraph.data.memory_graph.record.database import Database
+from turngraph.data.memory_graph.record.meta import read_meta
 from turngraph.data.memory_graph.record.patience import Patience
 from turngraph.data.outputs import to_disk
 
@@ -62,16 +63,15 @@ class State(NamedTuple):
         return cls(revision, stamp)
 
 
-def record_state(db: sqlite3.Connection, revision: int | None = None) -> State:
+def record_state(db: Database, revision: int | None = None) -> State:
     """Return the state of the record, in this read transaction or at an earlier revision."""
     if revision is None:
-        row = db.execute("SELECT value FROM meta WHERE name = 'revision'").fetchone()
-        revision = row[0]
+        revision = int(read_meta(db, "revision"))
     row = db.execute("SELECT stamp FROM stamps WHERE revision = ?", (revision,)).fetchone()
     return State(revision, None if row is None else row[0])
 
 
-def shows(db: sqlite3.Connection, state: State) -> bool:
+def shows(db: Database, state: State) -> bool:
     """Return whether a state is one that this record has or had."""
     return state == record_state(db, state.revision) and state.revision <= record_state(db).revision
 

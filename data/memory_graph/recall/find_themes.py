@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,6 +16,7 @@ from turngraph.data.memory_graph.recall.question_view import QuestionView
 from turngraph.data.memory_graph.recall.ranking import rounded
 from turngraph.data.memory_graph.recall.theme_search import AskThemes, ThemeIndex, best_themes
 from turngraph.data.memory_graph.recall.traverse_settings import Eigen
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.times import start
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _THESES = """
 SELECT c.id, p.fact, p.episode, p.start, p.stop FROM json_each(?) k JOIN chunks c ON c.id = k.value
-JOIN provenance p ON p.episode = c.episode AND NOT p.fact & 1
+JOIN provenance p ON p.episode = c.episode AND p.fact % 2 = 0
 AND p.start >= c.start AND p.start < c.stop"""
 """Selects the theses of chunks, with the places that say them."""
 
@@ -79,7 +79,7 @@ def find_themes(
 
 
 def facts_of_hits(
-    db: sqlite3.Connection, index: ThemeIndex, view: QuestionView, settings: Eigen
+    db: Database, index: ThemeIndex, view: QuestionView, settings: Eigen
 ) -> np.ndarray:
     """Return the keys of the facts that a best-first search along the themes finds, int64.
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from turngraph.data.memory_graph.record.store import Store
 
 _SOURCES = """SELECT DISTINCT e.source FROM json_each(?) k JOIN chunks c ON c.id = k.value
-    JOIN episodes e ON e.node = c.episode ORDER BY e.source"""
+    JOIN episodes e ON e.node = c.episode ORDER BY e.source NULLS FIRST"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from turngraph.data.memory_graph.memory_types import OBJECT
 from turngraph.data.memory_graph.names import alias
 from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
 from turngraph.data.memory_graph.recall.view import QuestionEntity
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.fact_texts import node_texts
 from turngraph.data.normalise import words
 
@@ -54,7 +54,7 @@ class Matched:
 
 
 def link_entities(
-    db: sqlite3.Connection,
+    db: Database,
     names: Sequence[str],
     vectors: np.ndarray,
     matrix: VectorMatrix,
@@ -88,7 +88,7 @@ def link_entities(
 
 
 def match_names(
-    db: sqlite3.Connection,
+    db: Database,
     names: Sequence[str],
     embed: Embed,
     matrix: VectorMatrix,
@@ -120,20 +120,20 @@ def match_names(
     return found
 
 
-def exact_objects(db: sqlite3.Connection, name: str) -> list[int]:
+def exact_objects(db: Database, name: str) -> list[int]:
     """Return the objects that have a name among their aliases, the oldest first."""
     sql = "SELECT DISTINCT node FROM aliases WHERE alias = ? ORDER BY node"
     return [node for (node,) in db.execute(sql, (alias(name),))]
 
 
-def _is_described(db: sqlite3.Connection, node: int) -> bool:
+def _is_described(db: Database, node: int) -> bool:
     """Return whether an object has no name, but a description in lower case."""
     [(text,)] = db.execute("SELECT text FROM nodes WHERE id = ?", (node,))
     return bool(text.islower())
 
 
 def candidates(
-    db: sqlite3.Connection, name: str, vector: np.ndarray, matrix: VectorMatrix, top_k: int
+    db: Database, name: str, vector: np.ndarray, matrix: VectorMatrix, top_k: int
 ) -> list[Candidate]:
     """Return the objects with the closest names by reciprocal-rank fusion of dense and BM25.
 
@@ -163,29 +163,14 @@ def candidates(
     return sorted(found, key=lambda c: (-c.score, -c.similarity, c.node))[:top_k]
 
 
-def _known(db: sqlite3.Connection, nodes: list[int]) -> list[int]:
+def _known(db: Database, nodes: list[int]) -> list[int]:
     """Return the nodes that are objects, in order; the key of a damaged vector may be none."""
     sql = "SELECT n.id FROM json_each(?) k JOIN nodes n ON n.id = k.value AND n.type = ?"
     known = {node for (node,) in db.execute(sql, (json.dumps(nodes), OBJECT))}
     return [node for node in nodes if node in known]
 
 
-def objects_by_words(db: sqlite3.Connection, terms: Iterable[str]) -> list[int]:
+def objects_by_words(db: Database, terms: Iterable[str]) -> list[int]:
     """Return the objects with one of some words in a name, best first by BM25 over names."""
-    query = match_any(terms)
-    if not query:
-        return []
-    sql = """SELECT a.node FROM name_words w JOIN aliases a ON a.id = w.rowid
-        WHERE name_words MATCH ? ORDER BY w.rank, a.id LIMIT ?"""
-    rows = db.execute(sql, (query, 4 * NUM_RANKED))  # an object may have several names
-    return list(dict.fromkeys(node for (node,) in rows))[:NUM_RANKED]
-
-
-def match_any(terms: Iterable[str]) -> str:
-    """Return an FTS5 query for texts that have one of some words; "" without a word."""
-    return " OR ".join(quoted(term) for term in dict.fromkeys(terms))
-
-
-def quoted(text: str) -> str:
-    """Quote a text as an FTS5 phrase, so that nothing in it is read as syntax."""
-    return '"' + text.replace('"', '""').replace("\0", " ") + '"'
+    nodes = db.words.best_names(list(terms), 4 * NUM_RANKED)  # an object may have several names
+    return list(dict.fromkeys(nodes))[:NUM_RANKED]

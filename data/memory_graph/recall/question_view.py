@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Iterable
 from functools import cached_property
 
@@ -14,7 +13,6 @@ from turngraph.data.memory_graph.recall.adjacency import Adjacency, Moment, Rows
 from turngraph.data.memory_graph.recall.filter_facts import STOPWORDS
 from turngraph.data.memory_graph.recall.hub_cache import Hub
 from turngraph.data.memory_graph.recall.hub_vectors import MAX_HUB_ROWS, MIN_HUB_ROWS
-from turngraph.data.memory_graph.recall.link_entities import match_any
 from turngraph.data.memory_graph.recall.neighbour_index import MAX_EXACT
 from turngraph.data.memory_graph.recall.ranking import largest, least, rounded
 from turngraph.data.memory_graph.recall.traverse_settings import Eigen
@@ -22,12 +20,11 @@ from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
 from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity
 from turngraph.data.memory_graph.recall.word_index import WordIndex
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.fact_texts import fact_text, node_texts
 from turngraph.data.memory_graph.times import start
 from turngraph.data.normalise import words
 
-WORDED = """SELECT n.id, -f.rank FROM fact_words f JOIN nodes n ON n.id = f.rowid / 2
-    WHERE fact_words MATCH ? AND f.rowid % 2 = 0 AND n.type = ? ORDER BY f.rank, n.id LIMIT ?"""
 _ADJACENT = """(SELECT b.node FROM episodes b WHERE b.source = e.source AND b.node {} e.node
     ORDER BY b.node {} LIMIT 1)"""
 ADJACENT = f"""SELECT e.node, {_ADJACENT.format("<", "DESC")}, {_ADJACENT.format(">", "ASC")}
@@ -60,7 +57,7 @@ class QuestionView:
 
     def __init__(
         self,
-        db: sqlite3.Connection,
+        db: Database,
         adjacency: Adjacency,
         vectors: Vectors,
         *,
@@ -269,8 +266,8 @@ class QuestionView:
 
     def nearest_by_words(self, k: int, node_type: int) -> tuple[np.ndarray, np.ndarray]:
         """Return nodes of a type by BM25 of their texts, and their BM25."""
-        terms = (word for word in words(self.question) if word not in STOPWORDS)
-        rows = self._db.execute(WORDED, (match_any(terms) or '""', node_type, k)).fetchall()
+        terms = [word for word in words(self.question) if word not in STOPWORDS]
+        rows = self._db.words.best_nodes(terms, node_type, k)
         nodes = np.array([node for node, _ in rows], dtype=np.int64)
         allowed = self._adjacency.facts_allowed(2 * nodes, self._moment)
         return nodes[allowed], np.array([score for _, score in rows], dtype=float)[allowed]

@@ -48,7 +48,8 @@ if TYPE_CHECKING:  # themes need scipy, which takes long to import
 
 NodeLetter = Literal["E", "T", "O"]
 LETTERS: dict[NodeLetter, int] = {"E": EPISODIC, "T": THESIS, "O": OBJECT}
-HISTORY = """SELECT 2 * e.node FROM json_each(?) k JOIN episodes e ON 2 * e.node = k.value
+HISTORY = """SELECT 2 * e.node FROM json_each(?) k
+    JOIN episodes e ON k.value % 2 = 0 AND e.node = k.value / 2
     WHERE json_extract(e.properties, '$.kind') IN ('question', 'answer')"""
 """Selects the keys of a chat's questions and answers among given keys."""
 STATED = """SELECT DISTINCT fact FROM provenance WHERE episode IN (SELECT value FROM json_each(?))
@@ -57,7 +58,7 @@ STATED = """SELECT DISTINCT fact FROM provenance WHERE episode IN (SELECT value 
 NUM_CACHED = 1000
 """Largest number of texts of questions whose vectors are cached."""
 NUM_LATEST = 1000
-SPOKEN = """SELECT avg(speaker IS NOT NULL) FROM
+SPOKEN = """SELECT avg(CASE WHEN speaker IS NULL THEN 0.0 ELSE 1.0 END) FROM
     (SELECT speaker FROM episodes ORDER BY node DESC LIMIT ?)"""
 """Selects the fraction of the latest episodes that have a speaker; NULL without episodes."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,7 @@ from turngraph.data.memory_graph.recall.derived_files import (
     write_arrays,
 )
 from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.theme_rows import chunks_of, kept_questions
 
 logger = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ NONE = arrays_of(
 """No arrays."""
 
 
-def read_theme_arrays(db: sqlite3.Connection, folder: Path) -> ThemeArrays:
+def read_theme_arrays(db: Database, folder: Path) -> ThemeArrays:
     """Return the arrays of this record; ``NONE`` without any that can be read."""
     found = read_arrays(folder, THEMES)
     if found is None or found[1].keys() < {*COLUMNS, "theme_vectors"}:
@@ -103,7 +103,7 @@ def read_theme_arrays(db: sqlite3.Connection, folder: Path) -> ThemeArrays:
     return arrays_of(arrays)
 
 
-def write_theme_arrays(db: sqlite3.Connection, folder: Path, arrays: ThemeArrays) -> None:
+def write_theme_arrays(db: Database, folder: Path, arrays: ThemeArrays) -> None:
     """Write arrays of the record's present state, unless another process is writing."""
     columns = {name: getattr(arrays, name) for name in (*COLUMNS, "theme_vectors")}
     with locked(folder) as is_mine:
@@ -144,7 +144,7 @@ def join_rows(
 
 
 def graphs_of(
-    db: sqlite3.Connection,
+    db: Database,
     facts: VectorMatrix,
     questions: VectorMatrix,
     chunks: np.ndarray,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from turngraph.data.memory_graph.recall.theme_arrays import (
     read_theme_arrays,
 )
 from turngraph.data.memory_graph.recall.vectors import QUESTIONS, Vectors
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.theme_rows import ThemeRow, changed_sources, read_themes
 from turngraph.data.retrieval.reciprocal_ranks import fuse
 
@@ -81,7 +81,7 @@ class ThemeIndex:
 
     def __init__(
         self,
-        db: sqlite3.Connection,
+        db: Database,
         folder: Path,
         vectors: Vectors,
         embed: Embed,
@@ -109,7 +109,7 @@ class ThemeIndex:
         self.chunks, self.episodes, self.begins, self.ends = table.T
         self._order = np.argsort(self.episodes, kind="stable")
         self._ordered = self.episodes[self._order]
-        sql = "SELECT id, chunk FROM questions WHERE kept ORDER BY id"
+        sql = "SELECT id, chunk FROM questions WHERE kept = 1 ORDER BY id"
         asked = np.array(self._db.execute(sql).fetchall(), dtype=np.int64).reshape(-1, 2)
         self._questions, self._owners = asked[:, 0], np.searchsorted(self.chunks, asked[:, 1])
         self._arrays = self._read_arrays() if self.themes else NONE

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 import numpy as np
 
 from turngraph.data.memory_graph.recall.question_view import QuestionView
 from turngraph.data.memory_graph.recall.ranking import largest
+from turngraph.data.memory_graph.record.database import Database
 
 UNREAD = """SELECT 2 * e.node, json_extract(e.properties, '$.kind') IS NULL
     AND NOT EXISTS (SELECT 1 FROM provenance p WHERE p.episode = e.node)
@@ -26,7 +25,7 @@ class UnreadEpisodes:
         db: the record.
     """
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: Database) -> None:
         self._db = db
         self._last = 0  # node of the last episode that was looked at
         self._keys: np.ndarray = np.empty(0, dtype=np.int64)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -20,6 +19,7 @@ from turngraph.configs.progress import progress
 from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.recall.derived_files import State, record_state, shows
 from turngraph.data.memory_graph.recall.vector_matrix import Row, VectorMatrix
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.fact_texts import changed_facts, changed_names
 from turngraph.data.memory_graph.record.patience import Patience
 from turngraph.data.memory_graph.record.theme_rows import changed_questions
@@ -38,7 +38,7 @@ PROBE = "The quick brown fox jumps over the lazy dog."
 SAME = 0.99
 """Smallest cosine of two vectors of the probe that are taken to be by the same encoder."""
 
-Changed = Callable[[sqlite3.Connection, int], Iterator[tuple[int, str]]]
+Changed = Callable[[Database, int], Iterator[tuple[int, str]]]
 
 
 class Texts(NamedTuple):
@@ -63,7 +63,7 @@ TEXTS = {
 chunk has one more than twice its id; a chunk that is a whole text is among the facts."""
 
 
-def removed_keys(db: sqlite3.Connection, name: str, since: int) -> np.ndarray:
+def removed_keys(db: Database, name: str, since: int) -> np.ndarray:
     """Return the keys of a matrix that were removed from the record after a revision, int64."""
     keys = TEXTS[name].keys
     rows = db.execute("SELECT kind, id FROM removed WHERE revision > ?", (since,)).fetchall()
@@ -84,7 +84,7 @@ class Vectors:
 
     def __init__(
         self,
-        db: sqlite3.Connection,
+        db: Database,
         folder: Path,
         embed: Embed,
         writable: bool = True,
@@ -217,7 +217,7 @@ def digest(text: str) -> int:
     return int.from_bytes(found, "little", signed=True)
 
 
-def purge(db: sqlite3.Connection, folder: Path, since: int, wait: float) -> None:
+def purge(db: Database, folder: Path, since: int, wait: float) -> None:
     """Erase the vectors of forgotten items in the files, after the commit that forgot them.
 
     Args:

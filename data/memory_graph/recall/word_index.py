@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 import numpy as np
 
-from turngraph.data.memory_graph.recall.link_entities import quoted
+from turngraph.data.memory_graph.record.database import Database
 
 MIN_KEPT, MAX_KEPT = 1000, 16
 """Smallest number of a phrase's facts that are cached; largest number of cached phrases."""
@@ -21,15 +19,13 @@ class WordIndex:
         db: the record; one read transaction spans the calls between two calls of ``show``.
     """
 
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self.db, self._revision = db, -1
+    def __init__(self, db: Database) -> None:
+        self._revision = -1
         self._phrases: dict[str, np.ndarray] = {}
         self._frequencies: dict[str, int] = {}
         self._table = np.zeros(0, dtype=bool)  # by fact key, false between two calls
-        db.execute(
-            "CREATE VIRTUAL TABLE IF NOT EXISTS temp.fact_terms"
-            " USING fts5vocab(main, fact_words, row)"
-        )
+        self._words = db.words
+        self._words.prepare()
 
     def show(self, revision: int) -> None:
         """Set the revision to read, which must be the record's current one."""
@@ -44,7 +40,7 @@ class WordIndex:
         """
         if phrase in self._phrases:
             return self._phrases[phrase]
-        found = self._read(phrase)
+        found = self._words.facts(phrase) if phrase else np.empty(0, dtype=np.int64)
         if len(found) >= MIN_KEPT:
             if len(self._phrases) == MAX_KEPT:
                 self._phrases.pop(next(iter(self._phrases)))
@@ -62,38 +58,14 @@ class WordIndex:
         self._table[facts] = False
         return found
 
-    def _read(self, phrase: str) -> np.ndarray:
-        if not phrase:
-            return np.empty(0, dtype=np.int64)
-        # a text of a hundred thousand numbers is read three times faster than as many rows
-        sql = "SELECT group_concat(rowid) FROM fact_words WHERE fact_words MATCH ?"
-        listed = self.db.execute(sql, (quoted(phrase),)).fetchone()[0]
-        return np.fromstring(listed or "", dtype=np.int64, sep=",")
-
     def frequency(self, word: str) -> int:
         """Return the number of facts that contain a word."""
         if word not in self._frequencies:
             if len(self._frequencies) == MAX_FREQUENCIES:
                 self._frequencies.clear()
-            sql = "SELECT doc FROM temp.fact_terms WHERE term = ?"
-            row = self.db.execute(sql, (word,)).fetchone()
-            self._frequencies[word] = row[0] if row else 0
+            self._frequencies[word] = self._words.frequency(word)
         return self._frequencies[word]
 
     def counts(self) -> tuple[int, int]:
-        """Return the number of facts and of all their words, as FTS5's averages record has them."""
-        row = self.db.execute("SELECT block FROM fact_words_data WHERE id = 1").fetchone()
-        numbers = _varints(row[0]) if row else []
-        return (numbers[0], numbers[1]) if len(numbers) > 1 else (0, 0)
-
-
-def _varints(block: bytes) -> list[int]:
-    """Decode SQLite's variable-length integers: 7 bits a byte, the highest first."""
-    numbers: list[int] = []
-    value = 0
-    for byte in block:
-        value = value << 7 | byte & 0x7F
-        if byte < 0x80:
-            numbers.append(value)
-            value = 0
-    return numbers
+        """Return the number of facts and of all their words."""
+        return self._words.counts()

@@ -16,6 +16,7 @@ from turngraph.data.memory_graph.memory_types import EPISODIC_EDGE, TIME_EDGE
 from turngraph.data.memory_graph.names import printable
 from turngraph.data.memory_graph.record import schema
 from turngraph.data.memory_graph.record.integrity import broken_rules, unreadable_times
+from turngraph.data.memory_graph.record.sqlite_database import SqliteDatabase
 
 STRICT = methodcaller("decode")
 """Text factory of a connection. Unlike ``str``, it raises an error that does not show the text."""
@@ -51,7 +52,7 @@ class Damaged(ValueError):
     """The file was changed by something other than this program."""
 
 
-def damage(db: sqlite3.Connection) -> str | None:
+def damage(db: SqliteDatabase) -> str | None:
     """Describe the damaged values of a record by their episodes; None if there are none."""
     factory, db.text_factory = db.text_factory, bytes
     try:
@@ -65,7 +66,7 @@ def damage(db: sqlite3.Connection) -> str | None:
         db.text_factory = factory
 
 
-def broken_record(db: sqlite3.Connection) -> str | None:
+def broken_record(db: SqliteDatabase) -> str | None:
     """Describe what no program wrote so: damaged values, or rows that do not fit together."""
     if (found := damage(db)) is not None:
         return found
@@ -81,20 +82,20 @@ def broken_record(db: sqlite3.Connection) -> str | None:
     return UNREADABLE if broken else None
 
 
-def _columns(db: sqlite3.Connection) -> list[tuple[object, ...]]:
+def _columns(db: SqliteDatabase) -> list[tuple[object, ...]]:
     sql = "SELECT m.name, c.name, c.type FROM sqlite_schema m JOIN pragma_table_info(m.name) c"
     return sorted(db.execute(f"{sql} WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite_%'"))
 
 
 @cache
 def _right_columns() -> list[tuple[object, ...]]:
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+    with closing(sqlite3.connect(":memory:", isolation_level=None, factory=SqliteDatabase)) as db:
         db.text_factory = bytes
         schema.create(db)
         return _columns(db)
 
 
-def _damaged_rows(db: sqlite3.Connection, table: str) -> Iterator[int]:
+def _damaged_rows(db: SqliteDatabase, table: str) -> Iterator[int]:
     """Yield the first column of every row with a value of another type, or no UTF-8."""
     columns = db.execute(f"PRAGMA table_info({table})").fetchall()
     kinds = [{b"TEXT": str, b"INTEGER": int, b"REAL": float}[kind] for _, _, kind, *_ in columns]
@@ -120,7 +121,7 @@ def _is_sound(value: object, kind: type, required: bool) -> bool:
     return isinstance(value, kind)
 
 
-def _described(db: sqlite3.Connection, rows: set[tuple[str, int]]) -> str:
+def _described(db: SqliteDatabase, rows: set[tuple[str, int]]) -> str:
     episodes: set[int] = set()
     others = set()
     for table, key in sorted(rows):
@@ -136,7 +137,7 @@ def _described(db: sqlite3.Connection, rows: set[tuple[str, int]]) -> str:
     return f"damaged texts {' and '.join(parts)}{help}"
 
 
-def _named(db: sqlite3.Connection, episode: int) -> str:
+def _named(db: SqliteDatabase, episode: int) -> str:
     """Name an episode by id and source, without any of its text."""
     row = db.execute("SELECT source FROM episodes WHERE node = ?", (episode,)).fetchone()
     source = row[0] if row else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from turngraph.data.memory_graph.memory_types import (
     node_key,
 )
 from turngraph.data.memory_graph.names import text_hash
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.new_rows import FACT_TABLES, NewRows
 from turngraph.data.memory_graph.record.objects import Objects
 from turngraph.data.memory_graph.record.open_facts import (
@@ -103,9 +103,7 @@ class EpisodeWriter:
         now: ISO time; the boundary between two facts whose times are unknown.
     """
 
-    def __init__(
-        self, db: sqlite3.Connection, extractor: Extractor, revision: int, now: str
-    ) -> None:
+    def __init__(self, db: Database, extractor: Extractor, revision: int, now: str) -> None:
         self.db, self.extractor, self.revision, self.now = db, extractor, revision, now
         self.rows = NewRows(db, revision)
         self.objects = Objects(self.rows)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -18,6 +17,7 @@ from turngraph.data.memory_graph.memory_types import (
 )
 from turngraph.data.memory_graph.names import text_hash
 from turngraph.data.memory_graph.record.damage import UNREADABLE, Damaged
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.episode_writer import thesis_times
 from turngraph.data.memory_graph.record.facts import index_aliases, index_everything, index_facts
 from turngraph.data.memory_graph.record.supersede import own_times, release, settle
@@ -37,7 +37,7 @@ class Eraser:
             word indexes: these are made anew.
     """
 
-    def __init__(self, db: sqlite3.Connection, revision: int, damaged: bool = False) -> None:
+    def __init__(self, db: Database, revision: int, damaged: bool = False) -> None:
         self.db, self.revision, self.damaged = db, revision, damaged
         self.counts: Counter[str] = Counter()
         self._near: set[int] = set()  # nodes that may have lost their last edge
@@ -163,7 +163,7 @@ class Eraser:
             JOIN sightings s ON s.episode = k.value"""
         seen = self._ids(sql, episodes)
         self._drop_rows("sightings", "episode", episodes)
-        sql = """SELECT a.id FROM json_each(?) k JOIN aliases a ON a.id = k.value AND NOT a.given
+        sql = """SELECT a.id FROM json_each(?) k JOIN aliases a ON a.id = k.value AND a.given = 0
             WHERE NOT EXISTS (SELECT 1 FROM sightings s WHERE s.alias = a.id)"""
         unseen = self._ids(sql, seen)
         sql = "SELECT a.id FROM json_each(?) k JOIN aliases a ON a.node = k.value"

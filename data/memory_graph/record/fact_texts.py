@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, SIMPLE, THESIS
+from turngraph.data.memory_graph.record.database import Database
 
 _SIMPLE = f"""SELECT 2 * e.id + 1, e.valid_from, s.text, e.relation, t.text
     FROM edges e JOIN nodes s ON s.id = e.source JOIN nodes t ON t.id = e.target
@@ -21,7 +21,7 @@ def simple_text(valid_from: str | None, subject: str, relation: str, object: str
     return text if valid_from is None else f"{valid_from}: {text}"
 
 
-def fact_texts(db: sqlite3.Connection, keys: Iterable[int]) -> dict[int, str]:
+def fact_texts(db: Database, keys: Iterable[int]) -> dict[int, str]:
     """Return the texts of facts by key, without those that are missing."""
     keys = list(keys)
     edges = [key // 2 for key in keys if key % 2]
@@ -32,7 +32,7 @@ def fact_texts(db: sqlite3.Connection, keys: Iterable[int]) -> dict[int, str]:
     return found
 
 
-def fact_text(db: sqlite3.Connection, key: int) -> str:
+def fact_text(db: Database, key: int) -> str:
     """Return the text of one fact.
 
     Raises:
@@ -45,7 +45,7 @@ def fact_text(db: sqlite3.Connection, key: int) -> str:
     return simple_text(*row[1:]) if key % 2 else str(row[1])
 
 
-def node_texts(db: sqlite3.Connection, nodes: Iterable[int]) -> dict[int, str]:
+def node_texts(db: Database, nodes: Iterable[int]) -> dict[int, str]:
     """Return the texts of nodes by id, without those that are missing."""
     nodes = list(nodes)
     if len(nodes) == 1:  # three times faster than a list of one
@@ -53,18 +53,18 @@ def node_texts(db: sqlite3.Connection, nodes: Iterable[int]) -> dict[int, str]:
     return dict(_many(db, "SELECT id, text FROM nodes WHERE id IN", nodes))
 
 
-def _many(db: sqlite3.Connection, sql: str, values: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+def _many(db: Database, sql: str, values: Sequence[int]) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of a query that ends in "id IN", for these ids."""
     yield from db.execute(f"{sql} (SELECT value FROM json_each(?))", (json.dumps(values),))
 
 
-def changed_names(db: sqlite3.Connection, since: int) -> Iterator[tuple[int, str]]:
+def changed_names(db: Database, since: int) -> Iterator[tuple[int, str]]:
     """Yield id and name of every object that was written after a revision."""
     sql = f"SELECT id, text FROM nodes WHERE revision > ? AND type = {OBJECT}"
     yield from db.execute(sql, (since,))
 
 
-def changed_facts(db: sqlite3.Connection, since: int) -> Iterator[tuple[int, str]]:
+def changed_facts(db: Database, since: int) -> Iterator[tuple[int, str]]:
     """Yield key and text of every fact that, or an end of which, was written after a revision."""
     yield from db.execute(f"{_NODE} revision > ?", (since,))
     for key, *parts in db.execute(f"{_SIMPLE} e.revision > ?", (since,)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -22,6 +21,7 @@ from turngraph.data.memory_graph.memory_types import (
     edge_key,
     node_key,
 )
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.fact_texts import simple_text
 from turngraph.data.normalise import words
 
@@ -50,7 +50,7 @@ SELECT e.node, e.source, e.speaker, n.said FROM json_each(?) k
 JOIN episodes e ON e.node = k.value JOIN nodes n ON n.id = e.node"""
 
 
-def load_facts(db: sqlite3.Connection, keys: Iterable[int]) -> list[Fact]:
+def load_facts(db: Database, keys: Iterable[int]) -> list[Fact]:
     """Return the facts of these keys in order, whenever they hold.
 
     Raises:
@@ -100,7 +100,7 @@ def load_facts(db: sqlite3.Connection, keys: Iterable[int]) -> list[Fact]:
     return [found[key] for key in keys]
 
 
-def _provenance(db: sqlite3.Connection, keys: list[int]) -> dict[int, list[Provenance]]:
+def _provenance(db: Database, keys: list[int]) -> dict[int, list[Provenance]]:
     """Return every span that says a triplet or a thesis, by fact key."""
     found: dict[int, list[Provenance]] = defaultdict(list)
     for fact, episode, start, stop, *rest in db.execute(_PROVENANCE, (json.dumps(keys),)):
@@ -108,9 +108,7 @@ def _provenance(db: sqlite3.Connection, keys: list[int]) -> dict[int, list[Prove
     return found
 
 
-def plain_texts(
-    db: sqlite3.Connection, keys: Sequence[int]
-) -> Iterator[tuple[int, tuple[str, Ends | None]]]:
+def plain_texts(db: Database, keys: Sequence[int]) -> Iterator[tuple[int, tuple[str, Ends | None]]]:
     """Yield key, text without time, and ends of facts; theses and episodes have no ends."""
     edges = json.dumps([key >> 1 for key in keys if key & 1])
     for edge, *ends in db.execute(_ENDS, (edges,)):
@@ -125,17 +123,17 @@ def index_words(text: str) -> str:
     return " ".join(words(text))
 
 
-_FACT_WORDS = f"""
+FACT_WORDS = f"""
 SELECT 2 * n.id, n.text FROM json_each(?) k
-JOIN nodes n ON n.id = k.value >> 1 AND NOT k.value & 1 AND n.type IN ({THESIS}, {EPISODIC})
+JOIN nodes n ON n.id = k.value >> 1 AND k.value % 2 = 0 AND n.type IN ({THESIS}, {EPISODIC})
 UNION ALL
 SELECT 2 * e.id + 1, s.text || ' ' || e.relation || ' ' || o.text FROM json_each(?) k
-JOIN edges e ON e.id = k.value >> 1 AND k.value & 1 AND e.type = {SIMPLE}
+JOIN edges e ON e.id = k.value >> 1 AND k.value % 2 = 1 AND e.type = {SIMPLE}
 JOIN nodes s ON s.id = e.source JOIN nodes o ON o.id = e.target"""
 _ALIAS_WORDS = "SELECT a.id, a.spelling FROM json_each(?) k JOIN aliases a ON a.id = k.value"
 
 
-def index_facts(db: sqlite3.Connection, keys: Iterable[int], remove: bool = False) -> int:
+def index_facts(db: Database, keys: Iterable[int], remove: bool = False) -> int:
     """Add facts to ``fact_words`` with their current text; simple triplets without time.
 
     Returns the number of facts that are there.
@@ -147,28 +145,25 @@ def index_facts(db: sqlite3.Connection, keys: Iterable[int], remove: bool = Fals
             (a name at one of its ends), remove the fact, change it, and add it again.
     """
     ids = json.dumps(list(keys))
-    return index_rows(db, "fact_words", db.execute(_FACT_WORDS, (ids, ids)), remove)
+    return index_rows(db, "fact_words", db.execute(FACT_WORDS, (ids, ids)), remove)
 
 
-def index_aliases(db: sqlite3.Connection, aliases: Iterable[int], remove: bool = False) -> None:
+def index_aliases(db: Database, aliases: Iterable[int], remove: bool = False) -> None:
     """Add rows of ``aliases`` to ``name_words``, or remove them; see ``index_facts``."""
     rows = db.execute(_ALIAS_WORDS, (json.dumps(list(aliases)),))
     index_rows(db, "name_words", rows, remove)
 
 
-def index_rows(
-    db: sqlite3.Connection, table: str, rows: Iterable[tuple[int, str]], remove: bool
-) -> int:
+def index_rows(db: Database, table: str, rows: Iterable[tuple[int, str]], remove: bool) -> int:
     """Add rows of ids and texts to ``name_words`` or ``fact_words``, or remove them.
 
     Returns the number of rows.
     """
-    indexed = sorted((row_id, index_words(text)) for row_id, text in rows)
+    indexed = [(row_id, index_words(text)) for row_id, text in rows]
     if remove:
-        sql = f"INSERT INTO {table} ({table}, rowid, words) VALUES ('delete', ?, ?)"
+        db.words.remove(table, indexed)
     else:
-        sql = f"INSERT INTO {table} (rowid, words) VALUES (?, ?)"
-    db.executemany(sql, indexed)
+        db.words.add(table, indexed)
     return len(indexed)
 
 
@@ -182,10 +177,10 @@ INDEXED = {"name_words": "SELECT id, spelling FROM aliases", "fact_words": _EVER
 BATCH = 1000
 
 
-def index_everything(db: sqlite3.Connection) -> None:
+def index_everything(db: Database) -> None:
     """Rebuild the word indexes from the record, inside a write."""
     for table, sql in INDEXED.items():
-        db.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")
-        rows = iter(track(db.execute(sql), f"fill {table}", "rows", delay=2, leave=False))
+        db.words.clear(table)
+        rows = iter(track(db.scan(sql), f"fill {table}", "rows", delay=2, leave=False))
         while batch := list(islice(rows, BATCH)):
             index_rows(db, table, batch, remove=False)

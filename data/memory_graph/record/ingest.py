@@ -14,7 +14,7 @@ from turngraph.configs.progress import progress as shown_progress
 from turngraph.data.memory_graph.memory_types import Episode, Extraction, Extractor
 from turngraph.data.memory_graph.record.clean import clean_episode, clean_extraction
 from turngraph.data.memory_graph.record.episode_writer import EpisodeWriter
-from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.record.store import Store, tried_again
 from turngraph.data.memory_graph.times import now
 
 BATCH = 200
@@ -151,6 +151,7 @@ def _extract(extractor: Extractor, episodes: Sequence[Episode]) -> list[Extracti
     ]
 
 
+@tried_again
 @_few_collections()
 def _write(
     store: Store, extractor: Extractor, pending: list[tuple[Episode, Extraction]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from turngraph.data.memory_graph.memory_types import (
     TIME,
     TIME_EDGE,
 )
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.times import start
 
 SHOWN = 5
@@ -66,7 +66,7 @@ def _no_node(id: str, *types: int) -> str:
 def _no_fact(key: str) -> str:
     edge = f"SELECT 1 FROM edges f WHERE f.id = {key} >> 1 AND f.type = {SIMPLE}"
     thesis = _no_node(f"{key} >> 1", THESIS)
-    return f"CASE {key} & 1 WHEN 0 THEN {thesis} ELSE NOT EXISTS ({edge}) END"
+    return f"CASE {key} % 2 WHEN 0 THEN {thesis} ELSE NOT EXISTS ({edge}) END"
 
 
 def _ends(type: int, source: str, target: str) -> str:
@@ -79,13 +79,7 @@ def _unjoined(pairs: str) -> str:
     return f"SELECT node FROM (SELECT {pairs} EXCEPT {joined}) GROUP BY node"
 
 
-_FACT_END = "p.episode FROM provenance p JOIN edges e ON p.fact & 1 AND e.id = p.fact >> 1"
-
-
-def _no_numbers(table: str, *columns: str) -> str:
-    """Return a query for rows with a value that is no whole number."""
-    wrong = " OR ".join(f"typeof({column}) != 'integer'" for column in columns)
-    return f"SELECT {columns[0]} FROM {table} WHERE {wrong}"
+_FACT_END = "p.episode FROM provenance p JOIN edges e ON p.fact % 2 = 1 AND e.id = p.fact >> 1"
 
 
 def highest_possible(num_rows: int) -> int:
@@ -93,29 +87,28 @@ def highest_possible(num_rows: int) -> int:
     return FAR * num_rows + NEAR
 
 
-def _unknown_ids(table: str) -> str:
-    """Return a query for ids that no row ever got, or that are too large for arrays by id."""
-    given = f"SELECT seq FROM sqlite_sequence WHERE name = '{table}'"
-    most = f"SELECT {FAR} * count(*) + {NEAR} FROM {table}"
-    return f"SELECT id FROM {table} WHERE id < 1 OR id > min(ifnull(({given}), 0), ({most}))"
+def make_rules(size: str, given: str) -> dict[str, str]:
+    """Return the query for the ids of the rows that break each rule, by its description.
+
+    Args:
+        size: SQL for the bytes of a text, with "{}" for its column.
+        given: query for the last id that a table gave, with "{}" for its name.
+    """
+    length = size.format("n.text")
+
+    def unknown_ids(table: str) -> str:
+        """Return a query for ids that no row ever got, or that are too large for arrays by id."""
+        last, most = given.format(table), f"SELECT {FAR} * count(*) + {NEAR} FROM {table}"
+        return f"""SELECT id FROM {table}
+            WHERE id < 1 OR id > coalesce(({last}), 0) OR id > ({most})"""
+
+    return {
+        f"ids of {table} that were never given": unknown_ids(table)
+        for table in ("nodes", "edges", "aliases", "chunks", "questions", "themes")
+    } | {what: sql.replace("{length}", length) for what, sql in _RULES.items()}
 
 
-RULES = {
-    "no number of the last write": (
-        "SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM meta WHERE name = 'revision'"
-        f" AND typeof(value) = 'integer' AND value < {1 << 62}"
-        " AND value >= (SELECT ifnull(max(revision), 0) FROM stamps))"
-    ),
-    "removed rows that are none": (
-        f"{_no_numbers('removed', 'id', 'kind', 'revision')} OR id < 0 OR kind NOT BETWEEN 0 AND 3"
-    ),
-    "numbers of writes that are none": _no_numbers("stamps", "revision", "stamp"),
-    "sightings that are none": _no_numbers("sightings", "alias", "episode"),
-    "spans that are none": _no_numbers("provenance", "fact", "episode", "start", "stop"),
-    "supersessions that are none": _no_numbers("supersessions", "old", "new"),
-    "ids of nodes that were never given": _unknown_ids("nodes"),
-    "ids of edges that were never given": _unknown_ids("edges"),
-    "ids of aliases that were never given": _unknown_ids("aliases"),
+_RULES = {
     "nodes of an unknown type": f"SELECT id FROM nodes WHERE type NOT BETWEEN {OBJECT} AND {TIME}",
     "edges of an unknown type": (
         f"SELECT id FROM edges WHERE type NOT BETWEEN {SIMPLE} AND {TIME_EDGE}"
@@ -145,10 +138,6 @@ RULES = {
     "records of no episode": (
         f"SELECT e.node FROM episodes e WHERE {_no_node('e.node', EPISODIC)}"
     ),
-    "episodes whose properties are no JSON object": (
-        "SELECT node FROM episodes WHERE CASE WHEN json_valid(properties)"
-        " THEN json_type(properties) != 'object' ELSE 1 END"
-    ),
     "aliases of no object": f"SELECT a.id FROM aliases a WHERE {_no_node('a.node', OBJECT)}",
     "objects whose name is not among their aliases": (
         f"SELECT n.id FROM nodes n WHERE n.type = {OBJECT} AND NOT EXISTS"
@@ -166,7 +155,7 @@ RULES = {
     ),
     "provenance outside of its episode's text": (
         "SELECT p.fact FROM provenance p JOIN nodes n ON n.id = p.episode WHERE p.start < 0"
-        " OR p.stop < p.start OR p.stop > length(CAST(n.text AS BLOB))"
+        " OR p.stop < p.start OR p.stop > {length}"
     ),
     "simple edges without provenance": (
         f"SELECT e.id FROM edges e WHERE e.type = {SIMPLE}"
@@ -180,7 +169,7 @@ RULES = {
         f"SELECT old FROM supersessions WHERE old = new OR {_no_fact('old')} OR {_no_fact('new')}"
     ),
     "theses that are not joined to their episodes": _unjoined(
-        "fact >> 1 AS node, episode FROM provenance WHERE NOT fact & 1"
+        "fact >> 1 AS node, episode FROM provenance WHERE fact % 2 = 0"
     ),
     "subjects of triplets that are not joined to their episodes": _unjoined(
         f"e.source AS node, {_FACT_END}"
@@ -191,20 +180,10 @@ RULES = {
     "objects that are not joined to the episodes where they were seen": _unjoined(
         "a.node, s.episode FROM sightings s JOIN aliases a ON a.id = s.alias"
     ),
-    "ids of chunks that were never given": _unknown_ids("chunks"),
-    "ids of questions that were never given": _unknown_ids("questions"),
-    "ids of themes that were never given": _unknown_ids("themes"),
-    "chunks that are none": _no_numbers("chunks", "id", "episode", "start", "stop", "revision"),
-    "members that are none": (
-        f"{_no_numbers('theme_members', 'theme', 'member')} OR typeof(weight) != 'real'"
-    ),
-    "quotations that are none": _no_numbers(
-        "theme_quotes", "theme", "position", "fact", "episode", "start", "stop"
-    ),
     "chunks in no episode": f"SELECT c.id FROM chunks c WHERE {_no_node('c.episode', EPISODIC)}",
     "chunks outside of their episode's text": (
         "SELECT c.id FROM chunks c JOIN nodes n ON n.id = c.episode WHERE c.start < 0"
-        " OR c.stop <= c.start OR c.stop > length(CAST(n.text AS BLOB))"
+        " OR c.stop <= c.start OR c.stop > {length}"
     ),
     "questions of no chunk": "SELECT id FROM questions WHERE chunk NOT IN (SELECT id FROM chunks)",
     "themes of an unknown level": "SELECT id FROM themes WHERE level NOT IN (1, 2)",
@@ -230,12 +209,12 @@ RULES = {
     "quotations that no text says": (
         "SELECT DISTINCT q.theme FROM theme_quotes q WHERE q.start < 0 OR CASE q.fact"
         " WHEN 2 * q.episode THEN NOT EXISTS (SELECT 1 FROM nodes n WHERE n.id = q.episode"
-        f" AND n.type = {EPISODIC} AND q.stop <= length(CAST(n.text AS BLOB)))"
+        f" AND n.type = {EPISODIC} AND q.stop <= {{length}})"
         " ELSE NOT EXISTS (SELECT 1 FROM provenance p WHERE p.fact = q.fact"
         " AND p.episode = q.episode AND p.start = q.start AND p.stop = q.stop) END"
     ),
     "sources that are noted as having themes, and have no texts": (
-        "SELECT t.rowid FROM themed t"
+        "SELECT t.revision FROM themed t"
         " WHERE NOT EXISTS (SELECT 1 FROM episodes e WHERE e.source IS t.source)"
     ),
     "objects and times that are joined to nothing": (
@@ -244,10 +223,10 @@ RULES = {
         " AND NOT EXISTS (SELECT 1 FROM edges e WHERE e.target = n.id)"
     ),
 }
-"""Query for the ids of the rows that break each rule, by its description."""
+"""Queries as ``make_rules`` returns them, with "{length}" for the bytes of the text ``n.text``."""
 
 
-def unreadable_times(db: sqlite3.Connection) -> list[Problem]:
+def unreadable_times(db: Database) -> list[Problem]:
     """Return the tables that have times which are none."""
     problems = []
     for table in TIMES:
@@ -256,7 +235,7 @@ def unreadable_times(db: sqlite3.Connection) -> list[Problem]:
     return problems
 
 
-def rows_with_times(db: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
+def rows_with_times(db: Database, table: str) -> Iterator[tuple[Any, ...]]:
     """Yield the columns ``TIMES`` of the rows that have any time."""
     row_id, *times = TIMES[table]
     there = f"coalesce({', '.join(times)}) IS NOT NULL"
@@ -276,10 +255,10 @@ def _is_time(text: str | None) -> bool:
         return False
 
 
-def broken_rules(db: sqlite3.Connection) -> list[Problem]:
+def broken_rules(db: Database) -> list[Problem]:
     """Return the rules that a database breaks."""
     problems = []
-    for what, sql in track(RULES.items(), "check", "rules", delay=2, leave=False):
+    for what, sql in track(db.rules().items(), "check", "rules", delay=2, leave=False):
         count = db.execute(f"SELECT count(*) FROM ({sql})").fetchone()[0]
         if count:
             rows = db.execute(f"{sql} LIMIT {SHOWN}").fetchall()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import heapq
 import re
-import sqlite3
 
 from turngraph.configs.words import plural
 from turngraph.data.memory_graph.memory_types import OBJECT
 from turngraph.data.memory_graph.names import alias, well_formed
+from turngraph.data.memory_graph.record.database import Database
 
 NEAR_NAMES = 5
 """Maximum similar names that an error suggests."""
@@ -17,7 +17,7 @@ NEAR = 60
 _ID = re.compile(r"#(\d{1,18})")
 
 
-def find_object(db: sqlite3.Connection, entity: str | int) -> int:
+def find_object(db: Database, entity: str | int) -> int:
     """Return the id of the one object that a name or an id means.
 
     Args:
@@ -45,7 +45,7 @@ def find_object(db: sqlite3.Connection, entity: str | int) -> int:
     return found[0]
 
 
-def describe(db: sqlite3.Connection, node: int) -> str:
+def describe(db: Database, node: int) -> str:
     """Describe an object by id, name, other names and number of edges."""
     name = db.execute("SELECT text FROM nodes WHERE id = ?", (node,)).fetchone()[0]
     sql = "SELECT spelling FROM aliases WHERE node = ? AND spelling != ? ORDER BY id LIMIT 3"
@@ -56,7 +56,7 @@ def describe(db: sqlite3.Connection, node: int) -> str:
     return f"#{node} {name}{also}, {plural(edges, 'edge')}"
 
 
-def _near_names(db: sqlite3.Connection, wanted: str) -> str:
+def _near_names(db: Database, wanted: str) -> str:
     from rapidfuzz import fuzz
 
     rows = db.execute("SELECT alias, spelling, node FROM aliases")

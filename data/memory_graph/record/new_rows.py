@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.names import text_hash
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.facts import index_words
 
 INSERTS = {
@@ -19,11 +19,11 @@ INSERTS = {
     "episodes": "INSERT INTO episodes (node, source, origin, speaker, extractor, properties)"
     " VALUES (?, ?, ?, ?, ?, ?)",
     "aliases": "INSERT INTO aliases (id, alias, spelling, node) VALUES (?, ?, ?, ?)",
-    "sightings": "INSERT OR IGNORE INTO sightings VALUES (?, ?)",
-    "provenance": "INSERT OR IGNORE INTO provenance VALUES (?, ?, ?, ?)",
-    "name_words": "INSERT INTO name_words (rowid, words) VALUES (?, ?)",
-    "fact_words": "INSERT INTO fact_words (rowid, words) VALUES (?, ?)",
+    "sightings": "INSERT INTO sightings VALUES (?, ?) ON CONFLICT DO NOTHING",
+    "provenance": "INSERT INTO provenance VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
 }
+WORDS = ("name_words", "fact_words")
+"""The word indexes."""
 FACT_TABLES = ("nodes", "edges", "episodes", "aliases", "provenance")
 """Tables that are read to find the facts around a new one."""
 Held = tuple[str | None, str | None, str | None, bool]
@@ -39,10 +39,10 @@ class NewRows:
         revision: of the write.
     """
 
-    def __init__(self, db: sqlite3.Connection, revision: int) -> None:
+    def __init__(self, db: Database, revision: int) -> None:
         self.db, self.revision = db, revision
-        self._new: dict[str, list[tuple[Any, ...]]] = {table: [] for table in INSERTS}
-        last: dict[str, int] = dict(db.execute("SELECT name, seq FROM sqlite_sequence"))
+        self._new: dict[str, list[tuple[Any, ...]]] = {t: [] for t in (*INSERTS, *WORDS)}
+        last = db.last_ids()
         self._last = {table: last.get(table, 0) for table in ("nodes", "edges", "aliases")}
         self.first_node = self.next_id("nodes")
 
@@ -96,11 +96,14 @@ class NewRows:
         """Index the words of a fact."""
         self._new["fact_words"].append((fact, index_words(text)))
 
-    def flush(self, tables: Iterable[str] = INSERTS) -> None:
+    def flush(self, tables: Sequence[str] = (*INSERTS, *WORDS)) -> None:
         """Write the buffered rows of these tables."""
         for table in tables:
             if rows := self._new[table]:
-                if table.endswith("_words"):
-                    rows.sort()  # each step back in row ids makes another segment
-                self.db.executemany(INSERTS[table], rows)
+                if table in WORDS:
+                    self.db.words.add(table, rows)
+                else:
+                    self.db.executemany(INSERTS[table], rows)
                 rows.clear()
+        if set(WORDS) <= set(tables):  # the last flush, or one before ids are given elsewhere
+            self.db.set_last_ids(self._last)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from string import ascii_lowercase, ascii_uppercase
 
 from turngraph.data.memory_graph.memory_types import (
     HYPER,
@@ -17,6 +17,7 @@ from turngraph.data.memory_graph.memory_types import (
     node_key,
 )
 from turngraph.data.memory_graph.names import alias, text_hash
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.facts import load_facts, plain_texts
 
 MAX_KNOWN = 40
@@ -33,11 +34,11 @@ UNION ALL
 SELECT id FROM {_OF_SUBJECT} AND relation = :relation AND valid_to > :moment AND id < :edge
 ORDER BY id DESC LIMIT {MAX_KNOWN}"""
 _RELATIONS = f"""
-WITH RECURSIVE known (relation) AS (
-    SELECT min(relation) FROM {_OF_SUBJECT}
+WITH RECURSIVE known (relation, place) AS (
+    SELECT min(relation), 1 FROM {_OF_SUBJECT}
     UNION ALL
-    SELECT (SELECT min(relation) FROM {_OF_SUBJECT} AND relation > known.relation)
-    FROM known WHERE relation IS NOT NULL LIMIT {MAX_RELATIONS})
+    SELECT (SELECT min(relation) FROM {_OF_SUBJECT} AND relation > known.relation), place + 1
+    FROM known WHERE relation IS NOT NULL AND place < {MAX_RELATIONS})
 SELECT (SELECT id FROM {_OF_SUBJECT} AND relation = known.relation
     AND valid_to IS NULL AND id < :edge ORDER BY target DESC LIMIT 1)
 FROM known WHERE relation IS NOT NULL"""
@@ -51,14 +52,12 @@ SELECT 1 FROM nodes INDEXED BY nodes_by_end
 WHERE id = target AND valid_to IS NOT NULL AND valid_to <= :moment) LIMIT {MAX_KNOWN}"""
 _PAIRED = f"""
 SELECT t.fact FROM provenance f JOIN provenance t ON t.episode = f.episode
-AND t.start < f.stop AND t.stop > f.start AND NOT t.fact & 1
+AND t.start < f.stop AND t.stop > f.start AND t.fact % 2 = 0
 JOIN nodes n ON n.id = t.fact >> 1 AND n.type = {THESIS}
 WHERE f.fact = :fact AND n.id < :thesis AND {_OPEN} ORDER BY t.fact"""
 _NAMED = f"""
-SELECT id FROM edges WHERE type = {SIMPLE} AND id < :edge AND {_OPEN}
-AND (:subject IS NULL OR source IN (SELECT node FROM aliases WHERE alias = :subject))
-AND (:object IS NULL OR target IN (SELECT node FROM aliases WHERE alias = :object))
-AND (:relation IS NULL OR relation = :relation COLLATE NOCASE) ORDER BY id"""
+SELECT id FROM edges WHERE type = {SIMPLE} AND id < :edge AND {_OPEN}{{conditions}} ORDER BY id"""
+_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 _NAMED_THESIS = f"""
 SELECT id FROM nodes WHERE hash = :hash AND type = {THESIS} AND id < :thesis AND {_OPEN}"""
 
@@ -70,7 +69,7 @@ class FactCache:
         db: inside a write, which does not change the words of a fact.
     """
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: Database) -> None:
         self._db = db
         self._texts: dict[int, tuple[str, Ends | None]] = {}
 
@@ -86,7 +85,7 @@ class FactCache:
 
 
 def around_triplet(
-    db: sqlite3.Connection, key: int, ends: tuple[int, str, int], moment: str
+    db: Database, key: int, ends: tuple[int, str, int], moment: str
 ) -> Iterator[int]:
     """Yield keys of the simple triplets around both ends of a new one that hold at a moment.
 
@@ -113,7 +112,7 @@ def around_triplet(
 
 
 def around_thesis(
-    db: sqlite3.Connection, key: int, entities: Iterable[int], closed: Iterable[int], moment: str
+    db: Database, key: int, entities: Iterable[int], closed: Iterable[int], moment: str
 ) -> Iterator[int]:
     """Yield keys of the theses around a new one's entities that hold at a moment.
 
@@ -139,9 +138,7 @@ def around_thesis(
     yield from islice(found, MAX_KNOWN)
 
 
-def named(
-    db: sqlite3.Connection, what: Replaced, before: tuple[int, int], moment: str
-) -> Iterator[int]:
+def named(db: Database, what: Replaced, before: tuple[int, int], moment: str) -> Iterator[int]:
     """Yield keys of the open facts that a user names; relations and theses match in any case.
 
     Args:
@@ -155,7 +152,18 @@ def named(
         values["hash"] = text_hash(THESIS, what.text)
         yield from (node_key(node) for (node,) in db.execute(_NAMED_THESIS, values))
     if (what.subject, what.object) != (None, None):
-        values["subject"] = None if what.subject is None else alias(what.subject)
-        values["object"] = None if what.object is None else alias(what.object)
-        values["relation"] = what.relation
-        yield from (edge_key(edge) for (edge,) in db.execute(_NAMED, values))
+        yield from (edge_key(edge) for (edge,) in db.execute(*_edges_named(what, values)))
+
+
+def _edges_named(what: Replaced, values: dict[str, object]) -> tuple[str, dict[str, object]]:
+    """Return the query for the edges that a user names, and its values."""
+    conditions = ""
+    for column, name in (("source", what.subject), ("target", what.object)):
+        if name is not None:
+            given = f":{column}"
+            conditions += f" AND {column} IN (SELECT node FROM aliases WHERE alias = {given})"
+            values[column] = alias(name)
+    if what.relation is not None:
+        conditions += " AND lower(relation) = :relation"  # lower folds ASCII only
+        values["relation"] = what.relation.translate(_LOWER)
+    return _NAMED.format(conditions=conditions), values

@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator
 
-from turngraph.data.memory_graph.memory_types import EPISODIC, EPISODIC_EDGE, THESIS
+from turngraph.data.memory_graph.memory_types import EPISODIC, EPISODIC_EDGE
 from turngraph.data.memory_graph.names import alias
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.facts import index_words
 
 _NAMES = """
 SELECT spelling FROM aliases a WHERE node = ?1 AND NOT EXISTS
 (SELECT 1 FROM aliases o WHERE o.alias = a.alias AND o.node != ?1)"""
-_WITH_WORDS = f"""
-SELECT n.id, n.type FROM fact_words f JOIN nodes n ON n.id = f.rowid >> 1
-AND NOT f.rowid & 1 AND n.type IN ({EPISODIC}, {THESIS})
-WHERE fact_words MATCH ? AND instr(CAST(n.text AS BLOB), CAST(? AS BLOB))"""
 
 
-def episodes_of_source(db: sqlite3.Connection, source: str) -> list[int]:
+def episodes_of_source(db: Database, source: str) -> list[int]:
     """Return the episodes of a source, oldest first; also where its index is damaged."""
-    for column in ("source", "+source"):  # by the index, and without it
+    for column in ("source", "source || ''"):  # by the index, and without it
         sql = f"SELECT node FROM episodes WHERE {column} = ? ORDER BY node"
         if found := [node for (node,) in db.execute(sql, (source,))]:
             return found
     return []
 
 
-def episodes_of_origins(db: sqlite3.Connection, origins: Iterable[str]) -> list[int]:
+def episodes_of_origins(db: Database, origins: Iterable[str]) -> list[int]:
     """Return the episodes of these origins in order; unknown origins are skipped."""
     sql = "SELECT node FROM episodes WHERE origin = ?"
     return [node for origin in origins for (node,) in db.execute(sql, (origin,))]
 
 
-def episodes_of_entity(db: sqlite3.Connection, node: int) -> list[int]:
+def episodes_of_entity(db: Database, node: int) -> list[int]:
     """Return the episodes that mention an object, oldest first.
 
     These are the episodes joined to it; those with one of its names, in that spelling and as whole
@@ -49,16 +45,16 @@ def episodes_of_entity(db: sqlite3.Connection, node: int) -> list[int]:
     return sorted(found)
 
 
-def own_names(db: sqlite3.Connection, node: int) -> list[str]:
+def own_names(db: Database, node: int) -> list[str]:
     """Return the spellings of an object that no other object has."""
     return [name for (name,) in db.execute(_NAMES, (node,))]
 
 
-def _with_words(db: sqlite3.Connection, name: str) -> Iterator[int]:
+def _with_words(db: Database, name: str) -> Iterator[int]:
     phrase = index_words(name)
     if not phrase:
         return
-    for found, type in db.execute(_WITH_WORDS, (f'"{phrase}"', name)).fetchall():
+    for found, type in db.words.spelled(phrase, name):
         if type == EPISODIC:
             yield found
         else:
@@ -66,7 +62,7 @@ def _with_words(db: sqlite3.Connection, name: str) -> Iterator[int]:
             yield from (episode for (episode,) in db.execute(sql, (2 * found,)))
 
 
-def _spoken_by(db: sqlite3.Connection, names: set[str]) -> Iterator[int]:
+def _spoken_by(db: Database, names: set[str]) -> Iterator[int]:
     speakers = db.execute("SELECT DISTINCT speaker FROM episodes WHERE speaker IS NOT NULL")
     for (speaker,) in speakers.fetchall():
         if alias(speaker) in names:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import wraps
 from json import JSONDecodeError
 from pathlib import Path
+from secrets import randbits
 from types import TracebackType
+from typing import ParamSpec, TypeVar
 
 from turngraph.data.memory_graph.memory_types import Fact
-from turngraph.data.memory_graph.names import alias
+from turngraph.data.memory_graph.names import alias, printable
 from turngraph.data.memory_graph.record import schema
 from turngraph.data.memory_graph.record.damage import (
     LENIENT,
@@ -22,10 +25,15 @@ from turngraph.data.memory_graph.record.damage import (
     broken_record,
     damage,
 )
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.facts import load_facts
+from turngraph.data.memory_graph.record.meta import read_meta, write_meta
+from turngraph.data.memory_graph.record.sqlite_database import SqliteDatabase
 from turngraph.data.memory_graph.times import NoTime
 
 WAIT_SECONDS = 30.0
+MAX_LISTED = 20
+"""Maximum damages that SQLite's own check lists."""
 CACHE_KIB = 160 * 1024
 """Size of SQLite's page cache: it holds the 20,000 pages (80 MiB) that a batch changes in a graph
 of a million names, beside the pages that it reads."""
@@ -53,6 +61,29 @@ UNEXPECTED = (
 BAD_INDEX = "damaged: a text in an index; `check --rebuild` rebuilds it"
 
 
+ATTEMPTS = 5
+"""How often a write is tried that a server undoes."""
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+class Undone(ValueError):
+    """The server undid a write because of another one; it can be tried again as it was."""
+
+
+def tried_again(write: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Decorate a function that is one write: it is called again when the server undoes it."""
+
+    @wraps(write)
+    def attempts(*args: Parameters.args, **named: Parameters.kwargs) -> Result:
+        for _ in range(ATTEMPTS - 1):
+            with suppress(Undone):
+                return write(*args, **named)
+        return write(*args, **named)
+
+    return attempts
+
+
 class Store:
     """Open database of a memory graph.
 
@@ -71,6 +102,15 @@ class Store:
             schema, or not readable.
     """
 
+    db: Database
+    sqlite: SqliteDatabase
+    """The same as ``db``, of a record in SQLite."""
+    path: Path
+    derived: Path
+    """Folder of the derived files."""
+    is_file = True
+    """Whether the record is a file, or in memory, from which what was deleted has to be purged."""
+
     def __init__(
         self, path: str | Path, read_only: bool = False, wait: float = WAIT_SECONDS
     ) -> None:
@@ -85,10 +125,23 @@ class Store:
             while not self._opened():
                 pass
 
+    def __str__(self) -> str:
+        """Return what messages call the graph."""
+        return str(self.path)
+
+    @property
+    def title(self) -> str:
+        """Name of the graph, for pages and for the derived folder."""
+        return self.path.name
+
+    def files(self) -> list[Path]:
+        """Return the files of the record, of which some may not be there."""
+        return [self.path, *(self.path.with_name(f"{self.path.name}{e}") for e in ("-wal", "-shm"))]
+
     def _opened(self) -> bool:
         """Open the file; return False if ``restore`` has replaced it while this waited for it."""
         self._file = None if self.in_memory else os.stat(self.absolute)
-        self.db = self._connect()
+        self.sqlite = self.db = self._connect()
         try:
             self._set_pragmas()
             self.db.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # waits
@@ -118,10 +171,12 @@ class Store:
         if self._is_replaced():
             raise ValueError(f"{self.path}: was replaced or moved while it was open; open it again")
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self) -> SqliteDatabase:
         uri = f"{self.absolute.as_uri()}?mode={'ro' if self.read_only else 'rw'}"
         uri = "file::memory:" if self.in_memory else uri
-        db = sqlite3.connect(uri, uri=True, timeout=self.wait, isolation_level=None)
+        db = sqlite3.connect(
+            uri, uri=True, timeout=self.wait, isolation_level=None, factory=SqliteDatabase
+        )
         db.text_factory = STRICT
         return db
 
@@ -136,7 +191,7 @@ class Store:
         try:
             application = self.db.execute("PRAGMA application_id").fetchone()[0]
             tables = self.db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-            version = schema.version(self.db)
+            version = schema.version(self.sqlite)
         finally:
             self.db.execute("ROLLBACK")
         if application != schema.APPLICATION_ID and (tables or application):
@@ -173,9 +228,9 @@ class Store:
         self.db.execute("BEGIN IMMEDIATE")
         try:
             if self.db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-                schema.migrate(self.db, schema.MIGRATIONS, schema.SCHEMA_VERSION)
+                schema.migrate(self.sqlite, schema.MIGRATIONS, schema.SCHEMA_VERSION)
             else:
-                schema.create(self.db)
+                schema.create(self.sqlite)
             self.db.execute("COMMIT")
         except ValueError as error:
             raise ValueError(f"{self.path}: {error}") from None
@@ -202,11 +257,10 @@ class Store:
     @property
     def revision(self) -> int:
         """Number of the last visible write."""
-        sql = "SELECT value FROM meta WHERE name = 'revision'"
-        row = self.db.execute(sql).fetchone()
-        if row is None or not isinstance(row[0], int):
-            raise Damaged(f"{self.path}: {UNREADABLE}")
-        return row[0]
+        found = read_meta(self.db, "revision")
+        if not isinstance(found, int):
+            raise Damaged(f"{self}: {UNREADABLE}")
+        return found
 
     @contextmanager
     def writing(self) -> Iterator[int]:
@@ -219,18 +273,18 @@ class Store:
                 or the file is damaged.
         """
         if self.read_only:
-            raise ValueError(f"{self.path}: opened for reading only")
+            raise ValueError(f"{self}: opened for reading only")
         assert not self.db.in_transaction, "a write inside of another"
         with self.clear_errors():
-            self._refuse_replaced()
-            self.db.execute("BEGIN IMMEDIATE")
+            self._begin(writing=True)
             try:
                 revision = self.revision + 1
                 self._refuse_replaced()
                 yield revision
-                self.db.execute("UPDATE meta SET value = ? WHERE name = 'revision'", (revision,))
-                self.db.execute("INSERT INTO stamps VALUES (?, random())", (revision,))
-                self.db.execute("COMMIT")
+                write_meta(self.db, "revision", revision)
+                sql = "INSERT INTO stamps (revision, stamp) VALUES (?, ?)"
+                self.db.execute(sql, (revision, randbits(63)))
+                self._commit()
             finally:
                 self._roll_back()
 
@@ -241,14 +295,20 @@ class Store:
             if self.db.in_transaction:
                 yield self.revision
                 return
-            self._refuse_replaced()
-            self.db.execute("BEGIN")
+            self._begin(writing=False)
             try:
                 revision = self.revision
                 self._refuse_replaced()  # from here on it is locked
                 yield revision
             finally:
-                self.db.execute("ROLLBACK")
+                self._roll_back()
+
+    def _begin(self, writing: bool) -> None:
+        self._refuse_replaced()
+        self.db.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+    def _commit(self) -> None:
+        self.db.execute("COMMIT")
 
     @contextmanager
     def clear_errors(self) -> Iterator[None]:
@@ -259,7 +319,7 @@ class Store:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code not in OUTSIDE:
                 # without a code it is an error of this program
-                found = broken_record(self.db) if code else None
+                found = broken_record(self.sqlite) if code else None
                 if found is None:
                     raise
                 raise Damaged(f"{self.path}: {found}") from None
@@ -267,21 +327,29 @@ class Store:
             kind = Damaged if code == sqlite3.SQLITE_CORRUPT else ValueError
             raise kind(f"{self.path}: {OUTSIDE[code]}{waited}") from error
         except UnicodeDecodeError:
-            found = damage(self.db) or BAD_INDEX
+            found = damage(self.sqlite) or BAD_INDEX
             raise Damaged(f"{self.path}: {found}") from None
         except UNEXPECTED:
-            if (found := broken_record(self.db)) is None:
+            if (found := broken_record(self.sqlite)) is None:
                 raise
             raise Damaged(f"{self.path}: {found}") from None
+
+    def damages(self) -> list[str]:
+        """Return what something other than this program changed in the file; inside a read."""
+        rows = [row for (row,) in self.db.execute(f"PRAGMA integrity_check({MAX_LISTED})")]
+        if rows != ["ok"]:
+            return [f"damaged file: {printable(row)}" for row in rows]
+        found = damage(self.sqlite)
+        return [] if found is None else [found]
 
     @contextmanager
     def lenient(self) -> Iterator[None]:
         """Read damaged texts too, with U+FFFD for what is not UTF-8."""
-        self.db.text_factory = LENIENT
+        self.sqlite.text_factory = LENIENT
         try:
             yield
         finally:
-            self.db.text_factory = STRICT
+            self.sqlite.text_factory = STRICT
 
     def facts(self, keys: Iterable[int]) -> list[Fact]:
         """Return the facts of these keys in order.

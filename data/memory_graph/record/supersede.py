@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.times import start
 
 
@@ -18,7 +18,7 @@ class Holds(NamedTuple):
     hypothesis: int
 
 
-def holds(db: sqlite3.Connection, key: int) -> Holds:
+def holds(db: Database, key: int) -> Holds:
     """Return the times of a simple triplet or thesis."""
     sql = f"SELECT said, valid_from, valid_to, hypothesis FROM {_table(key)} WHERE id = ?"
     return Holds(*db.execute(sql, (key >> 1,)).fetchone())
@@ -36,7 +36,7 @@ CLOSED_BY = """SELECT s.boundary FROM supersessions s
 """Selects the times at which triplets of one thesis's sentence closed those of another's."""
 
 
-def supersede(db: sqlite3.Connection, old: int, new: int, now: str, revision: int) -> list[int]:
+def supersede(db: Database, old: int, new: int, now: str, revision: int) -> list[int]:
     """Close an old fact where a new one begins, and return the keys of the changed facts.
 
     The boundary is the begin of the new fact: by its text, else when it was said, else now. It
@@ -66,13 +66,14 @@ def supersede(db: sqlite3.Connection, old: int, new: int, now: str, revision: in
         old, new, first, second = new, old, second, first
     if second.hypothesis or _has_ended(second, boundary):
         return []
+    sql = "INSERT INTO supersessions VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
     row = (old, new, boundary, _own_end(db, old, first), _own_begin(db, new, second))
-    db.execute("INSERT OR IGNORE INTO supersessions VALUES (?, ?, ?, ?, ?)", row)
+    db.execute(sql, row)
     settle(db, (old, new), revision)
     return [old, new]
 
 
-def _begin_of_thesis(db: sqlite3.Connection, old: int, new: int) -> str | None:
+def _begin_of_thesis(db: Database, old: int, new: int) -> str | None:
     """Return when the last part of a thesis ended by a triplet of another one; None: no part."""
     times = [time for (time,) in db.execute(CLOSED_BY, (old, new))]
     return max(times, key=lambda time: (start(time), time), default=None)
@@ -93,26 +94,26 @@ def _has_ended(times: Holds, boundary: str) -> bool:
     return start(times.valid_to) <= start(boundary)
 
 
-def _own_end(db: sqlite3.Connection, key: int, times: Holds) -> str | None:
+def _own_end(db: Database, key: int, times: Holds) -> str | None:
     """Return the end of a fact by its own text."""
     sql = "SELECT old_valid_to FROM supersessions WHERE old = ?"
     row: tuple[str | None] | None = db.execute(sql, (key,)).fetchone()
     return times.valid_to if row is None else row[0]
 
 
-def _own_begin(db: sqlite3.Connection, key: int, times: Holds) -> str | None:
+def _own_begin(db: Database, key: int, times: Holds) -> str | None:
     sql = "SELECT new_valid_from FROM supersessions WHERE new = ?"
     row: tuple[str | None] | None = db.execute(sql, (key,)).fetchone()
     return times.valid_from if row is None else row[0]
 
 
-def own_times(db: sqlite3.Connection, key: int) -> tuple[str | None, str | None]:
+def own_times(db: Database, key: int) -> tuple[str | None, str | None]:
     """Return begin and end of a fact by its own text, without supersessions."""
     times = holds(db, key)
     return _own_begin(db, key, times), _own_end(db, key, times)
 
 
-def settle(db: sqlite3.Connection, keys: Iterable[int], revision: int) -> None:
+def settle(db: Database, keys: Iterable[int], revision: int) -> None:
     """Write the validity of facts from their own texts and their supersessions."""
     for key in keys:
         sql = "SELECT old_valid_to, boundary FROM supersessions WHERE old = ?"
@@ -126,12 +127,12 @@ def settle(db: sqlite3.Connection, keys: Iterable[int], revision: int) -> None:
             _write(db, key, "valid_from", begins[0] or begins[1], revision)
 
 
-def _write(db: sqlite3.Connection, key: int, column: str, time: str | None, revision: int) -> None:
+def _write(db: Database, key: int, column: str, time: str | None, revision: int) -> None:
     sql = f"UPDATE {_table(key)} SET {column} = ?, revision = ? WHERE id = ? AND {column} IS NOT ?"
     db.execute(sql, (time, revision, key >> 1, time))
 
 
-def release(db: sqlite3.Connection, gone: Iterable[int], revision: int) -> int:
+def release(db: Database, gone: Iterable[int], revision: int) -> int:
     """Undo the supersessions of deleted facts, and return how many facts are open again.
 
     A fact that another one closes too stays closed. A fact that began at the end of a deleted one
@@ -140,8 +141,9 @@ def release(db: sqlite3.Connection, gone: Iterable[int], revision: int) -> int:
     gone = set(gone)
     touched, closed = set(), set()
     for key in gone:
-        sql = "SELECT * FROM supersessions WHERE old = ?1 OR new = ?1"
-        for old, new, _, old_valid_to, new_valid_from in db.execute(sql, (key,)):
+        sql = """SELECT old, new, old_valid_to, new_valid_from FROM supersessions
+            WHERE old = ?1 OR new = ?1"""
+        for old, new, old_valid_to, new_valid_from in db.execute(sql, (key,)):
             if old not in gone:
                 _write(db, old, "valid_to", old_valid_to, revision)
                 touched.add(old)

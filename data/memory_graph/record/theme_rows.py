@@ -8,13 +8,14 @@ questions and answers are no chunks, as they are history and never evidence.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from turngraph.data.memory_graph.memory_types import EPISODIC, OBJECT, SIMPLE, THESIS
+from turngraph.data.memory_graph.record.database import Database
+from turngraph.data.memory_graph.record.meta import read_meta
 
 GROUPED, PROBE = "themes grouped", "themes probe"
 """Names in ``meta``: of a row that is there while level 2 shows level 1, and of the vector of a
@@ -39,7 +40,7 @@ SELECT c.id, c.episode, c.start, c.stop FROM episodes e JOIN chunks c ON c.episo
 WHERE e.source IS ? ORDER BY c.episode, c.start"""
 _THESES = f"""
 SELECT p.fact, p.episode, p.start, p.stop, t.text, t.hypothesis FROM episodes e
-JOIN provenance p ON p.episode = e.node AND NOT p.fact & 1
+JOIN provenance p ON p.episode = e.node AND p.fact % 2 = 0
 JOIN nodes t ON t.id = p.fact >> 1 AND t.type = {THESIS}
 WHERE e.source IS ? ORDER BY p.episode, p.start, p.stop, p.fact"""
 _SPELLED = """(SELECT a.spelling FROM aliases a JOIN sightings s ON s.alias = a.id
@@ -47,7 +48,7 @@ _SPELLED = """(SELECT a.spelling FROM aliases a JOIN sightings s ON s.alias = a.
 _TRIPLETS = f"""
 SELECT p.episode, p.start, p.stop, {_SPELLED.format("f.source")}, f.relation,
     {_SPELLED.format("f.target")}, f.valid_from FROM episodes e
-JOIN provenance p ON p.episode = e.node AND p.fact & 1
+JOIN provenance p ON p.episode = e.node AND p.fact % 2 = 1
 JOIN edges f ON f.id = p.fact >> 1 AND f.type = {SIMPLE}
 WHERE e.source IS ? ORDER BY p.episode, p.start, p.stop, p.fact"""
 _NAMES = f"""
@@ -115,7 +116,7 @@ class ThemeRow:
 # What is out of date
 
 
-def changed_sources(db: sqlite3.Connection, maker: str | None = None) -> list[str | None]:
+def changed_sources(db: Database, maker: str | None = None) -> list[str | None]:
     """Return the sources whose themes do not show the record, in the order of their episodes.
 
     Args:
@@ -135,32 +136,26 @@ def changed_sources(db: sqlite3.Connection, maker: str | None = None) -> list[st
     ]
 
 
-def maker_of_questions(db: sqlite3.Connection) -> str | None:
+def maker_of_questions(db: Database) -> str | None:
     """Return who made the questions of the last themes; None: there are none."""
     row = db.execute("SELECT maker FROM themed ORDER BY revision DESC LIMIT 1").fetchone()
     return None if row is None else str(row[0])
 
 
-def is_grouped(db: sqlite3.Connection) -> bool:
+def is_grouped(db: Database) -> bool:
     """Return whether the themes of level 2 show those of level 1."""
-    return db.execute("SELECT 1 FROM meta WHERE name = ?", (GROUPED,)).fetchone() is not None
-
-
-def read_meta(db: sqlite3.Connection, name: str) -> Any:
-    """Return a value of ``meta``; None without one."""
-    row = db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-    return None if row is None else row[0]
+    return read_meta(db, GROUPED) is not None
 
 
 # Reading
 
 
-def chunks_of(db: sqlite3.Connection, source: str | None) -> list[ChunkRow]:
+def chunks_of(db: Database, source: str | None) -> list[ChunkRow]:
     """Return the chunks of a source in the order of its texts."""
     return [ChunkRow(*row) for row in db.execute(_CHUNKS, (source,))]
 
 
-def chunk_texts(db: sqlite3.Connection, chunks: Iterable[ChunkRow]) -> list[str]:
+def chunk_texts(db: Database, chunks: Iterable[ChunkRow]) -> list[str]:
     """Return the texts of chunks, in order; those of an episode come together."""
     texts = []
     last, text = -1, ""
@@ -172,12 +167,12 @@ def chunk_texts(db: sqlite3.Connection, chunks: Iterable[ChunkRow]) -> list[str]
     return texts
 
 
-def theses_of(db: sqlite3.Connection, source: str | None) -> list[ThesisRow]:
+def theses_of(db: Database, source: str | None) -> list[ThesisRow]:
     """Return the theses of a source with their places, whenever they hold, in that order."""
     return [ThesisRow(*row) for row in db.execute(_THESES, (source,))]
 
 
-def triplets_of(db: sqlite3.Connection, source: str | None) -> Iterator[tuple[Any, ...]]:
+def triplets_of(db: Database, source: str | None) -> Iterator[tuple[Any, ...]]:
     """Yield episode, start, stop, subject, relation, object and begin of a source's triplets.
 
     Names are spelled as that episode spells them: what another one says is not in its questions.
@@ -187,7 +182,7 @@ def triplets_of(db: sqlite3.Connection, source: str | None) -> Iterator[tuple[An
             yield row
 
 
-def names_of(db: sqlite3.Connection, source: str | None) -> dict[int, list[str]]:
+def names_of(db: Database, source: str | None) -> dict[int, list[str]]:
     """Return the names that each episode of a source mentions, as it spells them."""
     names: dict[int, list[str]] = defaultdict(list)
     for episode, spelling in db.execute(_NAMES, (source,)):
@@ -196,7 +191,7 @@ def names_of(db: sqlite3.Connection, source: str | None) -> dict[int, list[str]]
 
 
 def questions_of(
-    db: sqlite3.Connection, chunks: Iterable[ChunkRow], maker: str
+    db: Database, chunks: Iterable[ChunkRow], maker: str
 ) -> dict[int, list[tuple[int, str]]]:
     """Return ids and texts of the questions that a maker made for chunks, by chunk.
 
@@ -212,28 +207,28 @@ def questions_of(
     return found
 
 
-def kept_questions(db: sqlite3.Connection, chunks: Iterable[ChunkRow]) -> list[tuple[int, int]]:
+def kept_questions(db: Database, chunks: Iterable[ChunkRow]) -> list[tuple[int, int]]:
     """Return id and chunk of the questions with which the themes of these chunks are made."""
     sql = """SELECT q.id, q.chunk FROM json_each(?) k JOIN questions q ON q.chunk = k.value
-        WHERE q.kept ORDER BY q.chunk, q.id"""
+        WHERE q.kept = 1 ORDER BY q.chunk, q.id"""
     return list(db.execute(sql, (json.dumps([chunk.id for chunk in chunks]),)))
 
 
-def count_blank(db: sqlite3.Connection) -> int:
+def count_blank(db: Database) -> int:
     """Return the number of texts that have no words, and so no chunks, of sources with themes."""
     sql = f"""SELECT count(*) FROM episodes e JOIN themed t ON t.source IS e.source
         WHERE {EVIDENCE} AND NOT EXISTS (SELECT 1 FROM chunks c WHERE c.episode = e.node)"""
     return int(db.execute(sql).fetchone()[0])
 
 
-def is_episode(db: sqlite3.Connection, fact: int) -> bool:
+def is_episode(db: Database, fact: int) -> bool:
     """Return whether a fact key is that of an episode."""
-    sql = "SELECT 1 FROM episodes WHERE node = ? AND NOT ? & 1"
-    return db.execute(sql, (fact >> 1, fact)).fetchone() is not None
+    sql = "SELECT 1 FROM episodes WHERE node = ?"
+    return fact % 2 == 0 and db.execute(sql, (fact >> 1,)).fetchone() is not None
 
 
 def read_themes(
-    db: sqlite3.Connection, ids: Iterable[int] | None = None, level: int | None = None
+    db: Database, ids: Iterable[int] | None = None, level: int | None = None
 ) -> list[ThemeRow]:
     """Return themes by falling eigenvalue within each level and source, level 2 first.
 
@@ -273,7 +268,7 @@ def read_themes(
     ]
 
 
-def changed_questions(db: sqlite3.Connection, since: int) -> Iterator[tuple[int, str]]:
+def changed_questions(db: Database, since: int) -> Iterator[tuple[int, str]]:
     """Yield key and text of questions and of parts of texts that were written after a revision.
 
     The key of a question is twice its id; that of a chunk that is a part of a text is one more.

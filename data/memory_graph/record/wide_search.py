@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import html
 import re
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import unquote
 
 from turngraph.data.memory_graph.memory_types import EPISODIC, EPISODIC_EDGE, SIMPLE, THESIS
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.normalise import fold
 
 SHORT = 4
@@ -31,7 +31,8 @@ SELECT id, text FROM nodes WHERE type = {EPISODIC}
 UNION ALL SELECT node, source FROM episodes WHERE source IS NOT NULL
 UNION ALL SELECT node, origin FROM episodes WHERE origin IS NOT NULL
 UNION ALL SELECT node, speaker FROM episodes WHERE speaker IS NOT NULL
-UNION ALL SELECT node, properties FROM episodes WHERE properties != '{{}}'
+UNION ALL SELECT node, CAST(properties AS TEXT) FROM episodes
+    WHERE CAST(properties AS TEXT) != '{{}}'
 UNION ALL SELECT p.episode, n.text FROM nodes n JOIN provenance p ON p.fact = 2 * n.id
     WHERE n.type = {THESIS}
 UNION ALL SELECT p.episode, e.relation FROM edges e JOIN provenance p ON p.fact = 2 * e.id + 1
@@ -57,7 +58,7 @@ class Mention:
 
 
 def wide_mentions(
-    db: sqlite3.Connection, node: int, names: Iterable[str], known: Iterable[int]
+    db: Database, node: int, names: Iterable[str], known: Iterable[int]
 ) -> list[Mention]:
     """Return the episodes that may mention an object, oldest first.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from turngraph.data.memory_graph.memory_types import Span
+from turngraph.data.memory_graph.record.database import Database
+from turngraph.data.memory_graph.record.meta import drop_meta, write_meta
 from turngraph.data.memory_graph.record.theme_rows import (
     EVIDENCE,
     GROUPED,
@@ -24,7 +25,7 @@ AND NOT EXISTS (SELECT 1 FROM chunks c WHERE c.episode = e.node) ORDER BY e.node
 
 
 def add_chunks(
-    db: sqlite3.Connection,
+    db: Database,
     source: str | None,
     spans: Callable[[str], Sequence[Span]],
     revision: int,
@@ -49,7 +50,7 @@ def add_chunks(
 
 
 def put_questions(
-    db: sqlite3.Connection, made: Mapping[int, Sequence[str]], maker: str, revision: int
+    db: Database, made: Mapping[int, Sequence[str]], maker: str, revision: int
 ) -> None:
     """Replace the questions that a maker has for chunks; one with the same text keeps its id.
 
@@ -74,23 +75,25 @@ def put_questions(
     db.executemany(sql, new)
 
 
-def delete_questions(db: sqlite3.Connection, ids: Sequence[int], revision: int) -> None:
+def delete_questions(db: Database, ids: Sequence[int], revision: int) -> None:
     """Delete questions, and note that their vectors have to go."""
     db.executemany("DELETE FROM questions WHERE id = ?", ((id_,) for id_ in ids))
     rows = ((QUESTION, id_, revision) for id_ in ids)
     db.executemany("INSERT INTO removed VALUES (?, ?, ?)", rows)
 
 
-def keep_questions(db: sqlite3.Connection, chunks: Iterable[ChunkRow], kept: Iterable[int]) -> None:
+def keep_questions(db: Database, chunks: Iterable[ChunkRow], kept: Iterable[int]) -> None:
     """Mark the questions with which the themes of these chunks are made, and no others of them."""
     ids = json.dumps([chunk.id for chunk in chunks])
-    sql = "UPDATE questions SET kept = 0 WHERE chunk IN (SELECT value FROM json_each(?)) AND kept"
+    sql = (
+        "UPDATE questions SET kept = 0 WHERE chunk IN (SELECT value FROM json_each(?)) AND kept = 1"
+    )
     db.execute(sql, (ids,))
     db.executemany("UPDATE questions SET kept = 1 WHERE id = ?", ((id_,) for id_ in kept))
 
 
 def replace_themes(
-    db: sqlite3.Connection,
+    db: Database,
     level: int,
     source: str | None,
     themes: Iterable[ThemeRow],
@@ -102,8 +105,8 @@ def replace_themes(
     for theme in themes:
         row = (level, theme.eigenvalue, revision, source, theme.maker, theme.summary)
         sql = """INSERT INTO themes (level, eigenvalue, revision, source, maker, summary)
-            VALUES (?, ?, ?, ?, ?, ?)"""
-        id_ = db.execute(sql, row).lastrowid
+            VALUES (?, ?, ?, ?, ?, ?) RETURNING id"""
+        [id_] = db.execute(sql, row).fetchone()
         members = ((id_, member, weight) for member, weight in theme.members)
         db.executemany("INSERT INTO theme_members VALUES (?, ?, ?)", members)
         quotes = (
@@ -113,37 +116,37 @@ def replace_themes(
         db.executemany("INSERT INTO theme_quotes VALUES (?, ?, ?, ?, ?, ?)", quotes)
 
 
-def delete_themes(db: sqlite3.Connection, ids: Sequence[int]) -> None:
+def delete_themes(db: Database, ids: Sequence[int]) -> None:
     """Delete themes with their members and quotations."""
     for table, column in (("themes", "id"), ("theme_members", "theme"), ("theme_quotes", "theme")):
         values = ((id_,) for id_ in ids)
         db.executemany(f"DELETE FROM {table} WHERE {column} = ?", values)
 
 
-def set_themed(db: sqlite3.Connection, source: str | None, revision: int, maker: str) -> None:
+def set_themed(db: Database, source: str | None, revision: int, maker: str) -> None:
     """Note that a source's themes show a revision; those of level 2 no longer show level 1."""
     db.execute("DELETE FROM themed WHERE source IS ?", (source,))
     db.execute("INSERT INTO themed VALUES (?, ?, ?)", (source, revision, maker))
-    db.execute("DELETE FROM meta WHERE name = ?", (GROUPED,))
+    drop_meta(db, GROUPED)
 
 
-def set_grouped(db: sqlite3.Connection, revision: int) -> None:
+def set_grouped(db: Database, revision: int) -> None:
     """Note that the themes of level 2 show those of level 1, and all of them a revision."""
     db.execute("UPDATE themed SET revision = ?", (revision,))
-    db.execute("INSERT OR REPLACE INTO meta VALUES (?, 1)", (GROUPED,))
+    write_meta(db, GROUPED, 1)
 
 
-def make_anew(db: sqlite3.Connection, probe: str) -> None:
+def make_anew(db: Database, probe: str) -> None:
     """Note that no themes are made by the encoder that has this vector of a known text."""
     db.execute("DELETE FROM themed")
-    db.execute("DELETE FROM meta WHERE name = ?", (GROUPED,))
-    db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (PROBE, probe))
+    drop_meta(db, GROUPED)
+    write_meta(db, PROBE, probe)
 
 
 # Erasing
 
 
-def erase_themes(db: sqlite3.Connection, episodes: Sequence[int], revision: int) -> tuple[int, int]:
+def erase_themes(db: Database, episodes: Sequence[int], revision: int) -> tuple[int, int]:
     """Delete chunks and questions of deleted episodes, and every theme that rests on them.
 
     A theme goes with a member or a quotation; one of level 2 with a theme that is its member. The
@@ -168,7 +171,7 @@ def erase_themes(db: sqlite3.Connection, episodes: Sequence[int], revision: int)
     sql = """DELETE FROM themed WHERE EXISTS (SELECT 1 FROM json_each(?) k
         JOIN episodes e ON e.node = k.value WHERE e.source IS themed.source)"""
     if db.execute(sql, (json.dumps(episodes),)).rowcount:
-        db.execute("DELETE FROM meta WHERE name = ?", (GROUPED,))
+        drop_meta(db, GROUPED)
     delete_themes(db, sorted(themes))
     delete_questions(db, list(questions), revision)
     db.executemany("DELETE FROM chunks WHERE id = ?", ((id_,) for id_ in chunks))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from turngraph.configs.progress import progress
+from turngraph.data.memory_graph.record.place import is_url, shown
 from turngraph.data.memory_graph.record.schema import APPLICATION_ID
 from turngraph.data.memory_graph.upkeep.partial_files import (
     ENDINGS,
@@ -46,6 +47,11 @@ def backup(store: Store, path: str | Path) -> None:
     Raises:
         ValueError: ``path`` exists or cannot be written, or the disk is full.
     """
+    if not store.is_file:
+        raise ValueError(
+            f"{store}: PostgreSQL backs up whole databases (pg_dump); `export --jsonl` writes one"
+            " memory graph"
+        )
     path = Path(path)
     if os.path.lexists(path):
         raise ValueError(f"{path}: already there; a backup overwrites nothing")
@@ -86,7 +92,7 @@ def _copy(store: Store, target: Path) -> None:
             bar.total = total
             bar.update(total - remaining - bar.n)
 
-        store.db.backup(copy, pages=STEP_PAGES, progress=show)
+        store.sqlite.backup(copy, pages=STEP_PAGES, progress=show)
         copy.execute("PRAGMA journal_mode = DELETE")  # no -wal beside it until it is opened
 
 
@@ -104,6 +110,9 @@ def restore(backup: str | Path, path: str | Path) -> None:
         ValueError: the backup is missing, damaged or no memory graph; another process has the graph
             open; or the graph cannot be written.
     """
+    for place in (backup, path):
+        if is_url(place):
+            raise ValueError(f"{shown(place)}: only files are restored; `import` reads an export")
     source, named = Path(backup), Path(path)
     path = Path(os.path.realpath(named))  # a link stays; SQLite keeps -wal beside what it leads to
     derived = named.with_name(f"{named.name}.derived")

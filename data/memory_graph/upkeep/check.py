@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,9 @@ from turngraph.data.memory_graph.recall.csr import GONE, TYPE, read_columns
 from turngraph.data.memory_graph.recall.derived_files import LOCK, State, locked, shows
 from turngraph.data.memory_graph.recall.vector_matrix import VectorMatrix
 from turngraph.data.memory_graph.recall.vectors import TEXTS, digest
-from turngraph.data.memory_graph.record.damage import Damaged, damage
-from turngraph.data.memory_graph.record.facts import INDEXED, index_everything, index_words
+from turngraph.data.memory_graph.record.damage import Damaged
+from turngraph.data.memory_graph.record.database import Database
+from turngraph.data.memory_graph.record.facts import INDEXED, index_everything
 from turngraph.data.memory_graph.record.integrity import (
     Problem,
     broken_rules,
@@ -27,6 +27,8 @@ from turngraph.data.memory_graph.record.integrity import (
     rows_with_times,
     unreadable_times,
 )
+from turngraph.data.memory_graph.record.open_store import open_store
+from turngraph.data.memory_graph.record.place import is_url
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.times import start
 from turngraph.data.memory_graph.upkeep import purge
@@ -35,10 +37,6 @@ from turngraph.data.memory_graph.upkeep.salvage import what_can_be_saved
 
 KEPT = (LOCK, purge.LOCK)
 """Files beside the derived ones, which other processes may hold."""
-MAX_TOKEN_BYTES = 32768
-"""FTS5 truncates longer words."""
-MAX_LISTED = 20
-"""Maximum damages that SQLite's own check lists."""
 
 
 def check(store: Store) -> list[Problem]:
@@ -49,7 +47,7 @@ def check(store: Store) -> list[Problem]:
     the record.
     """
     with store.reading(), store.lenient():
-        problems = _damages(store.db)
+        problems = [Problem(what, damage=True) for what in store.damages()]
         if not problems:  # a damaged file cannot be read further
             problems += broken_rules(store.db)
             problems += _changed_texts(store.db) + _wrong_times(store.db)
@@ -68,7 +66,7 @@ def check_file(path: str | Path) -> list[Problem]:
         ValueError: the file is missing, or no memory graph of this version.
     """
     try:
-        with Store(path, read_only=True) as store:
+        with open_store(path, read_only=True) as store:
             problems = check(store)
     except ValueError as error:
         cause = error.__cause__
@@ -82,20 +80,11 @@ def check_file(path: str | Path) -> list[Problem]:
 
 
 def _to_be_saved(path: str | Path, problems: list[Problem]) -> list[Problem]:
-    damaged = any(problem.damage for problem in problems)
+    damaged = not is_url(path) and any(problem.damage for problem in problems)
     return [Problem(what_can_be_saved(path))] if damaged else []
 
 
-def _damages(db: sqlite3.Connection) -> list[Problem]:
-    rows = [row for (row,) in db.execute(f"PRAGMA integrity_check({MAX_LISTED})")]
-    problems = [Problem(f"damaged file: {printable(row)}", damage=True) for row in rows]
-    if rows != ["ok"]:
-        return problems
-    found = damage(db)
-    return [] if found is None else [Problem(found, damage=True)]
-
-
-def _changed_texts(db: sqlite3.Connection) -> list[Problem]:
+def _changed_texts(db: Database) -> list[Problem]:
     """Find texts that do not fit their hashes, as after overwritten bytes."""
     sql = f"SELECT id, type, hash, text FROM nodes WHERE type IN ({THESIS}, {TIME})"
     nodes = (row[0] for row in db.execute(sql) if text_hash(row[1], row[3]) != row[2])
@@ -105,7 +94,7 @@ def _changed_texts(db: sqlite3.Connection) -> list[Problem]:
     return problems + found_rows("aliases that are not as they were written", wrong, damage=True)
 
 
-def _wrong_times(db: sqlite3.Connection) -> list[Problem]:
+def _wrong_times(db: Database) -> list[Problem]:
     if problems := unreadable_times(db):
         return problems
     for table in ("nodes", "edges"):
@@ -118,28 +107,11 @@ def _wrong_times(db: sqlite3.Connection) -> list[Problem]:
     return problems
 
 
-def _wrong_index(db: sqlite3.Connection, table: str) -> list[Problem]:
-    """Compare a hash of every word position in an index with that of the record."""
-    db.execute(f"CREATE VIRTUAL TABLE temp.positions USING fts5vocab (main, {table}, instance)")
-    try:
-        sql = 'SELECT doc, "offset", CAST(term AS BLOB) FROM temp.positions'
-        found = _sum(track(db.execute(sql), f"check {table}", "words", delay=2, leave=False))
-    finally:
-        db.execute("DROP TABLE temp.positions")
-    if found == _sum(_positions(db.execute(INDEXED[table]))):
+def _wrong_index(db: Database, table: str) -> list[Problem]:
+    if db.words.is_right(table):
         return []
     what = f"{table} and what it indexes differ"
     return [Problem(what, derived=True)]
-
-
-def _positions(texts: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, bytes]]:
-    for row_id, text in texts:
-        for position, word in enumerate(index_words(text).split()):
-            yield row_id, position, word.encode()[:MAX_TOKEN_BYTES]
-
-
-def _sum(positions: Iterable[tuple[int, int, bytes]]) -> int:
-    return sum(map(hash, positions))
 
 
 def _wrong_arrays(store: Store) -> list[Problem]:
@@ -195,7 +167,7 @@ def rebuild(store: Store) -> None:
         ValueError: another process is writing.
     """
     with store.writing(), store.lenient():
-        store.db.execute("REINDEX")
+        store.db.reindex()
         index_everything(store.db)
     with locked(store.derived, store.wait) as mine:
         if not mine:

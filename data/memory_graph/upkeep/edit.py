@@ -6,24 +6,22 @@ that is ambiguous, by its id: 12 or "#12".
 
 from __future__ import annotations
 
-import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from turngraph.data.memory_graph.memory_types import EPISODIC_EDGE, HYPER, OBJECT, SIMPLE, edge_key
 from turngraph.data.memory_graph.names import alias, well_formed
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.lookup import find_object
+from turngraph.data.memory_graph.record.store import Store, tried_again
 from turngraph.data.memory_graph.times import start
 from turngraph.data.memory_graph.upkeep.journal import edit, simple_keys_at
-
-if TYPE_CHECKING:
-    from turngraph.data.memory_graph.record.store import Store
 
 Statements = dict[int, set[int]]
 """Episodes that say a fact, by fact key."""
 
 
+@tried_again
 def merge(store: Store, keep: str | int, other: str | int) -> int:
     """Merge two objects that are one thing, and return the id of the kept one.
 
@@ -51,18 +49,18 @@ def merge(store: Store, keep: str | int, other: str | int) -> int:
 
 
 _EDGES_TO_JOIN = """
-SELECT e.id, e.said, e.type, e.source, e.target, e.relation, e.valid_from, e.valid_to, e.hypothesis,
-    CASE WHEN b.new IS NULL THEN e.valid_from ELSE b.new_valid_from END,
+SELECT DISTINCT e.id, e.said, e.type, e.source, e.target, e.relation, e.valid_from, e.valid_to,
+    e.hypothesis, CASE WHEN b.new IS NULL THEN e.valid_from ELSE b.new_valid_from END,
     CASE WHEN c.old IS NULL THEN e.valid_to ELSE c.old_valid_to END
 FROM edges e
 LEFT JOIN supersessions b ON e.type = 0 AND b.new = 2 * e.id + 1
 LEFT JOIN supersessions c ON e.type = 0 AND c.old = 2 * e.id + 1
-WHERE e.source = ?1 OR e.target = ?1 GROUP BY e.id ORDER BY e.id"""
+WHERE e.source = ?1 OR e.target = ?1 ORDER BY e.id"""
 """Edges of an object. Two are equal if all columns from the third on are; the last two columns are
 the validity by the edge's own text."""
 
 
-def _join_equal_edges(db: sqlite3.Connection, node: int, moved: set[int]) -> None:
+def _join_equal_edges(db: Database, node: int, moved: set[int]) -> None:
     """Join equal edges; those that were at the object before are kept."""
     rows = db.execute(_EDGES_TO_JOIN, (node,)).fetchall()
     first: dict[tuple[object, ...], tuple[int, str | None]] = {}
@@ -76,16 +74,31 @@ def _join_equal_edges(db: sqlite3.Connection, node: int, moved: set[int]) -> Non
             db.execute("UPDATE edges SET said = ? WHERE id = ?", (first[tuple(rest)][1], kept))
 
 
-def _move_fact(db: sqlite3.Connection, old: int, new: int) -> None:
+def _move_fact(db: Database, old: int, new: int) -> None:
     """Move provenance and supersessions of a fact to another, without duplicates."""
-    columns = (("provenance", "fact"), ("supersessions", "old"), ("supersessions", "new"))
-    for table, column in columns:
-        db.execute(f"UPDATE OR IGNORE {table} SET {column} = ? WHERE {column} = ?", (new, old))
-        db.execute(f"DELETE FROM {table} WHERE {column} = ?", (old,))
+    _move_rows(db, "provenance", "fact", old, new, "episode", "start", "stop")
+    _move_rows(db, "supersessions", "old", old, new, "new")
+    _move_rows(db, "supersessions", "new", old, new, "old")
     db.execute("DELETE FROM supersessions WHERE old = new")
 
 
-def _move_aliases(db: sqlite3.Connection, old: int, new: int) -> None:
+def _move_rows(db: Database, table: str, column: str, old: int, new: int, *others: str) -> None:
+    """Give rows another value of a key column; drop those that are there with it already.
+
+    Args:
+        db: inside a write.
+        table, column: what to change.
+        old, new: values.
+        others: the other columns of the key.
+    """
+    same = " AND ".join(f"t.{name} = {table}.{name}" for name in others)
+    sql = f"""UPDATE {table} SET {column} = ?1 WHERE {column} = ?2
+        AND NOT EXISTS (SELECT 1 FROM {table} t WHERE t.{column} = ?1 AND {same})"""
+    db.execute(sql, (new, old))
+    db.execute(f"DELETE FROM {table} WHERE {column} = ?", (old,))
+
+
+def _move_aliases(db: Database, old: int, new: int) -> None:
     same = (
         "SELECT b.id FROM aliases a JOIN aliases b ON b.alias = a.alias AND b.spelling = a.spelling"
         " WHERE a.id = ? AND b.node = ?"
@@ -95,12 +108,11 @@ def _move_aliases(db: sqlite3.Connection, old: int, new: int) -> None:
         if known is None:
             db.execute("UPDATE aliases SET node = ? WHERE id = ?", (new, alias_id))
             continue
-        sql = "UPDATE OR IGNORE sightings SET alias = ? WHERE alias = ?"
-        db.execute(sql, (known[0], alias_id))
-        db.execute("DELETE FROM sightings WHERE alias = ?", (alias_id,))
+        _move_rows(db, "sightings", "alias", alias_id, known[0], "episode")
         db.execute("DELETE FROM aliases WHERE id = ?", (alias_id,))
 
 
+@tried_again
 def rename(store: Store, entity: str | int, name: str) -> int:
     """Rename an object, and return its id; the old name stays an alias.
 
@@ -116,6 +128,7 @@ def rename(store: Store, entity: str | int, name: str) -> int:
     return node
 
 
+@tried_again
 def add_alias(store: Store, entity: str | int, name: str) -> int:
     """Add a name by which an object is found, and return its id.
 
@@ -140,13 +153,13 @@ def _new_name(name: str) -> str:
     return well_formed(" ".join(name.split()))
 
 
-def _give_alias(db: sqlite3.Connection, node: int, name: str) -> None:
+def _give_alias(db: Database, node: int, name: str) -> None:
     """Add a name that an object keeps even if no text uses it."""
-    db.execute(
-        "INSERT INTO aliases (alias, spelling, node, given) VALUES (?, ?, ?, 1)"
-        " ON CONFLICT DO UPDATE SET given = 1",
-        (alias(name), name, node),
-    )
+    values = (alias(name), name, node)
+    sql = "UPDATE aliases SET given = 1 WHERE alias = ? AND spelling = ? AND node = ?"
+    if not db.execute(sql, values).rowcount:
+        sql = "INSERT INTO aliases (alias, spelling, node, given) VALUES (?, ?, ?, 1)"
+        db.execute(sql, values)
 
 
 def split(
@@ -173,7 +186,12 @@ def split(
         ValueError: the object is unknown or ambiguous, the new name is blank, an episode or fact
             is unrelated to the object, or nothing would be left of it.
     """
-    name, episodes, facts, db = _new_name(new_name), set(episodes), set(facts), store.db
+    return _split(store, entity, _new_name(new_name), set(episodes), set(facts))
+
+
+@tried_again
+def _split(store: Store, entity: str | int, name: str, episodes: set[int], facts: set[int]) -> int:
+    db = store.db
     with store.writing() as revision:
         old = find_object(db, entity)
         known = _statements(db, old)
@@ -192,7 +210,7 @@ def split(
     return new
 
 
-def _statements(db: sqlite3.Connection, node: int) -> Statements:
+def _statements(db: Database, node: int) -> Statements:
     """Return the facts of an object with the episodes that say them."""
     found: Statements = defaultdict(set)
     sql = (
@@ -206,7 +224,7 @@ def _statements(db: sqlite3.Connection, node: int) -> Statements:
 
 
 def _chosen(
-    db: sqlite3.Connection, node: int, known: Statements, episodes: set[int], facts: set[int]
+    db: Database, node: int, known: Statements, episodes: set[int], facts: set[int]
 ) -> Statements:
     """Select statements of an object by episode or by fact."""
     sql = f"SELECT target FROM edges WHERE type = {EPISODIC_EDGE} AND source = ?"
@@ -220,9 +238,7 @@ def _chosen(
     return {key: said for key, said in chosen.items() if said}
 
 
-def _give_fact(
-    db: sqlite3.Connection, key: int, said_in: set[int], whole: bool, old: int, new: int
-) -> None:
+def _give_fact(db: Database, key: int, said_in: set[int], whole: bool, old: int, new: int) -> None:
     """Move a fact to the new object; unless ``whole``, a copy of it stays with the old one."""
     edge = _edge_of(db, key, old)
     if not whole:
@@ -241,7 +257,7 @@ def _give_fact(
         db.execute(f"UPDATE edges SET {end} = ? WHERE id = ? AND {end} = ?", (new, edge, old))
 
 
-def _edge_of(db: sqlite3.Connection, key: int, node: int) -> int:
+def _edge_of(db: Database, key: int, node: int) -> int:
     """Return the edge by which an object takes part in a fact."""
     if key & 1:
         return key >> 1
@@ -249,7 +265,7 @@ def _edge_of(db: sqlite3.Connection, key: int, node: int) -> int:
     return int(db.execute(sql, (node, key >> 1)).fetchone()[0])
 
 
-def _give_provenance(db: sqlite3.Connection, key: int, copy: int, said_in: set[int]) -> None:
+def _give_provenance(db: Database, key: int, copy: int, said_in: set[int]) -> None:
     """Divide the episodes of two copies of a triplet; both keep all supersessions."""
     moves = [(copy, key, episode) for episode in said_in]
     db.executemany("UPDATE provenance SET fact = ? WHERE fact = ? AND episode = ?", moves)
@@ -258,7 +274,7 @@ def _give_provenance(db: sqlite3.Connection, key: int, copy: int, said_in: set[i
     db.execute(f"INSERT INTO supersessions SELECT old, ?, {rest} new = ?", (copy, key))
 
 
-def _write_first_said(db: sqlite3.Connection, edge: int) -> None:
+def _write_first_said(db: Database, edge: int) -> None:
     """Write when a simple triplet was first said, from its episodes."""
     sql = (
         "SELECT n.said FROM provenance p JOIN nodes n ON n.id = p.episode"
@@ -269,7 +285,7 @@ def _write_first_said(db: sqlite3.Connection, edge: int) -> None:
     db.execute("UPDATE edges SET said = ? WHERE id = ?", (said, edge))
 
 
-def _give_mention(db: sqlite3.Connection, episode: int, both: bool, old: int, new: int) -> None:
+def _give_mention(db: Database, episode: int, both: bool, old: int, new: int) -> None:
     """Join the new object to an episode, with the old one's names that were seen there."""
     joined = (EPISODIC_EDGE, old, episode)
     if both:
@@ -283,7 +299,8 @@ def _give_mention(db: sqlite3.Connection, episode: int, both: bool, old: int, ne
         " WHERE s.episode = ? AND a.node = ?"
     )
     for alias_id, *name in db.execute(sql, (episode, old)).fetchall():
-        sql = "INSERT OR IGNORE INTO aliases (alias, spelling, node) VALUES (?, ?, ?)"
+        sql = """INSERT INTO aliases (alias, spelling, node) VALUES (?, ?, ?)
+            ON CONFLICT DO NOTHING"""
         db.execute(sql, (*name, new))
         db.execute(
             "INSERT INTO sightings SELECT id, ? FROM aliases"
@@ -295,10 +312,10 @@ def _give_mention(db: sqlite3.Connection, episode: int, both: bool, old: int, ne
             _drop_unused(db, alias_id, old)
 
 
-def _drop_unused(db: sqlite3.Connection, alias_id: int, node: int) -> None:
+def _drop_unused(db: Database, alias_id: int, node: int) -> None:
     """Drop an alias without sightings, unless a user gave it or it is the object's name."""
     db.execute(
-        "DELETE FROM aliases WHERE id = ?1 AND NOT given"
+        "DELETE FROM aliases WHERE id = ?1 AND given = 0"
         " AND NOT EXISTS (SELECT 1 FROM sightings WHERE alias = ?1)"
         " AND spelling != (SELECT text FROM nodes WHERE id = ?2)",
         (alias_id, node),

@@ -22,7 +22,7 @@ from turngraph.data.memory_graph.record.select_episodes import (
     episodes_of_source,
     own_names,
 )
-from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.record.store import Store, tried_again
 from turngraph.data.memory_graph.record.wide_search import Mention, wide_mentions
 from turngraph.data.memory_graph.upkeep.purge import finish, mark
 
@@ -120,6 +120,7 @@ def forget(
     return found
 
 
+@tried_again
 def _erase(
     store: Store,
     chosen: Callable[[], tuple[list[int], list[int]]],
@@ -129,7 +130,7 @@ def _erase(
     found = Forgotten()
     with suppress(_DryRun), store.writing() as revision:
         if damaged:
-            store.db.execute("REINDEX")
+            store.db.reindex()
         eraser = Eraser(store.db, revision, damaged)
         eraser.erase(*chosen())
         found = Forgotten(**eraser.counts)
@@ -216,7 +217,7 @@ def _episodes(store: Store, episode: int | Iterable[int] | None, source: str | N
     if source is not None:
         found = episodes_of_source(store.db, well_formed(source))
         if not found:
-            raise ValueError(f"{store.path}: no episode has the source {source!r}")
+            raise ValueError(f"{store}: no episode has the source {source!r}")
         return found
     assert episode is not None, "one of the three is given"
     ids = [episode] if isinstance(episode, int) else list(dict.fromkeys(episode))
@@ -224,5 +225,5 @@ def _episodes(store: Store, episode: int | Iterable[int] | None, source: str | N
         sql = """SELECT 1 FROM nodes WHERE id = ?1 AND type = ?2
             UNION ALL SELECT 1 FROM episodes WHERE node = ?1"""  # one of them may be damaged
         if store.db.execute(sql, (id_, EPISODIC)).fetchone() is None:
-            raise ValueError(f"{store.path}: #{id_} is no episode")
+            raise ValueError(f"{store}: #{id_} is no episode")
     return ids

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from io import TextIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -12,6 +11,7 @@ from xml.sax.xmlreader import AttributesImpl
 
 from turngraph.configs.progress import track
 from turngraph.data.memory_graph.memory_types import EDGE_TYPES, NODE_TYPES
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.upkeep.partial_files import noting
 from turngraph.data.outputs import whole_file
 
@@ -63,11 +63,11 @@ def _start(xml: XMLGenerator, name: str, attributes: dict[str, str]) -> None:
     xml.startElement(name, AttributesImpl(attributes))
 
 
-def _columns(db: sqlite3.Connection, query: str) -> list[str]:
+def _columns(db: Database, query: str) -> list[str]:
     return [column[0] for column in db.execute(f"{query} LIMIT 0").description]
 
 
-def _write_elements(xml: XMLGenerator, db: sqlite3.Connection, owner: str, query: str) -> int:
+def _write_elements(xml: XMLGenerator, db: Database, owner: str, query: str) -> int:
     fixed, names = _FIXED[owner], _columns(db, query)
     types = NODE_TYPES if owner == "node" else EDGE_TYPES
     count = 0

@@ -12,7 +12,6 @@ import base64
 import hashlib
 import html
 import json
-import sqlite3
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from turngraph.data.memory_graph.memory_types import edge_key, node_key
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.times import start
 from turngraph.data.memory_graph.upkeep.layout import layout
 from turngraph.data.memory_graph.upkeep.partial_files import noting
@@ -60,7 +60,7 @@ def export_html(
         ValueError: the file cannot be written; no partial file is left.
     """
     with store.reading(), whole_file(path, True, noting(store)) as file:
-        graph = page_data(store.db, store.path.name, max_nodes, classes or {}, computed)
+        graph = page_data(store.db, store.title, max_nodes, classes or {}, computed)
         file.write(page(graph))
     return len(graph["nodes"]), graph["total"]
 
@@ -91,7 +91,7 @@ def _script_json(value: Json) -> str:
 
 
 def page_data(
-    db: sqlite3.Connection,
+    db: Database,
     title: str,
     max_nodes: int = MAX_NODES,
     classes: Mapping[int, str] | None = None,
@@ -99,34 +99,31 @@ def page_data(
 ) -> Json:
     """Return the data of a page: nodes with positions, edges, and the episodes that say facts.
 
-    Call it in a read transaction, whose end drops the temporary tables.
+    Call it in a read transaction.
 
     A fact has ``from`` and ``to`` as ISO times, ``holds`` in seconds since 1970, and ``seen``: the
     indices of episodes, each with a quote where that differs from the fact's text.
     """
     total = db.execute("SELECT count(*) FROM nodes").fetchone()[0]
-    db.execute("CREATE TEMP TABLE shown (node INTEGER PRIMARY KEY)")
-    db.execute(
-        "INSERT INTO shown SELECT nodes.id FROM nodes ORDER BY (SELECT count(*) FROM edges WHERE "
-        "source = nodes.id) + (SELECT count(*) FROM edges WHERE target = nodes.id) DESC, nodes.id "
-        "LIMIT ?",
-        [max_nodes],
-    )
-    nodes = dict(_nodes(db))
+    sql = """SELECT nodes.id FROM nodes ORDER BY (SELECT count(*) FROM edges WHERE
+        source = nodes.id) + (SELECT count(*) FROM edges WHERE target = nodes.id) DESC, nodes.id
+        LIMIT ?"""
+    shown = json.dumps([id_ for (id_,) in db.execute(sql, (max_nodes,))])
+    nodes = dict(_nodes(db, shown))
     for id_, kind in (classes or {}).items():
         if id_ in nodes:
             nodes[id_]["class"] = kind
     indices = {id_: index for index, id_ in enumerate(nodes)}
-    edges = dict(_edges(db, indices))
+    edges = dict(_edges(db, indices, shown))
     ends = np.array([[e["source"], e["target"]] for e in edges.values()], np.int64).reshape(-1, 2)
     for node, (x, y) in zip(nodes.values(), layout(len(nodes), ends).tolist(), strict=True):
         node |= {"x": round(x, 3), "y": round(y, 3)}
-    for alias, id_ in db.execute(
-        "SELECT DISTINCT spelling, node FROM aliases WHERE node IN shown ORDER BY node, id"
-    ):
+    sql = f"""SELECT spelling, node FROM aliases WHERE node IN {_SHOWN}
+        GROUP BY spelling, node ORDER BY node, min(id)"""
+    for alias, id_ in db.execute(sql, (shown,)):
         nodes[id_].setdefault("aliases", []).append(alias)
     facts = {node_key(i): n for i, n in nodes.items()} | {edge_key(i): e for i, e in edges.items()}
-    episodes = _add_provenance(db, facts, indices)
+    episodes = _add_provenance(db, facts, indices, shown)
     keys = {edge_key(id_): index for index, id_ in enumerate(edges)}
     told = computed and computed | {
         "facts": [keys[key] for key in computed["facts"] if key in keys],
@@ -142,20 +139,21 @@ def page_data(
     }
 
 
-def _nodes(db: sqlite3.Connection) -> Iterator[tuple[int, Json]]:
-    for id_, type_, text, *times in db.execute(
-        "SELECT id, type, text, said, valid_from, valid_to, hypothesis "
-        "FROM nodes WHERE id IN shown ORDER BY id"
-    ):
+_SHOWN = "(SELECT value FROM json_each(?1))"
+
+
+def _nodes(db: Database, shown: str) -> Iterator[tuple[int, Json]]:
+    sql = f"""SELECT id, type, text, said, valid_from, valid_to, hypothesis
+        FROM nodes WHERE id IN {_SHOWN} ORDER BY id"""
+    for id_, type_, text, *times in db.execute(sql, (shown,)):
         rest = f"… ({len(text):,} characters)" if len(text) > MAX_TEXT else ""
         yield id_, {"type": type_, "text": text[:MAX_TEXT] + rest} | _times(*times)
 
 
-def _edges(db: sqlite3.Connection, indices: dict[int, int]) -> Iterator[tuple[int, Json]]:
-    for id_, type_, source, target, relation, *times in db.execute(
-        "SELECT id, type, source, target, relation, said, valid_from, valid_to, hypothesis "
-        "FROM edges WHERE source IN shown AND target IN shown ORDER BY id"
-    ):
+def _edges(db: Database, indices: dict[int, int], shown: str) -> Iterator[tuple[int, Json]]:
+    sql = f"""SELECT id, type, source, target, relation, said, valid_from, valid_to, hypothesis
+        FROM edges WHERE source IN {_SHOWN} AND target IN {_SHOWN} ORDER BY id"""
+    for id_, type_, source, target, relation, *times in db.execute(sql, (shown,)):
         edge = {"type": type_, "source": indices[source], "target": indices[target]}
         yield id_, edge | ({"relation": relation} if relation else {}) | _times(*times)
 
@@ -168,17 +166,14 @@ def _times(said: str | None, from_: str | None, to: str | None, hypothesis: int)
 
 
 def _add_provenance(
-    db: sqlite3.Connection, facts: dict[int, Json], indices: dict[int, int]
+    db: Database, facts: dict[int, Json], indices: dict[int, int], shown: str
 ) -> list[Json]:
     """Add to every fact the spans that say it, and return their episodes."""
     positions: dict[int, int] = {}
-    db.execute("CREATE TEMP TABLE shown_facts (key INTEGER PRIMARY KEY)")
-    db.executemany("INSERT INTO shown_facts VALUES (?)", ([key] for key in facts))
     last, text = None, ""
-    for key, episode, start_, stop in db.execute(
-        "SELECT fact, episode, start, stop FROM provenance WHERE fact IN shown_facts "
-        "ORDER BY episode, fact, start"
-    ):
+    sql = f"""SELECT fact, episode, start, stop FROM provenance WHERE fact IN {_SHOWN}
+        ORDER BY episode, fact, start"""
+    for key, episode, start_, stop in db.execute(sql, (json.dumps(list(facts)),)):
         if episode != last:  # SQL's substr ends at a NUL
             last = episode
             text = db.execute("SELECT text FROM nodes WHERE id = ?", [episode]).fetchone()[0]
@@ -186,12 +181,13 @@ def _add_provenance(
         position = positions.setdefault(episode, len(positions))
         own = quote == facts[key].get("text", "")[:MAX_QUOTE]
         facts[key].setdefault("seen", []).append([position] if own else [position, quote])
-    for (node,) in db.execute("SELECT node FROM episodes WHERE node IN shown ORDER BY node"):
+    sql = f"SELECT node FROM episodes WHERE node IN {_SHOWN} ORDER BY node"
+    for (node,) in db.execute(sql, (shown,)):
         facts[node_key(node)]["episode"] = positions.setdefault(node, len(positions))
     return [_episode(db, node, indices.get(node)) for node in positions]
 
 
-def _episode(db: sqlite3.Connection, node: int, index: int | None) -> Json:
+def _episode(db: Database, node: int, index: int | None) -> Json:
     """Return source, speaker and time of an episode, and its index if the page shows it."""
     source, speaker, said = db.execute(
         "SELECT source, speaker, said FROM episodes JOIN nodes ON id = node WHERE node = ?", [node]

@@ -1,24 +1,20 @@
 """Journal of edits: the rows that an edit changed, and undo.
 
-Temporary triggers report every changed row. What depends on the rows (word indexes, revisions, the
+The database records every changed row. What depends on the rows (word indexes, revisions, the
 list of removed ids) is updated here, after an edit and after its undo.
 """
 
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import count
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from turngraph.data.memory_graph.memory_types import HYPER, SIMPLE, edge_key, node_key
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.facts import index_facts, index_rows
-
-if TYPE_CHECKING:
-    from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.record.store import Store, tried_again
 
 KEYS = {
     "nodes": 1,
@@ -38,7 +34,6 @@ COLUMNS = {
     "supersessions": "old new boundary old_valid_to new_valid_from".split(),
 }
 """Their columns without the revision."""
-_FUNCTION_NUMBERS = count()
 REMOVED = {"nodes": 0, "edges": 1}
 """Value of the column ``kind`` of ``removed``, by table."""
 Row = tuple[Any, ...]
@@ -60,9 +55,7 @@ class Change(NamedTuple):
 
 
 @contextmanager
-def edit(
-    db: sqlite3.Connection, revision: int, operation: str, keys: Iterable[int]
-) -> Iterator[None]:
+def edit(db: Database, revision: int, operation: str, keys: Iterable[int]) -> Iterator[None]:
     """Record the writes inside as one edit in the journal.
 
     Args:
@@ -73,14 +66,15 @@ def edit(
     """
     keys = set(keys)
     index_facts(db, keys, remove=True)
-    with _recorded(db) as recorded:
+    with db.recording(COLUMNS) as recorded:
         yield
-        changes = _net_changes(recorded)
+        changes = _net_changes(Change(*found) for found in recorded())
     _update_dependents(db, changes, keys, revision)
     entry = json.dumps({"revision": revision, "changes": changes}, ensure_ascii=False)
     db.execute("INSERT INTO journal (operation, undo) VALUES (?, ?)", (operation, entry))
 
 
+@tried_again
 def undo(store: Store) -> str:
     """Undo the last edit, and return its operation.
 
@@ -95,13 +89,13 @@ def undo(store: Store) -> str:
         sql = "SELECT id, operation, undo FROM journal ORDER BY id DESC LIMIT 1"
         entry = db.execute(sql).fetchone()
         if entry is None:
-            raise ValueError(f"{store.path}: no edit to undo; forgetting ends what can be undone")
+            raise ValueError(f"{store}: no edit to undo; forgetting ends what can be undone")
         entry_id, operation, text = entry
-        edited_at, changes = _entry(store.path, text)
+        edited_at, changes = _entry(store, text)
         changes = _without_aliases_in_use(db, changes, edited_at)
         if _changed_since(db, changes, edited_at):
             raise ValueError(
-                f"{store.path}: {operation} cannot be undone: what was remembered since builds on"
+                f"{store}: {operation} cannot be undone: what was remembered since builds on"
                 " it; merge, split and rename can put right what is wrong now"
             )
         reverse = [Change(table, after, before) for table, before, after in changes]
@@ -113,7 +107,7 @@ def undo(store: Store) -> str:
     return str(operation)
 
 
-def _entry(path: Path, text: str) -> tuple[int, list[Change]]:
+def _entry(store: Store, text: str) -> tuple[int, list[Change]]:
     """Parse an entry of the journal: the revision of the edit, and the rows that it changed."""
     try:
         edited = json.loads(text)
@@ -122,37 +116,7 @@ def _entry(path: Path, text: str) -> tuple[int, list[Change]]:
             for table, before, after in edited["changes"]
         ]
     except (KeyError, RecursionError, TypeError, ValueError):
-        raise ValueError(f"{path}: the journal of edits is damaged; none can be undone") from None
-
-
-@contextmanager
-def _recorded(db: sqlite3.Connection) -> Iterator[list[Change]]:
-    """Yield a list that collects every change of a row of the tables in ``KEYS``."""
-    changes: list[Change] = []
-
-    def record(table: str, event: str, *values: Any) -> None:
-        half = len(values) // 2
-        before = None if event == "INSERT" else values[:half]
-        after = None if event == "DELETE" else values[half:]
-        changes.append(Change(table, before, after))
-
-    # a new name, as a function cannot be redefined while a statement uses it
-    function = f"record_change_{next(_FUNCTION_NUMBERS)}"
-    db.create_function(function, -1, record)
-    triggers = [(table, event) for table in KEYS for event in ("INSERT", "UPDATE", "DELETE")]
-    for table, event in triggers:
-        old = [f"OLD.{name}" if event != "INSERT" else "NULL" for name in COLUMNS[table]]
-        new = [f"NEW.{name}" if event != "DELETE" else "NULL" for name in COLUMNS[table]]
-        db.execute(
-            f"CREATE TEMP TRIGGER record_{table}_{event} AFTER {event} ON main.{table} BEGIN"
-            f" SELECT {function}('{table}', '{event}', {', '.join(old + new)}); END"
-        )
-    try:
-        yield changes
-    finally:
-        for table, event in triggers:
-            db.execute(f"DROP TRIGGER IF EXISTS record_{table}_{event}")
-        changes.clear()  # the connection keeps the function
+        raise ValueError(f"{store}: the journal of edits is damaged; none can be undone") from None
 
 
 def _net_changes(changes: Iterable[Change]) -> list[Change]:
@@ -175,7 +139,7 @@ def _same_row(table: str) -> str:
     return " AND ".join(f"{name} = ?" for name in COLUMNS[table][: KEYS[table]])
 
 
-def _write(db: sqlite3.Connection, changes: list[Change]) -> None:
+def _write(db: Database, changes: list[Change]) -> None:
     """Apply changes; delete all old rows first, so that no new row conflicts with them."""
     for table, before, _ in changes:
         if before is not None:
@@ -189,9 +153,7 @@ def _write(db: sqlite3.Connection, changes: list[Change]) -> None:
             db.execute(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})", values)
 
 
-def _update_dependents(
-    db: sqlite3.Connection, changes: list[Change], keys: set[int], revision: int
-) -> None:
+def _update_dependents(db: Database, changes: list[Change], keys: set[int], revision: int) -> None:
     """Update word indexes, revisions and removed ids after changes of rows.
 
     Args:
@@ -216,7 +178,7 @@ def _update_dependents(
         db.executemany(f"UPDATE {table} SET revision = ? WHERE id = ?", there)
 
 
-def _simple_keys(db: sqlite3.Connection, changes: list[Change]) -> set[int]:
+def _simple_keys(db: Database, changes: list[Change]) -> set[int]:
     """Return keys of the simple triplets that change, or an end of which changes."""
     rows = [(table, row) for table, *rows in changes for row in rows if row is not None]
     keys = {edge_key(row[0]) for table, row in rows if table == "edges" and row[1] == SIMPLE}
@@ -225,15 +187,13 @@ def _simple_keys(db: sqlite3.Connection, changes: list[Change]) -> set[int]:
     return keys
 
 
-def simple_keys_at(db: sqlite3.Connection, node: int) -> set[int]:
+def simple_keys_at(db: Database, node: int) -> set[int]:
     """Return keys of the simple triplets of an object."""
     sql = f"SELECT id FROM edges WHERE type = {SIMPLE} AND (source = ?1 OR target = ?1)"
     return {edge_key(edge) for (edge,) in db.execute(sql, (node,))}
 
 
-def _without_aliases_in_use(
-    db: sqlite3.Connection, changes: list[Change], since: int
-) -> list[Change]:
+def _without_aliases_in_use(db: Database, changes: list[Change], since: int) -> list[Change]:
     """Drop the changes that gave a name to a remaining object, if texts have used it since."""
     new = {c.row[0] for c in changes if c.table == "nodes" and c.before is None}
     return [
@@ -243,7 +203,7 @@ def _without_aliases_in_use(
     ]
 
 
-def _changed_since(db: sqlite3.Connection, changes: list[Change], since: int) -> bool:
+def _changed_since(db: Database, changes: list[Change], since: int) -> bool:
     """Return whether what was remembered after a revision depends on changed rows."""
     edges = {row[0] for c in changes if c.table == "edges" for row in c[1:] if row}
     for change in changes:
@@ -265,7 +225,7 @@ def _changed_since(db: sqlite3.Connection, changes: list[Change], since: int) ->
     return False
 
 
-def _seen(db: sqlite3.Connection, alias: int, since: int) -> bool:
+def _seen(db: Database, alias: int, since: int) -> bool:
     sql = (
         "SELECT 1 FROM sightings s JOIN nodes n ON n.id = s.episode"
         " WHERE s.alias = ? AND n.revision > ?"
@@ -273,7 +233,7 @@ def _seen(db: sqlite3.Connection, alias: int, since: int) -> bool:
     return db.execute(sql, (alias, since)).fetchone() is not None
 
 
-def _said(db: sqlite3.Connection, edge: Row, since: int) -> bool:
+def _said(db: Database, edge: Row, since: int) -> bool:
     """Return whether the fact of an edge was said again after a revision."""
     edge_id, type, _, target, *_ = edge
     if type not in (SIMPLE, HYPER):

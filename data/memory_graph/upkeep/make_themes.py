@@ -25,6 +25,7 @@ from turngraph.data.memory_graph.memory_types import Span
 from turngraph.data.memory_graph.recall.theme_arrays import chunk_vectors
 from turngraph.data.memory_graph.recall.vectors import FACTS, QUESTIONS, Vectors, is_same
 from turngraph.data.memory_graph.record import theme_rows, write_themes
+from turngraph.data.memory_graph.record.meta import read_meta
 from turngraph.data.memory_graph.record.store import Store
 from turngraph.data.memory_graph.record.theme_rows import ChunkRow, ThemeRow, ThesisRow
 from turngraph.data.memory_graph.upkeep.group_themes import complete_arrays, group_themes
@@ -118,7 +119,7 @@ COUNTED = {
         WHERE EXISTS (SELECT 1 FROM chunks c WHERE c.episode = e.node))""",
     "level 1": "themes WHERE level = 1",
     "level 2": "themes WHERE level = 2",
-    "questions": "questions WHERE kept",
+    "questions": "questions WHERE kept = 1",
 }
 
 
@@ -156,12 +157,12 @@ class _Run:
     def check_encoder(self) -> None:
         """Have everything made anew if another encoder made the themes."""
         with self.store.reading():
-            known = theme_rows.read_meta(self.db, theme_rows.PROBE)
-        probe = np.array(json.loads(known or "[]"), dtype=np.float32)
+            known = read_meta(self.db, theme_rows.PROBE)
+        probe = np.array(known or [], dtype=np.float32)
         if is_same(probe, self.vectors.probe):
             return
         if known is not None:
-            logger.warning("%s: themes by another embedder are made anew", self.store.path)
+            logger.warning("%s: themes by another embedder are made anew", self.store)
         with self.store.writing():
             text = json.dumps([round(float(x), 6) for x in self.vectors.probe])
             write_themes.make_anew(self.db, text)
@@ -179,7 +180,7 @@ class _Run:
             if not self._make_sources(changed):
                 return False
             group_themes(self.store, self.vectors, self.maker, self.made)
-        raise ValueError(f"{self.store.path}: other processes change it all the time; run it again")
+        raise ValueError(f"{self.store}: other processes change it all the time; run it again")
 
     def _make_sources(self, changed: Sequence[str | None]) -> bool:
         if changed:
@@ -284,7 +285,7 @@ class _Run:
         wrong = np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0)))
         if len(wrong):
             raise ValueError(
-                f"{self.store.path}: the encoder's vector for episode #{episodes[wrong[0]]} or a"
+                f"{self.store}: the encoder's vector for episode #{episodes[wrong[0]]} or a"
                 " question of it is zero or not finite"
             )
 

@@ -9,11 +9,12 @@ finishes the work.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from functools import partial
 
 from turngraph.configs.progress import track
+from turngraph.data.memory_graph.record.database import Database
+from turngraph.data.memory_graph.record.meta import read_meta
 from turngraph.data.memory_graph.record.patience import Patience
 from turngraph.data.memory_graph.record.store import Store
 
@@ -23,21 +24,21 @@ LOCK = "purge.lock"
 
 def mark(store: Store, revision: int) -> None:
     """Record, inside the write that deletes rows, that the files are still to be purged."""
-    store.db.execute("INSERT OR IGNORE INTO meta VALUES ('purge', ?)", (revision,))
+    sql = "INSERT INTO meta (name, value) VALUES ('purge', ?) ON CONFLICT DO NOTHING"
+    store.db.execute(sql, (revision,))
 
 
 def marked(store: Store) -> int | None:
     """Return the first revision whose deletions are still in the files."""
     with store.clear_errors():
-        sql = "SELECT value FROM meta WHERE name = 'purge'"
-        row: tuple[int] | None = store.db.execute(sql).fetchone()
-    return None if row is None else row[0]
+        found: int | None = read_meta(store.db, "purge")
+    return found
 
 
 def last_deletion(store: Store) -> int:
     """Return the last revision at which anything was deleted, by any process; 0: none was."""
     with store.clear_errors():
-        [(revision,)] = store.db.execute("SELECT ifnull(max(revision), 0) FROM removed")
+        [(revision,)] = store.db.execute("SELECT coalesce(max(revision), 0) FROM removed")
     return int(revision)
 
 
@@ -64,7 +65,7 @@ def finish(store: Store) -> None:
             return
         if not is_mine:
             raise ValueError(
-                f"{store.path}: another process is forgetting, or {store.derived} may not be"
+                f"{store}: another process is forgetting, or {store.derived} may not be"
                 f" written; waited {store.wait:g} s; the next one that opens the graph for writing"
                 " purges its files"
             )
@@ -76,12 +77,8 @@ def _purge(store: Store) -> None:
     assert since is not None, "only a marked record is purged"
     with store.clear_errors():
         revision = store.revision
-    steps: tuple[Callable[[Store], None], ...] = (
-        _merge_words,
-        _vacuum,
-        partial(_purge_derived, since=since),
-        _empty_wal,
-    )
+    derived: Callable[[Store], None] = partial(_purge_derived, since=since)
+    steps = (_merge_words, _vacuum, derived, _empty_wal) if store.is_file else (derived,)
     for step in track(steps, "forget", "steps", delay=2, leave=False):
         with store.clear_errors():
             step(store)
@@ -106,17 +103,17 @@ def _empty_wal(store: Store) -> None:
 
     SQLite waits for readers, but not for another process that writes pages back to the database.
     """
-    patience = Patience(store.wait, f"{store.path}: another process reads an older state")
+    patience = Patience(store.wait, f"{store}: another process reads an older state")
     while not _is_emptied(store.db):
         if not patience.pause():
             raise ValueError(
-                f"{store.path}: forgotten, but its -wal still has the text: another process has"
+                f"{store}: forgotten, but its -wal still has the text: another process has"
                 f" been reading an older state for {store.wait:g} s; the next one that opens the"
                 " graph for writing empties it"
             )
 
 
-def _is_emptied(db: sqlite3.Connection) -> bool:
+def _is_emptied(db: Database) -> bool:
     return not db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
 
 
@@ -133,6 +130,6 @@ def _purge_derived(store: Store, since: int) -> None:
         purge_vectors(store.db, store.derived, since, store.wait)
     except OSError as error:
         raise ValueError(
-            f"{store.path}: forgotten, but {store.derived} still has vectors of it and cannot be"
+            f"{store}: forgotten, but {store.derived} still has vectors of it and cannot be"
             f" written: {error.strerror}"
         ) from None

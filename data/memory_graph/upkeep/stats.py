@@ -14,7 +14,6 @@ from turngraph.data.memory_graph.memory_types import (
     SIMPLE,
     THESIS,
 )
-from turngraph.data.memory_graph.record import schema
 from turngraph.data.memory_graph.times import end, start
 
 if TYPE_CHECKING:
@@ -71,13 +70,13 @@ def stats(store: Store) -> Stats:
                 "level 1": _count(store, "* FROM themes WHERE level = 1"),
                 "level 2": _count(store, "* FROM themes WHERE level = 2"),
                 "chunks": _count(store, "* FROM chunks"),
-                "questions": _count(store, "* FROM questions WHERE kept"),
+                "questions": _count(store, "* FROM questions WHERE kept = 1"),
             },
             edits=_count(store, "* FROM journal"),
             first=first,
             last=last,
             revision=revision,
-            schema_version=schema.version(store.db),
+            schema_version=store.db.version(),
             bytes=_sizes(store),
         )
 
@@ -100,8 +99,7 @@ def _time_range(store: Store) -> tuple[str | None, str | None]:
 
 def _sizes(store: Store) -> dict[str, int]:
     """Return sizes in bytes; files that another process deletes meanwhile count as 0."""
-    files = [store.path, *(store.path.with_name(store.path.name + end) for end in ("-wal", "-shm"))]
-    sizes = {file.name: _size(file) for file in files if file.exists()}
+    sizes = {file.name: _size(file) for file in store.files() if file.exists()}
     if store.derived.is_dir():
         tree = os.walk(store.derived)
         arrays = (Path(folder, name) for folder, _, names in tree for name in names)

@@ -61,7 +61,7 @@ def export_themes_html(
     with store.reading():
         data = themes_data(store, max_nodes)
         if not data["nodes"]:
-            raise ValueError(f"{store.path}: no themes; `turngraph memory themes` makes them")
+            raise ValueError(f"{store}: no themes; `turngraph memory themes` makes them")
         with whole_file(path, True, noting(store)) as file:
             file.write(page(data))
     return len(data["nodes"]), data["total"]
@@ -83,7 +83,7 @@ def themes_data(store: Store, max_nodes: int = MAX_NODES) -> Json:
         node |= {"x": round(x, 3), "y": round(y, 3)}
     builder.add_quotes()
     return {
-        "title": f"{store.path.name}: themes",
+        "title": f"{store.title}: themes",
         "total": builder.total,
         "words": WORDS,
         "nodes": builder.nodes,

@@ -10,25 +10,23 @@ makes the themes of an imported graph anew, without asking an LM again.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from turngraph.configs.progress import track
 from turngraph.data.json_fields import Location, iter_lines
 from turngraph.data.jsonlines import dump
 from turngraph.data.memory_graph.memory_types import EDGE_TYPES, NODE_TYPES
 from turngraph.data.memory_graph.names import text_hash, well_formed
+from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.record.facts import index_everything
 from turngraph.data.memory_graph.record.integrity import broken_rules
+from turngraph.data.memory_graph.record.store import Store, tried_again
 from turngraph.data.memory_graph.times import start
 from turngraph.data.memory_graph.upkeep.partial_files import noting
 from turngraph.data.outputs import whole_file
-
-if TYPE_CHECKING:
-    from turngraph.data.memory_graph.record.store import Store
 
 _JSON = {
     str: "a string", int: "a whole number", float: "a number", bool: "true or false",
@@ -111,11 +109,11 @@ def export_jsonl(store: Store, path: str | Path) -> int:
     return lines
 
 
-def _lines(db: sqlite3.Connection) -> Iterator[dict[str, Any]]:
+def _lines(db: Database) -> Iterator[dict[str, Any]]:
     for name, kind in KINDS.items():
-        order = ", ".join(list(kind.columns)[: kind.required])
+        order = ", ".join([c for c, t in kind.columns.items() if t is int][: kind.required])
         columns = ", ".join(kind.columns)
-        for row in db.execute(f"SELECT {columns} FROM {kind.table} ORDER BY {order}"):
+        for row in db.scan(f"SELECT {columns} FROM {kind.table} ORDER BY {order}"):
             yield line_of(name, row)
 
 
@@ -133,6 +131,7 @@ def line_of(name: str, row: tuple[Any, ...]) -> dict[str, Any]:
     return line
 
 
+@tried_again
 def import_jsonl(store: Store, path: str | Path) -> int:
     """Fill an empty graph from a file of ``export_jsonl``, and return the number of lines.
 
@@ -149,10 +148,16 @@ def import_jsonl(store: Store, path: str | Path) -> int:
     num_lines = 1
     with store.writing() as revision:
         if store.db.execute("SELECT EXISTS (SELECT 1 FROM nodes)").fetchone()[0]:
-            raise ValueError(f"{store.path}: not empty; import fills a new memory graph")
+            raise ValueError(f"{store}: not empty; import fills a new memory graph")
         for location, line in track(lines, "import", "lines", delay=2, leave=False):
             _insert(store.db, line, location, revision)
             num_lines += 1
+        store.db.set_last_ids(
+            {
+                table: store.db.execute(f"SELECT coalesce(max(id), 0) FROM {table}").fetchone()[0]
+                for table in store.db.last_ids()
+            }
+        )
         index_everything(store.db)
         broken = broken_rules(store.db)
         if broken:
@@ -160,9 +165,7 @@ def import_jsonl(store: Store, path: str | Path) -> int:
     return num_lines
 
 
-def _insert(
-    db: sqlite3.Connection, line: dict[str, Any], location: Location, revision: int
-) -> None:
+def _insert(db: Database, line: dict[str, Any], location: Location, revision: int) -> None:
     name = line.pop("kind", None)
     if name not in KINDS:
         raise (location / "kind").error(f"must be one of {', '.join(KINDS)}")
@@ -179,7 +182,7 @@ def _insert(
     sql = f"INSERT INTO {kind.table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"
     try:
         db.execute(sql, list(row.values()))
-    except sqlite3.IntegrityError:
+    except db.duplicate:
         raise location.error(f"there is such a {name} already") from None
 
 

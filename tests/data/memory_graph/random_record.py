@@ -50,9 +50,10 @@ class RandomRecord:
         span = self.span() if type == THESIS else (None, None)
         sql = (
             "INSERT INTO nodes (type, text, valid_from, valid_to, revision) VALUES (?, ?, ?, ?, ?)"
+            " RETURNING id"
         )
         text = self.text() if text is None else text
-        number = self.db.execute(sql, (type, text, *span, revision)).lastrowid
+        [number] = self.db.execute(sql, (type, text, *span, revision)).fetchone()
         if type in (THESIS, EPISODIC):
             index_facts(self.db, [node_key(number)])
         if type == EPISODIC:
@@ -63,16 +64,16 @@ class RandomRecord:
         return number
 
     def alias(self, node: int, name: str) -> None:
-        sql = "INSERT INTO aliases (alias, spelling, node) VALUES (?, ?, ?)"
-        index_aliases(self.db, [self.db.execute(sql, (alias(name), name, node)).lastrowid])
+        sql = "INSERT INTO aliases (alias, spelling, node) VALUES (?, ?, ?) RETURNING id"
+        index_aliases(self.db, self.db.execute(sql, (alias(name), name, node)).fetchone())
 
     def edge(self, revision: int, type: int, source: int, target: int) -> int:
         simple = type == SIMPLE
         span = self.span() if simple else (None, None)
         sql = """INSERT INTO edges (type, source, target, relation, valid_from, valid_to, revision)
-            VALUES (?, ?, ?, ?, ?, ?, ?)"""
+            VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id"""
         row = (type, source, target, "likes" if simple else None, *span, revision)
-        number = self.db.execute(sql, row).lastrowid
+        [number] = self.db.execute(sql, row).fetchone()
         if simple:
             index_facts(self.db, [edge_key(number)])
         return number

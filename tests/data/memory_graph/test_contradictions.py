@@ -90,7 +90,8 @@ Remember = Callable[[Extractor, Iterable[Episode]], Store]
 def remember(empty: Path, tmp_path: Path) -> Iterator[Remember]:
     """Remember episodes in a new graph."""
     with Store(shutil.copy(empty, tmp_path / "memory.db")) as store:
-        store.db.execute("PRAGMA synchronous = OFF")  # no power cut is tested here
+        if store.is_file:
+            store.db.execute("PRAGMA synchronous = OFF")  # no power cut is tested here
 
         def run(extractor: Extractor, said: Iterable[Episode]) -> Store:
             remember_many(store, extractor, said)

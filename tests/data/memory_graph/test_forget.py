@@ -32,6 +32,8 @@ def graph(tmp_path: Path) -> Iterator[MemoryGraph]:
 
 def files_with(graph: MemoryGraph, *texts: str) -> list[tuple[str, str]]:
     """Every file of a graph beside each text that its bytes have, in UTF-8 or as JSON escapes."""
+    if not graph.store.is_file:
+        return []  # of the server's files it is said in docs/cluster.md when they lose a text
     path = graph.store.path
     files = [*path.parent.glob(f"{path.name}*"), *graph.store.derived.rglob("*")]
     forms = [(t, form) for t in texts for form in (t.encode(), json.dumps(t)[1:-1].encode())]
@@ -42,11 +44,8 @@ def files_with(graph: MemoryGraph, *texts: str) -> list[tuple[str, str]]:
 
 
 def found_by_words(graph: MemoryGraph, word: str) -> int:
-    sql = "SELECT count(*) FROM {0} WHERE {0} MATCH ?"
-    tables = ("fact_words", "name_words")
-    return sum(
-        graph.store.db.execute(sql.format(table), (f'"{word}"',)).fetchone()[0] for table in tables
-    )
+    words = graph.store.db.words
+    return len(words.facts(word)) + len(words.best_names([word], 999))
 
 
 def episode_of(graph: MemoryGraph, text: str) -> int:
@@ -82,6 +81,7 @@ def content(graph: MemoryGraph) -> list[tuple[str, list[tuple]]]:
     ]  # fmt: skip
 
 
+@pytest.mark.sqlite
 def test_an_episode_goes_with_all_that_only_it_gave(graph: MemoryGraph) -> None:
     graph.remember("Anna likes Paris", "2018", source="a")
     before = content(graph)
@@ -221,13 +221,13 @@ def test_facts_of_a_renamed_object_are_found_by_their_words(graph: MemoryGraph, 
     [rome] = [fact.key for fact in graph.history("Rome") if fact.ends]
     graph.forget(source="home")
     assert graph.show(anna).name == other
-    sql = "SELECT rowid FROM fact_words WHERE fact_words MATCH ?"
 
-    def found(words: str) -> bool:
-        return (rome,) in graph.store.db.execute(sql, (words,)).fetchall()
+    def found(word: str) -> bool:
+        return rome in graph.store.db.words.facts(word.lower())
 
-    assert found(f'"{other}" "Rome"')
-    assert found('"ANNA"') == (other == "Anna")
+    assert found(other)
+    assert found("Rome")
+    assert found("ANNA") == (other == "Anna")
     assert graph.check() == []
 
 
@@ -299,6 +299,7 @@ def test_its_times_go_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert written() == [True, False]
 
 
+@pytest.mark.sqlite
 def test_no_byte_is_left_of_what_went_through_many_pages(graph: MemoryGraph) -> None:
     """Rows move from page to page as trees grow and shrink, and leave copies behind."""
     draw = random.Random(0)
@@ -320,6 +321,7 @@ def test_no_byte_is_left_of_what_went_through_many_pages(graph: MemoryGraph) -> 
     assert len(files_with(graph, *beginnings[-1])) == 2
 
 
+@pytest.mark.sqlite
 def test_a_reader_in_the_way_is_told_and_the_next_opening_finishes(tmp_path: Path) -> None:
     path = tmp_path / "my.db"
     with (
@@ -336,6 +338,7 @@ def test_a_reader_in_the_way_is_told_and_the_next_opening_finishes(tmp_path: Pat
             assert files_with(graph, "Zorglub", "zorglub") == []
 
 
+@pytest.mark.sqlite
 def test_a_process_that_is_killed_in_between_is_finished_by_the_next(
     graph: MemoryGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,6 +377,7 @@ def test_a_forgotten_origin_may_be_remembered_again(graph: MemoryGraph) -> None:
     assert graph.remember("Anna likes Paris", origin="1").episodes == 1
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("seed", range(3))
 def test_forgetting_is_as_if_it_had_never_been_said(tmp_path: Path, seed: int) -> None:
     """In any order of saying, where what is left contradicts what is left as it did before."""
@@ -408,6 +412,6 @@ def vocabulary(store: Store, table: str) -> list[tuple[str, int, int]]:
 def test_forgetting_many_at_once(graph: MemoryGraph) -> None:
     graph.extractor.judge = nothing
     remember_many(graph.store, graph.extractor, [Episode(f"Anna likes P{i}") for i in range(50)])
-    sql = "SELECT node FROM episodes WHERE node % 2 ORDER BY node LIMIT 10"
+    sql = "SELECT node FROM episodes WHERE node % 2 = 1 ORDER BY node LIMIT 10"
     numbers = [node for (node,) in graph.store.db.execute(sql)]
     assert graph.forget(episode=numbers).episodes == len(numbers) > 3

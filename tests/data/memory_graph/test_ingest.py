@@ -165,8 +165,7 @@ def test_spellings_are_one_object_and_remember_where_they_were_seen(store: Store
         ("The Café", texts[0]), ("the café", texts[1]), ("Cafe", texts[2]),
     ]  # fmt: skip
     assert store.objects("CAFÉ") == store.objects("a cafe") != []
-    words = "SELECT rowid FROM name_words WHERE name_words MATCH 'cafe' ORDER BY rowid"
-    assert store.db.execute(words).fetchall() == [(1,), (2,), (3,)]
+    assert len(store.db.words.best_names(["cafe"], 9)) == 3
 
 
 def test_a_shared_name_means_who_was_seen_last_in_the_same_source(tmp_path: Path) -> None:
@@ -269,8 +268,7 @@ def test_a_text_of_ten_megabytes(store: Store) -> None:
     text = "Anna likes Paris. " * 580_000
     said = Extraction(entities=("Anna",))
     remember_many(store, Scripted({text: said}), [Episode(text), Episode("Bob likes Rome")])
-    sql = "SELECT rowid FROM fact_words WHERE fact_words MATCH 'paris'"
-    assert store.db.execute(sql).fetchall() == [(2,)]
+    assert store.db.words.facts("paris").tolist() == [2]
     assert len(store.facts([2])[0].text) == len(text)
 
 

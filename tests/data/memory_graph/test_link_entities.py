@@ -12,12 +12,11 @@ from turngraph.data.memory_graph.recall.link_entities import (
     RRF,
     candidates,
     link_entities,
-    match_any,
     objects_by_words,
-    quoted,
 )
 from turngraph.data.memory_graph.recall.vectors import Vectors
 from turngraph.data.memory_graph.recall.view import QuestionEntity
+from turngraph.data.memory_graph.record.sqlite_database import match_any, quoted
 from turngraph.data.normalise import words
 from turngraph.tests.data.memory_graph.hashing import Hashing
 from turngraph.tests.data.memory_graph.random_record import RandomRecord
@@ -91,6 +90,7 @@ def test_an_object_without_a_vector_is_a_candidate_like_nothing(tmp_path: Path) 
     assert {c.node: c.similarity for c in found}[new] == 0
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize(
     "name", ['a" OR "b', "NEAR(a b)", "words:a*", "a AND NOT b", "(", "'; DROP TABLE nodes; --",
              "\0", "", "^a", "-", "Anna\0Berg", "𝔸nna", "安娜"],

@@ -61,6 +61,7 @@ def remembered(path: Path, *said: str) -> MemoryGraph:
     return graph
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("more", [(), (CAT,)])
 def test_derived_files_of_a_deleted_graph_are_not_used(
     tmp_path: Path, more: tuple[str, ...]
@@ -77,6 +78,7 @@ def test_derived_files_of_a_deleted_graph_are_not_used(
         assert not graph.check()
 
 
+@pytest.mark.sqlite
 def test_a_restored_backup_ignores_later_revisions(tmp_path: Path) -> None:
     path = tmp_path / "b.db"
     with remembered(path, SINGS) as graph:

@@ -120,6 +120,7 @@ def test_import_fills_only_an_empty_graph(tmp_path: Path) -> None:
         assert exported(graph, tmp_path) == before
 
 
+@pytest.mark.sqlite
 def test_an_export_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     with small_graph(tmp_path / "one.db") as graph:
         (tmp_path / "folder").mkdir()
@@ -129,6 +130,7 @@ def test_an_export_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None
     assert {path.name for path in tmp_path.iterdir()} == {"folder", "one.db"}
 
 
+@pytest.mark.sqlite
 def test_networkx_reads_the_graphml(tmp_path: Path) -> None:
     with rich_graph(tmp_path / "one.db") as graph:
         odd = "<&>\"' \x00\x1b \ufffe ‮ \U0001f600 ]]>"

@@ -34,7 +34,8 @@ def remember(graph: MemoryGraph, row: Row) -> None:
 @pytest.fixture
 def graph(tmp_path: Path) -> Iterator[MemoryGraph]:
     with MemoryGraph.open(tmp_path / "memory.db", word_vectors) as graph:
-        graph.store.db.execute("PRAGMA synchronous = OFF")  # no power cut is tested here
+        if graph.store.is_file:
+            graph.store.db.execute("PRAGMA synchronous = OFF")  # no power cut is tested here
         yield graph
 
 

@@ -1,0 +1,356 @@
+"""Tables of memory graphs in PostgreSQL, tenants with their roles, and migrations up and down.
+
+All tenants share the tables of one schema. Every row has the number of its tenant, which begins
+every key, and row-level security shows a role the rows of its own tenant alone. A tenant's number
+is in the name of its role, so that the rule needs no table and no setting that a session could
+change. Names of roles are those of the whole server, so they begin with a random number of the
+schema.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+SCHEMA = "turngraph"
+LOCK = 0x54474D47
+"""Advisory lock of those that change the schema or the tenants."""
+TENANT = f"tenant integer NOT NULL DEFAULT {SCHEMA}.tenant()"
+WITH_IDS = ("nodes", "edges", "aliases", "journal", "chunks", "questions", "themes")
+COUNTERS = (*WITH_IDS, *(f"{t} {what}" for t in ("fact_words", "name_words")
+                         for what in ("rows", "words")))  # fmt: skip
+"""Names of the numbers that each tenant counts: last ids, and sizes of the word indexes."""
+
+
+def _id(table: str) -> str:
+    return f"id bigint NOT NULL DEFAULT {SCHEMA}.next_id('{table}')"
+
+
+TABLES: Mapping[str, str] = {
+    "meta": "name text NOT NULL, value text NOT NULL, {tenant}, PRIMARY KEY (tenant, name)",
+    "counters": "name text NOT NULL, value bigint NOT NULL, {tenant}, PRIMARY KEY (tenant, name)",
+    "stamps": "revision bigint NOT NULL, stamp bigint NOT NULL, {tenant},"
+    " PRIMARY KEY (tenant, revision)",
+    "nodes": f'{_id("nodes")}, type smallint NOT NULL, hash bigint, said text COLLATE "C",'
+    ' valid_from text COLLATE "C", valid_to text COLLATE "C", hypothesis smallint NOT NULL'
+    ' DEFAULT 0, revision bigint NOT NULL, text text COLLATE "C" NOT NULL, {tenant},'
+    " PRIMARY KEY (tenant, id)",
+    "episodes": 'node bigint NOT NULL, source text COLLATE "C", origin text COLLATE "C",'
+    " speaker text COLLATE \"C\", extractor text NOT NULL, properties json NOT NULL DEFAULT '{{}}',"
+    " {tenant}, PRIMARY KEY (tenant, node), UNIQUE (tenant, origin)",
+    "edges": f"{_id('edges')}, type smallint NOT NULL, source bigint NOT NULL, target bigint NOT"
+    ' NULL, relation text COLLATE "C", said text COLLATE "C", valid_from text COLLATE "C",'
+    ' valid_to text COLLATE "C", hypothesis smallint NOT NULL DEFAULT 0, revision bigint NOT NULL,'
+    " {tenant}, PRIMARY KEY (tenant, id)",
+    "aliases": f'{_id("aliases")}, alias text COLLATE "C" NOT NULL, spelling text COLLATE "C"'
+    " NOT NULL, node bigint NOT NULL, given smallint NOT NULL DEFAULT 0, {tenant},"
+    " PRIMARY KEY (tenant, id), UNIQUE (tenant, alias, spelling, node)",
+    "sightings": "alias bigint NOT NULL, episode bigint NOT NULL, {tenant},"
+    " PRIMARY KEY (tenant, alias, episode)",
+    "provenance": "fact bigint NOT NULL, episode bigint NOT NULL, start bigint NOT NULL,"
+    " stop bigint NOT NULL, {tenant}, PRIMARY KEY (tenant, fact, episode, start, stop)",
+    "supersessions": 'old bigint NOT NULL, new bigint NOT NULL, boundary text COLLATE "C",'
+    ' old_valid_to text COLLATE "C", new_valid_from text COLLATE "C", {tenant},'
+    " PRIMARY KEY (tenant, old, new)",
+    "removed": "kind smallint NOT NULL, id bigint NOT NULL, revision bigint NOT NULL, {tenant}",
+    "journal": f"{_id('journal')}, operation text NOT NULL, undo text NOT NULL, {{tenant}},"
+    " PRIMARY KEY (tenant, id)",
+    "changes": "place bigint GENERATED ALWAYS AS IDENTITY, name text NOT NULL, before json,"
+    " after json, {tenant}, PRIMARY KEY (tenant, place)",
+    "fact_words": 'word text COLLATE "C" NOT NULL, type smallint NOT NULL, fact bigint NOT NULL,'
+    " count integer NOT NULL, length integer NOT NULL, {tenant},"
+    " PRIMARY KEY (tenant, word, fact) INCLUDE (type, count, length)",
+    "name_words": 'word text COLLATE "C" NOT NULL, alias bigint NOT NULL, count integer NOT NULL,'
+    " length integer NOT NULL, {tenant}, PRIMARY KEY (tenant, word, alias) INCLUDE (count, length)",
+}
+"""Columns of each table, in the order of SQLite's (``schema.TABLES``), and the tenant last.
+``fact_words`` and ``name_words`` have a row for each word of a fact or a name: how often it is
+there, and how many words there are. ``changes`` is filled while an edit runs."""
+INDEXES = (
+    "CREATE INDEX nodes_by_hash ON {s}.nodes (tenant, hash) WHERE hash IS NOT NULL",
+    "CREATE INDEX nodes_by_revision ON {s}.nodes (tenant, revision)",
+    "CREATE INDEX episodes_by_source ON {s}.episodes (tenant, source, node)",
+    "CREATE INDEX edges_by_source ON {s}.edges (tenant, source, type, id)",
+    "CREATE INDEX edges_by_target ON {s}.edges (tenant, target, type, id)",
+    "CREATE INDEX simple_edges ON {s}.edges (tenant, source, relation, valid_to, target)"
+    " WHERE type = 0",
+    "CREATE INDEX edges_by_revision ON {s}.edges (tenant, revision)",
+    "CREATE INDEX aliases_by_node ON {s}.aliases (tenant, node)",
+    "CREATE INDEX sightings_by_episode ON {s}.sightings (tenant, episode)",
+    "CREATE INDEX provenance_by_episode ON {s}.provenance (tenant, episode)",
+    "CREATE INDEX supersessions_by_new ON {s}.supersessions (tenant, new)",
+    "CREATE INDEX removed_by_revision ON {s}.removed (tenant, revision)",
+)
+THEME_TABLES: Mapping[str, str] = {
+    "chunks": f"{_id('chunks')}, episode bigint NOT NULL, start bigint NOT NULL, stop bigint NOT"
+    " NULL, revision bigint NOT NULL, {tenant}, PRIMARY KEY (tenant, id),"
+    " UNIQUE (tenant, episode, start, stop)",
+    "questions": f"{_id('questions')}, chunk bigint NOT NULL, revision bigint NOT NULL, maker text"
+    ' NOT NULL, kept smallint NOT NULL, text text COLLATE "C" NOT NULL, {tenant},'
+    " PRIMARY KEY (tenant, id)",
+    "themes": f"{_id('themes')}, level smallint NOT NULL, eigenvalue double precision NOT NULL,"
+    ' revision bigint NOT NULL, source text COLLATE "C", maker text, summary text, {tenant},'
+    " PRIMARY KEY (tenant, id)",
+    "theme_members": "theme bigint NOT NULL, member bigint NOT NULL, weight double precision NOT"
+    " NULL, {tenant}, PRIMARY KEY (tenant, theme, member)",
+    "theme_quotes": "theme bigint NOT NULL, position integer NOT NULL, fact bigint NOT NULL,"
+    " episode bigint NOT NULL, start bigint NOT NULL, stop bigint NOT NULL, {tenant},"
+    " PRIMARY KEY (tenant, theme, position)",
+    "themed": 'source text COLLATE "C", revision bigint NOT NULL, maker text NOT NULL, {tenant}',
+}
+THEME_INDEXES = (
+    "CREATE INDEX chunks_by_revision ON {s}.chunks (tenant, revision)",
+    "CREATE INDEX questions_by_chunk ON {s}.questions (tenant, chunk)",
+    "CREATE INDEX questions_by_revision ON {s}.questions (tenant, revision)",
+    "CREATE INDEX themes_by_source ON {s}.themes (tenant, source)",
+    "CREATE INDEX theme_members_by_member ON {s}.theme_members (tenant, member)",
+    "CREATE INDEX theme_quotes_by_episode ON {s}.theme_quotes (tenant, episode)",
+    "CREATE INDEX themed_by_source ON {s}.themed (tenant, source)",
+)
+CONVERSATION_TABLES: Mapping[str, str] = {
+    "conversations": "id text NOT NULL, began text NOT NULL, changed text NOT NULL, memory_began"
+    " text, memory_key text, {tenant}, PRIMARY KEY (tenant, id)",
+    "turns": "conversation text NOT NULL, turn integer NOT NULL, record json NOT NULL,"
+    " passages json NOT NULL, {tenant}, PRIMARY KEY (tenant, conversation, turn),"
+    " FOREIGN KEY (tenant, conversation) REFERENCES {s}.conversations (tenant, id)"
+    " ON DELETE CASCADE",
+}
+RECORDED = ("nodes", "edges", "aliases", "sightings", "provenance", "supersessions")
+"""Tables that an edit may change."""
+FUNCTIONS = (
+    # a session cannot change it, as it could a setting
+    "CREATE FUNCTION {s}.tenant() RETURNS integer LANGUAGE sql STABLE PARALLEL SAFE RETURN"
+    " CASE WHEN starts_with(CURRENT_USER::text, '{group}_')"
+    " THEN substr(CURRENT_USER::text, {skip})::integer END",
+    "CREATE FUNCTION {s}.json_extract(value json, path text) RETURNS text LANGUAGE sql IMMUTABLE"
+    " PARALLEL SAFE RETURN value ->> substr(path, 3)",
+    "CREATE FUNCTION {s}.json_of_texts(texts text[]) RETURNS text LANGUAGE sql IMMUTABLE"
+    " PARALLEL SAFE RETURN array_to_json(texts)::text",
+    "CREATE AGGREGATE {s}.json_group_array(text) (sfunc = array_append, stype = text[],"
+    " initcond = '{{}}', finalfunc = {s}.json_of_texts)",
+)
+LATE_FUNCTIONS = (
+    "CREATE FUNCTION {s}.record_change() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+    " INSERT INTO {s}.changes (name, before, after) VALUES (TG_TABLE_NAME,"
+    " CASE WHEN TG_OP <> 'INSERT' THEN to_json(OLD) END,"
+    " CASE WHEN TG_OP <> 'DELETE' THEN to_json(NEW) END); RETURN NULL; END $$",
+    *(
+        f"CREATE TRIGGER record_{table} AFTER INSERT OR UPDATE OR DELETE ON {{s}}.{table}"
+        " FOR EACH ROW WHEN (current_setting('turngraph.recording', true) = 'on')"
+        " EXECUTE FUNCTION {s}.record_change()"
+        for table in RECORDED
+    ),
+)
+NEXT_ID = (
+    "CREATE FUNCTION {s}.next_id(kind text) RETURNS bigint LANGUAGE sql VOLATILE AS"
+    " 'UPDATE {s}.counters SET value = value + 1 WHERE name = $1 RETURNING value'"
+)
+
+
+def _make(tables: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the statements for tables of which a role sees its tenant's rows alone."""
+    return tuple(
+        statement
+        for table, columns in tables.items()
+        for statement in (
+            f"CREATE TABLE {{s}}.{table} ({columns.replace('{tenant}', TENANT)})",
+            f"ALTER TABLE {{s}}.{table} ENABLE ROW LEVEL SECURITY",
+            f"CREATE POLICY own ON {{s}}.{table} TO {{group}} USING (tenant = {{s}}.tenant())"
+            " WITH CHECK (tenant = {s}.tenant())",
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON {{s}}.{table} TO {{group}}",
+        )
+    )
+
+
+def _drop(tables: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(f"DROP TABLE {{s}}.{table}" for table in reversed(list(tables)))
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """Statements that make a version of the one below, and those that go back."""
+
+    up: tuple[str, ...]
+    down: tuple[str, ...]
+
+
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(
+        up=(
+            "CREATE ROLE {group} NOLOGIN",
+            "GRANT USAGE ON SCHEMA {s} TO {group}",
+            "GRANT SELECT ON {s}.versions TO {group}",
+            *FUNCTIONS,
+            "SET LOCAL check_function_bodies = off",
+            NEXT_ID,
+            "CREATE TABLE {s}.tenants (id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"
+            " name text NOT NULL UNIQUE)",
+            "ALTER TABLE {s}.tenants ENABLE ROW LEVEL SECURITY",
+            "CREATE POLICY own ON {s}.tenants FOR SELECT TO {group} USING (id = {s}.tenant())",
+            "GRANT SELECT ON {s}.tenants TO {group}",
+            *_make(TABLES),
+            *INDEXES,
+            *LATE_FUNCTIONS,
+        ),
+        down=(
+            *_drop(TABLES),
+            "DROP TABLE {s}.tenants",
+            "DROP FUNCTION {s}.record_change(), {s}.next_id(text), {s}.tenant(),"
+            " {s}.json_extract(json, text)",
+            "DROP AGGREGATE {s}.json_group_array(text)",
+            "DROP FUNCTION {s}.json_of_texts(text[])",
+            "REVOKE ALL ON {s}.versions FROM {group}",
+            "REVOKE ALL ON SCHEMA {s} FROM {group}",
+        ),
+    ),
+    Migration(up=(*_make(THEME_TABLES), *THEME_INDEXES), down=_drop(THEME_TABLES)),
+    Migration(up=_make(CONVERSATION_TABLES), down=_drop(CONVERSATION_TABLES)),
+)
+"""The first makes version 1 of an empty schema: the record; then themes, then conversations."""
+VERSION = len(MIGRATIONS)
+
+
+def _value(db: Connection, sql: str, *values: object) -> Any:
+    """Return the one value that a query finds; None without a row."""
+    row = db.execute(sql, values or None).fetchone()
+    return None if row is None else row[0]
+
+
+def found_version(db: Connection) -> int:
+    """Return the version of the schema; 0: it is not there."""
+    if _value(db, "SELECT to_regclass($1) IS NULL", f"{SCHEMA}.versions"):
+        return 0
+    return int(_value(db, f"SELECT coalesce(max(version), 0) FROM {SCHEMA}.versions"))
+
+
+def group_role(db: Connection) -> str:
+    """Return the role of which all tenants' roles are members, and whose name begins theirs."""
+    return str(_value(db, f"SELECT role FROM {SCHEMA}.versions WHERE version = 0"))
+
+
+def migrate(db: Connection, to: int = VERSION) -> int:
+    """Migrate the schema to a version, up or down, each step whole; return where it was.
+
+    Down from a version deletes what it brought: from 1 all memories, and the roles of the tenants.
+
+    Args:
+        db: of a role that may create schemas and roles, outside of a transaction.
+        to: 0 to ``VERSION``.
+
+    Raises:
+        ValueError: there is no such version, or the schema has one of a newer program.
+    """
+    if not 0 <= to <= VERSION:
+        raise ValueError(f"version {to}: this program knows 0 to {VERSION}")
+    with db.transaction():
+        db.execute("SELECT pg_advisory_xact_lock($1)", (LOCK,))
+        _prepare(db)
+        begun = version = found_version(db)
+        if version > VERSION:
+            raise ValueError(f"version {version} is of a newer program; this one knows {VERSION}")
+        group = group_role(db)
+        while version != to:
+            is_up = version < to
+            if is_up:
+                statements = MIGRATIONS[version].up
+            else:
+                statements = MIGRATIONS[version - 1].down
+                if version == 1:
+                    _drop_roles(db)
+            for statement in statements:
+                names = {"s": SCHEMA, "group": group, "skip": len(group) + 2}
+                db.execute(statement.format(**names))
+            if is_up:
+                db.execute(f"INSERT INTO {SCHEMA}.versions VALUES ($1)", (version + 1,))
+            else:
+                db.execute(f"DELETE FROM {SCHEMA}.versions WHERE version = $1", (version,))
+            version += 1 if is_up else -1
+        if to == 0:
+            db.execute(f"DROP ROLE {group}")
+            db.execute(f"DROP SCHEMA {SCHEMA} CASCADE")
+    return begun
+
+
+def _prepare(db: Connection) -> None:
+    """Make the schema and the table of its versions; version 0 keeps the name of the role."""
+    db.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+    db.execute(
+        f"CREATE TABLE IF NOT EXISTS {SCHEMA}.versions (version integer PRIMARY KEY,"
+        " applied timestamptz NOT NULL DEFAULT now(), role text)"
+    )
+    db.execute(
+        f"INSERT INTO {SCHEMA}.versions (version, role) VALUES (0, $1) ON CONFLICT DO NOTHING",
+        (f"turngraph_{secrets.token_hex(4)}",),
+    )
+
+
+def _drop_roles(db: Connection) -> None:
+    group = group_role(db)
+    for (tenant,) in db.execute(f"SELECT id FROM {SCHEMA}.tenants").fetchall():
+        db.execute(f"DROP ROLE IF EXISTS {group}_{tenant}")
+
+
+def find_tenant(db: Connection, name: str) -> str | None:
+    """Return the role of a tenant; None: there is none of this name."""
+    found = _value(db, f"SELECT id FROM {SCHEMA}.tenants WHERE name = $1", name)
+    return None if found is None else f"{group_role(db)}_{found}"
+
+
+def find_current(db: Connection, name: str) -> str | None:
+    """Return the role of a tenant; None if there is none, or the schema has another version."""
+    sql = f"""SELECT g.role || '_' || t.id FROM {SCHEMA}.versions g, {SCHEMA}.tenants t
+        WHERE g.version = 0 AND t.name = $1
+        AND (SELECT max(version) FROM {SCHEMA}.versions) = $2"""
+    found: str | None = _value(db, sql, name, VERSION)
+    return found
+
+
+def make_tenant(db: Connection, name: str) -> str:
+    """Make a tenant, if it is not there, and return its role.
+
+    Args:
+        db: of the schema's owner, which may create roles; outside of a transaction.
+        name: of the tenant.
+    """
+    with db.transaction():
+        db.execute("SELECT pg_advisory_xact_lock($1)", (LOCK,))
+        found = find_tenant(db, name)
+        if found is not None:
+            return found
+        sql = f"INSERT INTO {SCHEMA}.tenants (name) VALUES ($1) RETURNING id"
+        tenant = _value(db, sql, name)
+        group = group_role(db)
+        role = f"{group}_{tenant}"
+        db.execute(f"CREATE ROLE {role} NOLOGIN IN ROLE {group}")
+        db.execute(f"GRANT {role} TO CURRENT_USER WITH INHERIT FALSE, SET TRUE")
+        sql = f"INSERT INTO {SCHEMA}.meta (name, value, tenant) VALUES ('revision', '0', $1)"
+        db.execute(sql, (tenant,))
+        sql = f"""INSERT INTO {SCHEMA}.counters (name, value, tenant)
+            SELECT name, 0, $1 FROM unnest($2::text[]) AS k(name)"""
+        db.execute(sql, (tenant, list(COUNTERS)))
+        return role
+
+
+def drop_tenant(db: Connection, name: str) -> bool:
+    """Delete a tenant with all its rows and its role; return whether it was there."""
+    with db.transaction():
+        db.execute("SELECT pg_advisory_xact_lock($1)", (LOCK,))
+        role = find_tenant(db, name)
+        if role is None:
+            return False
+        tenant = int(role.rpartition("_")[2])
+        for table in (*TABLES, *THEME_TABLES, *CONVERSATION_TABLES):
+            db.execute(f"DELETE FROM {SCHEMA}.{table} WHERE tenant = $1", (tenant,))
+        db.execute(f"DELETE FROM {SCHEMA}.tenants WHERE id = $1", (tenant,))
+        db.execute(f"DROP ROLE {role}")
+        return True
+
+
+def tenants(db: Connection) -> list[str]:
+    """Return the names of all tenants."""
+    return [name for (name,) in db.execute(f"SELECT name FROM {SCHEMA}.tenants ORDER BY id")]

@@ -1,0 +1,233 @@
+"""Record of a memory graph in PostgreSQL: the rows of one tenant of a database."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+from turngraph.configs.extras import extra
+from turngraph.configs.models import cache_folder
+from turngraph.data.memory_graph.names import printable
+from turngraph.data.memory_graph.record import postgres_schema
+from turngraph.data.memory_graph.record.place import shown
+from turngraph.data.memory_graph.record.postgres_database import (
+    POOL_SIZE,
+    PostgresDatabase,
+    connect,
+    is_pooled,
+    pool_of,
+    with_settings,
+)
+from turngraph.data.memory_graph.record.store import WAIT_SECONDS, Store, Undone
+
+with extra("postgres", "memory graphs in PostgreSQL need"):
+    import psycopg
+    from psycopg import Connection
+    from psycopg_pool import PoolTimeout
+
+LOST = "the connection to the server was lost"
+REASONS: Mapping[str, str] = {
+    "55P03": "another process is writing to it",
+    "57014": "a statement took longer than the server's statement_timeout allows",
+    "25P03": "a transaction did nothing for too long, and the server ended it",
+    "53100": "the server's disk is full",
+    "53200": "the server has no memory left",
+    "53300": "the server has no connections left",
+    "42501": "the server's role may not do that",
+    "25006": "the server, or the role, may not be written",
+    "54000": "a name, a source or an origin is too long: an index of PostgreSQL has 2,704 bytes",
+}
+"""Errors of the server, by SQLSTATE."""
+AGAIN = {"40001": "two writes met", "40P01": "two writes waited for each other"}
+"""Errors after which the same transaction may be tried again."""
+
+
+class PostgresStore(Store):
+    """Open record of a tenant in PostgreSQL.
+
+    Readers see the last commit while others write; a tenant has one writer at a time, and others
+    wait for it. Derived files are in the user's cache folder, which need not be that of another
+    process.
+
+    Args:
+        url: ``postgresql://user:password@host/database?tenant=anna``, with other parameters of
+            libpq and ``pool_size``, the most connections of this process.
+        read_only: allow no write; the tenant must exist.
+        wait: seconds to wait for another writer of the tenant, and for a connection.
+
+    Raises:
+        ValueError: the URL is none, the server does not reply or refuses, its schema has another
+            version, or there is no such tenant (``read_only``).
+    """
+
+    is_file = False
+
+    def __init__(self, url: str, read_only: bool = False, wait: float = WAIT_SECONDS) -> None:
+        self.shown, self.read_only, self.wait = shown(url), read_only, wait
+        self.in_memory = False
+        conninfo, own = parse(url)
+        self.tenant = own["tenant"]
+        with self.clear_errors():
+            size = int(own.get("pool_size", POOL_SIZE))
+            role = self._known_role(conninfo, size) or self._role(conninfo)
+            pool = pool_of(conninfo, size)
+            self.postgres = self.db = PostgresDatabase(pool, role, wait)
+        place = hashlib.sha256(f"{_address(conninfo)}\0{role}".encode()).hexdigest()[:32]
+        self.derived = cache_folder() / "memories" / place
+
+    def _known_role(self, conninfo: str, size: int) -> str | None:
+        """Return the role of the tenant by a connection at hand; None without one."""
+        if not is_pooled(conninfo, size):
+            return None
+        with suppress(psycopg.Error), pool_of(conninfo, size).connection(self.wait) as db:
+            return postgres_schema.find_current(db, self.tenant)
+        return None
+
+    def _role(self, conninfo: str) -> str:
+        """Return the role of the tenant, which is made if need be."""
+        with _connected(conninfo, str(self)) as db:
+            version = postgres_schema.found_version(db)
+            if version == 0 and not self.read_only:
+                postgres_schema.migrate(db)
+                version = postgres_schema.VERSION
+            if version != postgres_schema.VERSION:
+                raise ValueError(
+                    f"{self}: its schema has version {version}, this program needs"
+                    f" {postgres_schema.VERSION}; `turngraph memory migrate` changes it"
+                )
+            role = postgres_schema.find_tenant(db, self.tenant)
+            if role is None and self.read_only:
+                raise ValueError(f"{self}: no such memory graph")
+            return role or postgres_schema.make_tenant(db, self.tenant)
+
+    def __str__(self) -> str:
+        """Return what messages call the graph: never a password."""
+        return self.shown
+
+    @property
+    def title(self) -> str:
+        """Name of the tenant."""
+        return self.tenant
+
+    def files(self) -> list[Path]:
+        """Return nothing: the files are the server's."""
+        return []
+
+    def close(self) -> None:
+        """End what is open; the connections stay in the pool of the process."""
+        self.db.close()
+
+    def _begin(self, writing: bool) -> None:
+        self.postgres.begin("write" if writing else "read")
+
+    def _commit(self) -> None:
+        try:
+            self.postgres.commit()
+        except psycopg.OperationalError as error:
+            if error.sqlstate is None:
+                raise ValueError(
+                    f"{self}: {LOST} while a write was committed; it may be kept or not"
+                ) from None
+            raise
+
+    def _roll_back(self) -> None:
+        self.postgres.roll_back()
+
+    def _refuse_replaced(self) -> None:
+        """Do nothing: a database has no name that another could take meanwhile."""
+
+    def damages(self) -> list[str]:
+        """Return nothing: the server checks its files."""
+        return []
+
+    @contextmanager
+    def lenient(self) -> Iterator[None]:
+        """Do nothing: the server keeps no text that is not UTF-8."""
+        yield
+
+    @contextmanager
+    def clear_errors(self) -> Iterator[None]:
+        """Turn errors of the server into a ValueError of one line, without texts and passwords."""
+        try:
+            yield
+        except psycopg.Error as error:
+            state = error.sqlstate
+            if state in AGAIN:
+                raise Undone(f"{self}: {AGAIN[state]}, and the server undid one") from None
+            if (reason := _reason(error)) is None:
+                raise
+            is_late = state == "55P03" or isinstance(error, PoolTimeout)
+            waited = f"; waited {self.wait:g} s" if is_late else ""
+            raise ValueError(f"{self}: {reason}{waited}") from None
+
+
+def _reason(error: psycopg.Error) -> str | None:
+    """Return what an error means to a user; None: it is one of this program.
+
+    The server's own message is shown only where it cannot hold a value.
+    """
+    state = error.sqlstate or ""
+    if state in REASONS:
+        return REASONS[state]
+    if isinstance(error, psycopg.DataError) and "NUL" in str(error):
+        return "a text has a NUL character, which PostgreSQL cannot keep"
+    if isinstance(error, PoolTimeout):
+        return "no connection to the server was free, or could be made"
+    return LOST if isinstance(error, psycopg.OperationalError) else None
+
+
+def _connected(conninfo: str, name: str) -> Connection:
+    """Connect, or say why not: only what a server says is shown, as libpq quotes wrong values."""
+    try:
+        return connect(conninfo)
+    except psycopg.OperationalError as error:
+        _, fatal, said = str(error).partition("FATAL:")
+        reason = f"the server refuses: {printable(said)}" if fatal else "no server answers there"
+        raise ValueError(f"{name}: {reason}") from None
+
+
+def parse(url: str) -> tuple[str, dict[str, str]]:
+    """Return the connection string of a URL, and the parameters that are this program's.
+
+    Raises:
+        ValueError: it is no URL of PostgreSQL.
+    """
+    parts = urlsplit(url)
+    values = parse_qsl(parts.query, keep_blank_values=True)
+    own = {name: value for name, value in values if name in ("tenant", "pool_size")}
+    rest = urlencode([pair for pair in values if pair[0] not in own], quote_via=quote)
+    try:
+        found = psycopg.conninfo.conninfo_to_dict(urlunsplit(parts._replace(query=rest)))
+    except psycopg.Error:
+        raise ValueError(f"{shown(url)}: not a URL of PostgreSQL") from None
+    if not own.get("pool_size", "1").isdecimal() or int(own.get("pool_size", "1")) < 1:
+        raise ValueError(f"{shown(url)}: pool_size {own['pool_size']!r} given, must be 1 or more")
+    return with_settings(found), own
+
+
+def _address(conninfo: str) -> str:
+    """Return host, port and database."""
+    found: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(conninfo)
+    return "\0".join(str(found.get(name)) for name in ("host", "port", "dbname"))
+
+
+@contextmanager
+def administering(url: str) -> Iterator[Connection]:
+    """Open a connection with which the schema and the tenants are changed.
+
+    Raises:
+        ValueError: the server does not reply or refuses.
+    """
+    conninfo, _ = parse(url)
+    try:
+        with _connected(conninfo, shown(url)) as db:
+            yield db
+    except psycopg.Error as error:
+        reason = _reason(error)
+        if reason is None:
+            raise
+        raise ValueError(f"{shown(url)}: {reason}") from None

@@ -1,0 +1,80 @@
+"""Commands about a PostgreSQL database of memory graphs: its schema and its tenants."""
+
+from __future__ import annotations
+
+import argparse
+
+from turngraph.configs.words import plural
+from turngraph.data.memory_graph.record.place import is_url, shown
+from turngraph.inference.memory_printing import print_line
+
+
+def add_migrate(added: argparse.ArgumentParser) -> None:
+    """Add the options of ``migrate``."""
+    _add_url(added)
+    added.add_argument("--to", type=int, metavar="VERSION", help="default: this program's; 0: none")
+    added.add_argument(
+        "--yes", action="store_true", help="go down, which deletes what a version brought"
+    )
+    added.set_defaults(run=migrate)
+
+
+def add_tenants(added: argparse.ArgumentParser) -> None:
+    """Add the options of ``tenants``."""
+    _add_url(added)
+    added.add_argument("--drop", metavar="NAME", help="delete a tenant with all its memories")
+    added.set_defaults(run=tenants)
+
+
+def _add_url(added: argparse.ArgumentParser) -> None:
+    added.add_argument("--url", required=True, metavar="postgresql://HOST/DATABASE")
+
+
+def migrate(*, url: str, to: int | None, yes: bool) -> None:
+    """Change the version of a database's schema.
+
+    Raises:
+        ValueError: it is no URL, there is no such version, the server refuses, or ``to`` is below
+            the present version without ``yes``.
+    """
+    _check(url)
+    from turngraph.data.memory_graph.record import postgres_schema as schema
+    from turngraph.data.memory_graph.record.postgres_store import administering
+
+    wanted = schema.VERSION if to is None else to
+    with administering(url) as db:
+        found = schema.found_version(db)
+        if wanted < found and not yes:
+            raise ValueError(
+                f"--to {wanted}: below version {found}, deletes what that brought; --yes does it"
+            )
+        begun = schema.migrate(db, wanted)
+    print_line(f"{shown(url)}: version {begun}, now {wanted}")
+
+
+def tenants(*, url: str, drop: str | None) -> None:
+    """Print the tenants of a database, or delete one.
+
+    Raises:
+        ValueError: it is no URL, there is no such tenant, or the server refuses.
+    """
+    _check(url)
+    from turngraph.data.memory_graph.record import postgres_schema as schema
+    from turngraph.data.memory_graph.record.postgres_store import administering
+
+    with administering(url) as db:
+        if schema.found_version(db) == 0:
+            raise ValueError(f"{shown(url)}: has no memory graphs")
+        if drop is None:
+            for name in (names := schema.tenants(db)):
+                print_line(name)
+            print_line(plural(len(names), "tenant"))
+        elif schema.drop_tenant(db, drop):
+            print_line(f"{drop}: deleted")
+        else:
+            raise ValueError(f"{shown(url)}: no tenant {drop!r}")
+
+
+def _check(url: str) -> None:
+    if not is_url(url):
+        raise ValueError("--url: must begin with postgresql://")

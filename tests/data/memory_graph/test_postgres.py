@@ -1,0 +1,492 @@
+"""Memory graphs in PostgreSQL: the same answers as SQLite's, tenants apart, migrations, errors."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from random import Random
+from string import ascii_letters
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from turngraph import memory
+from turngraph.data.memory_graph.graph import MemoryGraph
+from turngraph.data.memory_graph.memory_types import Episode
+from turngraph.data.memory_graph.recall.recall import RecallSettings
+from turngraph.data.memory_graph.recall.traverse_settings import Traversal
+from turngraph.data.memory_graph.recall.word_vectors import word_vectors
+from turngraph.data.memory_graph.record.open_store import open_store
+from turngraph.data.memory_graph.record.place import of_tenant, shown
+from turngraph.data.memory_graph.record.store import Store
+from turngraph.data.memory_graph.upkeep.transfer import export_jsonl, import_jsonl
+from turngraph.tests.postgres_server import Server
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+TEXTS = (
+    ("Anna Schmidt lives in Bergen. She works for Equinor.", "2021", "a"),
+    ("Anna Schmidt moved to Oslo. Oslo is a city in Norway.", "2023-05", "a"),
+    ("Anna Schmidt lives in Oslo with the cat Mia.", "2023-06", "b"),
+    ("Bo Berg works for Equinor. Bo Berg lives in Bergen.", "2022-01", "b"),
+    ("Equinor is a company in Stavanger.", None, "c"),
+)
+QUESTIONS = ("Where does Anna Schmidt live?", "Who works for Equinor?", "What is in Norway?")
+MODES = ("BeamSearch + WaterCircles", "A*", "flat", "ppr", "eigen")
+
+
+def filled(place: str | Path, tenant: str | None = None) -> MemoryGraph:
+    """Return a graph that remembers ``TEXTS``."""
+    graph = MemoryGraph.open(place, word_vectors, tenant=tenant)
+    episodes = [
+        Episode(text, time=time, source=source, origin=str(number), speaker="Bo")
+        for number, (text, time, source) in enumerate(TEXTS)
+    ]
+    graph.remember_many(episodes, batch=2)
+    return graph
+
+
+@pytest.fixture
+def both(postgres: Server, tmp_path: Path) -> Iterator[tuple[MemoryGraph, MemoryGraph]]:
+    """The same graph in SQLite and in PostgreSQL."""
+    with filled(tmp_path / "a.db") as lite, filled(postgres.url, str(tmp_path)) as graph:
+        yield lite, graph
+
+
+def lines(graph: MemoryGraph, tmp_path: Path) -> str:
+    """Return the export of a graph."""
+    path = tmp_path / "export.jsonl"
+    export_jsonl(graph.store, path)
+    return path.read_text()
+
+
+def test_both_databases_remember_and_answer_the_same(
+    both: tuple[MemoryGraph, MemoryGraph], tmp_path: Path
+) -> None:
+    lite, graph = both
+    assert lines(graph, tmp_path) == lines(lite, tmp_path)
+    for question in QUESTIONS:
+        for mode in MODES:
+            settings = RecallSettings(Traversal(mode))  # type: ignore[arg-type]
+            found = graph.ask(question, settings=settings).facts
+            assert found == lite.ask(question, settings=settings).facts, mode
+        assert graph.ask(question, as_of="2022").facts == lite.ask(question, as_of="2022").facts
+        assert graph.ask_episodes(question).facts == lite.ask_episodes(question).facts
+        assert graph.ask_planned(question).facts == lite.ask_planned(question).facts
+    now, then = (graph.ask(QUESTIONS[0], as_of=time).facts for time in (None, "2022"))
+    lives = "Anna Schmidt lives in Bergen"
+    assert lives not in {fact.text for fact in now}
+    assert lives in {fact.text for fact in then}
+    assert graph.history("Anna Schmidt") == lite.history("Anna Schmidt")
+    assert graph.show("equinor") == lite.show("equinor")
+    assert graph.remember(TEXTS[0][0], origin="0").skipped == 1
+    assert graph.check() == []
+
+
+def test_edits_undo_and_forgetting_leave_the_same(
+    both: tuple[MemoryGraph, MemoryGraph], tmp_path: Path
+) -> None:
+    for step in (
+        lambda graph: graph.merge("Oslo", "Bergen"),
+        lambda graph: graph.undo(),
+        lambda graph: graph.rename("Equinor", "Equinor ASA"),
+        lambda graph: graph.add_alias("Mia", "the tabby"),
+        lambda graph: graph.split("Anna Schmidt", "Anna Schmidt", episodes=[1]),
+        lambda graph: graph.undo(),
+        lambda graph: graph.make_themes(),
+        lambda graph: graph.forget(source="b"),
+        lambda graph: graph.forget(entity="Anna Schmidt", wide=True),
+    ):
+        for graph in both:
+            step(graph)
+        lite, graph = both
+        assert lines(graph, tmp_path) == lines(lite, tmp_path)
+        assert graph.check() == []
+    found = {fact.text for fact in graph.ask("Where does Bo Berg live?").facts}
+    assert not any("Mia" in text for text in found)
+
+
+def test_a_graph_goes_to_postgresql_and_back(
+    both: tuple[MemoryGraph, MemoryGraph], postgres: Server, tmp_path: Path
+) -> None:
+    lite, _ = both
+    lite.make_themes()
+    export_jsonl(lite.store, tmp_path / "there.jsonl")
+    with open_store(postgres.url, tenant="imported") as there:
+        import_jsonl(there, tmp_path / "there.jsonl")
+        export_jsonl(there, tmp_path / "back.jsonl")
+        with pytest.raises(ValueError, match="imported: not empty"):
+            import_jsonl(there, tmp_path / "there.jsonl")
+    with MemoryGraph.open(postgres.url, word_vectors, tenant="imported") as graph:
+        assert graph.check() == []
+        graph.remember("Mia is a cat.")  # ids go on behind the imported ones
+        assert graph.check() == []
+    with Store(tmp_path / "back.db") as back:
+        import_jsonl(back, tmp_path / "back.jsonl")
+        export_jsonl(back, tmp_path / "again.jsonl")
+    again, there = tmp_path / "again.jsonl", tmp_path / "there.jsonl"
+    assert again.read_text() == (tmp_path / "back.jsonl").read_text() == there.read_text()
+    doubled = there.read_text().splitlines()
+    (tmp_path / "doubled.jsonl").write_text("\n".join([*doubled, doubled[1]]))
+    with (
+        open_store(postgres.url, tenant="doubled") as store,
+        pytest.raises(ValueError, match=f"line {len(doubled) + 1}.*there is such a node already"),
+    ):
+        import_jsonl(store, tmp_path / "doubled.jsonl")
+
+
+# Tenants
+
+
+def raw(server: Server, tenant: str) -> Connection:
+    """Return a connection of a tenant's own role, which can log in, without our code."""
+    import psycopg
+
+    with psycopg.connect(server.url, autocommit=True) as admin:
+        role = admin.execute(
+            "SELECT v.role || '_' || t.id FROM turngraph.versions v, turngraph.tenants t"
+            " WHERE v.version = 0 AND t.name = %s",
+            (tenant,),
+        ).fetchone()
+        assert role is not None
+        admin.execute(f"ALTER ROLE {role[0]} LOGIN")
+    url = server.url.replace("postgres@", f"{role[0]}@")
+    return psycopg.connect(url, autocommit=True, options="-c search_path=turngraph")
+
+
+def test_a_tenants_role_sees_and_writes_its_own_rows_only(postgres: Server) -> None:
+    import psycopg
+
+    filled(postgres.url, "mine").close()
+    filled(postgres.url, "theirs").close()
+    with psycopg.connect(postgres.url) as admin:
+        tables = [
+            name
+            for (name,) in admin.execute(
+                "SELECT table_name FROM information_schema.columns"
+                " WHERE table_schema = 'turngraph' AND column_name = 'tenant'"
+            )
+        ]
+        [theirs] = admin.execute(
+            "SELECT id FROM turngraph.tenants WHERE name = 'theirs'"
+        ).fetchone()
+        [num] = admin.execute("SELECT count(*) FROM turngraph.nodes").fetchone()
+    assert len(tables) == 23
+    with raw(postgres, "mine") as mine:
+        for table in tables:
+            query = f"SELECT count(*) FROM {table} WHERE tenant <> tenant()"
+            assert mine.execute(query).fetchone() == (0,), table
+            query = f"SELECT count(*) FROM {table} WHERE tenant = {theirs}"
+            assert mine.execute(query).fetchone() == (0,), table
+        [own] = mine.execute("SELECT count(*) FROM nodes").fetchone()
+        assert 0 < own < num
+        assert mine.execute("SELECT name FROM tenants").fetchall() == [("mine",)]
+        # neither a setting nor another role, nor a row given away, opens a way
+        mine.execute("SET turngraph.tenant = '2'; SET search_path = turngraph")
+        assert mine.execute("SELECT count(*) FROM nodes").fetchone() == (own,)
+        for statement in (
+            "INSERT INTO stamps VALUES (99, 1, {theirs})",
+            "UPDATE nodes SET tenant = {theirs}",
+            "SET ROLE postgres",
+            "SET ROLE {other}",
+            "SET SESSION AUTHORIZATION {other}",
+            "ALTER TABLE nodes DISABLE ROW LEVEL SECURITY",
+            "CREATE OR REPLACE FUNCTION tenant() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
+            "INSERT INTO tenants (name) VALUES ('x')",
+            "TRUNCATE nodes",
+        ):
+            [user] = mine.execute("SELECT CURRENT_USER::text").fetchone()
+            other = f"{user.rpartition('_')[0]}_{theirs}"
+            with pytest.raises(psycopg.Error):
+                mine.execute(statement.format(theirs=theirs, other=other))
+        assert mine.execute("DELETE FROM nodes WHERE id > 0").rowcount == own
+    with MemoryGraph.open(postgres.url, tenant="theirs") as graph:
+        assert graph.check() == []
+
+
+def test_a_tenant_is_deleted_with_all_that_is_its_own(postgres: Server) -> None:
+    from turngraph.data.memory_graph.record import postgres_schema as schema
+    from turngraph.data.memory_graph.record.postgres_store import administering
+
+    filled(postgres.url, "leaves").close()
+    with administering(postgres.url) as db:
+        role = schema.find_tenant(db, "leaves")
+        assert "leaves" in schema.tenants(db)
+        assert schema.drop_tenant(db, "leaves")
+        assert not schema.drop_tenant(db, "leaves")
+        assert "leaves" not in schema.tenants(db)
+        assert db.execute("SELECT 1 FROM pg_roles WHERE rolname = $1", (role,)).fetchone() is None
+        assert role is not None
+        tenant = int(role.rpartition("_")[2])
+        for table in (*schema.TABLES, *schema.THEME_TABLES, *schema.CONVERSATION_TABLES):
+            sql = f"SELECT count(*) FROM turngraph.{table} WHERE tenant = {tenant}"
+            assert db.execute(sql).fetchone() == (0,), table
+    with pytest.raises(ValueError, match=r"tenant=leaves: no such memory graph"):
+        open_store(postgres.url, tenant="leaves", read_only=True)
+
+
+# Schema
+
+
+def test_migrations_go_up_and_down(postgres: Server) -> None:
+    import psycopg
+
+    from turngraph.data.memory_graph.record import postgres_schema as schema
+    from turngraph.data.memory_graph.record.postgres_store import administering
+
+    with psycopg.connect(postgres.url, autocommit=True) as admin:
+        admin.execute("CREATE DATABASE moves")
+    url = postgres.url.replace("/postgres?", "/moves?")
+    with pytest.raises(ValueError, match="version 0"):
+        open_store(url, tenant="a", read_only=True)
+    with administering(url) as db:
+        for version in (2, 0, 3):
+            schema.migrate(db, version)
+            assert schema.found_version(db) == version
+        with pytest.raises(ValueError, match="version 4: this program knows 0 to 3"):
+            schema.migrate(db, 4)
+    filled(url, "a").close()
+    with administering(url) as db:
+        before = _catalogue(db)
+        schema.migrate(db, 2)
+        with pytest.raises(ValueError, match=r"version 2, this program needs 3.*memory migrate"):
+            open_store(url, tenant="a")
+        assert schema.migrate(db) == 2
+        assert _catalogue(db) == before
+    with MemoryGraph.open(url, tenant="a") as graph:  # what a lower version has stays
+        assert graph.check() == []
+        assert graph.stats().nodes["episodic"] == len(TEXTS)
+    with administering(url) as db:
+        schema.migrate(db, 0)
+        assert _catalogue(db) == []
+        roles = db.execute("SELECT rolname FROM pg_roles").fetchall()
+    with administering(postgres.url) as db:
+        group = schema.group_role(db)
+        assert {role for (role,) in roles if role.startswith("turngraph_")} == {
+            role for (role,) in db.execute("SELECT rolname FROM pg_roles")
+            if role.startswith(group)
+        }  # fmt: skip
+
+
+def _catalogue(db: Connection) -> list[Any]:
+    return db.execute(
+        "SELECT c.relname, c.relkind, c.relrowsecurity, a.attname, a.atttypid, p.polname"
+        " FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0"
+        " LEFT JOIN pg_policy p ON p.polrelid = c.oid"
+        " WHERE c.relnamespace = to_regnamespace('turngraph') ORDER BY c.relname, a.attname"
+    ).fetchall()
+
+
+# Writers, errors
+
+
+def test_a_tenant_has_one_writer_and_readers_see_the_last_commit(postgres: Server) -> None:
+    with (
+        open_store(postgres.url, tenant="busy", wait=0.2) as one,
+        open_store(postgres.url, tenant="busy", wait=0.2) as other,
+        open_store(postgres.url, tenant="idle", wait=0.2) as another,
+    ):
+        with one.writing() as revision:
+            with pytest.raises(ValueError, match=r"another process is writing to it; waited 0.2 s"):
+                other.writing().__enter__()
+            with other.reading() as seen, another.writing():
+                assert seen == revision - 1
+        with other.writing() as later:
+            assert later == revision + 1
+        with suppress(RuntimeError), other.writing():
+            raise RuntimeError
+        assert one.revision == later
+
+
+def test_writers_at_once_lose_nothing(postgres: Server) -> None:
+    def write(name: str) -> None:
+        with MemoryGraph.open(postgres.url, tenant="crowd") as graph:
+            for number in range(4):
+                graph.remember(
+                    f"{name} met Anna Schmidt in Town {number}.", origin=f"{name}{number}"
+                )
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in ("Bo", "Cy", "Di")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with MemoryGraph.open(postgres.url, tenant="crowd") as graph:
+        assert graph.stats().nodes["episodic"] == 12
+        assert len(graph.store.objects("anna schmidt")) == 1
+        assert graph.check() == []
+
+
+def test_what_the_server_undoes_is_written_again(
+    postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+
+    from turngraph.data.memory_graph.record.postgres_database import PostgresDatabase
+
+    commit, failures = PostgresDatabase.commit, [psycopg.errors.SerializationFailure("undone")]
+
+    def fail_once(self: PostgresDatabase) -> None:
+        if failures:
+            raise failures.pop()
+        commit(self)
+
+    with MemoryGraph.open(postgres.url, tenant="again") as graph:
+        monkeypatch.setattr(PostgresDatabase, "commit", fail_once)
+        assert graph.remember("Anna lives in Oslo.").episodes == 1
+        failures.append(psycopg.errors.DeadlockDetected("undone"))
+        graph.rename("Anna", "Anna Schmidt")
+        failures += [psycopg.errors.DeadlockDetected("undone") for _ in range(9)]
+        with pytest.raises(ValueError, match="the server undid one"):
+            graph.undo()
+        failures.clear()
+        assert graph.check() == []
+
+
+def test_a_statement_has_a_time_limit(postgres: Server) -> None:
+    url = f"{postgres.url}&options=-c%20statement_timeout%3D50ms"
+    with (
+        open_store(url, tenant="slow") as store,
+        pytest.raises(ValueError, match="longer than the server's statement_timeout"),
+        store.reading(),
+    ):
+        store.db.execute("SELECT pg_sleep(10)")
+    with open_store(url, tenant="slow") as store:  # the connection is of use again
+        assert store.revision == 0
+
+
+def test_a_full_pool_is_told(postgres: Server) -> None:
+    url = f"{postgres.url}&pool_size=1"
+    with (
+        open_store(url, tenant="few", wait=0.2) as one,
+        open_store(url, tenant="few", wait=0.2) as other,
+        one.reading(),
+        pytest.raises(ValueError, match=r"no connection to the server was free.*waited 0.2 s"),
+    ):
+        other.objects("Anna")
+
+
+def test_a_lost_connection_is_replaced(postgres: Server) -> None:
+    import psycopg
+
+    with MemoryGraph.open(postgres.url, tenant="lost") as graph:
+        graph.remember("Anna lives in Oslo.")
+        with psycopg.connect(postgres.url, autocommit=True) as admin:
+            end = """SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                WHERE application_name = 'turngraph'"""
+            admin.execute(end)
+            assert graph.remember("Bo lives in Bergen.").episodes == 1
+
+            def lose() -> None:
+                with graph.store.reading():
+                    admin.execute(end)
+                    graph.store.db.execute("SELECT 1")
+
+            with pytest.raises(ValueError, match="the connection to the server was lost"):
+                lose()
+        assert graph.check() == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ada:geheim@127.0.0.1:1/memories?tenant=a",
+        "postgresql://ada:ge/heim@127.0.0.1:1/memories?tenant=a",
+        "postgresql://ada:x@geheim@nowhere.invalid/memories?tenant=a&connect_timeout=1",
+        "postgresql://127.0.0.1:1/memories?tenant=a&password=geheim",
+        "postgresql://ada:geheim@127.0.0.1:geheim/memories?tenant=a",
+        "postgresql://ada:geheim@127.0.0.1:1/memories?tenant=a&pool_size=no",
+        "postgresql://ada:geheim@127.0.0.1:1/memories",
+        "postgresql://ada:geheim/memories?tenant=a",
+    ],
+)
+def test_no_message_shows_a_password(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("psycopg_pool")
+    with pytest.raises(ValueError, match="postgresql://") as error:
+        open_store(url)
+    assert "heim" not in f"{error.value}{error.value.__cause__}{caplog.text}{shown(url)}"
+    assert error.value.__suppress_context__ or error.value.__context__ is None
+
+
+def test_texts_that_postgresql_cannot_keep_are_refused_without_showing_them(
+    postgres: Server,
+) -> None:
+    with MemoryGraph.open(postgres.url, tenant="odd") as graph:
+        for text, what in (("Anna\0lives", "NUL"), ("Anna", "too long")):
+            letters = Random(0).choices(ascii_letters, k=20_000)
+            origin = None if what == "NUL" else "".join(letters)
+            with pytest.raises(ValueError, match=what) as error:
+                graph.remember(text, origin=origin)
+            assert "Anna" not in str(error.value)
+        long = "x" * 5000
+        graph.remember(f"Anna found {long} in Oslo. {'ß' * 3000} is a word.")
+        assert len(graph.store.db.words.facts(long)) > 0
+        assert graph.check() == []
+
+
+def test_places_name_their_tenant(tmp_path: Path) -> None:
+    url = "postgresql://host/db"
+    assert of_tenant(url, "Anna Ö&?") == f"{url}?tenant=Anna%20%C3%96%26%3F"
+    assert of_tenant(f"{url}?tenant=a&sslmode=require", "a").count("tenant") == 1  # type: ignore[union-attr]
+    for place, tenant, what in (
+        (url, None, "needs a tenant"),
+        (f"{url}?tenant=a", "b", "another tenant"),
+        (url, " ", "needs a tenant"),
+        (tmp_path / "a.db", "a", "a file has no tenants"),
+    ):
+        with pytest.raises(ValueError, match=what):
+            of_tenant(place, tenant)
+
+
+def test_word_search_ranks_as_sqlites(both: tuple[MemoryGraph, MemoryGraph]) -> None:
+    from turngraph.data.memory_graph.memory_types import EPISODIC, THESIS
+
+    lite, graph = (one.store.db for one in both)
+    for words in (["anna"], ["oslo", "city"], ["equinor", "bergen", "cat"], ["nothing"], []):
+        for kind in (THESIS, EPISODIC):
+            found = graph.words.best_nodes(words, kind, 10)
+            right = lite.words.best_nodes(words, kind, 10)
+            assert [node for node, _ in found] == [node for node, _ in right]
+            assert [score for _, score in found] == pytest.approx([score for _, score in right])
+        assert graph.words.best_names(words, 10) == lite.words.best_names(words, 10)
+    with closing(lite):
+        lite.words.prepare()
+        for phrase in ("anna schmidt", "in oslo", "oslo", "schmidt anna", "anna oslo"):
+            keys = sorted(graph.words.facts(phrase).tolist())
+            assert keys == sorted(lite.words.facts(phrase).tolist())
+        for word in ("anna", "bergen", "nothing"):
+            assert graph.words.frequency(word) == lite.words.frequency(word)
+        assert graph.words.counts() == lite.words.counts()
+
+
+def test_the_commands_take_a_url(postgres: Server, tmp_path: Path, capsys: Any) -> None:
+    text, url = tmp_path / "a.txt", ["--url", postgres.url]
+    text.write_text("Anna lives in Oslo.")
+    place = ["--db", postgres.url, "--tenant", "told"]
+    with pytest.raises(ValueError, match="tenant=told: no such memory graph"):
+        memory.main(["merge", *place, "Anna", "Bo"])
+    for words, told in (
+        (["remember", *place, "--input", str(text)], "1"),
+        (["ask", *place, "--no_embed", "Where does Anna live?"], "Oslo"),
+        (["check", *place], "sound"),
+        (["export", *place, "--jsonl", str(tmp_path / "a.jsonl")], "a.jsonl"),
+        (["tenants", *url], "told\n"),
+        (["migrate", *url], "version 3, now 3"),
+        (["tenants", *url, "--drop", "told"], "told: deleted"),
+        (["import", *place, "--input", str(tmp_path / "a.jsonl")], "lines read"),
+    ):
+        memory.main(words)
+        assert told in capsys.readouterr().out
+    for words, message in (
+        (["backup", *place, "--output", str(tmp_path / "b")], "pg_dump"),
+        (["restore", *place, "--backup", str(text)], "only files are restored"),
+        (["migrate", *url, "--to", "0"], "below version 3"),
+        (["tenants", *url, "--drop", "nobody"], "no tenant 'nobody'"),
+        (["tenants", "--url", "my.db"], "must begin with postgresql://"),
+        (["show", "--db", postgres.url, "Anna"], "needs a tenant"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            memory.main(words)

