@@ -20,12 +20,14 @@ from turngraph.data.memory_graph.recall.theme_arrays import NONE, join_rows, rea
 from turngraph.data.memory_graph.recall.theme_search import AskThemes
 from turngraph.data.memory_graph.recall.traverse import traverse
 from turngraph.data.memory_graph.recall.traverse_settings import Eigen, Traversal
+from turngraph.data.memory_graph.upkeep.theme_questions import Lm
 from turngraph.inference.memory_printing import print_recollection, recollection_json
 from turngraph.tests.data.memory_graph.hashing import Hashing
 from turngraph.tests.data.memory_graph.talks import Script, opened, talk, with_talks
 
 QUESTION = "What has Anna said of roses and tulips?"
 EIGEN = RecallSettings(Traversal("eigen"))
+NO_QUESTIONS = json.dumps({"questions": []})
 
 
 @pytest.fixture
@@ -175,11 +177,17 @@ def test_questions_are_searched_too(tmp_path: Path) -> None:
         assert text[best] < 0.7
 
 
-def test_parts_of_a_long_text_are_compared_each_by_its_own_words(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "lm", [None, Lm("silent", lambda asked, _: [(NO_QUESTIONS, True)] * len(asked))]
+)
+def test_parts_of_a_long_text_are_compared_each_by_its_own_words(
+    lm: Lm | None, tmp_path: Path
+) -> None:
+    """Also the first part, whose vector is the first of all where there are no questions."""
     with opened(tmp_path / "my.db") as graph:
         long = " ".join(episode.text for episode in talk("a", 60))
         graph.remember(long, "2020", "a")
-        graph.make_themes()
+        graph.make_themes(lm)
         graph.ask_themes(QUESTION)
         [query] = Hashing()([QUESTION]).astype(np.float16)
         text, _ = graph._recall._themes._cosines(query)
