@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,12 @@ from turngraph.data.memory_graph.extract.rules import RulesExtractor
 from turngraph.data.types import Entity, Evidence
 
 PARTS = ("passages", "spoken", "planted", "scale")
+WORDS, SHARED, GAMMAS = (0.2, 0.4, 0.8), (0.1, 0.2, 0.4), (0.0, 0.7)
+GRIDS = {
+    "eigen, words and gamma by the other half": list(product(WORDS, (0.0,), GAMMAS)),
+    "eigen, shared names, too": list(product(WORDS, SHARED, GAMMAS)),
+}
+"""Weights of words, of shared names and gamma; one setting is chosen on the other half."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -101,6 +108,11 @@ def measure_passages(
         "start at 1": SearchSettings(num_starts=1),
     }.items():
         rows[f"eigen, m = {m}, {row}"] = [_ranked(indexes, collections, settings)]
+    rows[f"eigen, m = {m}, no shared names"] = [
+        _weighted(indexes, collections, WORD_WEIGHT, 0.0, SEARCH.gamma)
+    ]
+    for row, grid in GRIDS.items():
+        rows[row] = [_weighted(indexes, collections, *one) for one in grid]
     rows[f"eigen, m = {m}, no words"] = [
         _ranked([_index(*one, embed, m, word_weight=0) for one in made], collections)
     ]
@@ -124,6 +136,9 @@ def measure_passages(
         recall, gain = found["recall"][depth], found["gain"]
         cells = f"{interval(recall)} | {interval(gain, '+')} | {found['milliseconds']:.1f} |"
         lines.append(f"| {row} | {cells}")
+    for row, grid in GRIDS.items():
+        chosen = [grid[one] for one in report["rows"][row]["chosen"]]
+        lines += ["", f"{row}: {chosen}"]
     return "\n".join(lines) + "\n"
 
 
@@ -173,6 +188,19 @@ def _shuffle_questions(index: EigenIndex, seed: int) -> None:
     """Give the questions of each passage to another: the control for what they contribute."""
     moved = np.random.default_rng(seed).permutation(len(index.chunks))
     index.change_owners(moved[index.owners])
+
+
+def _weighted(
+    indexes: Sequence[EigenIndex],
+    collections: Sequence[Collection],
+    words: float,
+    shared: float,
+    gamma: float,
+) -> Ranking:
+    """Rank with other weights of words and of shared names, and another gamma."""
+    for index in indexes:
+        index.word_weight, index.shared_weight = words, shared
+    return _ranked(indexes, collections, SearchSettings(gamma=gamma))
 
 
 def _ranked(
