@@ -13,7 +13,7 @@ import pytest
 from turngraph.data.eigen.search import SEARCH
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Provenance
-from turngraph.data.memory_graph.recall.find_themes import facts_of_hits
+from turngraph.data.memory_graph.recall.find_themes import facts_of_hits, named_speakers
 from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.recollection import Recollection, each_once
 from turngraph.data.memory_graph.recall.theme_arrays import NONE, join_rows, read_theme_arrays
@@ -44,7 +44,8 @@ def test_the_themes_are_about_the_question_and_their_facts_in_order_of_time(
     assert found.mode == "themes"
     assert not found.no_answer
     assert not found.by_similarity
-    assert 1 <= len(found.themes) <= 3
+    assert 1 <= len(found.themes) <= AskThemes().num_themes
+    assert all(theme.facts for theme in found.themes)
     assert found.themes[0].score > 0.1
     keys = [key for theme in found.themes for key in theme.facts]
     assert keys == [fact.key for fact in found.facts]
@@ -69,6 +70,28 @@ def test_words_are_counted_and_far_statements_left_out(graph: MemoryGraph) -> No
     assert all(fact.score >= 0.3 for fact in near.facts)
     assert len(near.facts) < len(found.facts)
     assert graph.ask_themes(QUESTION, settings=AskThemes(min_similarity=1.0)).no_answer
+
+
+def test_what_a_named_speaker_said_comes_before_what_others_said(tmp_path: Path) -> None:
+    with opened(tmp_path / "my.db") as graph:
+        for day in range(1, 13):
+            for person, text in (
+                ("Anna Berg", "Roses need water"),
+                ("Bob", "Anna has said much of roses"),
+            ):
+                graph.remember(f"{text} on day {day}.", f"2020-01-{day:02d}", "a", speaker=person)
+        graph.make_themes()
+
+        def speakers(others: float) -> set[str | None]:
+            settings = AskThemes(max_words=30, others=others)
+            facts = graph.ask_themes("What has Anna said of roses?", settings=settings).facts
+            return {place.speaker for fact in facts for place in fact.provenance}
+
+        assert "Bob" in speakers(1.0)
+        assert speakers(0.0) == {"Anna Berg"}
+    assert named_speakers("What has Anna Berg said of it?", ["Anna", "Bob", ""]) == {"Anna"}
+    assert named_speakers("What has anna said?", ["Anna"]) == set()
+    assert named_speakers("The end, Anna?", ["The Anna", "The Bob"]) == {"The Anna"}
 
 
 @pytest.mark.parametrize(
