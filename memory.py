@@ -206,6 +206,8 @@ def ask(
     Raises:
         ValueError: an option is not for this way of asking, or the question is blank.
     """
+    if question is not None and not question.strip():
+        raise ValueError("the question is blank")
     given = {"max_steps": steps, "max_clues": clues}
     limits: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     mode = asked_mode(

@@ -73,8 +73,8 @@ class EvidenceConfig:
 
     retriever: Literal["bm25", "dense", "rrf", "eigen"] = "bm25"
     """What finds E_t in the pool. bm25: BM25+; dense: cosines of embedder; rrf: reciprocal-rank
-    fusion of both; eigen: best-first search along similar passages and their themes. Change it
-    where questions and passages share few words."""
+    fusion of both; eigen: best-first search along similar passages, their themes and the rare names
+    that they share. Change it where questions and passages share few words."""
     corpus: str | None = None
     """Folder of a corpus (turngraph corpus build) that questions search besides their pools; null:
     none. Change it for evidence beyond the conversations' own; --corpus in answering."""

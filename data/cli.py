@@ -53,8 +53,9 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(**{"allow_abbrev": False} | settings)
 
     def error(self, message: str) -> NoReturn:
-        """Print usage and error without control characters, and exit with code 2."""
-        super().error(visible(message))
+        """Print the error on one line without control characters, and exit with code 2."""
+        line = f"{self.prog}: error: {message}; --help lists the options"
+        self.exit(EXIT_BAD_INPUT, visible(line) + "\n")
 
 
 class _OneLine(logging.Formatter):

@@ -119,6 +119,7 @@ def test_a_spent_budget_prints_what_was_found_and_exits_with_1(
     ("words", "error"),
     [
         (["--plan", "rules", " "], "the question is blank"),
+        (["--themes", ""], "the question is blank"),
         (["--steps", "2", "q"], "--steps and --clues need --plan"),
         (["--over", "facts", "--themes", "q"], "--over is not for --themes and --compute"),
         (["--over", "episodes", "--mixture", "flat", "q"], "--over episodes: ranks by ppr, .*"),
@@ -144,10 +145,15 @@ def test_episodes_are_a_mode_of_their_own(db: str, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("words", [["--plan", "magic"], ["--plan", "rules", "--steps", "0"]])
-def test_a_wrong_option_is_refused(db: str, words: list[str]) -> None:
+def test_a_wrong_option_is_refused(
+    db: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stop:
         ask(db, *words, "q")
     assert stop.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"turngraph memory ask: error: argument {words[-2]}: ")
+    assert said.count("\n") == 1
 
 
 def test_a_conversation_asks_its_graph_by_plans() -> None:

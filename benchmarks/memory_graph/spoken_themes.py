@@ -5,7 +5,8 @@ question is made for every speaker and noun whose observations lie in 3 to 10 se
 turns; those turns are gold. No language model is used.
 
 The last rows use what such a question says beside its thing: who spoke, and that all sessions are
-asked for (``covering.py``). Their settings are chosen on the other half of the questions.
+asked for (``covering.py``), and are those of ``ask_themes``, whose statements count in place of
+whole turns. Their settings are chosen on the other half of the questions.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import re
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.recall.filter_facts import STOPWORDS
 from turngraph.data.memory_graph.recall.recall import RecallSettings
+from turngraph.data.memory_graph.recall.theme_search import AskThemes
 from turngraph.data.memory_graph.recall.traverse_settings import PPR, Traversal
 from turngraph.data.normalise import words
 from turngraph.data.retrieval.bm25 import EvidenceIndex
@@ -51,6 +54,17 @@ _VERBS = frozenset(
 )
 """Words of observations that name no thing; what else is no noun stays in, and is counted."""
 Order = Callable[[str], np.ndarray | Sequence[int]]
+FACTORS = (1.0, 0.7, 0.4, 0.0)
+NUM_THEMES = (3, 12, 10**6)
+ASKED = {
+    "ask_themes, by closeness": [AskThemes(by_words=False, others=1.0)],
+    "ask_themes, words": [AskThemes(others=1.0)],
+    "ask_themes, words and speaker": [AskThemes(others=one) for one in FACTORS],
+    "ask_themes, words, speaker and more themes": [
+        AskThemes(num_themes=number, others=one) for number, one in product(NUM_THEMES, FACTORS)
+    ],
+}
+"""Settings of each row of ``ask_themes``."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +88,7 @@ def measure_spoken(folder: Path, embed: Embed, seed: int) -> str:
     items = json.loads(path.read_text(encoding="utf-8"))
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     tried: dict[str, list[list[tuple[float, float]]]] = {
-        row: [[] for _ in settings] for row, settings in PARTS.items()
+        row: [[] for _ in settings] for row, settings in (PARTS | ASKED).items()
     }
     ids = []
     for item, collection in zip(items, read("locomo", folder), strict=True):
@@ -86,6 +100,10 @@ def measure_spoken(folder: Path, embed: Embed, seed: int) -> str:
         ):
             for row, order in _orders(collection, embed, graph).items():
                 found[row] += [_recalls(order(one.text), texts, one) for one in asked]
+            graph.make_themes()
+            for row, asked_with in ASKED.items():
+                for number, one in enumerate(asked_with):
+                    tried[row][number] += _of_statements(graph, asked, one)
         orders = covering_orders(collection, embed, [one.text for one in asked])
         for row, settings in orders.items():
             for number, ranked in enumerate(settings):
@@ -113,7 +131,8 @@ def measure_spoken(folder: Path, embed: Embed, seed: int) -> str:
         shown = [f"{mean:.3f} ({low:.3f} to {high:.3f})" for mean, low, high in cells[:2]]
         mean, low, high = cells[2]
         lines.append(f"| {row} | {' | '.join(shown)} | {mean:+.3f} ({low:+.3f} to {high:+.3f}) |")
-    lines += ["", *(f"{row}: {[PARTS[row][i] for i in which]}" for row, which in chosen.items())]
+    each = PARTS | ASKED
+    lines += ["", *(f"{row}: {[each[row][i] for i in which]}" for row, which in chosen.items())]
     return "\n".join(lines) + "\n"
 
 
@@ -165,8 +184,7 @@ def questions_of(item: dict[str, Any], numbers: dict[str, int]) -> list[Asked]:
 
 def _orders(collection: Collection, embed: Embed, graph: MemoryGraph) -> dict[str, Order]:
     """Return the rankings to compare; the memory graph has remembered the turns."""
-    rows = graph.store.db.execute("SELECT node, origin FROM episodes")
-    origins = {node: int(origin) for node, origin in rows}
+    origins = _origins(graph)
     texts = [episode.text for episode in collection.episodes]
     pool = [Evidence(str(i), text, "text") for i, text in enumerate(texts)]
     by_words, vectors = EvidenceIndex(pool), embed(texts)
@@ -249,8 +267,33 @@ def _recalls(
             break
         taken.append(int(number))
         left -= size
-    shown = Counter(word for number in taken for word in words(texts[number]))
+    return _shares(taken, [texts[number] for number in taken], asked)
+
+
+def _of_statements(
+    graph: MemoryGraph, asked: Sequence[Asked], settings: AskThemes
+) -> list[tuple[float, float]]:
+    """Return both recalls of what ``ask_themes`` says for each question, within the words."""
+    origins = _origins(graph)
+    settings = replace(settings, max_words=NUM_WORDS)
+    recalls = []
+    for one in asked:
+        facts = graph.ask_themes(one.text, settings=settings).facts
+        turns = [origins[fact.provenance[0].episode] for fact in facts]
+        recalls.append(_shares(turns, [fact.text for fact in facts], one))
+    return recalls
+
+
+def _origins(graph: MemoryGraph) -> dict[int, int]:
+    """Return the number of the turn that each episode is."""
+    rows = graph.store.db.execute("SELECT node, origin FROM episodes")
+    return {node: int(origin) for node, origin in rows}
+
+
+def _shares(turns: Sequence[int], texts: Sequence[str], asked: Asked) -> tuple[float, float]:
+    """Return the share of the gold turns, and of the gold observations' words."""
+    shown = Counter(word for text in texts for word in words(text))
     return (
-        len(asked.gold.intersection(taken)) / len(asked.gold),
+        len(asked.gold.intersection(turns)) / len(asked.gold),
         (asked.said & shown).total() / max(asked.said.total(), 1),
     )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -29,12 +30,22 @@ from turngraph.configs.models import cache_folder, sentence_encoder
 from turngraph.data.eigen.eigen_index import WORD_WEIGHT, EigenIndex
 from turngraph.data.eigen.search import SEARCH, SearchSettings
 from turngraph.data.eigen.themes import DEFAULT, ThemeSettings
-from turngraph.data.eigen.utility_questions import NUM_QUESTIONS, Stated
+from turngraph.data.eigen.utility_questions import FUNCTION_WORDS, NUM_QUESTIONS, Stated
 from turngraph.data.embedding import Embed
 from turngraph.data.memory_graph.extract.rules import RulesExtractor
+from turngraph.data.normalise import words as split
+from turngraph.data.retrieval.bm25 import EvidenceIndex
 from turngraph.data.types import Entity, Evidence
 
 PARTS = ("passages", "spoken", "planted", "scale")
+WORDS, SHARED, GAMMAS = (0.2, 0.4, 0.8), (0.1, 0.2, 0.4), (0.0, 0.7)
+GRIDS = {
+    "eigen, words and gamma by the other half": list(product(WORDS, (0.0,), GAMMAS)),
+    "eigen, shared names, too": list(product(WORDS, SHARED, GAMMAS)),
+}
+"""Weights of words, of shared names and gamma; one setting is chosen on the other half."""
+BESIDE, NUM_BEST = "no edges but to the turns beside, weights by the other half", 10
+"""Row of dialogues, and the number of the best turns that raise the turns beside them."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -101,6 +112,13 @@ def measure_passages(
         "start at 1": SearchSettings(num_starts=1),
     }.items():
         rows[f"eigen, m = {m}, {row}"] = [_ranked(indexes, collections, settings)]
+    rows[f"eigen, m = {m}, no shared names"] = [
+        _weighted(indexes, collections, WORD_WEIGHT, 0.0, SEARCH.gamma)
+    ]
+    for row, grid in GRIDS.items():
+        rows[row] = [_weighted(indexes, collections, *one) for one in grid]
+    if collections[0].dated is not None:
+        rows[BESIDE] = [_beside(indexes, collections, *one) for one in product(WORDS, SHARED)]
     rows[f"eigen, m = {m}, no words"] = [
         _ranked([_index(*one, embed, m, word_weight=0) for one in made], collections)
     ]
@@ -124,6 +142,10 @@ def measure_passages(
         recall, gain = found["recall"][depth], found["gain"]
         cells = f"{interval(recall)} | {interval(gain, '+')} | {found['milliseconds']:.1f} |"
         lines.append(f"| {row} | {cells}")
+    for row, grid in (GRIDS | {BESIDE: list(product(WORDS, SHARED))}).items():
+        if row in rows:
+            chosen = [grid[one] for one in report["rows"][row]["chosen"]]
+            lines += ["", f"{row}: {chosen}"]
     return "\n".join(lines) + "\n"
 
 
@@ -173,6 +195,42 @@ def _shuffle_questions(index: EigenIndex, seed: int) -> None:
     """Give the questions of each passage to another: the control for what they contribute."""
     moved = np.random.default_rng(seed).permutation(len(index.chunks))
     index.change_owners(moved[index.owners])
+
+
+def _weighted(
+    indexes: Sequence[EigenIndex],
+    collections: Sequence[Collection],
+    words: float,
+    shared: float,
+    gamma: float,
+) -> Ranking:
+    """Rank with other weights of words and of shared names, and another gamma."""
+    for index in indexes:
+        index.word_weight, index.shared_weight = words, shared
+    return _ranked(indexes, collections, SearchSettings(gamma=gamma))
+
+
+def _beside(
+    indexes: Sequence[EigenIndex], collections: Sequence[Collection], words: float, share: float
+) -> Ranking:
+    """Rank turns by cosine and words; the best give a share of their score to those beside."""
+    ranking = Ranking()
+    for index, collection in zip(indexes, collections, strict=True):
+        by_words = EvidenceIndex(index.pool)
+        vectors = index.embed([one.text for one in index.pool])
+        for question in collection.questions:
+            vector = index.embed([question.text])[0]
+            with ranking.timed():
+                terms = [one for one in split(question.text) if one not in FUNCTION_WORDS]
+                worded = by_words.scores(" ".join(terms) or question.text)
+                own = vectors @ vector + words * worded / (worded.max() or 1.0)
+                gained = np.zeros(len(own) + 2)  # a place before the first turn and after the last
+                for best in np.argsort(-own, kind="stable")[:NUM_BEST].tolist():
+                    gained[[best, best + 2]] = np.maximum(gained[[best, best + 2]], own[best])
+                order = np.argsort(-(own + share * gained[1:-1]), kind="stable")
+            ranking.episodes.append([index.pool[i].id for i in order[:10].tolist()])
+            ranking.closeness.append(0.0)
+    return ranking
 
 
 def _ranked(

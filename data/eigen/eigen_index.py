@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from turngraph.data.eigen.search import SEARCH, NodeGraph, SearchSettings, best_first
+from turngraph.data.eigen.shared_names import SharedNames
 from turngraph.data.eigen.similarity_graph import mixed_vectors, unit_vectors
 from turngraph.data.eigen.summaries import Sentence, quotations
 from turngraph.data.eigen.themes import (
@@ -32,8 +33,9 @@ from turngraph.data.retrieval.reciprocal_ranks import fuse
 from turngraph.data.types import Evidence, Query, Retrieved
 
 DECIMALS = 6
-WORD_WEIGHT = 0.2
-"""The same as ``Restart.words`` of the memory graph's PageRank."""
+WORD_WEIGHT = 0.8
+"""Of 0.2, 0.4 and 0.8, best on MuSiQue and on both halves of LoCoMo (docs/results.md)."""
+SHARED_WEIGHT = 0.2
 Read = Callable[[str], Sequence[Stated]]
 """Reads the statements of a text."""
 
@@ -49,6 +51,8 @@ class EigenIndex:
         settings: of the search.
         themes: settings of the themes; None: no themes, only similar passages.
         word_weight: what BM25+, as a share of its best score, adds to a passage's cosine.
+        shared_weight: share of the score of the best passages that is added to those which share
+            a rare name with them; 0: none.
         read: reads the statements of passages of running text, for their questions.
 
     Attributes:
@@ -73,13 +77,16 @@ class EigenIndex:
         settings: SearchSettings = SEARCH,
         themes: ThemeSettings | None = DEFAULT,
         word_weight: float = WORD_WEIGHT,
+        shared_weight: float = SHARED_WEIGHT,
         read: Read | None = None,
     ) -> None:
         self.pool, self.embed, self.settings = pool, embed, settings
-        self.word_weight = word_weight
+        self.word_weight, self.shared_weight = word_weight, shared_weight
         self.chunks = np.array([i for i, one in enumerate(pool) if one.text.strip()], np.int64)
         texts = [pool[i].text for i in self.chunks.tolist()]
-        self._words = EvidenceIndex([pool[i] for i in self.chunks.tolist()])
+        passages = [pool[i] for i in self.chunks.tolist()]
+        self._words = EvidenceIndex(passages)
+        self._names = SharedNames([[one.label for one in p.entities] for p in passages])
         self._own = unit_vectors(embed(texts), "passage") if texts else np.zeros((0, 1))
         names = [""] * len(texts) if sources is None else [sources[i] for i in self.chunks.tolist()]
         by_source = [np.flatnonzero(np.array(names) == name) for name in dict.fromkeys(names)]
@@ -174,16 +181,22 @@ class EigenIndex:
         own = np.maximum(by_text, by_questions)
         if self.word_weight and by_words.max() > 0:
             own += self.word_weight * by_words / by_words.max()
+        if self.shared_weight:
+            own = own + self.shared_weight * self._names.gains(own)
         scores = np.concatenate([own, by_theme])
         rankings = [_order(values) for values in (by_words, by_text, by_questions)]
         rankings.append(_order(by_theme) + count)
         fused = fuse(rankings, len(scores))
-        starts, num_starts = fused, self.settings.num_starts
+        num_starts = self.settings.num_starts
+        starts = fused[:num_starts]
+        if self.shared_weight:  # no edge of similarity may lead to what a name raises
+            raised = _order(own)[:num_starts]
+            starts = np.concatenate([starts, raised[~np.isin(raised, starts)]])
         if not self.settings.gamma:  # Algorithm 1, which reads no edge: every node is a start
-            starts, num_starts = _order(scores), self.settings.max_pops
+            starts = _order(scores)[: self.settings.max_pops]
         hits = best_first(
             scores,
-            starts[:num_starts].tolist(),
+            starts.tolist(),
             self.graph,
             np.zeros(len(scores)),
             self.settings,

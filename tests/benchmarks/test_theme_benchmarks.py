@@ -12,7 +12,7 @@ from turngraph.benchmarks.memory_graph import theme_scale
 from turngraph.benchmarks.memory_graph.covering import Cover, CoverIndex
 from turngraph.benchmarks.memory_graph.retrieval_data import Collection
 from turngraph.benchmarks.memory_graph.spoken_themes import measure_spoken, questions_of
-from turngraph.benchmarks.memory_graph.theme_retrieval import measure_passages, parse
+from turngraph.benchmarks.memory_graph.theme_retrieval import BESIDE, measure_passages, parse
 from turngraph.benchmarks.memory_graph.theme_scale import build, measure_planted, nmi
 from turngraph.data.memory_graph.memory_types import Episode
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
@@ -53,10 +53,13 @@ def test_spoken_themes_and_passages_are_measured(tmp_path: Path) -> None:
     table = measure_spoken(tmp_path, word_vectors, 0)
     for row in ("eigen, whole themes", "ask_episodes", "RRF, the thing alone", "+ all three"):
         assert f"| {row} | 1.000" in table  # all turns fit into the words
+    assert "| ask_themes, words and speaker | 1.000" in table
     table = measure_passages("locomo", tmp_path, word_vectors, [0, 2], 0)
     rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")]
     assert {"BM25", "eigen, m = 2", "eigen, m = 2, questions shuffled"} < set(rows)
     assert "| eigen, m = 0 | 1.000" in table
+    assert "eigen, shared names, too: [(0.2, 0.1, 0.0)]" in table
+    assert f"| {BESIDE} | 1.000" in table
 
 
 def test_covering_uses_speaker_and_sessions() -> None:

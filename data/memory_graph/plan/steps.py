@@ -56,7 +56,7 @@ class PlanSettings:
     """Most facts of a clue query (F_m)."""
     exact_first: bool = True
     """A name that is an alias of objects means these only."""
-    num_fillings: int = 3
+    num_fillings: int = 1
     """Most answers of a step that fill a reference to it, each of which makes a text of its own."""
     whole: bool = True
     """Ask the question itself, too, beside the first steps; its ranking counts as a step's."""

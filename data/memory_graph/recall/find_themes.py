@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from turngraph.data.eigen.search import SearchSettings
-from turngraph.data.memory_graph.memory_types import Fact
+from turngraph.data.memory_graph.memory_types import THESIS, Fact, node_key
+from turngraph.data.memory_graph.recall.filter_facts import STOPWORDS
 from turngraph.data.memory_graph.recall.held_quotes import RecalledTheme, as_recalled
 from turngraph.data.memory_graph.recall.question_view import QuestionView
 from turngraph.data.memory_graph.recall.ranking import rounded
@@ -18,6 +20,8 @@ from turngraph.data.memory_graph.recall.theme_search import AskThemes, ThemeInde
 from turngraph.data.memory_graph.recall.traverse_settings import Eigen
 from turngraph.data.memory_graph.record.database import Database
 from turngraph.data.memory_graph.times import start
+from turngraph.data.normalise import words
+from turngraph.data.retrieval.reciprocal_ranks import RRF, fuse
 
 if TYPE_CHECKING:
     from turngraph.data.memory_graph.record.store import Store
@@ -34,7 +38,9 @@ JOIN provenance p ON p.episode = c.episode AND p.start >= c.start AND p.start < 
 ORDER BY c.id, p.fact"""
 """Selects all facts that chunks state."""
 MAX_COMPARED = 256
-"""Closest theses among which those that fit into the words are chosen."""
+"""Best theses among which those that fit into the words are chosen."""
+NUM_WORDED = 512
+"""Theses with the words of the question whose ranking is fused with that by closeness."""
 
 
 class FoundThemes(NamedTuple):
@@ -70,6 +76,8 @@ def find_themes(
     themes, facts = [], []
     for theme in best:
         own = sorted((fact for chunk, fact in chosen if whose[chunk] == theme), key=_when)
+        if not own:
+            continue
         facts += own
         ids = index.chunks[index.chunks_of(theme)].tolist()
         shown = as_recalled(store, index.themes[theme], ids, view.second)
@@ -133,9 +141,11 @@ def _closest(
     rows, near = rows[near >= settings.min_similarity], near[near >= settings.min_similarity]
     found: dict[int, tuple[int, Fact]] = {}
     left = settings.max_words
-    best = np.lexsort((rows[:, 1], -near))[:MAX_COMPARED].tolist()
+    best = _ranked(view, rows[:, 1], near, settings)[:MAX_COMPARED]
     facts = store.facts(rows[best, 1].tolist())
-    for row, fact in zip(best, facts, strict=True):
+    order = _by_speaker(view.question, facts, rows[best, 2], settings.others)
+    best, facts = best[order], [facts[i] for i in order.tolist()]
+    for row, fact in zip(best.tolist(), facts, strict=True):
         chunk, key, episode, first, last = rows[row].tolist()
         if key in found:
             continue
@@ -152,3 +162,46 @@ def _closest(
     return [
         (chunk, replace(fact, partly_until=ended.get(key))) for key, (chunk, fact) in found.items()
     ]
+
+
+def _ranked(
+    view: QuestionView, keys: np.ndarray, near: np.ndarray, settings: AskThemes
+) -> np.ndarray:
+    """Return the numbers of facts, best first: by their closeness, and by their words."""
+    by_closeness = np.lexsort((keys, -near))
+    if not settings.by_words:
+        return by_closeness
+    nodes, _ = view.nearest_by_words(NUM_WORDED, THESIS)
+    places = {node_key(node): place for place, node in enumerate(nodes.tolist())}
+    with_words = [i for i, key in enumerate(keys.tolist()) if key in places]
+    with_words.sort(key=lambda i: (places[int(keys[i])], i))
+    return fuse([by_closeness, np.array(with_words, np.int64)], len(keys))
+
+
+def _by_speaker(
+    question: str, facts: Sequence[Fact], episodes: np.ndarray, others: float
+) -> np.ndarray:
+    """Return the order of ranked facts in which those of a speaker that is named rise.
+
+    Args:
+        question: as the user wrote it.
+        facts: the best first.
+        episodes: of the place that says each.
+        others: factor of the reciprocal rank of what others say, if a speaker is named.
+    """
+    who = [
+        next((place.speaker or "" for place in fact.provenance if place.episode == episode), "")
+        for fact, episode in zip(facts, episodes.tolist(), strict=True)
+    ]
+    named = named_speakers(question, who)
+    scores = (RRF + 1) / (RRF + 1 + np.arange(len(facts)))
+    if named:
+        scores *= [1.0 if speaker in named else others for speaker in who]
+    return np.argsort(-scores, kind="stable")
+
+
+def named_speakers(question: str, speakers: Iterable[str]) -> set[str]:
+    """Return the speakers of whose names a question has a word that is not in lower case."""
+    spelled = [word for word in question.split() if not word.islower()]
+    asked = {word for one in spelled for word in words(one)} - STOPWORDS
+    return {speaker for speaker in set(speakers) if asked.intersection(words(speaker))}

@@ -42,17 +42,22 @@ class AskThemes:
     """Settings of asking by themes.
 
     Args:
-        num_themes: most themes.
+        num_themes: most themes whose statements are compared with the question.
         max_words: most words of their statements together.
         min_similarity: statements with a smaller cosine to the question are left out.
         max_members: heaviest chunks of a theme whose statements are compared with the question.
+        by_words: rank statements by their words, too, and not by their closeness alone.
+        others: where a question names someone who speaks, factor of the reciprocal rank of what
+            others say; 1: all speakers count alike.
         search: settings of the search along the graph of chunks and themes.
     """
 
-    num_themes: int = 3
+    num_themes: int = 12
     max_words: int = 400
     max_members: int = 256
     min_similarity: float = 0.0
+    by_words: bool = True
+    others: float = 0.4
     search: SearchSettings = SEARCH
 
     def __post_init__(self) -> None:
@@ -62,6 +67,8 @@ class AskThemes:
         if not -1 <= self.min_similarity <= 1:
             must = "must lie between -1 and 1: a cosine"
             raise ValueError(f"min_similarity: {self.min_similarity!r} given, {must}")
+        if not 0 <= self.others <= 1:
+            raise ValueError(f"others: {self.others!r} given, must lie between 0 and 1: a factor")
 
 
 class ThemeIndex:

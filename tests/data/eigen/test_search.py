@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from turngraph.data.eigen.eigen_index import EigenIndex
 from turngraph.data.eigen.search import Hit, NodeGraph, SearchSettings, best_first, fuse
+from turngraph.data.eigen.shared_names import SharedNames
 from turngraph.data.eigen.similarity_graph import Neighbours, nearest_neighbours
 from turngraph.data.eigen.themes import Theme
 from turngraph.data.types import Entity, Evidence
@@ -164,6 +165,25 @@ def test_index_without_gamma_ranks_by_the_closest_text_or_question() -> None:
     expected = sorted(range(30), key=lambda i: -scores[i])
     found = [int(item.evidence.id[1:]) for item in index.rank(prompt, 30)]
     assert [scores[i] for i in found] == [scores[i] for i in expected]
+
+
+def test_the_best_passages_raise_those_that_share_a_rare_name() -> None:
+    names = [["Ann", "Bo"], ["ANN"], ["Cy"], ["bo", "Cy"]]
+    found = SharedNames(names).gains(np.array([1.0, 0.2, 0.1, 0.0]))
+    assert found.tolist() == [0.2, 1.0, 0.0, 1.0]
+    three = SharedNames([["Ann"]] * 3).gains(np.array([0.5, 0.1, -1.0]))
+    assert three.tolist() == pytest.approx([0.1 / 2**0.5, 0.5 / 2**0.5, 0.5 / 2**0.5])
+    assert not SharedNames([["Ann"]] * 11).gains(np.ones(11)).any()
+    assert SharedNames([["Ann"]] * 2 + [[]] * 5).gains(-np.arange(7.0)).tolist()[:2] == [0.0, 0.0]
+
+
+def test_a_passage_of_the_second_hop_is_found_by_a_shared_name() -> None:
+    other = Evidence("hop", "unlike everything else", "text", (Entity("x", "Number0"),))
+    for weight in (0.0, 0.5):
+        index = EigenIndex([*pool(), other], by_words, num_questions=0, shared_weight=weight)
+        found = [item.evidence.id for item in index.rank("harbour ship number0", 31)]
+        assert found[0] == "e0"
+        assert (found.index("hop") < 6) == (weight > 0), found
 
 
 def test_index_names_a_bad_vector_by_its_passage() -> None:

@@ -13,19 +13,21 @@ import pytest
 from turngraph.data.eigen.search import SEARCH
 from turngraph.data.memory_graph.graph import MemoryGraph
 from turngraph.data.memory_graph.memory_types import Provenance
-from turngraph.data.memory_graph.recall.find_themes import facts_of_hits
+from turngraph.data.memory_graph.recall.find_themes import facts_of_hits, named_speakers
 from turngraph.data.memory_graph.recall.recall import RecallSettings
 from turngraph.data.memory_graph.recall.recollection import Recollection, each_once
 from turngraph.data.memory_graph.recall.theme_arrays import NONE, join_rows, read_theme_arrays
 from turngraph.data.memory_graph.recall.theme_search import AskThemes
 from turngraph.data.memory_graph.recall.traverse import traverse
 from turngraph.data.memory_graph.recall.traverse_settings import Eigen, Traversal
+from turngraph.data.memory_graph.upkeep.theme_questions import Lm
 from turngraph.inference.memory_printing import print_recollection, recollection_json
 from turngraph.tests.data.memory_graph.hashing import Hashing
 from turngraph.tests.data.memory_graph.talks import Script, opened, talk, with_talks
 
 QUESTION = "What has Anna said of roses and tulips?"
 EIGEN = RecallSettings(Traversal("eigen"))
+NO_QUESTIONS = json.dumps({"questions": []})
 
 
 @pytest.fixture
@@ -42,7 +44,8 @@ def test_the_themes_are_about_the_question_and_their_facts_in_order_of_time(
     assert found.mode == "themes"
     assert not found.no_answer
     assert not found.by_similarity
-    assert 1 <= len(found.themes) <= 3
+    assert 1 <= len(found.themes) <= AskThemes().num_themes
+    assert all(theme.facts for theme in found.themes)
     assert found.themes[0].score > 0.1
     keys = [key for theme in found.themes for key in theme.facts]
     assert keys == [fact.key for fact in found.facts]
@@ -67,6 +70,28 @@ def test_words_are_counted_and_far_statements_left_out(graph: MemoryGraph) -> No
     assert all(fact.score >= 0.3 for fact in near.facts)
     assert len(near.facts) < len(found.facts)
     assert graph.ask_themes(QUESTION, settings=AskThemes(min_similarity=1.0)).no_answer
+
+
+def test_what_a_named_speaker_said_comes_before_what_others_said(tmp_path: Path) -> None:
+    with opened(tmp_path / "my.db") as graph:
+        for day in range(1, 13):
+            for person, text in (
+                ("Anna Berg", "Roses need water"),
+                ("Bob", "Anna has said much of roses"),
+            ):
+                graph.remember(f"{text} on day {day}.", f"2020-01-{day:02d}", "a", speaker=person)
+        graph.make_themes()
+
+        def speakers(others: float) -> set[str | None]:
+            settings = AskThemes(max_words=30, others=others)
+            facts = graph.ask_themes("What has Anna said of roses?", settings=settings).facts
+            return {place.speaker for fact in facts for place in fact.provenance}
+
+        assert "Bob" in speakers(1.0)
+        assert speakers(0.0) == {"Anna Berg"}
+    assert named_speakers("What has Anna Berg said of it?", ["Anna", "Bob", ""]) == {"Anna"}
+    assert named_speakers("What has anna said?", ["Anna"]) == set()
+    assert named_speakers("The end, Anna?", ["The Anna", "The Bob"]) == {"The Anna"}
 
 
 @pytest.mark.parametrize(
@@ -175,11 +200,17 @@ def test_questions_are_searched_too(tmp_path: Path) -> None:
         assert text[best] < 0.7
 
 
-def test_parts_of_a_long_text_are_compared_each_by_its_own_words(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "lm", [None, Lm("silent", lambda asked, _: [(NO_QUESTIONS, True)] * len(asked))]
+)
+def test_parts_of_a_long_text_are_compared_each_by_its_own_words(
+    lm: Lm | None, tmp_path: Path
+) -> None:
+    """Also the first part, whose vector is the first of all where there are no questions."""
     with opened(tmp_path / "my.db") as graph:
         long = " ".join(episode.text for episode in talk("a", 60))
         graph.remember(long, "2020", "a")
-        graph.make_themes()
+        graph.make_themes(lm)
         graph.ask_themes(QUESTION)
         [query] = Hashing()([QUESTION]).astype(np.float16)
         text, _ = graph._recall._themes._cosines(query)

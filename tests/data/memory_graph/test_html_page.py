@@ -165,3 +165,25 @@ def test_the_layout_is_finite_the_same_each_time_and_keeps_neighbours_near() -> 
     assert joined < anyhow / 4
     assert layout(1, np.empty((0, 2), int)).shape == (1, 2)
     assert np.isfinite(layout(3, np.array([[0, 0], [1, 1]]))).all()
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of #rrggbb (WCAG 2)."""
+    shares = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(shares <= 0.03928, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def test_edges_and_nodes_stand_out_from_the_ground(graph: MemoryGraph, tmp_path: Path) -> None:
+    """By at least 3 to 1, as WCAG 2 wants of graphics, on the light and on the dark page."""
+    export_html(graph.store, tmp_path / "page.html")
+    style = (tmp_path / "page.html").read_text(encoding="utf-8")
+    parts = re.findall(r":root(?:\.dark)? {(.+?)}", style, re.DOTALL)
+    assert len(parts) == 2
+    for part in parts:
+        colours = dict(re.findall(r"--(\w+): (#\w{6});", part))
+        assert {"edge", "ground", "object", "class5"} <= set(colours)
+        ground = luminance(colours["ground"])
+        for name in set(colours) - {"ground", "raised", "line", "dim"}:
+            dark, light = sorted((ground, luminance(colours[name])))
+            assert (light + 0.05) / (dark + 0.05) >= 3, name

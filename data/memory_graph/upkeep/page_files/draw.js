@@ -6,6 +6,8 @@ const SLOW_FRAME = 40; // milliseconds; longer frames shift the last picture
 const REST = 140; // milliseconds without a movement, then paint
 const MARGIN = 0.25; // painted beyond each side of the canvas, as a fraction of it
 const MAX_LABELS = 60; // with the whole graph in view; four times as many at twice the scale
+const FEW_EDGES = 500; // in view; more are drawn paler and thinner, so that they do not hide the nodes
+const PALEST = 0.45; // opacity of edges among very many
 
 class Drawing {
   /**
@@ -172,10 +174,13 @@ class Drawing {
       if (!batches.has(colour)) batches.set(colour, []);
       batches.get(colour).push(one, other);
     });
-    const { accent } = this.look; // on top of all others
+    const { accent, dim } = this.look; // the accent on top of all others
     for (const [colour, ends] of [...batches].sort(([a], [b]) => (a === accent) - (b === accent))) {
+      const crowd = Math.sqrt((2 * FEW_EDGES) / ends.length);
+      const opacity = colour === accent || colour === dim ? 1 : Math.min(Math.max(crowd, PALEST), 1);
       context.strokeStyle = colour;
-      context.lineWidth = colour === accent ? 1.6 : 0.8;
+      context.globalAlpha = opacity;
+      context.lineWidth = colour === accent ? 2 : 0.4 + 0.9 * opacity;
       for (let start = 0; start < ends.length; start += 400) {
         context.beginPath();
         for (let i = start; i < Math.min(start + 400, ends.length); i += 2) {
@@ -185,6 +190,7 @@ class Drawing {
         context.stroke();
       }
     }
+    context.globalAlpha = 1;
   }
 
   radius(index) {
