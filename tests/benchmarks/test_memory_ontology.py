@@ -58,6 +58,17 @@ def test_the_fresh_wordings_are_split_into_two_halves() -> None:
     assert not set(silent[0]) & set(silent[1])
 
 
+def test_evidence_of_the_other_author_is_in_the_life_of_seed_0() -> None:
+    life = make_life(0)
+    told = {(one.object, one.since) for kind in life.facts.values() for one in kind}
+    asked = [one for half in ("dev", "test") for one in questions(life, f"unseen_{half}", 0)]
+    assert len(asked) == 244
+    assert all(one.gold and one.evidence and one.evidence <= told for one in asked)
+    assert [len(unanswerable(f"unseen_{half}")) for half in ("dev", "test")] == [19, 13]
+    with pytest.raises(ValueError, match=r"--seed 1: the wordings 'unseen_dev'"):
+        questions(small(1), "unseen_dev", 1)
+
+
 @pytest.mark.parametrize(
     ("kind", "gold", "text", "answer", "right"),
     [
