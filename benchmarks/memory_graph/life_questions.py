@@ -56,7 +56,7 @@ def questions(life: Life, part: str, seed: int) -> list[Question]:
     """
     if part.startswith("unseen"):
         if life.seed != 0:
-            raise ValueError(f"--seed {life.seed}: the wordings {part!r} ask about the life of seed 0")
+            raise ValueError(f"--seed {life.seed}: the wordings {part!r} ask about seed 0")
         return [_unseen(one) for one in unseen_questions(part) if one["gold"] is not None]
     rng = random.Random(seed)
     wordings = wordings_of(part)

@@ -3,8 +3,8 @@
 Those of ``dev`` may be used to extend the rules, those of ``test`` were written at the same time.
 ``life_wordings_fresh.json`` has wordings that were written later, without a look at the rules, in
 two halves by their hash: the rules were extended with ``fresh_dev``, and ``fresh_test`` was asked
-once before and once after that. ``life_questions_unseen.jsonl`` has whole questions by an author who
-had not seen the rules, in halves in the same way.
+once before and once after that. ``life_questions_unseen.jsonl`` has whole questions by an author
+who had not seen the rules, in halves in the same way.
 """
 
 from __future__ import annotations
