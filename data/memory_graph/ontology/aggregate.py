@@ -151,7 +151,8 @@ def rate(plan: Plan, selected: Sequence[Sequence[Item]], moment: int) -> Answer:
     if since is None and not begins:
         raise NoPlan("no date is known")
     first = min(begins) if since is None else since
-    last = moment + 1 if until is None else min(until, moment + 1)
+    today = moment - moment % 86400  # the day of the question is not over
+    last = today if until is None else min(until, today)
     assert plan.unit is not None, "a rate has a unit"
     length = _length(first, last, plan.unit)
     if length <= 0:

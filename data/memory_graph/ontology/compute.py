@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from turngraph.configs.extras import extra
 from turngraph.data.memory_graph.memory_types import Fact
@@ -118,8 +118,10 @@ def compute(
             if planner is None or not by_rules:
                 raise
             plans = planner(*asked)
-        found = [_selected(lens, plan, moment_of(as_of), pushed) for plan in plans]
-    told = [one for one in found if all(one.selected)]
+        for _, equal in groupby(plans, key=lambda plan: plan.rank):
+            found = [_selected(lens, plan, moment_of(as_of), pushed) for plan in equal]
+            if told := [one for one in found if all(one.selected)]:
+                break
     if len(told) != 1:
         raise NoPlan(
             "a verb of the question means several things" if told else "no fact tells of it"

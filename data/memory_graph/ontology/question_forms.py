@@ -17,25 +17,35 @@ EVENTS_FIRST: frozenset[Operation] = frozenset([
 ])  # fmt: skip
 MEASURED: frozenset[Operation] = frozenset(["sum", "min", "max", "mean"])
 SAYS_NOTHING = FUNCTION_WORDS | PREPOSITIONS | FIRST_PERSON | PRONOUNS | frozenset(
-    "how what which who whom whose where when since much long often old time times first last "
-    "latest most recent recently did does do done has have had make made go take took was were is "
-    "are ever currently now still year years month months day days week weeks happen happened came "
-    "come order list all name passed there it date before after different total so far that and or "
-    "number frequently already average true which those these list "
-    "current present begin began begun start started somewhere anywhere "
-    "age earlier each every per thing things everything anything something".split()
-)  # fmt: skip
+    "how what which who whom whose where when whereabouts since much long often old time times "
+    "first last latest most recent recently did does do done has have had make made go take took "
+    "took taken was were is are am ever currently still now year years month months day days week "
+    "weeks happen happens happened happening came come comes occur occurred place order list all "
+    "name names passed pass there it date dates before after different distinct various total far "
+    "that and or number count tally frequently already average true which those these list current "
+    "present presently begin began begun beginning start started starting somewhere anywhere age "
+    "earlier later apart each every per thing things everything anything something item items "
+    "really actually exactly just own myself new old brand whole entire full back today together "
+    "altogether occasion occasions last lasts lasted lasting length duration stretch period span "
+    "spell interval gap elapse elapsed separate separated separates lie lies lay between become "
+    "became becoming turn turned chronologically chronological sequence whatever got get getting "
+    "end ended up along anybody anyone somebody someone one ones another certain ago then when "
+    "whether while fact record records overall rate frequency once".split()
+)
 """Words of questions that may stand beside what is linked."""
 SAYS_AMOUNT = frozenset(
-    "little money amount amounts price prices cost costs cheap cheapest expensive least lowest "
-    "peak top highest greatest largest smallest biggest average mean maximum minimum altogether "
-    "overall sum euros dollars pounds kroner paid pay spent spend spending".split()
+    "little money cash amount amounts sum sums figure bill price prices cost costs priced least "
+    "lowest highest peak top average altogether overall euros dollars pounds kroner paid pay spent "
+    "spend spending".split()
 )
 """Words that say nothing beside a measured term."""
 
+_MY = r"(?:(?:the|my|our|exact|full|[A-Z]\w+['’]s) )*"
 _WHEN = (
-    r"(?:when|on (?:what|which) (?:date|day)|in (?:what|which) (?:year|month)|"
-    r"(?:what|which) (?:was |is )?(?:the )?(?:first |last )?(?:date|day))"
+    r"(?:(?:on|in|at|by|from|as of|starting|since) (?:what|which) (?:exact )?(?:date|day|year|month|time|point)|"
+    r"(?:the (?:first |last )?(?:date|day) )?when|"
+    rf"(?:what|which) (?:was |is |were )?{_MY}(?:first |last |start |starting )?(?:date|day|year|month|time"
+    r"|start(?! of \w+ing)|beginning))"
 )
 WHEN = re.compile(rf"{_WHEN}\b", re.IGNORECASE)
 """Beginnings of questions whose answer is a date."""
@@ -48,55 +58,77 @@ _UNSAID = re.compile(
 _UNIT = r"(?P<unit>day|week|month|year)"
 _PAID = r"\b(?:pay|paid|spend|spent|costs?)\b"
 _WHICH = r"(?:which|what|who|whom|where)"
+_LATER = r"(?:after|before|later|earlier)"
+_SORT = r"(?:put|sort|arrange|order|rank|line up|place|list|give|what is|what are|is it true that)"
 _FORMS: tuple[tuple[str, Operation], ...] = (
-    (rf"(?:how (?:long|much time|many {_UNIT}s?)|what (?:is |was )?(?:the )?"
-     r"(?:length of |amount of |number of )?(?:time|interval|gap|distance|difference|days|weeks|"
-     r"months|years)) (?:[a-z]+ ){0,3}between (?P<a>.+?) and (?P<b>.+)", "difference"),
+    # the time between two
+    (rf"(?:how (?:long|much time|many {_UNIT}s?)|what (?:is |was )?{_MY}"
+     r"(?:length of |amount of |number of )?(?:time|interval|gap|distance|difference|period|days|"
+     r"weeks|months|years)) (?:[a-z]+ ){0,3}between (?P<a>.+?) and (?P<b>.+)", "difference"),
     (rf"(?:by )?how (?:far|long|much time|many {_UNIT}s?)(?: apart)? (?:is|are|was|were|lie|lay) "
-     r"(?P<a>.+?) and (?P<b>.+?)(?: (?:apart|separated|from each other))*", "difference"),
-    (rf"how (?:long|many {_UNIT}s?) (?:before|after) (?P<a>.+?) (?P<b>(?:did|was|were) .+)",
-     "difference"),
-    (r"(?:which|what) (?:came|happened|was|is|took place) (?:first|earlier)\W+(?P<a>.+?),? or "
-     r"(?P<b>.+)", "order"),
-    (r"(?:which|what|where) (?P<frame>.+?) (?:first|earlier)\W+(?P<a>.+?),? or (?P<b>.+)", "order"),
-    (r"(?:did|was|were|had|have|has) (?P<a>.+?),? or (?P<b>.+?) (?:first|earlier)", "order"),
-    (r"in (?:what|which) order (?:did|were|was)?\W*(?P<a>.+?),? and (?P<b>.+)", "order"),
-    (r"(?:what|which|list) (?:is |was )?(?:the )?(?:order|sequence) of (?P<a>.+?),? and (?P<b>.+)",
+     r"(?P<a>.+?) and (?P<b>.+?)(?: (?:apart|separated|from each other|away))*", "difference"),
+    (rf"(?:by )?how (?:much|long|many {_UNIT}s?)(?: time)? (?:do |did |does )?(?:separates?|separated|"
+     r"divides?) (?P<a>.+?) (?:and|from) (?P<b>.+)", "difference"),
+    (rf"how (?:long|much time|many {_UNIT}s?) (?:[a-z]+ ){{0,3}}from (?P<a>.+?) (?:to|until|till) "
+     r"(?P<b>.+)", "difference"),
+    (rf"how (?:long|much|much time|many {_UNIT}s?) {_LATER} (?P<a>.+?) (?P<b>(?:did|was|were|had|is) "
+     r".+?)(?: happen| come| take place)?", "difference"),
+    (rf"how (?:long|much|much time|many {_UNIT}s?) (?:passed |went by |elapsed |later |earlier )?"
+     rf"(?:did|was|were|had|is) (?P<a>.+?) {_LATER} (?P<b>.+)", "difference"),
+    (rf"how (?:long|much time|many {_UNIT}s?) (?:passed|went by|elapsed) (?:from |since )?(?P<a>.+?) "
+     r"(?:before|until|till) (?P<b>.+)", "difference"),
+    # order
+    (r"(?:which|what|who) (?:of (?:these|those|them|the (?:two|three)) )?"
+     r"(?:came|comes|happened|was|is|took place|did I do|occurred|were) (?:the )?(?:first|earlier|before)"
+     r"\W+(?P<a>.+?),? or (?P<b>.+)", "order"),
+    (r"(?:which|what|where|who) (?P<frame>.+?) (?:first|earlier)\W+(?P<a>.+?),? or (?P<b>.+)",
      "order"),
-    (r"(?:put|sort|arrange) .*?in order\W+(?P<a>.+?),? and (?P<b>.+)", "order"),
-    (r"(?:did|was|were|had|have|has) (?P<a>.+?) (?P<how>before|after|follow|precede) (?P<b>.+)",
+    (r"(?:did|was|were|had|have|has) (?P<a>.+?),? or (?P<b>.+?) (?:come |happen |take place |occur )?"
+     r"(?:first|earlier)", "order"),
+    (r"in (?:what|which) (?:order|sequence) (?:did|were|was)?\W*(?P<a>.+?),? and (?P<b>.+?)"
+     r"(?: (?:happen|come|take place|occur))?", "order"),
+    (rf"(?:what|which|list) (?:is |was )?{_MY}(?:time |chronological )?(?:order|sequence|timeline) of "
+     r"(?P<a>.+?),? and (?P<b>.+)", "order"),
+    (rf"{_SORT} .*?\border\W+(?P<a>.+?),? and (?P<b>.+)", "order"),
+    (rf"{_SORT} (?P<a>.+?),? and (?P<b>.+?),? (?:chronologically|(?:in|by) .*?(?:order|dates?|time|"
+     r"sequence)|from (?:the )?first to (?:the )?last|first to last)", "order"),
+    # before and after
+    (r"(?:did|was|were|had|have|has|is) (?P<a>.+?) (?:(?:come|happen|occur|take place|fall|lie) )?"
+     r"(?P<how>before|after|follow|precede) (?P<b>.+)", "before"),
+    (r"(?:did|was|were|had|have|has) (?P<a>.*\balready\b.+?) (?P<how>when|by the time) (?P<b>.+)",
      "before"),
-    (r"(?:was|were|had|have|has) (?P<a>.*\balready\b.+?) (?P<how>when) (?P<b>.+)", "before"),
-    (r"how (?:old|many years old) .+|(?:what|which) (?:.+ )?age\b.*", "age"),
-    (rf"how (?:often|frequently|many \w+)\b.*\b(?:an?|per|each|every) {_UNIT}\b.*", "rate"),
-    (r"how (?:many times|often|frequently) .+|"
-     r"what (?:is |was )?(?:the )?(?:total |overall |exact )?number of .+", "count"),
-    (rf"{_WHICH} .*{_PAID}.*\b(?:the )?most\b(?! often| frequently| expensive| times).*", "max"),
-    (rf"{_WHICH} .*{_PAID}.*\b(?:the )?least\b(?! often| frequently| expensive| times).*", "min"),
-    (rf"{_WHICH} .*\bmost (?:often|frequently|times|[a-z]+s)\b.*|"
-     rf"{_WHICH} (?!(?:is|was) the most ).*\bmost(?: in .+)?", "most"),
-    (r".*\b(?:average|mean)\b.*", "mean"),
-    (r".*\b(?:most expensive|dearest|highest|largest|biggest|greatest|maximum|peak|top)\b.*|"
-     r"what (?:is|was) the most (?!recent|often|frequent).+", "max"),
-    (r".*\b(?:cheapest|least|lowest|smallest|minimum)\b.*", "min"),
-    (r"(?:for )?how much time .+", "duration"),
+    # the rest
+    (r"how (?:old|many years old) .+|(?:what|which) (?:.+ )?age\b.*|(?:at|of) what age .+", "age"),
+    (rf"(?:how (?:often|many \w+)|what .*\b(?:average|rate|number|frequency|count))\b.*"
+     rf"\b(?:an?|per|each|every|in an? average|by) {_UNIT}\b.*", "rate"),
+    (r"how (?:many times|often) .+|(?:on|in) how many (?:occasions|cases) .+|"
+     rf"what (?:is |was )?{_MY}(?:total |overall |exact )?(?:number|count|tally) of .+", "count"),
+    (rf"{_WHICH} .*{_PAID}.*\b(?:the )?most\b(?! often| expensive).*", "max"),
+    (rf"{_WHICH} .*{_PAID}.*\b(?:the )?least\b(?! often| expensive).*", "min"),
+    (r".*\bhighest\b.*|what (?:is|was) the most (?!recent|often|[a-z]+s\b).+", "max"),
+    (r".*\b(?:lowest|least)\b.*", "min"),
+    (rf"{_WHICH} .*\bmost (?:often|[a-z]+s)\b.*|{_WHICH} .*\b(?:the )?most(?: in .+)?", "most"),
+    (r".*\baverage\b.*", "mean"),
+    (rf"(?:for )?how much time .+|what (?:is |was )?{_MY}(?:total )?(?:length|duration) of .+|"
+     r"(?:for )?(?:what|which) (?:length|amount|period) of time .+", "duration"),
     (r"how much .+|how many (?:euros|dollars|pounds|kroner) .+|"
      r"what .+\b(?:cost|in total|altogether|overall|in all)\b.*|"
-     r"what (?:is|was) .*\b(?:total|sum) .+",
+     r"what (?:is|was) .*\b(?:total|sum|altogether) .+",
      "sum"),
-    (rf"(?:for )?how (?:long|many {_UNIT}s?) .+", "duration"),
+    (rf"(?:for )?(?:about )?how (?:long|many {_UNIT}s?) .+", "duration"),
     (r"how many .+", "count"),
-    (r"(?:since when|from when) .+", "since"),
-    (rf"(?={_WHEN}\b).*\b(?:last|latest|most recent(?:ly)?)\b.*", "latest"),
+    (r"(?:since when|from when|as of when) .+", "since"),
+    (rf"(?={_WHEN}\b).*\blast\b.*", "latest"),
     (rf"(?={_WHEN}\b).*\bfirst\b.*", "first"),
     (rf"{_WHEN} .+", "since"),
-    (r".*\b(?:last|latest|most recent(?:ly)?)\b.*", "latest"),
+    (r".*\blast\b.*", "latest"),
     (r".*\bfirst\b.*", "first"),
-    (r"(?:list|name) .+|(?:what|which) (?:are |were )?(?:all |the )?(?:all|\w+s) .+", "list"),
+    (r"(?:list|name) .+|(?:what|which) (?:is |are |were )?(?:all |the )?(?:all|every|\w+s) .+", "list"),
     (r"(?:do|does|did|is|are|was|were|has|have|had) .+", "exists"),
     (r"(?:who|whom|whose|where|what|which|(?:in|to|for|at|by|with|from) (?:what|which|whom)) .+",
      "value"),
 )  # fmt: skip
+_PER_UNIT = re.compile(rf"\b(?:an?|per|each|every) {_UNIT}\b(?! ago| before| after| later)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +173,10 @@ def forms_of(text: str) -> list[Form]:
         if parts.get("frame"):  # "which did I visit first, Rome or Paris"
             clauses = tuple(f"{parts['frame']} to {clause}" for clause in clauses)
         unit = parts.get("unit")
-        how = {"follow": "after", "precede": "before", "when": "before"}.get(
-            how := (parts.get("how") or "").lower(), how
-        )
+        how = (parts.get("how") or "").lower()
+        how = {"follow": "after"}.get(how, "before") if how not in ("", "after") else how
+        if not found and operation != "rate" and _PER_UNIT.search(text):
+            raise NoPlan("an amount by time is not computed")
         found.append(Form(operation, text, clauses, unit and unit.lower(), how))
     if not found:
         raise NoPlan("the question is of no known form")

@@ -157,5 +157,5 @@ def units_between(first: int, second: int, unit: str) -> int:
     if unit in _DAYS:
         return (ends.date() - begins.date()).days // _DAYS[unit]
     months = 12 * (ends.year - begins.year) + ends.month - begins.month
-    months -= (ends.day, ends.time()) < (begins.day, begins.time())
+    months -= ends.day < begins.day
     return months // _MONTHS[unit]
