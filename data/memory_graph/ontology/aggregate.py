@@ -16,6 +16,7 @@ from turngraph.data.memory_graph.ontology.selected_facts import (
     Answer,
     Item,
     in_window,
+    joined_dates,
     joined_names,
     quantity,
     some,
@@ -110,6 +111,8 @@ def extreme(plan: Plan, selected: Sequence[Sequence[Item]], moment: int) -> Answ
     items = [i for i in known if i.amount == bar]
     beyond = [i for i in maybe if i.amount is not None and _best(plan, [i.amount, bar]) != bar]
     found = [*items, *beyond]
+    if plan.wants_date:
+        return joined_dates(found), found, "; ".join(notes)
     if plan.wants_name:
         return joined_names(found), found, "; ".join(notes)
     return _between(min(bar, reach), max(bar, reach), unit), found, "; ".join(notes)

@@ -38,6 +38,7 @@ from turngraph.data.memory_graph.ontology.selected_facts import (
     difference_words,
     holding,
     in_window,
+    joined_dates,
     joined_names,
     leading,
     overlapping,
@@ -286,7 +287,7 @@ def _ends_of(plan: Plan, items: Sequence[Item], last: bool) -> tuple[list[Item],
 def _extreme(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
     best, note = _ends_of(plan, selected[0], plan.operation == "latest")
     if plan.wants_date:
-        return ", ".join(dict.fromkeys(str(i.fact.valid_from) for i in best)), best, note
+        return joined_dates(best), best, note
     return joined_names(best), best, note
 
 
@@ -299,7 +300,7 @@ def _since(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
     if not items:
         raise NoPlan("no date is known")
     items.sort(key=lambda item: item.begin or (0, 0))
-    return ", ".join(dict.fromkeys(str(item.fact.valid_from) for item in items)), items, ""
+    return joined_dates(items), items, ""
 
 
 def _duration(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:

@@ -18,8 +18,8 @@ _AUX = (
     r"must)"
 )
 _WH = (
-    r"(?:how|what|which|who|whom|whose|where|when|"
-    r"whereabouts|(?:in|on|at|to|for|from|by|with|since|until|as of) (?:what|which|whom|how|when)\b)"
+    r"(?:how|what|which|who|whom|whose|where|when|whereabouts|"
+    r"(?:in|on|at|to|for|from|by|with|since|until|as of) (?:what|which|whom|how|when)\b)"
 )
 _MONTH = rf"(?:{'|'.join(MONTHS)})"
 _UNITS = {"daily": "day", "weekly": "week", "monthly": "month", "yearly": "year",
@@ -41,7 +41,9 @@ _TEXT_STEPS: tuple[tuple[str, str], ...] = (
      r"by the way|i(?: am)? (?:forget|forgot|curious|unsure|(?:not |un)sure|wondering)|"
      r"i (?:can(?:['’]t|not| not)|do(?:n['’]t| not)) (?:quite )?(?:remember|recall|know))\b"
      r"[,:;]?(?: [-–—])? )+", ""),
-    (r",? (?:please|thanks|thank you|(?:would|could|can|will) you|if you (?:can|know|remember)|"
+    (r",? please\b", ""),
+    (r"^list: ", "list "),
+    (r",? (?:thanks|thank you|(?:would|could|can|will) you|if you (?:can|know|remember)|"
      r"do you (?:know|remember|recall))$", ""),
     (rf"^{_AUX} (?:you|we) (?:please |maybe |perhaps |possibly |kindly )?(?=[a-z])", ""),
     (r"^i (?:would like|want|would love|need|would be interested) (?:to (?:know|see|have|hear) )?",
@@ -52,15 +54,16 @@ _TEXT_STEPS: tuple[tuple[str, str], ...] = (
     (r"^(?:check|find out|look up|see|say|count up|work out)(?: for me)? (?=if\b|wh|how\b)",
      "tell me "),
     (rf"^tell me (?={_WH})", ""),
-    (r"^tell me (?:if|whether) ", "is it true that "),
+    (r"^(?:(?:tell me|confirm|verify) (?:if|whether|that)|"
+     r"is it (?:correct|right|a fact|the case|so) that) ", "is it true that "),
     (r"^tell me (?:a |the )?(?:full |complete |whole )?list of ", "list "),
     (r"^tell me (?=all\b|every\b|each\b|the \w+s\b(?! of\b))", "list "),
     (r"^tell me ", "what is "),
     (r"^(?:name|enumerate|list up|list out) ", "list "),
     (r"^count(?: up)? (?:how (?:often|many times) )?(?:all )?(?:of )?", "what is the number of "),
     # tags, which make a question of a statement
-    (rf"^(.+?),? (?:right|correct|yes|no|eh|{_AUX}(?:n['’]t| not)? (?:i|he|she|it|we|they))$",
-     r"is it true that \1"),
+    (rf"^(?!{_WH}\b)(.+?)(?:,? (?:right|correct|yes|no|eh|yes or no)|(?:,|(?= \w+n['’]t)) {_AUX}"
+     r"(?:n['’]t| not)? (?:i|he|she|it|we|they))$", r"is it true that \1"),
 )  # fmt: skip
 _STEPS = tuple((re.compile(one, re.IGNORECASE), put) for one, put in _TEXT_STEPS)
 _PLAIN_WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
@@ -69,15 +72,16 @@ _PLAIN_WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"\b(?:subsequent to|later than|following)\b", "after"),
     (r"\bearlier than\b", "before"),
     (r"\b(?:over|in|during|for|throughout|within)? ?(?:the )?(?:course|run|span|whole|entire|time|"
-     r"entirety|all|full)(?: of)? (?=(?:19|20)\d\d\b|[A-Z][a-z]+ (?:19|20)\d\d\b)", "in "),
+     rf"entirety|all|full)(?: of)? (?=(?:{_MONTH} )?(?:19|20)\d\d\b)", "in "),
     (r"\b(?:over|in|during) the (?:course|run|span|whole|time) of\b", "in"),
     (r"\b(?:throughout|within|all through)\b", "in"),
-    (r"\bthe (?:calendar )?(?:years?|month of)(?= (?:19|20)\d\d\b| [A-Z][a-z]+ (?:19|20)\d\d\b)", ""),
+    (rf"\bthe (?:calendar )?(?:years?|month of)(?= (?:{_MONTH} )?(?:19|20)\d\d\b)", ""),
     (rf"\b({_MONTH}) of (?=(?:19|20)\d\d\b)", r"\1 "),
-    (rf"\b(?:from|between) ({_MONTH})(?: to| and| through| until|[-–]) ({_MONTH}) ((?:19|20)\d\d)\b",
+    (rf"\b(?:from|between) ({_MONTH})(?: to| and| through| until|[-–]) ({_MONTH}) (\d{{4}})\b",
      r"from \1 \3 to \2 \3"),
-    (r"\b(?:from |between )?((?:19|20)\d\d) ?(?:to|and|through|until|till|[-–]) ?((?:19|20)\d\d)\b",
+    (r"\b(?:from |between )?((?:19|20)\d\d) ?(?:to|through|until|till|[-–]) ?((?:19|20)\d\d)\b",
      r"from \1 to \2"),
+    (r"\bbetween ((?:19|20)\d\d) and ((?:19|20)\d\d)\b", r"from \1 to \2"),
     (r"\b(?:in |of )?the first (?:half|six months) of ((?:19|20)\d\d)\b",
      r"from January \1 to June \1"),
     (r"\b(?:in |of )?the (?:second|last|latter) half of ((?:19|20)\d\d)\b",
@@ -91,22 +95,33 @@ _PLAIN_WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"\bfrom (.+?) on(?:wards?)?$", r"since \1"),
     (r"\b(?:so far|to date|(?:up )?(?:until|till|to) now|over (?:all )?(?:the|these|those) years|"
      r"in all (?:these|those|that) (?:years|time)|all these years|of all time|"
-     r"(?:in|over|during) my (?:whole |entire )?life(?:time)?|at the moment|at present|right now|"
-     r"these days|nowadays|as things stand|on record|by now|"
+     r"(?:in|over|during) my (?:whole |entire )?life(?:time)?|at (?:some|any) (?:point|time)|"
+     r"at the moment|at present|right now|these days|nowadays|as things stand|on record|by now|"
      r"according to (?:my|the) (?:diary|notes|records?|memory))\b", ""),
     (rf"^({_WH}.*\b(?:is|was|are|were)\b.*) again$", r"\1"),
     # one word of several
     (r"\bwhereabouts\b", "where"),
+    (r"^(?:the )?(?:names?|titles?) of (?=(?:all |the |every)*[a-z]+s\b)", "list "),
+    (r"([a-z]s) (?=(?:19|20)\d\d\b)(?<!years )", r"\1 in "),
+    (r"\bhow (?:frequent|regular)\b", "how often"),
+    (r"^how (?:high|low)\b", lambda m: f"what {m[0][4:].lower()}est"),
+    (r"\b(time|days|weeks|months|years) spent\b", r"\1"),
     (r"\b(?:the )?(?:names?|titles?) of (?=(?:all |the |every)*[a-z]+s?\b)(?! my)", ""),
     (r"\bhow recently\b", "when last"),
+    (r"^how little\b(?: money)?", "what lowest"),
+    (r"\b(?:cash|funds)\b", "money"),
+    (r"\b(?:come|came|amount(?:ed)?|add(?:ed)? up|ran?|run) to$", "cost altogether"),
     (r"\b(?:very )?(?:most recent(?:ly)?|latest|newest|final|lastly)\b", "last"),
     (r"\b(?:very )?(?:earliest|initial(?:ly)?|originally|maiden|first[- ]ever)\b", "first"),
+    (r"^what is the (first|last) (?:that )?(?=i\b|we\b)", r"when \1 "),
     (r"\bvery (?=first\b|last\b)", ""),
     (r"\b(?:for the first time|at first|to begin with)\b", "first"),
     (r"\bfor the last time\b", "last"),
-    (r"\b(?:frequently|regularly|commonly|usually)\b", "often"),
+    (r"\b(?:frequently|regularly)\b", "often"),
     (r"\b(?:more often|more times|more) than (?:any|every|all|the)(?:one|body|thing|where)?"
-     r"(?: other| else)?(?: [a-z]+)?\b", "most often"),
+     r"(?: other [a-z]+| else)?\b", "most often"),
+    (r"\bmost (?:frequent|common|usual|popular|regular)\b|\bthe most of(?= in\b|$)", "most often"),
+    (r"\b(?:my|the) most (\w+ed|bought|seen|read|met|flown) (\w+)", r"\2 I \1 most often"),
     (r"\b(?:the )?(?:most|greatest|highest|largest) (?:number of )?(?:times|of all|of the time)\b",
      "most often"),
     (r"\bat (?:the )?(?:very )?most\b|\b(?:maximum|max|maximal|all-time high|greatest|largest|"
@@ -116,8 +131,8 @@ _PLAIN_WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"\b(?:averaged|averaging|averages|mean|typically|on the average)\b", "average"),
     (r"\b(?:all together|all told|all in all|in sum|taken together|put together|combined)\b",
      "altogether"),
-    (rf"\b({_ADJECTIVE}) ((?:average |mean |total )?)(?=(?:average|mean|rate|number|frequency|count)\b)"
-     r"(.+)", lambda m: f"{m[2]}{m[3]} a {_UNITS[m[1].lower()]}"),
+    (rf"\b({_ADJECTIVE}) ((?:average |total )?)((?:average|rate|number|frequency|count)\b.+)",
+     lambda m: f"{m[2]}{m[3]} a {_UNITS[m[1].lower()]}"),
     (r"\b(?:got|get|went|go|gone|managed|manage|happened|happen|came|ended up) to "
      r"(?=(?:see|meet|watch|read|visit|buy|live|work|know|purchase|fly|move|travel)\b)", ""),
     (r"\bbeen (?:to|in)\b", "visited"),
@@ -127,6 +142,9 @@ _PLAIN_WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
      r"\1 \2 \3 "),
     (r"^(?:is|was) it (before|after) (.+?) that (.+)$", r"did \3 \1 \2"),
     (r"^(?:is|was) it (.+?) or (.+?) that (.+?) (first|earlier)$", r"which did \3 first, \1 or \2"),
+    (r"^(have|has|had|did) (.+) before$", r"\1 \2"),
+    (r"^(?:by the time|when) (.+?), (had) (.+)$", r"\2 \3 before \1"),
+    (rf"^({_ADJECTIVE}),? (how (?:many|often).+)", lambda m: f"{m[2]} a {_UNITS[m[1].lower()]}"),
     (r"^(?:back|way back) (?=in\b)", ""),
 )  # fmt: skip
 _WORDS = tuple((re.compile(one, re.IGNORECASE), put) for one, put in _PLAIN_WORDS)
@@ -140,7 +158,8 @@ _TOPIC = re.compile(
     re.IGNORECASE,
 )
 _GROUP = re.compile(
-    r"(?:of|among|out of|from)(?: all)?(?: of)?(?: the| my| our| these| those)?(?: \w+)? (\w+)", re.IGNORECASE
+    r"(?:of|among|out of|from)(?: all)?(?: of)?(?: the| my| our| these| those)?(?: \w+)? (\w+)",
+    re.IGNORECASE,
 )
 _POSSESSIVES = frozenset("my our his her their the a an all every".split())
 _TOPICAL = tuple(
@@ -153,13 +172,18 @@ _TOPICAL = tuple(
 _PHRASE = re.compile(
     r"(?:(?:the|my|our|a|an|exact|full|[A-Z]\w+['’]s) )*(?:first|last|highest|lowest|average|total|"
     r"altogether|sum|number|date|day|time|age|length|duration|price|amount|cost|names?|list|order|"
-    r"start|beginning|start date|cheapest|dearest|most|least)\b",
+    r"start|beginning|cheapest|dearest|most|least|days|weeks|months|years|gap|interval|period|count|"
+    r"tally|all|every|everything|chronological|\w{3,}est)\b",
     re.IGNORECASE,
 )
-_ASKS = re.compile(rf"(?:{_WH}|{_AUX}\b|list\b|since when)", re.IGNORECASE)
+_PER_UNIT = re.compile(r"\b(?:an?|per|each|every) (?:day|week|month|year)\b", re.IGNORECASE)
+ASKS = re.compile(
+    rf"(?:{_WH}|{_AUX}\b|since when|(?:list|put|sort|arrange|order|rank|line up)\b)", re.IGNORECASE
+)
+"""Beginnings of plain questions."""
 _IN_PLACE = re.compile(
     r"\b((?:in |on |at |to |for |from |by |with )?"
-    r"(?:how (?:many \w+|often|long|old|much(?: money| time)?|\w+y)|which \w+|what(?: \w+)?|where|when|"
+    r"(?:how (?:many \w+|much(?: money| time)?|\w+)|which \w+|what(?: \w+)?|where|when|"
     r"whom?))\b",
     re.IGNORECASE,
 )
@@ -185,7 +209,7 @@ def plain_question(question: str, as_of: str | None = None, at_moment: bool = Fa
     text = re.sub(r" +(?=[ ,])|^[ ,]+|[ ,]+$", "", text)
     text = _absolute(text, as_of, at_moment)
     text = _unfronted(_topical(text))
-    if not _ASKS.match(text):
+    if not ASKS.match(text):
         if found := _IN_PLACE.search(text):
             rest = f"{text[: found.start()].rstrip()} {text[found.end() :].lstrip()}"
             text = f"{found[1]} {rest}".strip()  # "I read how many books"
@@ -200,9 +224,10 @@ def _topical(text: str) -> str:
     "My trip to Rome, when was that?" is "when was my trip to Rome".
     """
     found = _TOPIC.fullmatch(text)
-    if found is None or _ASKS.match(text):
+    if found is None or ASKS.match(text):
         return text
     topic, ask = found["topic"], found["ask"]
+    topic = re.sub(r", (?!and |or |.*, )", " and ", topic)
     dates = find_dates(topic, None)
     if dates and dates[0].start == 0 and dates[-1].stop == len(topic):
         return text
@@ -216,6 +241,8 @@ def _topical(text: str) -> str:
             return pronoun.sub(place.format(topic), ask, count=1)
     if re.match(rf"how many(?: {_AUX}\b|$)", ask, re.IGNORECASE):
         return f"how many {topic}{ask[8:]}"
+    if ask.endswith(" apart"):
+        return f"{ask.removesuffix(' apart')} between {topic}"
     return f"{ask}, {topic}" if " or " in topic else text
 
 
@@ -224,8 +251,14 @@ def _completed(text: str, is_asked: bool) -> str:
     if found := re.match(r"(?:any|ever) ", text, re.IGNORECASE):
         is_ever = found[0].lower() == "ever "
         return f"did I ever {text[5:]}" if is_ever else f"is there any {text[4:]}"
-    is_phrase = _PHRASE.match(text) or (is_asked and re.match(r"(?:the|my|our|all|every)\b", text))
-    return f"what is {text}" if is_phrase else text
+    if is_asked and re.search(r"\w (?:before|after) \w", text):
+        return f"was {text}"
+    if is_asked and _PER_UNIT.search(text):
+        return f"how many {text}"
+    if is_asked and re.match(r"(?:i|we|he|she|they) ", text, re.IGNORECASE):
+        return f"did {text}"
+    is_phrase = _PHRASE.match(text) and not re.search(r" (?:is|are|was|were) ", text)
+    return f"what is {text}" if is_asked or is_phrase else text
 
 
 def _unfronted(text: str) -> str:

@@ -50,7 +50,7 @@ _ASKS_NAME = tuple(
     re.compile(one, re.IGNORECASE) for one in (
         r"^(?!how\b).*\b(?:for|on)(?: (?:in|on|during|since) .+)?$",
         rf"^(?:which|whom?|what(?= (?!is\b|was\b|did\b|do\b|ha[sd]\b|have\b))) (?!{_SUM}\b)",
-        rf"^(?!how\b).*\b(?:highest|lowest) \w+ (?!{_SUM}\b|i\b|(?:{'|'.join(PREPOSITIONS)})\b)[a-z]",
+        rf"^(?!how\b).*\b(?:highest|lowest) \w+ (?!(?:{_SUM}|i|{'|'.join(PREPOSITIONS)})\b)[a-z]",
     )
 )  # fmt: skip
 """Questions for the thing that has the least or the greatest amount, and not for the amount."""
@@ -77,15 +77,11 @@ class PlanMaker:
     def __init__(self, store: Store, ontology: Ontology, operation: Operation) -> None:
         self.store, self.ontology, self.operation = store, ontology, operation
 
-    def before(self, form: Form) -> bool:
-        """Make it the plan of "Did A before B?"; False where B is no event but a date."""
-        last = form.clauses[-1]
-        if not self._terms(last) and find_dates(last, None):
-            return False
-        self.operation = "before" if form.how == "before" else "after"
-        return True
+    def is_date(self, clause: str) -> bool:
+        """Return whether a clause is no event but a date: "2020" of "before 2020"."""
+        return not self._terms(clause) and bool(find_dates(clause, None))
 
-    def selections(self, clauses: Sequence[str]) -> Iterator[tuple[int, tuple[Selection, ...]]]:
+    def selections(self, form: Form) -> Iterator[tuple[int, tuple[Selection, ...]]]:
         """Yield the rank and the selections of each reading of the clauses, the best first.
 
         A clause without a term has that of another one, one without a subject that of the first.
@@ -93,7 +89,10 @@ class PlanMaker:
         Raises:
             NoPlan: no reading links every word; the reason is that of the best.
         """
-        clauses, options = self._framed(clauses)
+        shown = form.clauses
+        clauses, options = self._framed(
+            [f"{form.frame} to {one}" if form.frame else one for one in shown]
+        )
         reasons: list[NoPlan] = []
         num_found = 0
         for ranked in islice(product(*options), MAX_READINGS):
@@ -104,7 +103,13 @@ class PlanMaker:
                 reasons.append(reason)
                 continue
             num_found += 1
-            yield sum(rank for rank, _ in ranked), found
+            rank = sum(rank for rank, _ in ranked)
+            yield (
+                rank,
+                tuple(
+                    replace(one, text=text.strip()) for one, text in zip(found, shown, strict=True)
+                ),
+            )
         if not num_found:
             raise reasons[0]
 
@@ -150,7 +155,7 @@ class PlanMaker:
         first = found[0]
         if first.subject is None and first.value is None:
             said = {word.lower() for word in WORD.findall(clauses[0])}
-            if PRONOUNS & said or not first.is_event:
+            if PRONOUNS & said or not (first.is_event or self.operation in MEASURED):
                 raise NoPlan("the question names nothing known")
             found[0] = replace(first, subject=self.speaker())  # "how many flights were there"
         return tuple(found)
@@ -174,6 +179,7 @@ class PlanMaker:
         is_gerund = term.is_event and lower[term.first].endswith("ing")
         if is_gerund and subject is None and all(name.first >= term.stop for name in names):
             subject = self.speaker() if before is None else before  # "visiting Rome"
+        is_passive = term.is_event and term.first > 0 and "be" in word_forms(lower[term.first - 1])
         value, fills = None, False
         for name in names:
             word = lower[name.first - 1] if name.first > 0 else ""
@@ -181,15 +187,23 @@ class PlanMaker:
             behind = behind and self.operation != "age"
             is_object = term.is_event and name.first >= term.stop and has_subject
             is_object |= term.is_event and words[name.first].islower() and has_name
+            is_object |= is_passive and name.first < term.first
             is_object |= term.is_amount and (behind or words[name.first].islower())
             if subject is None and not behind and not is_object:
                 subject = name.node
             elif value is None:
-                value, fills = name.node, _preposition(lower, name.first) in ("", "on", "of", "for")
+                value = name.node
+                fills = self._is_object(term, _preposition(lower, name.first))
             else:
                 raise NoPlan("the question names more than two things")
         subject = before if subject is None else subject
         return Selection(term.iri, term.is_event, subject, value, clause.strip(), (), fills)
+
+    def _is_object(self, term: Term, preposition: str) -> bool:
+        """Return whether a name behind a preposition is the object of events, or of a property."""
+        if not term.is_event or preposition in ("", "on", "of", "for"):
+            return True
+        return self.ontology.role(term.iri, preposition) == self.ontology.object_role(term.iri)
 
     def _check_rest(
         self, words: Sequence[str], clause: str, term: Term, names: Sequence[LinkedName]
@@ -302,12 +316,20 @@ class PlanMaker:
         """Return the plan with what the rest of the question says."""
         plan = replace(plan, wants_date=WHEN.match(text) is not None)
         one = plan.selections[0]
+        if plan.operation == "most" and plan.wants_date:
+            raise NoPlan("the time with the most events is not computed")
         if plan.operation == "duration" and one.is_event:
             raise NoPlan("events have no duration here")
-        if plan.operation == "since" and not one.is_event and self._is_date(one.term):
+        if plan.operation == "since" and not one.is_event and self._has_dates(one.term):
             plan = replace(plan, operation="value")
         if plan.operation == "sum" and not one.is_event:
             plan = replace(plan, operation="value")
+        if (
+            plan.operation in ("value", "list")
+            and self._is_spending(one)
+            and not _LEFT.search(text)
+        ):
+            plan = replace(plan, operation="sum")  # "what did I spend in 2020"
         if plan.operation in ("value", "list", "most", "first", "latest") and not plan.wants_date:
             self._check_asked(one, text)
         if plan.operation == "value" and one.is_event:
@@ -351,7 +373,12 @@ class PlanMaker:
         tops = {up for up in roles if all(is_a(iri, up) for iri in roles)}
         return tuple(sorted(roles)) if tops else ()
 
-    def _is_date(self, iri: str) -> bool:
+    def _is_spending(self, one: Selection) -> bool:
+        """Return whether what events of a class have as their object is an amount."""
+        role = self.ontology.object_role(one.term) if one.is_event else None
+        return role is not None and self.ontology.properties[role].range == XSD + "decimal"
+
+    def _has_dates(self, iri: str) -> bool:
         return self.ontology.properties[iri].range in (XSD + "date", XSD + "dateTime")
 
     def _check_asked(self, one: Selection, text: str) -> None:
@@ -360,7 +387,7 @@ class PlanMaker:
         Raises:
             NoPlan: both ends are named, or "where" is asked of an event that leads nowhere.
         """
-        if one.subject is not None and one.value is not None:
+        if one.subject is not None and one.value is not None and (one.fills or not one.is_event):
             raise NoPlan("the question asks for another role of an event")
         role = self.ontology.object_role(one.term) if one.is_event else None
         asks_place = re.match(r"(?:where|in (?:what|which))\b", text, re.IGNORECASE)

@@ -11,6 +11,7 @@ from turngraph.data.memory_graph.ontology.plan_maker import PlanMaker
 from turngraph.data.memory_graph.ontology.question_forms import (
     EVENTS_FIRST,
     Form,
+    check_cues,
     forms_of,
 )
 from turngraph.data.memory_graph.ontology.question_terms import superlatives
@@ -40,8 +41,9 @@ def make_plans(
     text = superlatives(plain_question(question, as_of), ontology)
     for form in forms_of(text):
         maker = PlanMaker(store, ontology, form.operation)
-        if form.operation == "before" and not maker.before(form):
+        if len(form.clauses) > 1 and maker.is_date(form.clauses[-1]):
             continue
+        check_cues(form)
         at_moment = window_of(plain_question(question, as_of, at_moment=True))
         return _plans(maker, form, at_moment)
     raise NoPlan("the question is of no known form")
@@ -52,10 +54,10 @@ def _plans(maker: PlanMaker, form: Form, at_moment: Window | None) -> list[Plan]
     plans: list[Plan] = []
     reasons: list[NoPlan] = []
     window = window_of(form.text) if len(form.clauses) == 1 else None
-    for rank, selections in maker.selections(form.clauses):
+    for rank, selections in maker.selections(form):
         plan = Plan(maker.operation, selections, window, form.unit, rank=rank)
         try:
-            if form.operation != "before":
+            if form.operation not in ("before", "after"):
                 plan = maker.refined(plan, form.text)
         except NoPlan as reason:
             reasons.append(reason)

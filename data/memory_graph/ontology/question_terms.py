@@ -27,6 +27,10 @@ MAX_GAP = 3
 """Other words between two words of a label, at most."""
 
 
+_PLURALS = {"children": ("child",), "wives": ("wife",), "people": ("person",), "men": ("man",),
+            "women": ("woman",)}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Term:
     """Term that words of a clause name.
@@ -94,7 +98,7 @@ def _labels(text: str, term: Class | Property, is_asked: bool) -> Iterator[Label
 def word_forms(word: str) -> frozenset[str]:
     """Return the base forms that a word of a question may have: "city" of "cities"."""
     word = re.sub(r"['’]s?$", "", word.lower())
-    forms = {base_words(word)}
+    forms = {base_words(word), *_PLURALS.get(word, ())}
     for ending, other in (("s", ""), ("es", ""), ("ies", "y"), ("ed", ""), ("d", ""), ("ing", ""),
                           ("ing", "e")):  # fmt: skip
         if word.endswith(ending) and len(word) > len(ending) + 2:
@@ -142,6 +146,7 @@ def readings(
 
 def _deepest(ontology: Ontology, terms: set[Term]) -> list[Term]:
     """Return terms without those above another one."""
+
     def is_above(one: Term, other: Term) -> bool:
         return other.iri != one.iri and ontology.is_a(other.iri, one.iri)
 

@@ -108,6 +108,11 @@ def joined_names(items: Sequence[Item]) -> str:
     return ", ".join(dict.fromkeys(item.name for item in items))
 
 
+def joined_dates(items: Sequence[Item]) -> str:
+    """Return the different dates at which items begin."""
+    return ", ".join(dict.fromkeys(str(item.fact.valid_from) for item in items))
+
+
 def some(items: Sequence[Item]) -> Sequence[Item]:
     """Return items, of which there are some.
 

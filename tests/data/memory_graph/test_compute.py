@@ -187,7 +187,7 @@ def test_the_time_of_the_question_counts(lens: Lens) -> None:
         ("How much did Bob pay?", "the amounts have several units"),
         ("How much did Anna spend in 2015?", "no fact tells of it at that time"),
         ("How much did Anna pay for a lamp in 2019?", "no fact tells of it at that time"),
-        ("What was the cheapest trip of Anna?", "has no amounts"),
+        ("What was the cheapest trip of Anna?", "not known here: 'cheap'"),
         ("What was the lowest price Anna paid before 15 April 2020?", "too coarse"),
         ("How often a year did Bob meet Zoe?", "no fact tells of it"),
         ("Where do I live?", "nobody is known as the speaker"),
