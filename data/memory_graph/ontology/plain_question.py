@@ -253,7 +253,7 @@ def _completed(text: str, is_asked: bool) -> str:
         return f"did I ever {text[5:]}" if is_ever else f"is there any {text[4:]}"
     if is_asked and re.search(r"\w (?:before|after) \w", text):
         return f"was {text}"
-    if is_asked and _PER_UNIT.search(text):
+    if is_asked and _PER_UNIT.search(text) and not _PHRASE.match(text):
         return f"how many {text}"
     if is_asked and re.match(r"(?:i|we|he|she|they) ", text, re.IGNORECASE):
         return f"did {text}"
