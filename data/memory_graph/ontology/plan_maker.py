@@ -49,6 +49,7 @@ _SUM = r"(?:price|amount|sum|figure|costs?|weight|bill|total|payment|average)"
 _ASKS_NAME = tuple(
     re.compile(one, re.IGNORECASE) for one in (
         r"^(?!how\b).*\b(?:for|on)(?: (?:in|on|during|since) .+)?$",
+        r"^(?!how\b).*\b(?:for|at) the (?:highest|lowest)\b",
         rf"^(?:which|whom?|what(?= (?!is\b|was\b|did\b|do\b|ha[sd]\b|have\b))) (?!{_SUM}\b)",
         rf"^(?!how\b).*\b(?:highest|lowest) \w+ (?!(?:{_SUM}|i|{'|'.join(PREPOSITIONS)})\b)[a-z]",
     )
