@@ -204,8 +204,8 @@ def plain_question(question: str, as_of: str | None = None, at_moment: bool = Fa
     for _ in range(2):  # "could you please tell me whether"
         for step, plain in _STEPS:
             text = step.sub(plain, text)
-    for step, plain in _WORDS:
-        text = step.sub(plain, text)
+    for step, put in _WORDS:
+        text = step.sub(put, text)
     text = re.sub(r" +(?=[ ,])|^[ ,]+|[ ,]+$", "", text)
     text = _absolute(text, as_of, at_moment)
     text = _unfronted(_topical(text))

@@ -140,17 +140,15 @@ _FORMS: tuple[tuple[str, Operation], ...] = (
 )  # fmt: skip
 _PER_UNIT = r"\b(?:an?|per|each|every) (?:day|week|month|year)\b(?! ago| before| after| later)"
 _NO_DATE = rf"(?! (?:the )?(?:\d|{'|'.join(MONTHS)}))"
-_CUES: tuple[tuple[re.Pattern[str], frozenset[Operation]], ...] = tuple(
-    (re.compile(cue, re.IGNORECASE), frozenset(operations)) for cue, operations in (
-        (r"\bmost\b", ("most", "max")),
-        (r"\bleast\b|\blowest\b", ("min",)),
-        (r"\bhighest\b", ("max",)),
-        (r"\boften\b", ("count", "rate", "most")),
-        (r"\baverage\b", ("mean", "rate")),
-        (_PER_UNIT, ("rate",)),
-        (rf"\b(?:earlier|later|apart)\b|\b(?:before|after)\b{_NO_DATE}",
-         ("order", "difference", "before", "after")),
-    )
+_CUES: tuple[tuple[str, tuple[Operation, ...]], ...] = (
+    (r"\bmost\b", ("most", "max")),
+    (r"\bleast\b|\blowest\b", ("min",)),
+    (r"\bhighest\b", ("max",)),
+    (r"\boften\b", ("count", "rate", "most")),
+    (r"\baverage\b", ("mean", "rate")),
+    (_PER_UNIT, ("rate",)),
+    (rf"\b(?:earlier|later|apart)\b|\b(?:before|after)\b{_NO_DATE}",
+     ("order", "difference", "before", "after")),
 )  # fmt: skip
 """Words that only these operations compute."""
 _IN_UNITS = re.compile(
@@ -225,7 +223,7 @@ def check_cues(form: Form) -> None:
         NoPlan: one does.
     """
     for cue, operations in _CUES:
-        if form.operation not in operations and cue.search(form.text):
+        if form.operation not in operations and re.search(cue, form.text, re.IGNORECASE):
             raise NoPlan(f"a word of the question does not fit its form ({form.operation})")
 
 
