@@ -11,7 +11,7 @@ from itertools import cycle, islice
 from typing import Any, Literal
 
 from turngraph.benchmarks.memory_graph import synthetic_life as sl
-from turngraph.benchmarks.memory_graph.life_wordings import wordings_of
+from turngraph.benchmarks.memory_graph.life_wordings import unseen_questions, wordings_of
 from turngraph.benchmarks.memory_graph.synthetic_life import Life, Told
 from turngraph.data.normalise import MONTHS
 
@@ -47,13 +47,17 @@ Case = tuple[dict[str, str], Kind, Any, Iterable[Told]]
 
 
 def questions(life: Life, part: str, seed: int) -> list[Question]:
-    """Return 20 questions of each operation, or of fresh wordings two of each wording.
+    """Return 20 questions of each operation, two of each fresh wording, or the unseen ones.
 
     Args:
         life: asked about.
         part: wordings, of ``WORDING_PARTS``.
         seed: random seed.
     """
+    if part.startswith("unseen"):
+        if life.seed != 0:
+            raise ValueError(f"--seed {life.seed}: the wordings {part!r} ask about seed 0")
+        return [_unseen(one) for one in unseen_questions(part) if one["gold"] is not None]
     rng = random.Random(seed)
     wordings = wordings_of(part)
     if part.startswith("fresh"):
@@ -69,6 +73,16 @@ def questions(life: Life, part: str, seed: int) -> list[Question]:
         for operation, kinds in wordings.items()
         for one in islice(_operation(life, operation, kinds, rng), PER_OPERATION)
     ]
+
+
+def _unseen(line: dict[str, Any]) -> Question:
+    """Return the question of a line of ``life_questions_unseen.jsonl``."""
+    gold = line["gold"]
+    if line["answer_kind"] in ("names", "dates"):
+        gold = frozenset(gold)
+    evidence = frozenset((name, since) for name, since in line["evidence"])
+    as_of = line.get("as_of", "2024-01-01")
+    return Question(line["kind"], line["question"], as_of, line["answer_kind"], gold, evidence)
 
 
 def whole_units(first: str, second: str, unit: str) -> int:

@@ -3,7 +3,8 @@
 Those of ``dev`` may be used to extend the rules, those of ``test`` were written at the same time.
 ``life_wordings_fresh.json`` has wordings that were written later, without a look at the rules, in
 two halves by their hash: the rules were extended with ``fresh_dev``, and ``fresh_test`` was asked
-once before and once after that.
+once before and once after that. ``life_questions_unseen.jsonl`` has whole questions by an author
+who had not seen the rules, in halves in the same way.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Any
 
 WORDINGS = Path(__file__).with_name("life_wordings.json")
 FRESH = Path(__file__).with_name("life_wordings_fresh.json")
-WORDING_PARTS = ("dev", "test", "fresh_dev", "fresh_test")
+UNSEEN = Path(__file__).with_name("life_questions_unseen.jsonl")
+WORDING_PARTS = ("dev", "test", "fresh_dev", "fresh_test", "unseen_dev", "unseen_test")
 Wordings = dict[str, dict[str, list[str]]]
 
 
@@ -39,8 +41,17 @@ def unanswerable(part: str = "dev") -> list[str]:
     """Return questions that the life does not answer: of a fresh half, or the old ones."""
     if part.startswith("fresh"):
         return _half(_read(FRESH)["unanswerable"], part)
+    if part.startswith("unseen"):
+        return [one["question"] for one in unseen_questions(part) if one["gold"] is None]
     found: list[str] = _read(WORDINGS)["unanswerable"]
     return found
+
+
+def unseen_questions(part: str) -> list[dict[str, Any]]:
+    """Return the lines of a half of the other author's questions, but those with a doubt."""
+    _, *lines = map(json.loads, UNSEEN.read_text(encoding="utf-8").splitlines())
+    half = set(_half((one["question"] for one in lines), part))
+    return [one for one in lines if one["question"] in half and "doubt" not in one]
 
 
 def _read(path: Path) -> Any:
@@ -49,5 +60,5 @@ def _read(path: Path) -> Any:
 
 def _half(texts: Iterable[str], part: str) -> list[str]:
     """Return the texts of one half: a wording's half is the last bit of its SHA-256."""
-    bit = part == "fresh_test"
+    bit = part.endswith("_test")
     return [one for one in texts if hashlib.sha256(one.encode()).digest()[-1] % 2 == bit]

@@ -19,7 +19,9 @@ from turngraph.benchmarks.memory_graph.life_wordings import unanswerable
 from turngraph.benchmarks.memory_graph.memory_ontology import fill_given, is_right, main
 from turngraph.benchmarks.memory_graph.synthetic_life import Life, given_lines, make_life
 from turngraph.data.memory_graph.ontology.compute import Computed
+from turngraph.data.memory_graph.ontology.typed_plan import NoPlan, Plan
 from turngraph.data.memory_graph.recall.word_vectors import word_vectors
+from turngraph.inference import plan_models
 
 SMALL = 300
 
@@ -56,6 +58,17 @@ def test_the_fresh_wordings_are_split_into_two_halves() -> None:
     silent = [unanswerable(f"fresh_{half}") for half in ("dev", "test")]
     assert [len(one) for one in silent] == [37, 33]
     assert not set(silent[0]) & set(silent[1])
+
+
+def test_evidence_of_the_other_author_is_in_the_life_of_seed_0() -> None:
+    life = make_life(0)
+    told = {(one.object, one.since) for kind in life.facts.values() for one in kind}
+    asked = [one for half in ("dev", "test") for one in questions(life, f"unseen_{half}", 0)]
+    assert len(asked) == 244
+    assert all(one.gold and one.evidence and one.evidence <= told for one in asked)
+    assert [len(unanswerable(f"unseen_{half}")) for half in ("dev", "test")] == [19, 13]
+    with pytest.raises(ValueError, match=r"--seed 1: the wordings 'unseen_dev'"):
+        questions(small(1), "unseen_dev", 1)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +119,33 @@ def test_the_parts_print_tables_and_write_a_report(
     assert report["locomo"]["never_said_computed"] == 0
     with pytest.raises(ValueError, match=r"--data: locomo needs the folder"):
         main(["--parts", "locomo"])
+
+
+def test_the_lm_plans_each_question_alone_and_then_what_the_rules_leave(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+
+    def plans(question: str, *_: object) -> list[Plan]:
+        asked.append(question)
+        raise NoPlan("the language model finds no plan")
+
+    monkeypatch.setattr(memory_ontology, "make_life", small)
+    monkeypatch.setattr(plan_models, "load_plans", lambda *_: plans)
+    found = memory_ontology.measure_planner(0, "any", 1, False)
+    assert (found["asked"], found["model"]) == (20, "any")
+    rules, alone, both = (found[name] for name in ("rules", "LM alone", "rules, then LM"))
+    assert rules == both
+    assert rules["exact"] + rules["silent"] == 20
+    assert alone == {"asked": 20, "exact": 0, "evidence": 0, "silent": 20} | {
+        "unanswerable": 5, "without": 5
+    }  # fmt: skip
+    assert len(set(asked[:25])) == 25  # then those that the rules do not plan
+    assert set(asked[25:]) <= set(asked[:25])
+    assert rules["without"] == 5
+    assert "LM alone: 0 of 20 exact, 20 not computed; 5 of 5 unanswerable silent" in (
+        capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from turngraph.data.memory_graph.ontology.selected_facts import (
     Answer,
     Item,
     in_window,
+    joined_dates,
     joined_names,
     quantity,
     some,
@@ -110,6 +111,8 @@ def extreme(plan: Plan, selected: Sequence[Sequence[Item]], moment: int) -> Answ
     items = [i for i in known if i.amount == bar]
     beyond = [i for i in maybe if i.amount is not None and _best(plan, [i.amount, bar]) != bar]
     found = [*items, *beyond]
+    if plan.wants_date:
+        return joined_dates(found), found, "; ".join(notes)
     if plan.wants_name:
         return joined_names(found), found, "; ".join(notes)
     return _between(min(bar, reach), max(bar, reach), unit), found, "; ".join(notes)
@@ -151,7 +154,8 @@ def rate(plan: Plan, selected: Sequence[Sequence[Item]], moment: int) -> Answer:
     if since is None and not begins:
         raise NoPlan("no date is known")
     first = min(begins) if since is None else since
-    last = moment + 1 if until is None else min(until, moment + 1)
+    today = moment - moment % 86400  # the day of the question is not over
+    last = today if until is None else min(until, today)
     assert plan.unit is not None, "a rate has a unit"
     length = _length(first, last, plan.unit)
     if length <= 0:

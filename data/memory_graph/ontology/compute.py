@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from turngraph.configs.extras import extra
 from turngraph.data.memory_graph.memory_types import Fact
@@ -38,6 +38,7 @@ from turngraph.data.memory_graph.ontology.selected_facts import (
     difference_words,
     holding,
     in_window,
+    joined_dates,
     joined_names,
     leading,
     overlapping,
@@ -118,8 +119,10 @@ def compute(
             if planner is None or not by_rules:
                 raise
             plans = planner(*asked)
-        found = [_selected(lens, plan, moment_of(as_of), pushed) for plan in plans]
-    told = [one for one in found if all(one.selected)]
+        for _, equal in groupby(plans, key=lambda plan: plan.rank):
+            found = [_selected(lens, plan, moment_of(as_of), pushed) for plan in equal]
+            if told := [one for one in found if all(one.selected)]:
+                break
     if len(told) != 1:
         raise NoPlan(
             "a verb of the question means several things" if told else "no fact tells of it"
@@ -284,7 +287,7 @@ def _ends_of(plan: Plan, items: Sequence[Item], last: bool) -> tuple[list[Item],
 def _extreme(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
     best, note = _ends_of(plan, selected[0], plan.operation == "latest")
     if plan.wants_date:
-        return ", ".join(dict.fromkeys(str(i.fact.valid_from) for i in best)), best, note
+        return joined_dates(best), best, note
     return joined_names(best), best, note
 
 
@@ -297,7 +300,7 @@ def _since(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:
     if not items:
         raise NoPlan("no date is known")
     items.sort(key=lambda item: item.begin or (0, 0))
-    return ", ".join(dict.fromkeys(str(item.fact.valid_from) for item in items)), items, ""
+    return joined_dates(items), items, ""
 
 
 def _duration(plan: Plan, selected: Sequence[list[Item]], moment: int) -> Answer:

@@ -36,6 +36,7 @@ PREFIXES = {
 """Prefixes that queries and exports have."""
 LIFE = Path(__file__).with_name("life.ttl")
 _CLASSES = {OWL + "Class", RDFS + "Class"}
+_LABELS = (SKOS + "altLabel", SKOS + "prefLabel")
 _PROPERTIES = {
     RDF + "Property", OWL + "ObjectProperty", OWL + "DatatypeProperty",
     OWL + "FunctionalProperty", OWL + "SymmetricProperty",
@@ -51,12 +52,14 @@ class Class:
         above: its direct superclasses.
         words: its surface words, in the form of ``base_words``.
         object_role: property of the object of its verbs; None: inherited, or no event.
+        asked: further words of questions, which name no relation of a fact.
     """
 
     iri: str
     above: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     object_role: str | None = None
+    asked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,8 @@ class Property:
         inverse: the property in the other direction.
         prepositions: which name it as a role of its domain's events.
         pattern: regular expression that a value matches.
+        asked: further words of questions, which name no relation of a fact.
+        high, low: adjectives of great and of small values: "heavy", "light".
     """
 
     iri: str
@@ -85,11 +90,35 @@ class Property:
     inverse: str | None = None
     prepositions: tuple[str, ...] = ()
     pattern: str | None = None
+    asked: tuple[str, ...] = ()
+    high: tuple[str, ...] = ()
+    low: tuple[str, ...] = ()
 
     @property
     def datatype(self) -> str | None:
         """The XSD datatype of its values; None: its values are objects."""
         return self.range if self.range is not None and self.range.startswith(XSD) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Surface words of a term of an ontology.
+
+    Args:
+        words: in base form, without the last preposition.
+        ending: the last preposition; "": the label has none.
+        iri: of the term.
+        is_event: whether it is a class of events.
+        is_asked: whether the words are of questions only.
+        is_amount: whether they name a number of these events.
+    """
+
+    words: tuple[str, ...]
+    ending: str
+    iri: str
+    is_event: bool
+    is_asked: bool
+    is_amount: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,6 +128,7 @@ class Ontology:
     Args:
         classes, properties: by IRI.
         quads: all statements as they were read, in the default graph.
+        labels: by their first word, once a question was read; see ``question_terms``.
     """
 
     classes: Mapping[str, Class]
@@ -106,6 +136,7 @@ class Ontology:
     quads: Sequence[Quad] = ()
     class_words: dict[str, list[str]] = field(default_factory=dict)
     property_words: dict[str, list[str]] = field(default_factory=dict)
+    labels: dict[str, list[Label]] = field(default_factory=dict)
     _above: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -229,8 +260,8 @@ def build(sources: Sequence[Source]) -> Ontology:
     return Ontology(classes, properties, quads)
 
 
-def _texts(values: dict[str, list[str]]) -> tuple[str, ...]:
-    labels = [*values.get(SKOS + "altLabel", ()), *values.get(SKOS + "prefLabel", ())]
+def _texts(values: dict[str, list[str]], *names: str) -> tuple[str, ...]:
+    labels = [label for name in names for label in values.get(name, ())]
     return tuple(dict.fromkeys(form for label in labels if (form := base_words(label))))
 
 
@@ -240,14 +271,15 @@ def _first(values: dict[str, list[str]], iri: str) -> str | None:
 
 def _class(iri: str, values: dict[str, list[str]]) -> Class:
     above = tuple(values.get(RDFS + "subClassOf", ()))
-    return Class(iri, above, _texts(values), _first(values, TG + "objectRole"))
+    role, asked = _first(values, TG + "objectRole"), _texts(values, SKOS + "hiddenLabel")
+    return Class(iri, above, _texts(values, *_LABELS), role, asked)
 
 
 def _property(iri: str, values: dict[str, list[str]], types: set[str]) -> Property:
     return Property(
         iri,
         above=tuple(values.get(RDFS + "subPropertyOf", ())),
-        words=_texts(values),
+        words=_texts(values, *_LABELS),
         domain=_first(values, RDFS + "domain"),
         range=_first(values, RDFS + "range"),
         functional=OWL + "FunctionalProperty" in types,
@@ -255,6 +287,9 @@ def _property(iri: str, values: dict[str, list[str]], types: set[str]) -> Proper
         inverse=_first(values, OWL + "inverseOf"),
         prepositions=tuple(map(base_words, values.get(TG + "preposition", ()))),
         pattern=_first(values, TG + "pattern"),
+        asked=_texts(values, SKOS + "hiddenLabel"),
+        high=tuple(values.get(TG + "highWord", ())),
+        low=tuple(values.get(TG + "lowWord", ())),
     )
 
 

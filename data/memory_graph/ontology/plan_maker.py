@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, product
 
 from turngraph.data.memory_graph.extract.dates import find_dates
-from turngraph.data.memory_graph.ontology.ontology import TG, XSD, Ontology, base_words
+from turngraph.data.memory_graph.ontology.ontology import TG, XSD, Label, Ontology
 from turngraph.data.memory_graph.ontology.question_forms import (
-    EVENTS_FIRST,
     FIRST_PERSON,
     MEASURED,
     PREPOSITIONS,
@@ -19,6 +18,13 @@ from turngraph.data.memory_graph.ontology.question_forms import (
     SAYS_NOTHING,
     WHEN,
     Form,
+)
+from turngraph.data.memory_graph.ontology.question_terms import (
+    Term,
+    is_place,
+    labels_of,
+    readings,
+    word_forms,
 )
 from turngraph.data.memory_graph.ontology.typed_plan import (
     NoPlan,
@@ -32,23 +38,29 @@ from turngraph.data.memory_graph.turns import USER
 
 WORD = re.compile(r"#\d+|[\w'’-]+")
 MAX_NAME_WORDS = 5
+MAX_READINGS = 32
 _NOUNS = re.compile(
     r"(?=\b(?:how many|number of(?: my)?|(?:what|which|who) (?:are|were|is|was)|which|what|who|"
-    r"last|latest|first|cheapest|all|list|name|most (?:recent|expensive))"
+    r"last|first|all|list|name|(?:highest|lowest) (?!cost)\w+)"
     r"(?: all)?(?: different)?(?: the)? (\w+))",
     re.IGNORECASE,
 )
-_AMOUNT = re.compile(r"\b(?:price|amount|much|least|most(?! exp)|weight)\b", re.IGNORECASE)
+_SUM = r"(?:price|amount|sum|figure|costs?|weight|bill|total|payment|average)"
+_ASKS_NAME = tuple(
+    re.compile(one, re.IGNORECASE) for one in (
+        r"^(?!how\b).*\b(?:for|on)(?: (?:in|on|during|since) .+)?$",
+        r"^(?!how\b).*\b(?:for|at) the (?:highest|lowest)\b",
+        rf"^(?:which|whom?|what(?= (?!is\b|was\b|did\b|do\b|ha[sd]\b|have\b))) (?!{_SUM}\b)",
+        rf"^(?!how\b).*\b(?:highest|lowest) \w+ (?!(?:{_SUM}|i|{'|'.join(PREPOSITIONS)})\b)[a-z]",
+    )
+)  # fmt: skip
+"""Questions for the thing that has the least or the greatest amount, and not for the amount."""
 _LEFT = re.compile(
     rf"\b({'|'.join(sorted(PREPOSITIONS))})(?: the| in \d{{4}})*"
     r"(?: (?:most|least|first|last|often|frequently|recently))*$",
     re.IGNORECASE,
 )
 """Preposition at the end of a question, which says the role that is asked for."""
-_PAID_FOR = re.compile(
-    r"\b(?:for|on)(?: (?:in|on|during|since) .+)?$|^what costs?\b", re.IGNORECASE
-)
-_AT_PRICE = re.compile(r"\bfor the (?:lowest|highest) ", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,83 +72,105 @@ class LinkedName:
     node: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Term:
-    """Term of a question: its place in the words."""
-
-    first: int
-    stop: int
-    iri: str
-    is_event: bool
-
-
 class PlanMaker:
     """Reads the clauses of one question."""
 
-    def __init__(
-        self, store: Store, ontology: Ontology, operation: Operation, sense: int = 0
-    ) -> None:
+    def __init__(self, store: Store, ontology: Ontology, operation: Operation) -> None:
         self.store, self.ontology, self.operation = store, ontology, operation
-        self.sense, self.num_senses = sense, 1
-        self.heads: dict[str, set[str]] = defaultdict(set)
-        for word, iris in ontology.property_words.items():
-            head, _, last = word.rpartition(" ")
-            if last in PREPOSITIONS:
-                self.heads[head].update(iris)
-                if head.startswith("be "):  # "was Anna employed at"
-                    self.heads[head.removeprefix("be ")].update(iris)
 
-    def before(self, form: Form) -> Plan | None:
-        """Return the plan of "Did A before B?"; None where B is no event but a date."""
-        last = form.clauses[-1]
-        if self._find_term(WORD.findall(last), last) is None and find_dates(last, None):
-            return None
-        operation: Operation = "before" if form.how == "before" else "after"
-        self.operation = operation
-        return Plan(operation, self.selections(form.clauses))
+    def is_date(self, clause: str) -> bool:
+        """Return whether a clause is no event but a date: "2020" of "before 2020"."""
+        return not self._terms(clause) and bool(find_dates(clause, None))
 
-    def selections(self, clauses: Sequence[str]) -> tuple[Selection, ...]:
-        """Return a selection for each clause; one without a subject has that of the first."""
-        found: list[Selection] = []
+    def selections(self, form: Form) -> Iterator[tuple[int, tuple[Selection, ...]]]:
+        """Yield the rank and the selections of each reading of the clauses, the best first.
+
+        A clause without a term has that of another one, one without a subject that of the first.
+
+        Raises:
+            NoPlan: no reading links every word; the reason is that of the best.
+        """
+        shown = form.clauses
+        clauses, options = self._framed(
+            [f"{form.frame} to {one}" if form.frame else one for one in shown]
+        )
+        reasons: list[NoPlan] = []
+        num_found = 0
+        for ranked in islice(product(*options), MAX_READINGS):
+            terms = [term for _, term in ranked]
+            try:
+                found = self._selected(clauses, terms)
+            except NoPlan as reason:
+                reasons.append(reason)
+                continue
+            num_found += 1
+            rank = sum(rank for rank, _ in ranked)
+            yield (
+                rank,
+                tuple(
+                    replace(one, text=text.strip()) for one, text in zip(found, shown, strict=True)
+                ),
+            )
+        if not num_found:
+            raise reasons[0]
+
+    def _framed(self, clauses: Sequence[str]) -> tuple[Sequence[str], list[list[tuple[int, Term]]]]:
+        """Return the clauses, those without a term framed by another one, and their terms."""
+        options = [self._terms(clause) for clause in clauses]
         frame = ""
-        for clause in clauses:
-            words = WORD.findall(clause)
-            term = self._find_term(words, clause) if len(clauses) > 1 else None
-            if found and term is None:  # "did I visit Rome before Paris"
-                clause = f"{frame} to {clause}"
-            if not found and term is not None:
-                frame = " ".join(words[: term.stop])
-            one = self._selection(clause, found[0].subject if found else None)
-            found.append(one)
+        for clause, terms in zip(clauses, options, strict=True):
+            if terms:
+                frame = " ".join(WORD.findall(clause)[: terms[0][1].stop])
+                break
+        if not any(options):
+            if len(clauses) == 1 or TG + "Action" not in self.ontology.classes:
+                raise NoPlan("no word of the question is a property or a class of events")
+            any_event = [(0, Term((), TG + "Action", True))]  # "was Rome before Paris"
+            return [f"my to {clause}" for clause in clauses], [any_event] * len(clauses)
+        texts = [  # "did I visit Rome before Paris"
+            clause if terms else f"{frame} to {clause}"
+            for clause, terms in zip(clauses, options, strict=True)
+        ]
+        return texts, [
+            terms or self._terms(text) for terms, text in zip(options, texts, strict=True)
+        ]
+
+    def _terms(self, clause: str) -> list[tuple[int, Term]]:
+        """Return the terms that a clause may be about with the rank of each reading."""
+        if self.operation == "age":
+            if TG + "birthDate" not in self.ontology.properties:
+                raise NoPlan("the ontology has no birthDate")
+            return [(0, Term((), TG + "birthDate", False))]
+        is_where = re.match(r"(?:where|in (?:what|which))\b", clause, re.IGNORECASE) is not None
+        levels = readings(self.ontology, WORD.findall(clause), self.operation, is_where)
+        return [
+            (rank, term) for rank, terms in enumerate(levels) for term in terms
+            if not term.is_amount or self.operation in MEASURED
+        ]  # fmt: skip
+
+    def _selected(self, clauses: Sequence[str], terms: Sequence[Term]) -> tuple[Selection, ...]:
+        """Return the selections of clauses in one reading."""
+        found: list[Selection] = []
+        for clause, term in zip(clauses, terms, strict=True):
+            found.append(self._selection(clause, term, found[0].subject if found else None))
         first = found[0]
         if first.subject is None and first.value is None:
             said = {word.lower() for word in WORD.findall(clauses[0])}
-            if PRONOUNS & said or not first.is_event:
+            if PRONOUNS & said or not (first.is_event or self.operation in MEASURED):
                 raise NoPlan("the question names nothing known")
             found[0] = replace(first, subject=self.speaker())  # "how many flights were there"
         return tuple(found)
 
-    def _selection(self, clause: str, before: int | None) -> Selection:
+    def _selection(self, clause: str, term: Term, before: int | None) -> Selection:
         """Return the selection of a clause.
 
         Args:
             clause: "my trip to Rome", "did Anna live in Oslo".
+            term: that it is about.
             before: the subject of the clause before, which "she" means, or no subject at all.
         """
         words = WORD.findall(clause)
         lower = [word.lower() for word in words]
-        age = TG + "birthDate"
-        if self.operation == "age":
-            if age not in self.ontology.properties:
-                raise NoPlan("the ontology has no birthDate")
-            term: _Term | None = _Term(0, 2, age, False)
-        else:
-            term = self._find_term(words, clause)
-        mine = self.operation in MEASURED and FIRST_PERSON & set(lower)
-        if term is not None and term.iri == TG + "price" and mine:  # what I paid for mine
-            term = replace(term, iri=TG + "Buy", is_event=True)
-        if term is None:
-            raise NoPlan("no word of the question is a property or a class of events")
         names = self._names(words, clause, term)
         self._check_rest(words, clause, term, names)
         subject = before if PRONOUNS & set(lower) else None
@@ -146,112 +180,63 @@ class PlanMaker:
         is_gerund = term.is_event and lower[term.first].endswith("ing")
         if is_gerund and subject is None and all(name.first >= term.stop for name in names):
             subject = self.speaker() if before is None else before  # "visiting Rome"
-        value = None
+        is_passive = term.is_event and term.first > 0 and "be" in word_forms(lower[term.first - 1])
+        value, fills = None, False
         for name in names:
             word = lower[name.first - 1] if name.first > 0 else ""
             behind = word in PREPOSITIONS and not (word == "of" and name.first == term.stop + 1)
             behind = behind and self.operation != "age"
             is_object = term.is_event and name.first >= term.stop and has_subject
             is_object |= term.is_event and words[name.first].islower() and has_name
+            is_object |= is_passive and name.first < term.first
+            is_object |= term.is_amount and (behind or words[name.first].islower())
             if subject is None and not behind and not is_object:
                 subject = name.node
             elif value is None:
                 value = name.node
+                fills = self._is_object(term, _preposition(lower, name.first))
             else:
                 raise NoPlan("the question names more than two things")
         subject = before if subject is None else subject
-        return Selection(term.iri, term.is_event, subject, value, clause.strip())
+        return Selection(term.iri, term.is_event, subject, value, clause.strip(), (), fills)
+
+    def _is_object(self, term: Term, preposition: str) -> bool:
+        """Return whether a name behind a preposition is the object of events, or of a property."""
+        if not term.is_event or preposition in ("", "on", "of", "for"):
+            return True
+        return self.ontology.role(term.iri, preposition) == self.ontology.object_role(term.iri)
 
     def _check_rest(
-        self, words: Sequence[str], clause: str, term: _Term, names: Sequence[LinkedName]
+        self, words: Sequence[str], clause: str, term: Term, names: Sequence[LinkedName]
     ) -> None:
         """Check that every word is linked or says nothing, so that none is left out silently."""
-        spans = [(term.first, term.stop), *((name.first, name.stop) for name in names)]
-        linked = {place for first, stop in spans for place in range(first, stop)}
+        linked = {*term.places, *(p for name in names for p in range(name.first, name.stop))}
         plain = SAYS_NOTHING | self._nouns(clause) | {w.lower() for w in _date_words(clause)}
         if self.operation in MEASURED:
             plain |= SAYS_AMOUNT
         for place, word in enumerate(words):
             if place in linked or word.lower() in plain:
                 continue
-            if term.is_event and any(
-                self.ontology.is_a(term.iri, iri) or self.ontology.is_a(iri, term.iri)
-                for iri, is_event, _ in self._terms([word], False)
-                if is_event
+            if any(
+                self.ontology.is_a(term.iri, one.iri) or self.ontology.is_a(one.iri, term.iri)
+                for one in self._named(word)
             ):  # "pay per purchase"
                 continue
-            behind = [one.lower() for one in words[place + 1 : place + 2]]
-            if behind == ["of"] and self._fits(term.iri, term.is_event, self._kinds(word)):
-                continue  # "the city of residence"
-            named = place + 1 in linked and place + 1 not in range(term.first, term.stop)
-            kinds = self._kinds(word) if named else []  # "the book Dune"
+            kinds = self._kinds(word)  # "the book Dune", "the city of residence"
             if not kinds or not self._fits(term.iri, term.is_event, kinds):
                 raise NoPlan(f"a word of the question is not known here: {word!r}")
 
-    def _find_term(self, words: Sequence[str], clause: str) -> _Term | None:
-        """Return the term with the most words; events or properties first, as is asked."""
-        found = []
-        where = re.match(r"(?:where|in (?:what|which))\b", clause, re.IGNORECASE)
-        ends = [word.lower() for word in (*words[:1], *words[-1:])]
-        fronted = next((word for word in ends if word in PREPOSITIONS), "")  # "for whom"
-        events_first = self.operation in EVENTS_FIRST
-        for first in range(len(words)):
-            for stop in range(first + 1, min(len(words), first + 5) + 1):
-                for iri, is_event, is_head in self._terms(words[first:stop], bool(where), fronted):
-                    other = is_event != events_first
-                    size = (other, first - stop) if events_first else (first - stop, other)
-                    lacks = is_head + (is_head and base_words(words[first]) == "be")
-                    rank = (lacks, *size, first, iri)
-                    found.append((rank, _Term(first, stop, iri, is_event)))
-        if not found:
-            return None
-        (best, term), *others = sorted(found, key=lambda one: one[0])
-        if best[0] and any(rank[:4] == best[:4] for rank, _ in others):
-            raise NoPlan("a word of the question means several properties")
-        return term
-
-    def _terms(
-        self, words: Sequence[str], where: bool, word: str = ""
-    ) -> list[tuple[str, bool, bool]]:
-        """Return the terms of some words: IRI, whether an event, whether a preposition lacks."""
-        form = base_words(" ".join(words))
-        forms = [form, *(base_words(form.removesuffix(ending)) for ending in ("es", "s"))]
-        for one in dict.fromkeys(forms):
-            events = [i for i in self.ontology.class_words.get(one, ())
-                      if self.ontology.object_role(i)]  # fmt: skip
-            known = [i for i in self.ontology.property_words.get(one, ())
-                     if not where or self._is_place(i)]  # fmt: skip
-            heads = [i for i in self.heads.get(one, ()) if not where or self._is_place(i)]
-            heads = [i for i in heads if f"{one} {word}" in self.ontology.properties[i].words
-                     ] or heads  # fmt: skip
-            terms = [(self._sense(events), True, False)] if events else []
-            terms += [(iri, False, False) for iri in known]
-            terms += [(iri, False, True) for iri in sorted(heads) if iri not in known]
-            if terms:
-                return terms
-        return []
-
-    def _sense(self, events: Sequence[str]) -> str:
-        """Return the class that a verb means: the deepest, or the next one in another sense."""
-        ranked = sorted(events, key=self._depth, reverse=True)
-        apart = [
-            one for index, one in enumerate(ranked)
-            if not any(self.ontology.is_a(deeper, one) for deeper in ranked[:index])
+    def _named(self, word: str) -> list[Label]:
+        """Return the labels of one word."""
+        labels = labels_of(self.ontology)
+        return [
+            label for form in word_forms(word) for label in labels.get(form, ())
+            if len(label.words) == 1
         ]  # fmt: skip
-        self.num_senses = max(self.num_senses, len(apart))
-        return apart[min(self.sense, len(apart) - 1)]
 
-    def _depth(self, iri: str) -> tuple[int, str]:
-        return sum(self.ontology.is_a(iri, up) for up in self.ontology.classes), iri
-
-    def _is_place(self, iri: str) -> bool:
-        kind = self.ontology.properties[iri].range or ""
-        return any(self.ontology.is_a(kind, TG + one) for one in ("Place", "Organization"))
-
-    def _names(self, words: Sequence[str], clause: str, term: _Term) -> list[LinkedName]:
+    def _names(self, words: Sequence[str], clause: str, term: Term) -> list[LinkedName]:
         """Return the objects that words beside a term name."""
-        taken = set(range(term.first, term.stop)) if self.operation != "age" else set()
-        return self.linked(words, clause, taken)
+        return self.linked(words, clause, set(term.places))
 
     def linked(self, words: Sequence[str], clause: str, taken: set[int]) -> list[LinkedName]:
         """Return the objects that words name, the longest names first found.
@@ -292,11 +277,11 @@ class PlanMaker:
 
     def _kinds(self, noun: str) -> list[str]:
         """Return the classes of things that a noun names, in singular or plural."""
-        noun = noun.lower()
-        forms = [noun, noun.removesuffix("s"), re.sub("ies$", "y", noun)]
-        found = [iri for form in forms
-                 for iri in self.ontology.class_words.get(base_words(form), ())]  # fmt: skip
-        return [iri for iri in dict.fromkeys(found) if not self.ontology.object_role(iri)]
+        forms = word_forms(noun)
+        return [
+            iri for iri, one in self.ontology.classes.items()
+            if not forms.isdisjoint((*one.words, *one.asked)) and not self.ontology.object_role(iri)
+        ]  # fmt: skip
 
     def _is_plain(self, text: str) -> bool:
         word = text.lower()
@@ -305,7 +290,7 @@ class PlanMaker:
             or word in PREPOSITIONS
             or word in PRONOUNS
             or word in ("first", "last", "time", "times", "the", "a", "did", "make", "home")
-            or (not text[:1].isupper() and bool(self._terms([text], False)))
+            or (not text[:1].isupper() and any(not one.is_asked for one in self._named(text)))
         )
 
     def _objects(self, text: str) -> list[int]:
@@ -332,12 +317,20 @@ class PlanMaker:
         """Return the plan with what the rest of the question says."""
         plan = replace(plan, wants_date=WHEN.match(text) is not None)
         one = plan.selections[0]
+        if plan.operation == "most" and plan.wants_date:
+            raise NoPlan("the time with the most events is not computed")
         if plan.operation == "duration" and one.is_event:
             raise NoPlan("events have no duration here")
-        if plan.operation == "since" and not one.is_event and self._is_date(one.term):
+        if plan.operation == "since" and not one.is_event and self._has_dates(one.term):
             plan = replace(plan, operation="value")
         if plan.operation == "sum" and not one.is_event:
             plan = replace(plan, operation="value")
+        if (
+            plan.operation in ("value", "list")
+            and self._is_spending(one)
+            and not _LEFT.search(text)
+        ):
+            plan = replace(plan, operation="sum")  # "what did I spend in 2020"
         if plan.operation in ("value", "list", "most", "first", "latest") and not plan.wants_date:
             self._check_asked(one, text)
         if plan.operation == "value" and one.is_event:
@@ -355,8 +348,8 @@ class PlanMaker:
         """Return the plan with the properties whose numbers are asked for."""
         one = plan.selections[0]
         noun = self._noun(text)
-        amount = _AMOUNT.search(text) and not _AT_PRICE.search(text) and not _PAID_FOR.search(text)
-        names = one.is_event and plan.operation in ("min", "max") and not amount
+        names = one.is_event and plan.operation in ("min", "max") and not one.fills
+        names = names and any(pattern.search(text) for pattern in _ASKS_NAME)
         if names and noun is not None:
             self._check_kind(one, noun)
         measures = self._numbers_of(one)
@@ -381,7 +374,12 @@ class PlanMaker:
         tops = {up for up in roles if all(is_a(iri, up) for iri in roles)}
         return tuple(sorted(roles)) if tops else ()
 
-    def _is_date(self, iri: str) -> bool:
+    def _is_spending(self, one: Selection) -> bool:
+        """Return whether what events of a class have as their object is an amount."""
+        role = self.ontology.object_role(one.term) if one.is_event else None
+        return role is not None and self.ontology.properties[role].range == XSD + "decimal"
+
+    def _has_dates(self, iri: str) -> bool:
         return self.ontology.properties[iri].range in (XSD + "date", XSD + "dateTime")
 
     def _check_asked(self, one: Selection, text: str) -> None:
@@ -390,11 +388,11 @@ class PlanMaker:
         Raises:
             NoPlan: both ends are named, or "where" is asked of an event that leads nowhere.
         """
-        if one.subject is not None and one.value is not None:
+        if one.subject is not None and one.value is not None and (one.fills or not one.is_event):
             raise NoPlan("the question asks for another role of an event")
         role = self.ontology.object_role(one.term) if one.is_event else None
         asks_place = re.match(r"(?:where|in (?:what|which))\b", text, re.IGNORECASE)
-        if role is not None and asks_place and not self._is_place(role):
+        if role is not None and asks_place and not is_place(self.ontology, role):
             raise NoPlan("the place of such an event is not computed")
         range_ = self.ontology.properties[role or one.term].range if one.value is None else None
         is_person = range_ is None or any(
@@ -436,6 +434,13 @@ class PlanMaker:
             return False
         is_town = TG + "City" in kinds and range_ == TG + "Place"  # facts seldom tell which is one
         return is_town or any(self.ontology.is_a(range_, kind) for kind in kinds)
+
+
+def _preposition(words: Sequence[str], place: int) -> str:
+    """Return the preposition before a name and its article; "": there is none."""
+    while place > 0 and words[place - 1] in ("a", "an", "the", "my", "our", "this", "that"):
+        place -= 1
+    return words[place - 1] if place > 0 and words[place - 1] in PREPOSITIONS else ""
 
 
 def _date_words(clause: str) -> set[str]:

@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass
 
 from turngraph.data.entities import FUNCTION_WORDS
+from turngraph.data.memory_graph.ontology.plain_question import ASKS
 from turngraph.data.memory_graph.ontology.typed_plan import NoPlan, Operation
+from turngraph.data.normalise import MONTHS
 
 PREPOSITIONS = frozenset("to in at from with for as of by on into".split())
 FIRST_PERSON = frozenset("i me my mine myself".split())
@@ -16,87 +18,144 @@ EVENTS_FIRST: frozenset[Operation] = frozenset([
     "sum", "min", "max", "mean", "most", "rate",
 ])  # fmt: skip
 MEASURED: frozenset[Operation] = frozenset(["sum", "min", "max", "mean"])
-SAYS_NOTHING = FUNCTION_WORDS | PREPOSITIONS | FIRST_PERSON | PRONOUNS | frozenset(
-    "how what which who whom whose where when since much long often old time times first last "
-    "latest most recent recently did does do done has have had make made go take took was were is "
-    "are ever currently now still year years month months day days week weeks happen happened came "
-    "come order list all name passed there it date before after different total so far that and or "
-    "number frequently already average true which those these list "
-    "current present begin began begun start started somewhere anywhere "
-    "age earlier each every per thing things everything anything something".split()
-)  # fmt: skip
+SAYS_NOTHING = (
+    FUNCTION_WORDS
+    | PREPOSITIONS
+    | FIRST_PERSON
+    | PRONOUNS
+    | frozenset(
+        "whereabouts long old time times last latest recent recently done make made go take took "
+        "taken am ever currently still year years month months day days week weeks happen happens "
+        "happened happening came come comes occur occurred place order list name names passed pass "
+        "date dates different distinct various total far number count tally frequently already "
+        "average true current present presently begin began begun beginning start started starting "
+        "somewhere anywhere age earlier apart per thing things everything anything something item "
+        "items really actually exactly just own new brand whole entire full back together "
+        "altogether occasion occasions lasts lasted lasting length duration stretch period span "
+        "spell interval gap elapse elapsed separate separated separates lie lies lay become "
+        "became becoming turn turned chronologically chronological sequence whatever got get "
+        "getting along among amongst anybody anyone somebody someone ones single reach reached "
+        "whether fact record records overall rate frequency".split()
+    )
+)
 """Words of questions that may stand beside what is linked."""
 SAYS_AMOUNT = frozenset(
-    "little money amount amounts price prices cost costs cheap cheapest expensive least lowest "
-    "peak top highest greatest largest smallest biggest average mean maximum minimum altogether "
-    "overall sum euros dollars pounds kroner paid pay spent spend spending".split()
+    "little money cash amount amounts sum sums figure bill price prices cost costs priced least "
+    "lowest highest peak top average altogether overall euros dollars pounds kroner paid pay spent "
+    "spend spending".split()
 )
 """Words that say nothing beside a measured term."""
 
+_MY = r"(?:(?:the|my|our|exact|full|[A-Z]\w+['’]s) )*"
 _WHEN = (
-    r"(?:when|on (?:what|which) (?:date|day)|in (?:what|which) (?:year|month)|"
-    r"(?:what|which) (?:was |is )?(?:the )?(?:first |last )?(?:date|day))"
+    r"(?:(?:on|in|at|by|from|as of|starting|since) (?:what|which) (?:exact )?"
+    r"(?:date|day|year|month|point)|(?:the (?:first |last )?(?:date|day) )?when|"
+    rf"(?:what|which) (?:was |is |were )?{_MY}(?:first |last |start |starting )?"
+    r"(?:date|day|year|month|(?<=first )time|(?<=last )time|start(?! of \w+ing)|beginning))"
 )
 WHEN = re.compile(rf"{_WHEN}\b", re.IGNORECASE)
 """Beginnings of questions whose answer is a date."""
 _UNSAID = re.compile(
-    r"\b(?:not|never|no|none|neither|without|except|unless|almost|nearly|will|would|should|shall|could|"
-    r"can|(?-i:may)|might|must|want(?:ed)?|plan(?:ned)?|hope[ds]?|more|fewer|than|both|else|other)\b|n['’]t\b",
+    r"\b(?:not|never|no|none|neither|without|except|unless|almost|nearly|will|would|should|shall|"
+    r"could|can|(?-i:may)(?! \d)|might|must|want(?:ed)?|plan(?:ned)?|hope[ds]?|more|fewer|than|"
+    r"both|else|other|why|only|once|twice|thrice|same|(?:apart|aside) from|besides|before or after|"
+    r"how (?:long|many \w+) ago)\b|n['’]t\b|"
+    r"\b(?:until|till)$|^how (?:was|were|is|are|am|did|do|does|have|has|had|come)\b",
     re.IGNORECASE,
 )
 """Words that turn what was into what was not, may be or is compared: no operation computes that."""
 _UNIT = r"(?P<unit>day|week|month|year)"
 _PAID = r"\b(?:pay|paid|spend|spent|costs?)\b"
 _WHICH = r"(?:which|what|who|whom|where)"
+_LATER = r"(?:after|before|later|earlier|precede|follow)"
+_SORT = r"(?:put|sort|arrange|order|rank|line up|place|list|give|what is|what are|is it true that)"
+_LONG = rf"(?:how (?:long|much time|many {_UNIT}s?))"
+_AND = r"(?P<a>.+?) and (?P<b>.+?)"
+_LIST = r"(?P<a>.+?)(?:,? and |, (?!.*,|.* and ))(?P<b>.+?)"
+_OR = r"(?P<a>.+?),? or (?P<b>.+?)"
+_DID = r"(?:did|was|were|had|have|has|is)"
+_HAPPEN = r"(?:happen|come|take place|occur|fall|lie)"
 _FORMS: tuple[tuple[str, Operation], ...] = (
-    (rf"(?:how (?:long|much time|many {_UNIT}s?)|what (?:is |was )?(?:the )?"
-     r"(?:length of |amount of |number of )?(?:time|interval|gap|distance|difference|days|weeks|"
-     r"months|years)) (?:[a-z]+ ){0,3}between (?P<a>.+?) and (?P<b>.+)", "difference"),
-    (rf"(?:by )?how (?:far|long|much time|many {_UNIT}s?)(?: apart)? (?:is|are|was|were|lie|lay) "
-     r"(?P<a>.+?) and (?P<b>.+?)(?: (?:apart|separated|from each other))*", "difference"),
-    (rf"how (?:long|many {_UNIT}s?) (?:before|after) (?P<a>.+?) (?P<b>(?:did|was|were) .+)",
-     "difference"),
-    (r"(?:which|what) (?:came|happened|was|is|took place) (?:first|earlier)\W+(?P<a>.+?),? or "
-     r"(?P<b>.+)", "order"),
-    (r"(?:which|what|where) (?P<frame>.+?) (?:first|earlier)\W+(?P<a>.+?),? or (?P<b>.+)", "order"),
-    (r"(?:did|was|were|had|have|has) (?P<a>.+?),? or (?P<b>.+?) (?:first|earlier)", "order"),
-    (r"in (?:what|which) order (?:did|were|was)?\W*(?P<a>.+?),? and (?P<b>.+)", "order"),
-    (r"(?:what|which|list) (?:is |was )?(?:the )?(?:order|sequence) of (?P<a>.+?),? and (?P<b>.+)",
+    # the time between two
+    (rf"(?:{_LONG}|what (?:is |was )?{_MY}(?:length of |amount of |number of )?"
+     r"(?:time|interval|gap|distance|difference|period|days|weeks|months|years)) "
+     rf"(?:[a-z]+ ){{0,3}}between {_AND}", "difference"),
+    (rf"(?:by )?(?:how far|{_LONG})(?: apart)?(?: in [a-z]+s)? (?:is|are|was|were|lie|lay) "
+     rf"{_AND}(?: (?:apart|separated|from each other|away))*", "difference"),
+    (rf"(?:by )?(?:how much|{_LONG})(?: time)? (?:do |did |does )?(?:separated?s?|divides?) "
+     r"(?P<a>.+?) (?:and|from) (?P<b>.+)", "difference"),
+    (rf"{_LONG} (?:[a-z]+ ){{0,3}}from (?P<a>.+?) (?:to|until|till) (?P<b>.+)", "difference"),
+    (rf"(?:how much|{_LONG}) {_LATER} (?P<a>.+?) (?P<b>{_DID} .+?)(?: {_HAPPEN})?", "difference"),
+    (rf"(?:by how much|(?:by )?{_LONG}) (?:passed |went by |elapsed |later |earlier )?{_DID} "
+     rf"(?P<a>.+?) {_LATER} (?P<b>.+)", "difference"),
+    (rf"{_LONG} (?:passed|went by|elapsed) (?:from |since )?(?P<a>.+?) (?:before|until|till) "
+     r"(?P<b>.+)", "difference"),
+    # order
+    (r"(?:which|what|who) (?:of (?:these|those|them|the (?:two|three)) )?"
+     r"(?:came|comes|happened|was|is|took place|occurred|were) (?:the )?(?:first|earlier|before)"
+     rf"\W+{_OR}", "order"),
+    (rf"(?:which|what|where|who) (?P<frame>.+?) (?:first|earlier)\W+{_OR}", "order"),
+    (rf"{_DID} {_OR} (?:{_HAPPEN} )?(?:first|earlier)", "order"),
+    (rf"in (?:what|which) (?:order|sequence) (?:did|were|was)?\W*{_LIST}(?: {_HAPPEN})?", "order"),
+    (rf"(?:what|which|list) (?:is |was )?{_MY}(?:time |chronological )?"
+     rf"(?:order|sequence|timeline) of {_LIST}", "order"),
+    (rf"{_SORT} {_LIST} in (?:the )?order (?:in which |that )?(?P<frame>.+?)(?: them| it)?",
      "order"),
-    (r"(?:put|sort|arrange) .*?in order\W+(?P<a>.+?),? and (?P<b>.+)", "order"),
-    (r"(?:did|was|were|had|have|has) (?P<a>.+?) (?P<how>before|after|follow|precede) (?P<b>.+)",
-     "before"),
-    (r"(?:was|were|had|have|has) (?P<a>.*\balready\b.+?) (?P<how>when) (?P<b>.+)", "before"),
-    (r"how (?:old|many years old) .+|(?:what|which) (?:.+ )?age\b.*", "age"),
-    (rf"how (?:often|frequently|many \w+)\b.*\b(?:an?|per|each|every) {_UNIT}\b.*", "rate"),
-    (r"how (?:many times|often|frequently) .+|"
-     r"what (?:is |was )?(?:the )?(?:total |overall |exact )?number of .+", "count"),
-    (rf"{_WHICH} .*{_PAID}.*\b(?:the )?most\b(?! often| frequently| expensive| times).*", "max"),
-    (rf"{_WHICH} .*{_PAID}.*\b(?:the )?least\b(?! often| frequently| expensive| times).*", "min"),
-    (rf"{_WHICH} .*\bmost (?:often|frequently|times|[a-z]+s)\b.*|"
-     rf"{_WHICH} (?!(?:is|was) the most ).*\bmost(?: in .+)?", "most"),
-    (r".*\b(?:average|mean)\b.*", "mean"),
-    (r".*\b(?:most expensive|dearest|highest|largest|biggest|greatest|maximum|peak|top)\b.*|"
-     r"what (?:is|was) the most (?!recent|often|frequent).+", "max"),
-    (r".*\b(?:cheapest|least|lowest|smallest|minimum)\b.*", "min"),
-    (r"(?:for )?how much time .+", "duration"),
+    (rf"{_SORT} .*?(?:\border|\b(?:dates?|time|chronologically):)\W+{_LIST}", "order"),
+    (rf"{_SORT} {_LIST},? (?:chronologically|(?:in|by) .*?(?:order|dates?|time|sequence)|"
+     r"from (?:the )?first to (?:the )?last|first to last)", "order"),
+    # before and after
+    (rf"{_DID} (?P<a>.+?) (?:{_HAPPEN} )?(?P<how>before|after|follow|precede) (?P<b>.+)", "before"),
+    (rf"{_DID} (?P<a>.*\balready\b.+?) (?:when|by the time) (?P<b>.+)", "before"),
+    # one selection
+    (r"how (?:old|many years old) .+|(?:what|which) (?:.+ )?age\b.*|(?:at|of) what age .+", "age"),
+    (r"(?:how (?:often|many \w+)|what .*\b(?:average|rate|number|frequency|count))\b.*"
+     rf"\b(?:an?|per|each|every|by) {_UNIT}\b.*", "rate"),
+    (r"how (?:many times|often) .+|(?:on|in) how many (?:occasions|cases) .+|"
+     rf"what (?:is |was )?{_MY}(?:total |overall |exact )?(?:number|count|tally) of .+", "count"),
+    (rf"{_WHICH} .*{_PAID}.*\b(?:the )?most\b(?! often).*", "max"),
+    (rf"{_WHICH} .*{_PAID}.*\b(?:the )?least\b(?! often).*", "min"),
+    (r".*\bhighest\b.*|what (?:is|was) (?:the )?most (?!often|[a-z]+s\b).+", "max"),
+    (r".*\b(?:lowest|least)\b.*", "min"),
+    (rf"{_WHICH} .*\bmost (?:often|[a-z]+s)\b.*|{_WHICH} .*\b(?:the )?most(?: in .+)?", "most"),
+    (r".*\baverage\b.*", "mean"),
+    (rf"(?:for )?how much time .+|what (?:is |was )?{_MY}(?:total )?(?:length|duration) of .+|"
+     rf"what (?:is |was )?{_MY}(?:time|{_UNIT}s)(?: that)? (?:i|we|living|working|as|in|at) .+|"
+     r"(?:for )?(?:what|which) (?:length|amount|period) of time .+", "duration"),
     (r"how much .+|how many (?:euros|dollars|pounds|kroner) .+|"
-     r"what .+\b(?:cost|in total|altogether|overall|in all)\b.*|"
-     r"what (?:is|was) .*\b(?:total|sum) .+",
-     "sum"),
-    (rf"(?:for )?how (?:long|many {_UNIT}s?) .+", "duration"),
+     r"what .+\b(?:cost|altogether|overall|in total|in all)\b.*|"
+     r"what (?:is|are|was|were) .*\b(?:total|sum|altogether) .+", "sum"),
+    (rf"(?:for )?(?:about )?how (?:long|many {_UNIT}s?) .+", "duration"),
     (r"how many .+", "count"),
-    (r"(?:since when|from when) .+", "since"),
-    (rf"(?={_WHEN}\b).*\b(?:last|latest|most recent(?:ly)?)\b.*", "latest"),
+    (r"(?:since when|from when|as of when) .+", "since"),
+    (rf"(?={_WHEN}\b).*\blast\b.*", "latest"),
     (rf"(?={_WHEN}\b).*\bfirst\b.*", "first"),
     (rf"{_WHEN} .+", "since"),
-    (r".*\b(?:last|latest|most recent(?:ly)?)\b.*", "latest"),
+    (r".*\blast\b.*", "latest"),
     (r".*\bfirst\b.*", "first"),
-    (r"(?:list|name) .+|(?:what|which) (?:are |were )?(?:all |the )?(?:all|\w+s) .+", "list"),
+    (r"list .+|(?:what|which) (?:is |are |were )?(?:all |the )?(?:all|every|\w+s) .+", "list"),
     (r"(?:do|does|did|is|are|was|were|has|have|had) .+", "exists"),
     (r"(?:who|whom|whose|where|what|which|(?:in|to|for|at|by|with|from) (?:what|which|whom)) .+",
      "value"),
 )  # fmt: skip
+_PER_UNIT = r"\b(?:an?|per|each|every) (?:day|week|month|year)\b(?! ago| before| after| later)"
+_NO_DATE = rf"(?! (?:the )?(?:\d|{'|'.join(MONTHS)}))"
+_CUES: tuple[tuple[str, tuple[Operation, ...]], ...] = (
+    (r"\bmost\b", ("most", "max")),
+    (r"\bleast\b|\blowest\b", ("min",)),
+    (r"\bhighest\b", ("max",)),
+    (r"\boften\b", ("count", "rate", "most")),
+    (r"\baverage\b", ("mean", "rate")),
+    (_PER_UNIT, ("rate",)),
+    (rf"\b(?:earlier|later|apart)\b|\b(?:before|after)\b{_NO_DATE}",
+     ("order", "difference", "before", "after")),
+)  # fmt: skip
+"""Words that only these operations compute."""
+_IN_UNITS = re.compile(
+    r"\bin (?:whole |full )?(day|week|month|year)s\b|"
+    r"\b(day|week|month|year)s (?:[a-z]+ ){0,2}between",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +167,15 @@ class Form:
         text: the question, plain.
         clauses: its parts that select facts.
         unit: of time that it names; None: none.
-        how: "before" or "after" of its two clauses; "" of other operations.
+        frame: words that stand before each clause: "did I visit" of "which did I visit first, Rome
+            or Paris"; "": none.
     """
 
     operation: Operation
     text: str
     clauses: tuple[str, ...]
     unit: str | None = None
-    how: str = ""
+    frame: str = ""
 
 
 def forms_of(text: str) -> list[Form]:
@@ -128,6 +188,8 @@ def forms_of(text: str) -> list[Form]:
         NoPlan: it is of no known form, or it asks for what is not, may be or should be.
     """
     check_said(text)
+    if not ASKS.match(text):
+        raise NoPlan("the question is of no known form")
     found = []
     for pattern, operation in _FORMS:
         match = re.fullmatch(pattern, text, re.IGNORECASE)
@@ -138,16 +200,31 @@ def forms_of(text: str) -> list[Form]:
         if parts.get("a"):
             first = [part.strip() for part in parts["a"].split(",") if part.strip()]
             clauses = (*first, parts["b"])
-        if parts.get("frame"):  # "which did I visit first, Rome or Paris"
-            clauses = tuple(f"{parts['frame']} to {clause}" for clause in clauses)
-        unit = parts.get("unit")
-        how = {"follow": "after", "precede": "before", "when": "before"}.get(
-            how := (parts.get("how") or "").lower(), how
-        )
-        found.append(Form(operation, text, clauses, unit and unit.lower(), how))
+        unit = parts.get("unit") or _named_unit(text)
+        frame = parts.get("frame") or ""
+        if (parts.get("how") or "").lower() in ("after", "follow"):
+            operation = "after"
+        found.append(Form(operation, text, clauses, unit and unit.lower(), frame))
     if not found:
         raise NoPlan("the question is of no known form")
     return found
+
+
+def _named_unit(text: str) -> str | None:
+    """Return the unit of time of "in days" or "days between"."""
+    found = _IN_UNITS.search(text)
+    return found and (found[1] or found[2]).lower()
+
+
+def check_cues(form: Form) -> None:
+    """Check that no word of a question belongs to another operation than its form's.
+
+    Raises:
+        NoPlan: one does.
+    """
+    for cue, operations in _CUES:
+        if form.operation not in operations and re.search(cue, form.text, re.IGNORECASE):
+            raise NoPlan(f"a word of the question does not fit its form ({form.operation})")
 
 
 def check_said(text: str) -> None:

@@ -9,8 +9,12 @@ from turngraph.data.memory_graph.ontology.ontology import Ontology
 from turngraph.data.memory_graph.ontology.plain_question import plain_question
 from turngraph.data.memory_graph.ontology.plan_maker import PlanMaker
 from turngraph.data.memory_graph.ontology.question_forms import (
+    EVENTS_FIRST,
+    Form,
+    check_cues,
     forms_of,
 )
+from turngraph.data.memory_graph.ontology.question_terms import superlatives
 from turngraph.data.memory_graph.ontology.typed_plan import (
     NoPlan,
     Plan,
@@ -23,7 +27,7 @@ from turngraph.data.memory_graph.times import start
 def make_plans(
     question: str, store: Store, ontology: Ontology, as_of: str | None = None
 ) -> list[Plan]:
-    """Return the plans of a question, one for each class of events that its verb may mean.
+    """Return the plans of a question, one for each reading of its words, by rank.
 
     Args:
         question: in English.
@@ -34,55 +38,39 @@ def make_plans(
     Raises:
         NoPlan: the question is of no known form, has no term or subject, or an ambiguous name.
     """
+    text = superlatives(plain_question(question, as_of), ontology)
+    for form in forms_of(text):
+        maker = PlanMaker(store, ontology, form.operation)
+        if len(form.clauses) > 1 and maker.is_date(form.clauses[-1]):
+            continue
+        check_cues(form)
+        at_moment = window_of(plain_question(question, as_of, at_moment=True))
+        return _plans(maker, form, at_moment)
+    raise NoPlan("the question is of no known form")
+
+
+def _plans(maker: PlanMaker, form: Form, at_moment: Window | None) -> list[Plan]:
+    """Return the plans of a form; a state is asked for at the moment of the question's time."""
     plans: list[Plan] = []
     reasons: list[NoPlan] = []
-    sense, num_senses = 0, 1
-    while sense < num_senses:
+    window = window_of(form.text) if len(form.clauses) == 1 else None
+    for rank, selections in maker.selections(form):
+        plan = Plan(maker.operation, selections, window, form.unit, rank=rank)
         try:
-            plan, num_senses = _plan_of(question, store, ontology, as_of, sense)
-        except _Unplanned as error:
-            reasons.append(error.reason)
-            num_senses = error.num_senses
-        else:
+            if form.operation not in ("before", "after"):
+                plan = maker.refined(plan, form.text)
+        except NoPlan as reason:
+            reasons.append(reason)
+            continue
+        if plan.operation == "value" and not selections[0].is_event:
+            plan = replace(plan, window=at_moment)
+        if all(replace(one, rank=rank) != plan for one in plans):
             plans.append(plan)
-        sense += 1
     if not plans:
         raise reasons[0]
-    return plans
-
-
-class _Unplanned(Exception):
-    """There is no plan in one sense of a verb; it may have others."""
-
-    def __init__(self, reason: NoPlan, num_senses: int) -> None:
-        super().__init__(str(reason))
-        self.reason, self.num_senses = reason, num_senses
-
-
-def _plan_of(
-    question: str, store: Store, ontology: Ontology, as_of: str | None, sense: int
-) -> tuple[Plan, int]:
-    """Return the plan in one sense of the verbs, and how many senses they have."""
-    text = plain_question(question, as_of)
-    for form in forms_of(text):
-        maker = PlanMaker(store, ontology, form.operation, sense)
-        try:
-            if form.operation == "before":
-                plan = maker.before(form)
-                if plan is None:
-                    continue
-                return plan, maker.num_senses
-            selections = maker.selections(form.clauses)
-            window = window_of(form.text) if len(selections) == 1 else None
-            plan = maker.refined(Plan(form.operation, selections, window, form.unit), form.text)
-            if plan.operation == "value" and not selections[0].is_event:  # a state held then
-                plan = replace(
-                    plan, window=window_of(plain_question(question, as_of, at_moment=True))
-                )
-            return plan, maker.num_senses
-        except NoPlan as reason:
-            raise _Unplanned(reason, maker.num_senses) from None
-    raise NoPlan("the question is of no known form")
+    if maker.operation in EVENTS_FIRST and any(one.selections[0].is_event for one in plans):
+        plans = [one for one in plans if all(each.is_event for each in one.selections)] or plans
+    return sorted(plans, key=lambda plan: plan.rank)
 
 
 def window_of(text: str) -> Window | None:

@@ -108,6 +108,11 @@ def joined_names(items: Sequence[Item]) -> str:
     return ", ".join(dict.fromkeys(item.name for item in items))
 
 
+def joined_dates(items: Sequence[Item]) -> str:
+    """Return the different dates at which items begin."""
+    return ", ".join(dict.fromkeys(str(item.fact.valid_from) for item in items))
+
+
 def some(items: Sequence[Item]) -> Sequence[Item]:
     """Return items, of which there are some.
 
@@ -157,5 +162,5 @@ def units_between(first: int, second: int, unit: str) -> int:
     if unit in _DAYS:
         return (ends.date() - begins.date()).days // _DAYS[unit]
     months = 12 * (ends.year - begins.year) + ends.month - begins.month
-    months -= (ends.day, ends.time()) < (begins.day, begins.time())
+    months -= ends.day < begins.day
     return months // _MONTHS[unit]

@@ -37,6 +37,7 @@ class Selection:
         value: id of another object that takes part; None: any.
         text: the words of the question that select.
         measures: IRIs of the properties whose numbers are wanted; (): none are.
+        fills: whether the value is the object of the events and not another role of them.
     """
 
     term: str
@@ -45,6 +46,7 @@ class Selection:
     value: int | None = None
     text: str = ""
     measures: tuple[str, ...] = ()
+    fills: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Plan:
         wants_date: whether the answer of first and latest is a date and not a name.
         wants_name: whether the answer of min and max is a name and not an amount.
         distinct: whether values are counted and not events.
+        rank: place among the readings of a question; one of a lower rank counts if it is told.
     """
 
     operation: Operation
@@ -68,6 +71,7 @@ class Plan:
     wants_date: bool = False
     wants_name: bool = False
     distinct: bool = False
+    rank: int = 0
 
 
 def sparql_of(
