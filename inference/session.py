@@ -139,6 +139,11 @@ class Session:
         """Whether an answer may be withheld, so that none is shown before it is complete."""
         return self.confidence is not None and self.confidence.abstain_below is not None
 
+    def release(self) -> None:
+        """Free what the memory graph reads again at the next question."""
+        if self.persistent is not None:
+            self.persistent.release()
+
     def warm_up(self) -> None:
         """Load the sentence encoders now, not during the first answer."""
         for memory in self.memories:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict
 from ipaddress import ip_address
@@ -41,7 +42,7 @@ def serve(
         address: ``HOST:PORT``.
 
     Raises:
-        ValueError: an option is wrong, or a file cannot be read.
+        ValueError: an option is wrong, a file cannot be read, or the sentence encoder is not found.
     """
     host, port = read_address(address)
     if tokens is None and not _is_this_machine(host):
@@ -70,7 +71,15 @@ def serve(
             timeout_keep_alive=30,
             h11_max_incomplete_event_size=2**16,
         )
-        uvicorn.Server(config).run()
+        server = uvicorn.Server(config)
+
+        def stop_if_failed(loading: Future[None]) -> None:
+            if loading.exception() is not None:
+                server.should_exit = True
+
+        service.loading.add_done_callback(stop_if_failed)
+        server.run()
+        service.loading.result()
 
 
 def read_address(text: str) -> tuple[str, int]:
