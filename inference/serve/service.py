@@ -138,7 +138,7 @@ class Service:
         self.qa, self.options, self.folder = qa, options, folder
         self.remembers = options.memory_dir is not None
         shared = read_evidence(map(Path, options.evidence))
-        self.documents = Documents(self.user_folder, shared)
+        self.documents = Documents(self.user_folder, shared, qa.builder.drop_index)
         resolved = AnswerOptions(max_new_tokens=options.max_new_tokens).resolved(qa.config)
         assert resolved.max_new_tokens is not None
         self.max_new_tokens = resolved.max_new_tokens
