@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import random
 import threading
@@ -357,6 +358,26 @@ def test_what_idle_conversations_can_make_again_is_freed(start: Start) -> None:
 def holds(session: Session) -> tuple[bool, int]:
     assert session.persistent is not None
     return "_recall" in session.persistent.graph.__dict__, session.past.num_tokens
+
+
+def test_nothing_of_an_answer_waits_for_the_garbage_collector(start: Start) -> None:
+    client, body = start(), {"messages": [{"role": "user", "content": QUESTIONS[0]}]}
+    gc.collect()
+    gc.disable()
+    try:
+        before = num_sessions()
+        assert client.post("/v1/chat/completions", json=body).status_code == 200
+        id_ = client.post("/api/conversations").json()["id"]
+        ask(client, id_, "Anna lives in Gdynia. Where does she live?")
+        assert num_sessions() == before + 1
+        assert client.delete(f"/api/conversations/{id_}").status_code == 204
+        assert num_sessions() == before
+    finally:
+        gc.enable()
+
+
+def num_sessions() -> int:
+    return sum(type(one) is Session for one in gc.get_objects())
 
 
 def test_the_encoder_is_loaded_once_at_the_start(

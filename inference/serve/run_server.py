@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import tempfile
 from collections.abc import Iterator
@@ -73,11 +74,12 @@ def serve(
         )
         server = uvicorn.Server(config)
 
-        def stop_if_failed(loading: Future[None]) -> None:
-            if loading.exception() is not None:
-                server.should_exit = True
+        def loaded(loading: Future[None]) -> None:
+            server.should_exit = server.should_exit or loading.exception() is not None
+            # else garbage in cycles waits until it is a quarter of all that torch has made
+            gc.freeze()
 
-        service.loading.add_done_callback(stop_if_failed)
+        service.loading.add_done_callback(loaded)
         server.run()
         service.loading.result()
 
