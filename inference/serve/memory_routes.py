@@ -29,8 +29,8 @@ memory = APIRouter(prefix="/api/memory", tags=["memory"], responses=REFUSED)
 Name = Annotated[str, Query(max_length=500, pattern=r"\S")]
 Time = Annotated[str | None, Query(max_length=40, description="an ISO time")]
 MODES = (
-    "facts: statements of the traversals; episodes: texts by personalised PageRank; plan: facts by a"
-    " plan of steps; themes: statements theme by theme, or the closest facts without themes"
+    "facts: statements of the traversals; episodes: texts by personalised PageRank; plan: facts by"
+    " a plan of steps; themes: statements theme by theme, or the closest facts without themes"
 )
 
 
