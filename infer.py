@@ -240,6 +240,7 @@ def add_serve_command(commands: Commands) -> None:
     for name, default, help_ in (
         ("batch_tokens", 2**14, "tokens that are decoded together, prompts and longest answers"),
         ("max_batch", 32, "most answers that are decoded together"),
+        ("prefix_tokens", 2**15, "tokens of prompts whose keys and values conversations keep"),
         ("max_waiting", 128, "most questions that wait; more are refused with 429"),
     ):
         serve.add_argument(

@@ -16,19 +16,22 @@ def cached(embed: Embed, max_texts: int = 100_000) -> Embed:
 
     Args:
         embed: the encoder.
-        max_texts: largest number of cached vectors, at which the cache is cleared; a vector takes
-            1.5 kB at width 384.
+        max_texts: largest number of cached vectors, at which the cache is cleared; a text with
+            its vector takes 2 kB at width 384.
     """
     vectors: dict[str, np.ndarray] = {}
 
     @wraps(embed)
     def embed_cached(texts: Sequence[str]) -> np.ndarray:
-        if len(vectors) + len(texts) > max_texts:
-            vectors.clear()
-        new = [text for text in dict.fromkeys(texts) if text not in vectors]
-        if new:
-            vectors.update(zip(new, embed(new), strict=True))
-        return np.stack([vectors[text] for text in texts])
+        known = {text: vectors.get(text) for text in texts}  # another thread may clear them
+        found = {text: vector for text, vector in known.items() if vector is not None}
+        if new := [text for text in known if text not in found]:
+            computed = dict(zip(new, embed(new), strict=True))
+            if len(vectors) + len(new) > max_texts:
+                vectors.clear()
+            vectors.update(computed)
+            found |= computed
+        return np.stack([found[text] for text in texts])
 
     return embed_cached
 

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from turngraph.data.corpus.corpus import Corpus, CorpusIndex
 
 logger = logging.getLogger(__name__)
+MAX_INDEXES = 256
+"""Indexes of pools that are cached, mostly of finished conversations; the oldest is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,11 +346,15 @@ class ExampleBuilder:
         """Return the pool's index, which is built once for each pool object."""
         known = self._indexes.get(id(pool))
         if known is None or known[0] is not pool:
-            if len(self._indexes) >= 256:  # mostly pools of finished conversations
-                self._indexes.clear()
+            if len(self._indexes) >= MAX_INDEXES:
+                self._indexes.pop(next(iter(self._indexes)), None)
             known = pool, self._new_index(pool)
             self._indexes[id(pool)] = known
         return known[1]
+
+    def drop_index(self, pool: tuple[Evidence, ...]) -> None:
+        """Drop the index of a pool that is asked no more."""
+        self._indexes.pop(id(pool), None)
 
     def _new_index(self, pool: tuple[Evidence, ...]) -> Index:
         retriever, ranker = self.config.retriever, self.config.ranker

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from queue import Queue
 from threading import Event
@@ -92,6 +93,8 @@ class Session:
         self.confidence, self.building = confidence, building or nullcontext()
         self.max_new_tokens = max_new_tokens or MAX_NEW_TOKENS
         self.proposer = proposer
+        # not a method: an answer that refers to its session would be freed with it by gc alone
+        self._explain = partial(_explain, model, builder)
         self.builders = [builder] if proposer is None else [builder, proposer.builder]
         self.pool, self.memories = pool, list[EvidenceMemory]()
         self.persistent: ChatGraph | None = None
@@ -138,6 +141,11 @@ class Session:
     def may_withhold(self) -> bool:
         """Whether an answer may be withheld, so that none is shown before it is complete."""
         return self.confidence is not None and self.confidence.abstain_below is not None
+
+    def release(self) -> None:
+        """Free what the memory graph reads again at the next question."""
+        if self.persistent is not None:
+            self.persistent.release()
 
     def warm_up(self) -> None:
         """Load the sentence encoders now, not during the first answer."""
@@ -220,7 +228,7 @@ class Session:
             with self.building:
                 example, *proposing = self._rebuilt(index, passages)
             self.turns.append(
-                ChatAnswer(example, record, before, self.explain, next(iter(proposing), None))
+                ChatAnswer(example, record, before, self._explain, next(iter(proposing), None))
             )
         if self.persistent is not None:
             self.persistent.num_turns = len(turns)
@@ -263,7 +271,7 @@ class Session:
                 self.conversation = conversation
                 example, proposing = examples[0], examples[1] if examples[1:] else None
                 self.turns.append(
-                    ChatAnswer(example, record, before, self.explain, proposing, left_out)
+                    ChatAnswer(example, record, before, self._explain, proposing, left_out)
                 )
 
         try:
@@ -375,23 +383,7 @@ class Session:
         Raises:
             ValueError: there is no answer, or out of memory.
         """
-        return self.explain(self.last())
-
-    def explain(self, answer: ChatAnswer) -> ExplainedTurn:
-        """Return the share of each passage and entity in an answer of this conversation.
-
-        Raises:
-            ValueError: out of memory.
-        """
-        from turngraph.inference.explain import why  # slow to import, seldom needed
-
-        try:
-            written = answer.record.get("withheld", answer.text)
-            return why(self.model, self.builder, answer.example, written)
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            raise ValueError("out of memory: an explanation takes more than an answer") from error
+        return self.last().why()
 
     def save(self, path: str | Path, overwrite: bool = False) -> Path:
         """Write the conversation as one line of JSON, each turn with its evidence.
@@ -425,6 +417,18 @@ class Session:
         for graph in {id(graph): graph for graph in graphs}.values():
             if graph is not None:
                 graph.close()
+
+
+def _explain(model: GraphLM, builder: ExampleBuilder, answer: ChatAnswer) -> ExplainedTurn:
+    from turngraph.inference.explain import why  # slow to import, seldom needed
+
+    try:
+        written = answer.record.get("withheld", answer.text)
+        return why(model, builder, answer.example, written)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ValueError("out of memory: an explanation takes more than an answer") from error
 
 
 def _saved(turn: ChatAnswer) -> Turn:

@@ -105,6 +105,15 @@ class Past:
         self._embeddings: Tensor | None = None
         self._layers: list[tuple[Tensor, Tensor]] = []
 
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens of the last prompt."""
+        return 0 if self._embeddings is None else self._embeddings.shape[1]
+
+    def clear(self) -> None:
+        """Drop the last prompt."""
+        self._embeddings, self._layers = None, []
+
     def num_cached(self, embeddings: Tensor) -> int:
         """Return the length of the common prefix of a prompt, [1, T, D], and the last prompt."""
         if self._embeddings is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import random
 import threading
@@ -19,6 +20,7 @@ from fastapi.testclient import TestClient
 from turngraph import infer
 from turngraph.data.batches.collate import collate
 from turngraph.data.jsonlines import write_pool
+from turngraph.data.memory_graph.recall.word_vectors import word_vectors
 from turngraph.data.scoring.confidence import NOT_IN_EVIDENCE, Calibration, Confidence
 from turngraph.inference.api import QA, load
 from turngraph.inference.serve.app import make_app
@@ -31,6 +33,7 @@ from turngraph.inference.serve.users import Users, add_user
 from turngraph.inference.session import Session
 from turngraph.tests.chatting import CONVERSATION, QUESTIONS
 from turngraph.tests.tiny import END_ID, tiny_examples, tiny_model
+from turngraph.tests.waiting import wait_until
 
 Json = dict[str, Any]
 Start = Callable[..., TestClient]
@@ -178,6 +181,12 @@ def test_what_a_user_states_is_remembered_and_forgotten(start: Start) -> None:
     other = client.post("/api/conversations").json()["id"]
     told = ask(client, other, "Where does Anna live?")
     assert any(passage["source"] == "memory" for passage in told["evidence"])
+    for mode in ("episodes", "plan", "themes"):
+        asked = {"question": "Where does Anna live?", "mode": mode}
+        found = client.get("/api/memory/ask", params=asked).json()
+        assert found["mode"] == mode
+        assert "Gdynia" in found["facts"][0]["text"]
+        assert found["without_themes"] == (mode == "themes")
     assert client.get("/api/memory/history", params={"entity": "Anna"}).json()
     assert b"Gdynia" in client.get("/api/memory/export").content
     planned = client.get("/api/memory/plan", params={"question": "Where does Anna live?"}).text
@@ -202,10 +211,11 @@ def test_the_steps_of_a_plan_come_before_the_answer(start: Start) -> None:
     assert kinds[-1] == "answer"
 
 
-def test_documents_are_evidence_from_the_next_question_on(start: Start) -> None:
+def test_documents_are_evidence_from_the_next_question_on(start: Start, qa: QA) -> None:
     client = start(evidence=())
     id_ = client.post("/api/conversations").json()["id"]
     assert ask(client, id_, "Who wrote Dune?")["evidence"] == []
+    kept = list(qa.builder._indexes)
     added = client.put("/api/documents/notes.md", content=b"# Dune\n\nFrank Herbert wrote Dune.\n")
     assert added.json() == {"name": "notes.md", "num_passages": 1}
     [passage] = ask(client, id_, "Who wrote Dune?")["evidence"]
@@ -213,6 +223,7 @@ def test_documents_are_evidence_from_the_next_question_on(start: Start) -> None:
     assert client.get("/api/documents").json()[0]["name"] == "notes.md"
     assert client.delete("/api/documents/notes.md").status_code == 204
     assert ask(client, id_, "Who wrote Dune, again?")["evidence"] == []
+    assert list(qa.builder._indexes) == kept  # the index of the removed document is gone
     for name, content in (
         ("..%2Fx.txt", b"x"), (".txt", b"x"), ("a.exe", b"x"), ("a.jsonl", b"{"), ("a.pdf", b"%"),
         ("a.docx", b"PK\x03\x04"), ("e.txt", b""),
@@ -331,6 +342,68 @@ def fail(message: str) -> None:
     raise ValueError(message)
 
 
+def test_what_idle_conversations_can_make_again_is_freed(start: Start) -> None:
+    client = start(prefix_tokens=1)
+    service = client.app.state.service
+    ids = [client.post("/api/conversations").json()["id"] for _ in range(3)]
+    for id_ in ids:
+        ask(client, id_, "Anna lives in Gdynia. Where does she live?")
+    held = [service._open["local", id_].run(holds).result() for id_ in ids]
+    assert held == [(False, 0), (False, 0), (True, held[2][1])]  # of a user, of all users
+    assert held[2][1] > 0
+    told = ask(client, ids[0], "Where does Anna live?")
+    assert any(passage["source"] == "memory" for passage in told["evidence"])
+
+
+def holds(session: Session) -> tuple[bool, int]:
+    assert session.persistent is not None
+    return "_recall" in session.persistent.graph.__dict__, session.past.num_tokens
+
+
+def test_nothing_of_an_answer_waits_for_the_garbage_collector(start: Start) -> None:
+    client, body = start(), {"messages": [{"role": "user", "content": QUESTIONS[0]}]}
+    gc.collect()
+    gc.disable()
+    try:
+        before = num_sessions()
+        assert client.post("/v1/chat/completions", json=body).status_code == 200
+        id_ = client.post("/api/conversations").json()["id"]
+        ask(client, id_, "Anna lives in Gdynia. Where does she live?")
+        assert num_sessions() == before + 1
+        assert client.delete(f"/api/conversations/{id_}").status_code == 204
+        assert num_sessions() == before
+    finally:
+        gc.enable()
+
+
+def num_sessions() -> int:
+    return sum(type(one) is Session for one in gc.get_objects())
+
+
+def test_the_encoder_is_loaded_once_at_the_start(
+    start: Start, qa: QA, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_load, texts = threading.Event(), list[str]()
+
+    def encode(new: list[str]) -> Any:
+        texts.extend(new)
+        may_load.wait()
+        return word_vectors(new)
+
+    monkeypatch.setattr(qa.builder, "embed", None)
+    monkeypatch.setattr("turngraph.inference.serve.service.sentence_encoder", lambda _: encode)
+    client = start()
+    assert client.get("/healthz").status_code == 200
+    assert client.get("/readyz").status_code == 503
+    id_ = client.post("/api/conversations").json()["id"]
+    with ThreadPoolExecutor(1) as threads:
+        early = threads.submit(ask, client, id_, QUESTIONS[0])
+        may_load.set()
+        assert early.result()["turn"] == 0
+    assert texts.count("loaded") == 1
+    assert client.get("/readyz").status_code == 200
+
+
 def test_many_conversations_at_once_are_answered_as_each_alone(start: Start, qa: QA) -> None:
     def alone(number: int) -> list[str]:
         session = Session(qa.model, qa.builder, CONVERSATION.evidence, None, 8)
@@ -423,6 +496,11 @@ def test_the_command_serves_until_it_is_stopped(
     token = capsys.readouterr().out.split()[-1]
     assert Users(tmp_path / "tokens").user_of(f"Bearer {token}") == "ada"
     (tmp_path / "file").touch()
+    with monkeypatch.context() as patch:
+        patch.setattr("turngraph.inference.serve.service.sentence_encoder", lambda _: fail)
+        patch.setattr(uvicorn.Server, "run", lambda one: wait_until(lambda: one.should_exit))
+        with pytest.raises(ValueError, match="loaded"):
+            infer.main([*command, "--memory_dir", str(tmp_path / "served")])
     for wrong, message in (
         (["serve"], "--checkpoint: missing"),
         (["serve", "--add_user", "ada"], "--add_user needs --tokens"),
@@ -446,7 +524,7 @@ def test_other_machines_are_served_with_tokens_only() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *(("batch_tokens", 0), ("max_batch", -1), ("max_waiting", 0)),
+        *(("batch_tokens", 0), ("max_batch", -1), ("max_waiting", 0), ("prefix_tokens", 0)),
         *(("deadline", 0.0), ("deadline", float("inf")), ("abstain_below", 1.5)),
     ],
 )

@@ -23,6 +23,7 @@ import argparse
 import asyncio
 import itertools
 import json
+import math
 import random
 import shlex
 import statistics
@@ -130,6 +131,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = server_parser(__doc__ or "")
     parser.add_argument("--clients", type=positive, nargs="+", default=[1, 8, 32, 128])
     parser.add_argument("--requests", type=positive, default=128, help="of each load")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="at most, of each load")
     parser.add_argument("--max_new_tokens", type=positive, default=16)
     parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
     parser.add_argument("--closed", action="store_true", help="leave the open loop out")
@@ -192,7 +194,9 @@ async def measure(
         loads = []
         for num in args.clients:
             load = Load(f"{num} {'client' if num == 1 else 'clients'}")
-            waiting = iter(itertools.islice(itertools.cycle(bodies), args.requests))
+            end = time.monotonic() + 60 * args.minutes
+            asked = itertools.islice(itertools.cycle(bodies), args.requests)
+            waiting = itertools.takewhile(lambda _, end=end: time.monotonic() < end, asked)
             async with timed(load, process):
                 await asyncio.gather(*(in_turn(client, waiting, load) for _ in range(num)))
             loads.append(load)

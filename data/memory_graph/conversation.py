@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -45,13 +46,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class GraphState:
-    """State of a ``ConversationGraph`` between two turns."""
+    """State of a ``ConversationGraph`` between two turns; of what only grows, the number."""
 
     num_turns: int
     topic: tuple[str, ...]
     evidence: Mapping[int, Sequence[Retrieved]]
-    first_turn: Mapping[str, int]
-    ids: Mapping[str, str]
+    num_texts: int
+    num_ids: int
 
 
 class ConversationGraph:
@@ -105,6 +106,11 @@ class ConversationGraph:
     def close(self) -> None:
         """Close the graph."""
         self.graph.close()
+
+    def release(self) -> None:
+        """Free what asking has read into memory; the next question reads it again."""
+        self._lens = None
+        self.graph.release()
 
     def note(self, turn: int, retrieved: Sequence[Retrieved]) -> None:
         """Record what was retrieved for a turn, to remember it when the turn is finished."""
@@ -169,8 +175,8 @@ class ConversationGraph:
             num_turns=self.num_turns,
             topic=self._topic,
             evidence=dict(self._evidence),
-            first_turn=dict(self._first_turn),
-            ids=dict(self._ids),
+            num_texts=len(self._first_turn),
+            num_ids=len(self._ids),
         )
 
     def restore(self, state: GraphState) -> None:
@@ -189,8 +195,9 @@ class ConversationGraph:
         if episodes:
             self.graph.forget(episode=episodes)
         self.num_turns, self._topic = state.num_turns, state.topic
-        self._evidence, self._first_turn = dict(state.evidence), dict(state.first_turn)
-        self._ids = dict(state.ids)
+        self._evidence = dict(state.evidence)
+        self._first_turn = dict(islice(self._first_turn.items(), state.num_texts))
+        self._ids = dict(islice(self._ids.items(), state.num_ids))
         self.planned = self.computed = None
 
     def recall(self, question: str, interaction: Interaction, turn: int) -> list[Retrieved]:
@@ -330,6 +337,7 @@ class ChatGraph(ConversationGraph):
         return origin, answer_origin(origin)
 
     def _remember(self, turn: int, question: str, answer: str) -> None:
+        self._evidence.pop(turn, None)  # a chat keeps what was said, not what was retrieved
         if not self.read_only:
             source, origin = f"chat {self.began}", self._origins(turn)[0]
             before = self.names.unread.copy()

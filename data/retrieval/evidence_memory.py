@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -90,7 +91,8 @@ class EvidenceMemory:
     def state(self) -> Any:
         """Return the state that ``restore`` takes."""
         graph = None if self.graph is None else self.graph.state()
-        return dict(self._passages), self._random.getstate(), graph
+        draws = self._random.getstate() if self.mode == "random" else None  # 22 kB
+        return len(self._passages), draws, graph
 
     def restore(self, state: Any) -> None:
         """Return to an earlier state; the memory graph forgets the turns since then.
@@ -98,11 +100,12 @@ class EvidenceMemory:
         Raises:
             ValueError: the memory graph cannot be written.
         """
-        passages, draws, graph = state
+        num_passages, draws, graph = state
         if self.graph is not None:
             self.graph.restore(graph)
-        self._passages = dict(passages)
-        self._random.setstate(draws)
+        self._passages = dict(islice(self._passages.items(), num_passages))
+        if draws is not None:
+            self._random.setstate(draws)
 
     def merge(
         self, retrieved: Sequence[Retrieved], query: Query, fits: Callable[[list[Retrieved]], bool]

@@ -123,10 +123,12 @@ def _add_health(app: FastAPI, service: Service) -> None:
     async def healthz() -> Json:
         return {"status": "alive"}
 
-    @app.get("/readyz", tags=["health"], responses={503: {"description": "the server stops"}})
+    @app.get("/readyz", tags=["health"], responses={503: {"description": "not ready, or no more"}})
     async def readyz() -> Json:
         if service.engine.is_closed:
             raise Stopping("the server stops")
+        if not service.is_ready:
+            raise HTTPException(503, "the sentence encoder is not loaded yet", {"Retry-After": "1"})
         return {"status": "ready", "model": app.state.model_name}
 
     @app.get("/metrics", tags=["health"], response_class=PlainTextResponse)

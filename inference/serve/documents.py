@@ -25,10 +25,16 @@ class Documents:
     Args:
         user_folder: returns the folder of a user, which is there.
         shared: evidence of all users.
+        drop_index: takes a pool that has become another one.
     """
 
-    def __init__(self, user_folder: Callable[[str], Path], shared: tuple[Evidence, ...]) -> None:
-        self._user_folder, self.shared = user_folder, shared
+    def __init__(
+        self,
+        user_folder: Callable[[str], Path],
+        shared: tuple[Evidence, ...],
+        drop_index: Callable[[tuple[Evidence, ...]], None],
+    ) -> None:
+        self._user_folder, self.shared, self._drop_index = user_folder, shared, drop_index
         self._pools: dict[str, tuple[Evidence, ...]] = {}
         self._lock = Lock()
 
@@ -71,7 +77,7 @@ class Documents:
                 raise ValueError(f"{name}: no passage in it")
             with self._lock:
                 trial.replace(folder / name)
-                self._pools.pop(user, None)
+                self._forget_pool(user)
         finally:
             trial.unlink(missing_ok=True)
         return num
@@ -87,7 +93,12 @@ class Documents:
             raise KeyError(name)
         with self._lock:
             path.unlink()
-            self._pools.pop(user, None)
+            self._forget_pool(user)
+
+    def _forget_pool(self, user: str) -> None:
+        pool = self._pools.pop(user, self.shared)
+        if pool is not self.shared:
+            self._drop_index(pool)
 
     def _folder(self, user: str) -> Path:
         path = self._user_folder(user) / "documents"

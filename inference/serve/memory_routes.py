@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, HTTPException, Query
 from fastapi.responses import StreamingResponse
@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from turngraph.data.json_fields import Json
+from turngraph.data.memory_graph.recall.recollection import Mode, Recollection
 from turngraph.data.memory_graph.record.place import is_url
 from turngraph.inference.memory_printing import fact_json, recollection_json
 from turngraph.inference.serve.auth import REFUSED, STREAMED, Served, User
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 memory = APIRouter(prefix="/api/memory", tags=["memory"], responses=REFUSED)
 Name = Annotated[str, Query(max_length=500, pattern=r"\S")]
 Time = Annotated[str | None, Query(max_length=40, description="an ISO time")]
+MODES = (
+    "facts: statements of the traversals; episodes: texts by personalised PageRank; plan: facts by"
+    " a plan of steps; themes: statements theme by theme, or the closest facts without themes"
+)
 
 
 class Forget(BaseModel):
@@ -60,6 +65,7 @@ def opened(service: Service, user: str) -> Iterator[MemoryGraph]:
         HTTPException: 404: nothing is remembered.
     """
     path = remembered(service, user)
+    service.loading.result()
     from turngraph.data.memory_graph.graph import MemoryGraph
     from turngraph.data.memory_graph.turns import TurnExtractor
 
@@ -73,12 +79,17 @@ def ask(
     service: Served,
     user: User,
     as_of: Time = None,
-    mode: Literal["facts", "plan"] = "facts",
+    mode: Annotated[Mode, Query(description=MODES)] = "facts",
 ) -> Json:
-    """Return the facts that may answer a question, best first."""
+    """Return what may answer a question, best first: facts, or episodes with their PageRank."""
     with opened(service, user) as graph:
-        asked = graph.ask_planned if mode == "plan" else graph.ask
-        return recollection_json(asked(question, as_of), as_of)
+        ways: dict[Mode, Callable[[str, str | None], Recollection]] = {
+            "facts": graph.ask,
+            "episodes": graph.ask_episodes,
+            "plan": graph.ask_planned,
+            "themes": graph.ask_themes,
+        }
+        return recollection_json(ways[mode](question, as_of), as_of)
 
 
 @memory.get("/plan", response_model=None, responses=STREAMED)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict
 from ipaddress import ip_address
@@ -41,7 +43,7 @@ def serve(
         address: ``HOST:PORT``.
 
     Raises:
-        ValueError: an option is wrong, or a file cannot be read.
+        ValueError: an option is wrong, a file cannot be read, or the sentence encoder is not found.
     """
     host, port = read_address(address)
     if tokens is None and not _is_this_machine(host):
@@ -70,7 +72,16 @@ def serve(
             timeout_keep_alive=30,
             h11_max_incomplete_event_size=2**16,
         )
-        uvicorn.Server(config).run()
+        server = uvicorn.Server(config)
+
+        def loaded(loading: Future[None]) -> None:
+            server.should_exit = server.should_exit or loading.exception() is not None
+            # else garbage in cycles waits until it is a quarter of all that torch has made
+            gc.freeze()
+
+        service.loading.add_done_callback(loaded)
+        server.run()
+        service.loading.result()
 
 
 def read_address(text: str) -> tuple[str, int]:

@@ -25,6 +25,7 @@ class ServeOptions:
         plan: how memory graphs are asked; None: as trained.
         batch_tokens: tokens of all prompts and longest answers that are decoded together.
         max_batch: most answers that are decoded together.
+        prefix_tokens: tokens of last prompts whose keys and values all conversations keep together.
         max_waiting: most questions that wait for room; more get "too many requests".
         deadline: seconds after which an answer is given up.
 
@@ -40,11 +41,12 @@ class ServeOptions:
     plan: Literal["none", "rules"] | None = None
     batch_tokens: int = 2**14
     max_batch: int = 32
+    prefix_tokens: int = 2**15
     max_waiting: int = 128
     deadline: float = 120.0
 
     def __post_init__(self) -> None:
-        for name in ("batch_tokens", "max_batch", "max_waiting"):
+        for name in ("batch_tokens", "max_batch", "prefix_tokens", "max_waiting"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name}: {getattr(self, name)} given, must be at least 1")
         if self.memory is not None and not is_url(self.memory):

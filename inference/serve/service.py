@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("serve")
 Found = TypeVar("Found")
+MAX_TEXTS = 5000
+"""Vectors of texts that are cached for memory graphs, 2 kB each: what several conversations of a
+user embed anew; each graph keeps the vectors of its texts itself."""
 MAX_OPEN = 128
 """Conversations that are kept open; the one that was asked longest ago is closed. Each has about
 five files of a memory graph open, and a process may often have 1,024."""
@@ -70,6 +73,7 @@ class OpenConversation:
         self._pool = ThreadPoolExecutor(1, "conversation")
         self._session = self._pool.submit(opening)
         self._last: Future[Any] = self._session
+        self._holds_memory = True
 
     @property
     def is_idle(self) -> bool:
@@ -81,11 +85,27 @@ class OpenConversation:
         """Whether it could not be opened."""
         return self._session.done() and self._session.exception() is not None
 
+    @property
+    def num_prefix_tokens(self) -> int:
+        """Number of tokens of the last prompt whose keys and values it keeps."""
+        is_open = self._session.done() and not self.has_failed
+        return self._session.result().past.num_tokens if is_open else 0
+
     def run(self, work: Callable[[Session], Found]) -> Future[Found]:
         """Let the thread do something with the session, after all that it was told before."""
         done = self._pool.submit(lambda: work(self._session.result()))
-        self._last = done
+        self._last, self._holds_memory = done, True
         return done
+
+    def release_memory(self) -> None:
+        """Free what its memory graph reads again, after all that was asked of it."""
+        if self._holds_memory:
+            self._pool.submit(lambda: self._session.result().release())
+            self._holds_memory = False
+
+    def drop_prefix(self) -> None:
+        """Drop the keys and values of its last prompt, after all that was asked of it."""
+        self._pool.submit(lambda: self._session.result().past.clear())
 
     def close(self) -> None:
         """Close the session after all that was asked of it."""
@@ -119,11 +139,12 @@ class Service:
         self.qa, self.options, self.folder = qa, options, folder
         self.remembers = options.memory is not None or options.memory_dir is not None
         shared = read_evidence(map(Path, options.evidence))
-        self.documents = Documents(self.user_folder, shared)
+        self.documents = Documents(self.user_folder, shared, qa.builder.drop_index)
         resolved = AnswerOptions(max_new_tokens=options.max_new_tokens).resolved(qa.config)
         assert resolved.max_new_tokens is not None
         self.max_new_tokens = resolved.max_new_tokens
         self.building = Lock()
+        self.loading = self._load_encoder()
         self.confidence = read_confidence(qa.checkpoint, options.abstain_below)
         self.engine = Engine(
             qa.model,
@@ -132,13 +153,31 @@ class Service:
             options.max_batch,
             options.max_waiting,
         )
-        config = qa.config.memory_graph or MemoryGraphConfig()
-        if self.remembers and qa.builder.embed is None and config.vectors == "encoder":
-            qa.builder.embed = cached(sentence_encoder(qa.config.evidence.embedder))
         self._open: OrderedDict[tuple[str, str], OpenConversation] = OrderedDict()
         self._stores: dict[str, ConversationStore] = {}
         self._states: dict[tuple[str, str], str | None] = {}
         self._lock = Lock()
+
+    def _load_encoder(self) -> Future[None]:
+        """Load the sentence encoder, if answers need one, in a thread of its own."""
+        builder = self.qa.builder
+        config = self.qa.config.memory_graph or MemoryGraphConfig()
+        if self.remembers and builder.embed is None and config.vectors == "encoder":
+            builder.embed = cached(sentence_encoder(self.qa.config.evidence.embedder), MAX_TEXTS)
+        embed, pool = builder.embed, ThreadPoolExecutor(1, "loading")
+
+        def load() -> None:
+            if embed is not None:
+                embed(["loaded"])
+
+        done = pool.submit(load)
+        pool.shutdown(wait=False)
+        return done
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether answers begin at once: the sentence encoder is loaded if one is needed."""
+        return self.loading.done() and self.loading.exception() is None
 
     # what a user has
 
@@ -188,16 +227,30 @@ class Service:
                 found = OpenConversation(lambda: self._session(user, id_))
             self._open[user, id_] = found
             future = found.run(work)
+            self._release(user, found)
             closing += self._surplus()
         for conversation in closing:
             conversation.close()
         return future
 
+    def _release(self, user: str, asked: OpenConversation) -> None:
+        """Free what is kept twice or is too much: memory graphs of a user, prefixes of all."""
+        room = self.options.prefix_tokens
+        for (owner, _), one in reversed(self._open.items()):
+            if owner == user and one is not asked:
+                one.release_memory()
+            if num := one.num_prefix_tokens:
+                room -= num
+                if room < 0 and one is not asked:
+                    one.drop_prefix()
+
     def _surplus(self) -> list[OpenConversation]:
         """Take idle conversations out until there are no more than may be open."""
         idle = [key for key, one in self._open.items() if one.is_idle]
-        num = max(0, len(self._open) - MAX_OPEN)
-        return [self._open.pop(key) for key in idle[:num]]
+        out = idle[: max(0, len(self._open) - MAX_OPEN)]
+        for key in out:
+            self._states.pop(key, None)
+        return [self._open.pop(key) for key in out]
 
     def _session(self, user: str, id_: str) -> Session:
         """Open a conversation as it was left; in its own thread, as SQLite wants it."""
@@ -222,6 +275,7 @@ class Service:
         self._states[user, id_] = self.store(user).state(id_)
 
     def _new_session(self, pool: tuple[Evidence, ...], memory: str | None) -> Session:
+        self.loading.result()  # else each thread that comes earlier would load an encoder
         return Session(
             self.qa.model,
             self.qa.builder,

@@ -241,6 +241,10 @@ class Store:
         if self.db.in_transaction:  # not committed
             self.db.execute("ROLLBACK")
 
+    def release(self) -> None:
+        """Free the page cache."""
+        self.db.execute("PRAGMA shrink_memory")
+
     def close(self) -> None:
         """Close the database; the last process to close it merges the -wal into it."""
         self.db.close()

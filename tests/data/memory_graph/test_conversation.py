@@ -241,7 +241,11 @@ def test_a_chat_keeps_what_is_said_with_time_speaker_and_source(memory: Path) ->
 def test_what_a_user_says_of_himself_answers_a_question_about_him(tmp_path: Path) -> None:
     chat = ChatGraph(tmp_path / "my.db", WORDS, None)
     interaction = [("My name is Piotr and I live in Gdynia.", "I live in Oslo."), ("Hm?", "Rome")]
+    chat.note(1, retrieved("Rome is old."))
     found = chat.recall("Where do I live?", interaction, 2)
+    assert not chat.state().evidence  # what was retrieved for finished turns is not kept
+    chat.release()
+    assert chat.recall("Where do I live?", interaction, 2) == found  # it is read again
     chat.close()
     texts = [item.evidence.text for item in found]
     assert "user lives in Gdynia" in texts

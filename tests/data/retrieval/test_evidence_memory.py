@@ -129,6 +129,28 @@ def test_an_empty_memory_leaves_the_first_turn_as_it_is(mode: Any) -> None:
     assert not embed.seen
 
 
+def test_a_state_counts_passages_and_copies_none() -> None:
+    one = memory("none", "m1", "m2")
+    state = one.state()
+    one.add(found("m3"))
+    assert state == (2, None, None)
+    one.restore(state)
+    assert one.state() == state
+    one.add(found("m3", "m2", turn=1))
+    assert one.state() == (3, None, None)
+
+
+def test_a_cache_that_another_thread_clears_is_not_missed() -> None:
+    def encode(texts: Sequence[str]) -> np.ndarray:
+        if "b" in texts:
+            embed(["c", "d", "e"])
+        return np.array([[ord(text)] for text in texts])
+
+    embed = cached(encode, max_texts=3)
+    embed(["a"])
+    assert embed(["a", "b", "a"]).tolist() == [[97], [98], [97]]
+
+
 def test_none_leaves_what_was_retrieved_and_embeds_nothing() -> None:
     embed = Embedder()
     retrieved = found("a", "b", "c", turn=1)
