@@ -117,6 +117,9 @@ class PostgresStore(Store):
         """Return nothing: the files are the server's."""
         return []
 
+    def release(self) -> None:
+        """Do nothing: between transactions it holds no connection."""
+
     def close(self) -> None:
         """End what is open; the connections stay in the pool of the process."""
         self.db.close()
