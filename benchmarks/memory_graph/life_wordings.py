@@ -42,12 +42,28 @@ def unanswerable(part: str = "dev") -> list[str]:
     if part.startswith("fresh"):
         return _half(_read(FRESH)["unanswerable"], part)
     if part.startswith("unseen"):
-        return [one["question"] for one in unseen_questions(part) if one["gold"] is None]
+        return [one["question"] for one in _unseen(part) if one["gold"] is None]
     found: list[str] = _read(WORDINGS)["unanswerable"]
     return found
 
 
 def unseen_questions(part: str) -> list[dict[str, Any]]:
+    """Return the fields of the ``Question`` of each line with an answer in a half."""
+    return [
+        {
+            "operation": one["kind"],
+            "text": one["question"],
+            "as_of": one.get("as_of", "2024-01-01"),
+            "kind": one["answer_kind"],
+            "gold": frozenset(gold) if one["answer_kind"] in ("names", "dates") else gold,
+            "evidence": frozenset((name, since) for name, since in one["evidence"]),
+        }
+        for one in _unseen(part)
+        if (gold := one["gold"]) is not None
+    ]
+
+
+def _unseen(part: str) -> list[dict[str, Any]]:
     """Return the lines of a half of the other author's questions, but those with a doubt."""
     _, *lines = map(json.loads, UNSEEN.read_text(encoding="utf-8").splitlines())
     half = set(_half((one["question"] for one in lines), part))
