@@ -142,9 +142,9 @@ def measure_passages(
         recall, gain = found["recall"][depth], found["gain"]
         cells = f"{interval(recall)} | {interval(gain, '+')} | {found['milliseconds']:.1f} |"
         lines.append(f"| {row} | {cells}")
-    for row, grid in (GRIDS | {BESIDE: list(product(WORDS, SHARED))}).items():
+    for row, weights in (GRIDS | {BESIDE: list(product(WORDS, SHARED))}).items():
         if row in rows:
-            chosen = [grid[one] for one in report["rows"][row]["chosen"]]
+            chosen = [weights[one] for one in report["rows"][row]["chosen"]]
             lines += ["", f"{row}: {chosen}"]
     return "\n".join(lines) + "\n"
 
