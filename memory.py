@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from turngraph.data.cli import CommandParser, run_cli
-from turngraph.data.memory_graph.record.open_store import open_store
 from turngraph.data.memory_graph.record.place import is_url, of_tenant
 from turngraph.inference import (
     computing_commands,
@@ -97,6 +96,8 @@ def check_paths(command: str, options: dict[str, Any]) -> None:
     options["db"] = str(of_tenant(options["db"], options.pop("tenant")))
     if is_url(options["db"]):
         if command not in CREATING:
+            from turngraph.data.memory_graph.record.open_store import open_store
+
             open_store(options["db"], read_only=True).close()
         return
     graph = Path(options["db"])

@@ -228,6 +228,7 @@ def administering(url: str) -> Iterator[Connection]:
     conninfo, _ = parse(url)
     try:
         with _connected(conninfo, shown(url)) as db:
+            db.execute("SET statement_timeout = 0")  # to delete a large tenant takes long
             yield db
     except psycopg.Error as error:
         reason = _reason(error)

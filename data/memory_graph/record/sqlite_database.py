@@ -6,14 +6,15 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from turngraph.data.memory_graph.memory_types import EPISODIC, THESIS
 from turngraph.data.memory_graph.record.database import Recorded, Values, Words
 from turngraph.data.memory_graph.record.facts import INDEXED, index_words
 from turngraph.data.memory_graph.record.integrity import make_rules
+
+if TYPE_CHECKING:
+    import numpy as np
 
 MAX_TOKEN_BYTES = 32768
 """FTS5 truncates longer words."""
@@ -159,6 +160,8 @@ class SqliteWords:
 
     def facts(self, phrase: str) -> np.ndarray:
         """Return the keys of the facts that contain a phrase, int64."""
+        import numpy as np  # which takes longer to load than a command that only writes
+
         # a text of a hundred thousand numbers is read three times faster than as many rows
         sql = "SELECT group_concat(rowid) FROM fact_words WHERE fact_words MATCH ?"
         listed = self.db.execute(sql, (quoted(phrase),)).fetchone()[0]
